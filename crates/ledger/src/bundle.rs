@@ -1,0 +1,98 @@
+//! Proof bundles (C2SP tlog-proof): everything needed to believe one entry, in one small file.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::entry::{EntryRef, FieldError};
+use crate::limits::MAX_PROOF_HASHES;
+use crate::note::VerifierKey;
+use crate::proof::ProofError;
+use crate::tree::Hash;
+use crate::tree::prove::{self, ProofFault};
+
+const HEADER: &str = "c2sp.org/tlog-proof@v1";
+
+/// One entry's way to a signed root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProofBundle {
+    /// The entry's canonical line. tlog-proof calls this `extra` and does not authenticate it; [`Self::check`] does.
+    pub entry: Vec<u8>,
+    pub index: u64,
+    pub path: Vec<Hash>,
+    /// A signed checkpoint, as the log issued it.
+    pub checkpoint: String,
+}
+
+/// Why a bundle proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    #[error("it is not a tlog-proof: {0}")]
+    Malformed(&'static str),
+    #[error("its checkpoint: {0}")]
+    Checkpoint(#[from] CheckpointError),
+    #[error("its entry: {0}")]
+    Entry(#[from] FieldError),
+    #[error("its entry was altered: the text hashes to {0}")]
+    Cid(crate::Cid),
+    #[error("its entry: {0}")]
+    Proof(#[from] ProofError),
+    #[error("{0}")]
+    Path(#[from] ProofFault),
+}
+
+impl ProofBundle {
+    /// Checks the bundle from end to end and hands over its entry and checkpoint.
+    pub fn check(&self, key: &VerifierKey) -> Result<(EntryRef<'_>, Checkpoint), BundleError> {
+        let checkpoint = Checkpoint::open(&self.checkpoint, key)?;
+        let entry = EntryRef::read(&self.entry)?;
+        let computed = entry.compute_cid();
+        if computed != entry.cid {
+            return Err(BundleError::Cid(computed));
+        }
+        entry.proof.check(entry.attested_by.as_ref(), &entry.cid)?;
+        let leaf = Hash::leaf(&entry.cid);
+        prove::check_inclusion(leaf, self.index, checkpoint.size, &checkpoint.root, &self.path)?;
+        Ok((entry, checkpoint))
+    }
+
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Result<Self, BundleError> {
+        let malformed = BundleError::Malformed;
+        let (head, checkpoint) = text.split_once("\n\n").ok_or(malformed("there is no empty line"))?;
+        let mut lines = head.lines();
+        if lines.next() != Some(HEADER) {
+            return Err(malformed("it does not begin with c2sp.org/tlog-proof@v1"));
+        }
+        let entry = lines
+            .next()
+            .and_then(|line| line.strip_prefix("extra "))
+            .and_then(|extra| STANDARD.decode(extra).ok())
+            .ok_or(malformed("its `extra` line does not hold an entry"))?;
+        let index = lines
+            .next()
+            .and_then(|line| line.strip_prefix("index "))
+            .filter(|index| *index == "0" || !index.starts_with(['0', '+']))
+            .and_then(|index| index.parse().ok())
+            .ok_or(malformed("its `index` line is not a decimal number"))?;
+        let path: Vec<Hash> = lines
+            .map(|line| Hash::from_base64(line).ok_or(malformed("a hash is not 32 bytes in base64")))
+            .collect::<Result<_, _>>()?;
+        if path.len() > MAX_PROOF_HASHES {
+            return Err(malformed("it has more hashes than any tree is high"));
+        }
+        Ok(Self { entry, index, path, checkpoint: checkpoint.to_owned() })
+    }
+}
+
+impl fmt::Display for ProofBundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{HEADER}\nextra {}\nindex {}", STANDARD.encode(&self.entry), self.index)?;
+        for hash in &self.path {
+            writeln!(f, "{hash}")?;
+        }
+        write!(f, "\n{}", self.checkpoint)
+    }
+}

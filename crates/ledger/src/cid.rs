@@ -1,0 +1,186 @@
+//! Content ids: what an object is called is what it says.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What kind of object is hashed. Each kind has its own BLAKE3 key-derivation context, so that a hash of one kind can
+/// never be passed off as another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    /// A ledger entry without `cid` and `proof`.
+    Entry,
+    /// A salted commitment to content.
+    Commitment,
+}
+
+impl Domain {
+    /// The context string; it is part of the format and never changes.
+    pub const fn context(self) -> &'static str {
+        match self {
+            Self::Entry => "tribune 2026 ledger entry v1",
+            Self::Commitment => "tribune 2026 content commitment v1",
+        }
+    }
+
+    /// BLAKE3 in key-derivation mode over `parts`, one after the other.
+    pub fn hash(self, parts: &[&[u8]]) -> [u8; 32] {
+        static ENTRY: LazyLock<blake3::Hasher> =
+            LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Entry.context()));
+        static COMMITMENT: LazyLock<blake3::Hasher> =
+            LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Commitment.context()));
+        let mut hasher = match self {
+            Self::Entry => ENTRY.clone(),
+            Self::Commitment => COMMITMENT.clone(),
+        };
+        for part in parts {
+            hasher.update(part);
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// The name of a ledger entry: `b3:` and 64 lowercase hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cid([u8; 32]);
+
+/// A text that is not a CID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a CID is `b3:` followed by 64 lowercase hex digits")]
+pub struct NotACid;
+
+impl Cid {
+    /// Length of the text form.
+    pub const TEXT_BYTES: usize = 67;
+
+    /// The CID of an entry, given its canonical form without `cid` and `proof`, in pieces.
+    pub fn of_entry(canonical: &[&[u8]]) -> Self {
+        Self(Domain::Entry.hash(canonical))
+    }
+
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Reads the text form without going through `str`.
+    pub fn from_text(text: &[u8]) -> Result<Self, NotACid> {
+        let hex = text.strip_prefix(b"b3:").ok_or(NotACid)?;
+        hex32(hex).map(Self).ok_or(NotACid)
+    }
+
+    /// The text form on the stack.
+    pub fn to_text(self) -> [u8; Self::TEXT_BYTES] {
+        let mut text = [0; Self::TEXT_BYTES];
+        text[..3].copy_from_slice(b"b3:");
+        for (pair, byte) in text[3..].chunks_exact_mut(2).zip(self.0) {
+            pair[0] = HEX[usize::from(byte >> 4)];
+            pair[1] = HEX[usize::from(byte & 15)];
+        }
+        text
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Decodes exactly 64 lowercase hex digits.
+pub(crate) fn hex32(hex: &[u8]) -> Option<[u8; 32]> {
+    fn digit(byte: u8) -> Option<u8> {
+        match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        }
+    }
+    if hex.len() != 64 {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// Encodes bytes as lowercase hex.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(HEX[usize::from(byte >> 4)]));
+        text.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+    text
+}
+
+impl fmt::Display for Cid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b3:{}", to_hex(&self.0))
+    }
+}
+
+impl fmt::Debug for Cid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Cid {
+    type Err = NotACid;
+
+    fn from_str(text: &str) -> Result<Self, NotACid> {
+        Self::from_text(text.as_bytes())
+    }
+}
+
+impl Serialize for Cid {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_form_round_trips_and_is_strict() {
+        let cid = Cid::of_entry(&[b"{}"]);
+        let text = cid.to_string();
+        assert_eq!(text.as_bytes(), cid.to_text());
+        assert_eq!(text.parse(), Ok(cid));
+        for bad in [
+            "",
+            "b3:",
+            &text[1..],
+            &text[..66],
+            &format!("{text}0"),
+            &text.to_uppercase(),
+            &text.replacen("b3:", "b2:", 1),
+            &format!(" {text}"),
+        ] {
+            assert_eq!(bad.parse::<Cid>(), Err(NotACid), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_object_never_share_a_hash() {
+        assert_ne!(Domain::Entry.hash(&[b"same"]), Domain::Commitment.hash(&[b"same"]));
+        assert_eq!(Domain::Entry.hash(&[b"sa", b"me"]), Domain::Entry.hash(&[b"same"]));
+        assert_eq!(
+            Domain::Entry.hash(&[b"same"]),
+            blake3::derive_key(Domain::Entry.context(), b"same")
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! What is written down: one entry per turn, tool call, verdict, approval and change.
+
+mod text;
+
+pub use text::{EntryRef, EntryText, FieldError};
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use crate::cid::Cid;
+use crate::envelope::Envelope;
+use crate::proof::{AttestationKey, Proof};
+
+/// One entry. The field names are the wire. The CID covers everything but `cid` and `proof`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerEntry {
+    pub cid: Cid,
+    /// Whose history this belongs to: a session key, or one of the daemon's own (`tribune:ledger`).
+    pub entity_id: String,
+    /// Position in that history, from 0, without gaps: a withheld entry leaves a hole that `verify` names.
+    pub seq: u64,
+    /// What it is about: a session id, a tool, a key.
+    pub target: String,
+    pub quality: EntryQuality,
+    pub timestamp: Timestamp,
+    /// Session key of the agent that produced it.
+    pub source: String,
+    /// Roster id of whoever acted.
+    pub actor: String,
+    /// What led to this: previous turn, tool call, approval. They are in the log before it.
+    pub parents: Vec<Cid>,
+    pub tags: Vec<String>,
+    /// Facts, hashes and commitments; never message text or secrets.
+    pub payload: Map<String, Value>,
+    /// Whose attestation this entry owes. Inside the hash, so that `proof` cannot be stripped unseen.
+    pub attested_by: Option<AttestationKey>,
+    pub proof: Proof,
+    pub envelope: Option<Envelope>,
+}
+
+/// An entry before the log gives it its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draft {
+    pub entity_id: String,
+    pub target: String,
+    pub quality: EntryQuality,
+    pub timestamp: Timestamp,
+    pub source: String,
+    pub actor: String,
+    pub parents: Vec<Cid>,
+    pub tags: Vec<String>,
+    pub payload: Map<String, Value>,
+    pub attested_by: Option<AttestationKey>,
+    pub envelope: Option<Envelope>,
+}
+
+/// What kind of thing happened. Closed: a word that is not listed is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryQuality {
+    Turn,
+    ToolCall,
+    ToolResult,
+    PolicyVerdict,
+    Approval,
+    MailboxInject,
+    SessionLifecycle,
+    Change,
+    Delivery,
+    /// The log's signing key begins or passes on; entry 0 of every log is one.
+    KeyChange,
+    Note,
+}
+
+impl EntryQuality {
+    pub const ALL: [Self; 11] = [
+        Self::Turn,
+        Self::ToolCall,
+        Self::ToolResult,
+        Self::PolicyVerdict,
+        Self::Approval,
+        Self::MailboxInject,
+        Self::SessionLifecycle,
+        Self::Change,
+        Self::Delivery,
+        Self::KeyChange,
+        Self::Note,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::ToolCall => "tool_call",
+            Self::ToolResult => "tool_result",
+            Self::PolicyVerdict => "policy_verdict",
+            Self::Approval => "approval",
+            Self::MailboxInject => "mailbox_inject",
+            Self::SessionLifecycle => "session_lifecycle",
+            Self::Change => "change",
+            Self::Delivery => "delivery",
+            Self::KeyChange => "key_change",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// A word that names no kind of entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a kind of ledger entry")]
+pub struct UnknownQuality(pub String);
+
+impl FromStr for EntryQuality {
+    type Err = UnknownQuality;
+
+    fn from_str(text: &str) -> Result<Self, UnknownQuality> {
+        Self::ALL
+            .into_iter()
+            .find(|quality| quality.as_str() == text)
+            .ok_or_else(|| UnknownQuality(text.to_owned()))
+    }
+}
+
+impl fmt::Display for EntryQuality {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A moment in UTC, to the microsecond, always printed as `2026-11-15T19:41:04.000000Z`. One moment has one text, or
+/// it would have two CIDs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(jiff::Timestamp);
+
+/// A text that is not a timestamp in the one form we use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a timestamp has the form 2026-11-15T19:41:04.000000Z")]
+pub struct NotATimestamp;
+
+impl Timestamp {
+    pub const TEXT_BYTES: usize = 27;
+
+    /// Cuts what is finer than a microsecond.
+    pub fn new(time: jiff::Timestamp) -> Self {
+        Self(jiff::Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6}", self.0)
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = NotATimestamp;
+
+    fn from_str(text: &str) -> Result<Self, NotATimestamp> {
+        // jiff takes many spellings; the fixed form leaves one.
+        let shape = b"dddd-dd-ddTdd:dd:dd.ddddddZ";
+        let fits = text.len() == Self::TEXT_BYTES
+            && text.bytes().zip(shape).all(|(byte, &want)| if want == b'd' { byte.is_ascii_digit() } else { byte == want });
+        // A leap second would be read as the second before it, and print differently.
+        if !fits || &text[17..19] == "60" {
+            return Err(NotATimestamp);
+        }
+        text.parse().map(Self).map_err(|_| NotATimestamp)
+    }
+}
+
+macro_rules! serde_as_text {
+    ($type:ty) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+serde_as_text!(EntryQuality);
+serde_as_text!(Timestamp);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_has_one_text() {
+        let moment: Timestamp = "2026-11-15T19:41:04.000000Z".parse().unwrap();
+        assert_eq!(moment.to_string(), "2026-11-15T19:41:04.000000Z");
+        for bad in [
+            "2026-11-15T19:41:04Z",
+            "2026-11-15T19:41:04.000Z",
+            "2026-11-15T19:41:04.000000+00:00",
+            "2026-11-15t19:41:04.000000z",
+            "2026-11-15 19:41:04.000000Z",
+            "2026-02-30T19:41:04.000000Z",
+            "2026-12-31T23:59:60.000000Z",
+            "2026-11-15T24:00:00.000000Z",
+        ] {
+            assert_eq!(bad.parse::<Timestamp>(), Err(NotATimestamp), "{bad}");
+        }
+        let fine = jiff::Timestamp::from_nanosecond(1_763_235_664_123_456_789).unwrap();
+        let cut = Timestamp::new(fine);
+        assert_eq!(cut.to_string().parse(), Ok(cut));
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused() {
+        for quality in EntryQuality::ALL {
+            assert_eq!(quality.as_str().parse(), Ok(quality));
+        }
+        assert_eq!("Turn".parse::<EntryQuality>(), Err(UnknownQuality("Turn".into())));
+        assert!(serde_json::from_str::<EntryQuality>("\"gossip\"").is_err());
+    }
+}
