@@ -1,0 +1,15 @@
+//! Everything of Tribune that touches the world. Today: the home folder, the log's keys, the store and the export.
+//!
+//! Where to start reading: [`store`] for how an entry becomes durable, [`export`] for what leaves the house.
+
+pub mod audit;
+pub mod clock;
+pub mod export;
+pub mod files;
+pub mod home;
+pub mod keys;
+pub mod store;
+
+pub use clock::{Clock, SystemClock};
+pub use home::Home;
+pub use store::{LedgerWriter, Reader, Store, StoreError};

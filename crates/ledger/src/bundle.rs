@@ -1,4 +1,5 @@
-//! Proof bundles (C2SP tlog-proof): everything needed to believe one entry, in one small file.
+//! Proofs that travel as one small file: that an entry is in the log (C2SP tlog-proof), and that one state of the log
+//! grew out of another.
 
 use std::fmt;
 
@@ -31,6 +32,8 @@ pub struct ProofBundle {
 pub enum BundleError {
     #[error("it is not a tlog-proof: {0}")]
     Malformed(&'static str),
+    #[error("it is not a consistency proof: {0}")]
+    NotConsistency(&'static str),
     #[error("its checkpoint: {0}")]
     Checkpoint(#[from] CheckpointError),
     #[error("its entry: {0}")]
@@ -74,15 +77,9 @@ impl ProofBundle {
         let index = lines
             .next()
             .and_then(|line| line.strip_prefix("index "))
-            .filter(|index| *index == "0" || !index.starts_with(['0', '+']))
-            .and_then(|index| index.parse().ok())
+            .and_then(decimal)
             .ok_or(malformed("its `index` line is not a decimal number"))?;
-        let path: Vec<Hash> = lines
-            .map(|line| Hash::from_base64(line).ok_or(malformed("a hash is not 32 bytes in base64")))
-            .collect::<Result<_, _>>()?;
-        if path.len() > MAX_PROOF_HASHES {
-            return Err(malformed("it has more hashes than any tree is high"));
-        }
+        let path = hashes(lines).map_err(malformed)?;
         Ok(Self { entry, index, path, checkpoint: checkpoint.to_owned() })
     }
 }
@@ -95,4 +92,70 @@ impl fmt::Display for ProofBundle {
         }
         write!(f, "\n{}", self.checkpoint)
     }
+}
+
+/// First line of a consistency proof. C2SP has no file format for these; ours follows tlog-proof.
+const CONSISTENCY_HEADER: &str = "tribune/consistency-proof/v1";
+
+/// That the log of a checkpoint begins with the log as it was at an older size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsistencyProof {
+    pub old_size: u64,
+    /// To be compared with a checkpoint held from that time.
+    pub old_root: Hash,
+    pub path: Vec<Hash>,
+    /// A signed checkpoint, as the log issued it.
+    pub checkpoint: String,
+}
+
+impl ConsistencyProof {
+    /// Checks the proof and hands over the newer checkpoint.
+    pub fn check(&self, key: &VerifierKey) -> Result<Checkpoint, BundleError> {
+        let checkpoint = Checkpoint::open(&self.checkpoint, key)?;
+        prove::check_consistency(self.old_size, &self.old_root, checkpoint.size, &checkpoint.root, &self.path)?;
+        Ok(checkpoint)
+    }
+
+    /// Whether a text is meant to be one.
+    pub fn is_one(text: &str) -> bool {
+        text.lines().next() == Some(CONSISTENCY_HEADER)
+    }
+
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Result<Self, BundleError> {
+        let malformed = BundleError::NotConsistency;
+        let (head, checkpoint) = text.split_once("\n\n").ok_or(malformed("there is no empty line"))?;
+        let mut lines = head.lines();
+        if lines.next() != Some(CONSISTENCY_HEADER) {
+            return Err(malformed("it does not begin with tribune/consistency-proof/v1"));
+        }
+        let (old_size, old_root) = lines
+            .next()
+            .and_then(|line| line.strip_prefix("old ")?.split_once(' '))
+            .and_then(|(size, root)| Some((decimal(size)?, Hash::from_base64(root)?)))
+            .ok_or(malformed("its `old` line does not hold a size and a root"))?;
+        Ok(Self { old_size, old_root, path: hashes(lines).map_err(malformed)?, checkpoint: checkpoint.to_owned() })
+    }
+}
+
+impl fmt::Display for ConsistencyProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{CONSISTENCY_HEADER}\nold {} {}", self.old_size, self.old_root)?;
+        for hash in &self.path {
+            writeln!(f, "{hash}")?;
+        }
+        write!(f, "\n{}", self.checkpoint)
+    }
+}
+
+/// A number written in one way only.
+fn decimal(text: &str) -> Option<u64> {
+    let plain = text == "0" || !text.starts_with(['0', '+']);
+    text.parse().ok().filter(|_| plain)
+}
+
+fn hashes(lines: std::str::Lines<'_>) -> Result<Vec<Hash>, &'static str> {
+    let path: Vec<Hash> =
+        lines.map(|line| Hash::from_base64(line).ok_or("a hash is not 32 bytes in base64")).collect::<Result<_, _>>()?;
+    if path.len() > MAX_PROOF_HASHES + 1 { Err("it has more hashes than any tree is high") } else { Ok(path) }
 }

@@ -224,6 +224,11 @@ impl Verifier {
         }
     }
 
+    /// The key in force behind the last entry read; none if an entry was bad.
+    pub fn key_in_force(&self) -> Option<&VerifierKey> {
+        self.keys.current().filter(|_| self.bad_entry.is_none())
+    }
+
     /// Entries read so far.
     pub const fn entries(&self) -> u64 {
         self.index

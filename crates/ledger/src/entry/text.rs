@@ -178,6 +178,11 @@ impl EntryText {
         out.extend_from_slice(b"\"}");
     }
 
+    /// The CIDs in `parents`. It is canonical, so what does not read as a CID is not there.
+    pub fn parent_cids(&self) -> Vec<Cid> {
+        read_parents(&self.parents).unwrap_or_default()
+    }
+
     /// The entry with its members parsed.
     pub fn to_entry(&self) -> Result<LedgerEntry, FieldError> {
         let mut line = Vec::with_capacity(1024);

@@ -74,6 +74,11 @@ pub fn consistency<S: TileSource>(source: &S, old: u64, new: u64) -> Result<Vec<
     Ok(path)
 }
 
+/// The root of the tree when it had `size` leaves.
+pub fn root_at<S: TileSource>(source: &S, size: u64) -> Result<Hash, ProveError<S::Error>> {
+    range_root(source, 0, size, size)
+}
+
 /// The largest power of two smaller than `n`.
 const fn split(n: u64) -> u64 {
     1 << (63 - (n - 1).leading_zeros())

@@ -1,0 +1,175 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use tribune_host::Home;
+use tribune_ledger::EntryQuality;
+
+use crate::error::CliError;
+use crate::output::Format;
+
+/// Runs AI agents under law.
+///
+/// So far: the ledger, a log that nobody can edit unseen.
+#[derive(Debug, Parser)]
+#[command(name = "tribune", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 good, 1 failed, 2 broken (verify, rebuild --check), 3 incomplete (verify), 64 wrong usage.")]
+pub(crate) struct Args {
+    /// The state folder.
+    #[arg(long, global = true, env = "TRIBUNE_HOME", value_name = "DIR", help = "The state folder [default: ~/.tribune]")]
+    home: Option<PathBuf>,
+
+    /// Print JSON, one value per line; errors too.
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+impl Args {
+    pub(crate) const fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
+
+    pub(crate) fn home(&self) -> Result<Home, CliError> {
+        let default = || std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".tribune"));
+        self.home.clone().filter(|home| !home.as_os_str().is_empty()).or_else(default).map(Home::at).ok_or_else(|| {
+            CliError::Input("there is no home folder: name one with --home or TRIBUNE_HOME".to_owned())
+        })
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The key that signs the log.
+    Keys {
+        #[command(subcommand)]
+        command: KeysCommand,
+    },
+    /// The log: read it, add to it, prove it.
+    Ledger {
+        #[command(subcommand)]
+        command: LedgerCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Make the log's first key and begin the log.
+    ///
+    /// The secret goes to keys/ledger.key (mode 0600), the public key to keys/ledger.vkey. Appending to a home without a
+    /// log does this by itself; call it to choose the log's name.
+    Init {
+        /// The log's name for life, such as example.com/agents. Made from the key if not given.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Print the public key: give it to whoever is to verify the log.
+    Show,
+    /// Replace the key. The log records the change, attested by the old key, so old and new holders can follow it.
+    Rotate,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LedgerCommand {
+    /// Show the newest entries.
+    Tail {
+        /// How many.
+        #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        lines: u32,
+        /// Only entries of this entity.
+        #[arg(long, value_name = "ID")]
+        entity: Option<String>,
+        /// Only entries of this kind.
+        #[arg(long, value_name = "KIND")]
+        quality: Option<EntryQuality>,
+        /// Go on as entries come, until interrupted.
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Show one entry in full.
+    Show {
+        /// Its place in the log, its CID, or the CID's first digits.
+        entry: String,
+    },
+    /// Check a log: this home's, an exported folder, or a proof file.
+    ///
+    /// Two verdicts. Integrity: every entry is what was logged. Completeness: nothing was cut or rewritten since a
+    /// checkpoint you kept (--checkpoint); without one that cannot be known, and it says so.
+    ///
+    /// Exit codes: 0 good, 2 integrity broken, 3 incomplete.
+    #[command(after_help = "Examples:\n  tribune ledger verify\n  tribune ledger verify export/ --key ledger.vkey --checkpoint kept-since-may\n  tribune ledger verify entry-17.tlog-proof --key ledger.vkey")]
+    Verify {
+        /// A home, an exported folder or a proof file [default: the home].
+        path: Option<PathBuf>,
+        /// The public key you trust: its text or a file with it. Without it the key that lies beside the log is used,
+        /// which proves nothing about whose log it is.
+        #[arg(long, value_name = "KEY|FILE")]
+        key: Option<String>,
+        /// A checkpoint kept elsewhere; may be given several times.
+        #[arg(long, value_name = "FILE")]
+        checkpoint: Vec<PathBuf>,
+    },
+    /// Write everything a stranger needs to verify the log to a new folder.
+    Export {
+        /// A folder that does not exist yet.
+        folder: PathBuf,
+    },
+    /// Prove that an entry is in the log (C2SP tlog-proof), or that the log grew out of an older state.
+    Prove {
+        /// Its place in the log, its CID, or the CID's first digits.
+        #[arg(required_unless_present = "since")]
+        entry: Option<String>,
+        /// Instead: prove that the log of this many entries is a prefix of the log now.
+        #[arg(long, value_name = "SIZE", conflicts_with = "entry")]
+        since: Option<u64>,
+        /// Write to a file instead of standard output.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Print the newest signed checkpoint. Keep it where the operator of this log cannot change it.
+    Checkpoint {
+        /// Write to a file instead of standard output.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Write a note into the log. Its words are public: whoever gets an export reads them.
+    #[command(after_help = "Examples:\n  tribune ledger note \"rotated the deploy key\"\n  journalctl -f | tribune ledger note --lines --entity host:journal")]
+    Note {
+        /// What to write.
+        #[arg(required_unless_present = "lines")]
+        text: Option<String>,
+        /// Write each line of standard input as a note; each is answered when it is durable.
+        #[arg(long, conflicts_with = "text")]
+        lines: bool,
+        /// Whose history it belongs to.
+        #[arg(long, value_name = "ID", default_value = "tribune:notes")]
+        entity: String,
+        /// A tag; may be given several times.
+        #[arg(long)]
+        tag: Vec<String>,
+        /// An entry this follows from; may be given several times [default: the entity's newest entry].
+        #[arg(long, value_name = "ENTRY")]
+        parent: Vec<String>,
+    },
+    /// Make the views (entities, tree, index) anew from the entries.
+    Rebuild {
+        /// Change nothing; compare what is stored with what the entries give. Exit code 2 if they differ.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Print entries and what they follow from as a graph (DOT).
+    Graph {
+        /// Print Mermaid instead of DOT.
+        #[arg(long)]
+        mermaid: bool,
+        /// How many of the newest entries.
+        #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        lines: u32,
+        /// Only entries of this entity.
+        #[arg(long, value_name = "ID")]
+        entity: Option<String>,
+    },
+}

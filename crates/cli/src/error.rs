@@ -1,0 +1,100 @@
+//! How a command can end, and with which exit code.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tribune_host::export::ExportError;
+use tribune_host::keys::KeyFileError;
+use tribune_host::store::StoreError;
+
+use crate::output::Format;
+
+/// The exit codes, which scripts rely on.
+const FAILED: u8 = 1;
+const BROKEN: u8 = 2;
+const INCOMPLETE: u8 = 3;
+/// `EX_USAGE`: clap's own 2 means something else here.
+const USAGE: u8 = 64;
+
+/// A command that ran to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// What was checked is broken.
+    Broken,
+    /// What was checked is sound as far as it goes, but something is missing.
+    Incomplete,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::SUCCESS,
+            Outcome::Broken => Self::from(BROKEN),
+            Outcome::Incomplete => Self::from(INCOMPLETE),
+        }
+    }
+}
+
+/// A command that could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    #[error("`{path}`: {error}")]
+    File { path: PathBuf, error: io::Error },
+    #[error("{0}")]
+    Input(String),
+    #[error("the output could not be written: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl CliError {
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |error| Self::File { path, error }
+    }
+
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "store",
+            Self::Key(_) => "key",
+            Self::Export(_) => "export",
+            Self::File { .. } => "file",
+            Self::Input(_) => "input",
+            Self::Output(_) => "output",
+        }
+    }
+
+    /// Says what went wrong, on one line of standard error.
+    #[expect(clippy::print_stderr, reason = "this is where errors are said")]
+    pub(crate) fn report(&self, format: Format) -> ExitCode {
+        match self {
+            // Whoever reads our output has seen enough.
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            _ => {}
+        }
+        match format {
+            Format::Text => eprintln!("error: {self}"),
+            Format::Json => {
+                eprintln!("{}", serde_json::json!({ "error": { "kind": self.kind(), "message": self.to_string() } }));
+            }
+        }
+        ExitCode::from(match self {
+            Self::Input(_) => USAGE,
+            _ => FAILED,
+        })
+    }
+}
+
+/// Help and version go to standard output with 0; a wrong call to standard error with 64.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    // If even this cannot be printed, the exit code has to do.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,58 @@
+//! `tribune keys`.
+
+use serde_json::json;
+use tribune_host::store::{Reader, StoreError};
+use tribune_host::{Home, Store, SystemClock, keys};
+use tribune_ledger::NoteSigner as _;
+
+use crate::args::KeysCommand;
+use crate::error::{CliError, Outcome};
+use crate::output::Output;
+
+pub(crate) fn run(command: KeysCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    match command {
+        KeysCommand::Init { name } => init(home, name.as_deref(), output)?,
+        KeysCommand::Show => show(home, output)?,
+        KeysCommand::Rotate => rotate(home, output)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn init(home: &Home, name: Option<&str>, output: &mut Output) -> Result<(), CliError> {
+    if let Ok(reader) = Reader::open(home) {
+        // A key that the log does not know would be of no use, whether or not the old file is still there.
+        let message = format!("this home has a log already, signed by {}: `tribune keys rotate` replaces the key", reader.key_in_force()?);
+        return Err(CliError::Input(message));
+    }
+    home.prepare().map_err(StoreError::from)?;
+    let signer = keys::init(home, name)?;
+    Store::open(home, &SystemClock)?.close();
+    let (key, public) = (signer.verifier_key(), keys::public_path(home));
+    let value = json!({ "key": key.to_string(), "name": key.name(), "public_key_file": public, "secret_key_file": keys::secret_path(home) });
+    output.result(
+        |_| format!("{key}\n\nThe log `{}` has begun. Its public key is also in {}: give it to whoever is to verify the log.", key.name(), public.display()),
+        &value,
+    )?;
+    Ok(())
+}
+
+fn show(home: &Home, output: &mut Output) -> Result<(), CliError> {
+    let key = Reader::open(home)?.key_in_force()?;
+    let value = json!({ "key": key.to_string(), "name": key.name(), "attestation_key": key.attestation_key() });
+    output.result(|_| key.to_string(), &value)?;
+    Ok(())
+}
+
+fn rotate(home: &Home, output: &mut Output) -> Result<(), CliError> {
+    // Without a log there is nothing to tell, and nothing to rotate.
+    Reader::open(home)?;
+    let store = Store::open(home, &SystemClock)?;
+    let (key, appended) = store.rotate_key(&SystemClock)?;
+    store.close();
+    let value = json!({ "key": key.to_string(), "name": key.name(), "index": appended.index, "cid": appended.cid });
+    output.result(
+        |_| format!("{key}\n\nEntry {} ({}) tells the log. The old secret is gone; whoever trusts the old key can still verify.", appended.index, appended.cid),
+        &value,
+    )?;
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! `tribune ledger`.
+
+mod graph;
+mod note;
+mod prove;
+mod show;
+mod tail;
+mod verify;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tribune_host::files::{self, Secrecy};
+use tribune_host::store::{self, Lookup, Reader, Stored};
+use tribune_host::{Home, export};
+use tribune_ledger::Checkpoint;
+
+use crate::args::LedgerCommand;
+use crate::error::{CliError, Outcome};
+use crate::output::Output;
+use crate::progress::Progress;
+
+pub(crate) fn run(command: LedgerCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    match command {
+        LedgerCommand::Tail { lines, entity, quality, follow } => {
+            let filter = store::Filter { entity_id: entity, quality };
+            tail::run(home, &filter, lines as usize, follow, output)?;
+        }
+        LedgerCommand::Show { entry } => show::run(&Reader::open(home)?, &entry, output)?,
+        LedgerCommand::Verify { path, key, checkpoint } => {
+            return verify::run(home, path.as_deref(), key.as_deref(), &checkpoint, output);
+        }
+        LedgerCommand::Export { folder } => export_log(home, &folder, output)?,
+        LedgerCommand::Prove { entry: Some(entry), output: to, .. } => {
+            prove::inclusion(&Reader::open(home)?, &entry, to, output)?;
+        }
+        LedgerCommand::Prove { entry: None, since, output: to } => {
+            prove::consistency(&Reader::open(home)?, since.unwrap_or(0), to, output)?;
+        }
+        LedgerCommand::Checkpoint { output: to } => checkpoint(&Reader::open(home)?, to, output)?,
+        LedgerCommand::Note { text, entity, tag, parent, .. } => {
+            let note = note::Note { entity, tags: tag, parents: parent };
+            match text {
+                Some(text) => note::write_one(home, &note, &text, output)?,
+                None => note::write_lines(home, &note, output)?,
+            }
+        }
+        LedgerCommand::Rebuild { check } => return rebuild(home, check, output),
+        LedgerCommand::Graph { mermaid, lines, entity } => {
+            let filter = store::Filter { entity_id: entity, quality: None };
+            graph::run(&Reader::open(home)?, &filter, lines as usize, mermaid, output)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// The entry that `name` stands for.
+fn find(reader: &Reader, name: &str) -> Result<Stored, CliError> {
+    match reader.lookup(name)? {
+        Lookup::Found(stored) => Ok(*stored),
+        Lookup::Nothing(what) => Err(CliError::Input(what)),
+        Lookup::Several(cids) => {
+            let cids: Vec<String> = cids.iter().take(5).map(ToString::to_string).collect();
+            Err(CliError::Input(format!("several entries begin with `{name}`: {}", cids.join(", "))))
+        }
+    }
+}
+
+/// Writes a result that is a file to where it was asked for.
+fn deliver(text: &str, to: Option<PathBuf>, value: &serde_json::Value, output: &mut Output) -> Result<(), CliError> {
+    match to {
+        None => output.verbatim(text, value)?,
+        Some(path) => {
+            files::replace(&path, text.as_bytes(), Secrecy::Public).map_err(CliError::file(&path))?;
+            output.result(|_| format!("written to {}", path.display()), value)?;
+        }
+    }
+    Ok(())
+}
+
+fn export_log(home: &Home, folder: &Path, output: &mut Output) -> Result<(), CliError> {
+    let reader = Reader::open(home)?;
+    let mut progress = Progress::new("exporting", reader.size()?);
+    let entries = export::write(&reader, folder, &mut |done| progress.tell(done))?;
+    drop(progress);
+    let key = reader.key_in_force()?;
+    let value = json!({ "folder": folder, "entries": entries, "key": key.to_string() });
+    output.result(
+        |_| {
+            format!(
+                "{entries} entries exported to {0}\nverify with: tribune ledger verify {0} --key {key}",
+                folder.display()
+            )
+        },
+        &value,
+    )?;
+    Ok(())
+}
+
+fn checkpoint(reader: &Reader, to: Option<PathBuf>, output: &mut Output) -> Result<(), CliError> {
+    let note = reader.checkpoint()?;
+    let said = Checkpoint::parse(&note).map_err(|error| CliError::Input(error.to_string()))?;
+    let value = json!({ "origin": said.origin, "size": said.size, "root": said.root.to_string(), "note": note });
+    deliver(&note, to, &value, output)
+}
+
+fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, CliError> {
+    let mut progress = Progress::new("rebuilding", Reader::open(home)?.size()?);
+    let rebuilt = if check {
+        store::check_views(home, &mut |done| progress.tell(done))?
+    } else {
+        store::rebuild_views(home, &mut |done| progress.tell(done))?
+    };
+    drop(progress);
+    let entries = rebuilt.entries;
+    let value = json!({ "entries": entries, "changed": !check, "fault": rebuilt.fault.as_ref().map(ToString::to_string) });
+    output.result(
+        |paint| match (&rebuilt.fault, check) {
+            (None, true) => format!("views: {}, {entries} entries give exactly what is stored", paint.good("sound")),
+            (None, false) => format!("views: {} from {entries} entries", paint.good("rebuilt")),
+            (Some(fault), _) => format!("views: {}: {fault}", paint.bad("BROKEN")),
+        },
+        &value,
+    )?;
+    Ok(if rebuilt.fault.is_some() { Outcome::Broken } else { Outcome::Done })
+}

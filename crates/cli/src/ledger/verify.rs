@@ -1,0 +1,216 @@
+//! `tribune ledger verify`: two verdicts, for people and for exit codes.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tribune_host::audit::{self, read_small};
+use tribune_host::export;
+use tribune_host::store::{Reader, StoreError};
+use tribune_host::{Home, keys};
+use tribune_ledger::VerifierKey;
+use tribune_ledger::bundle::{BundleError, ConsistencyProof, ProofBundle};
+use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
+
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint};
+use crate::progress::Progress;
+
+/// Where the key that everything rests on came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeySource {
+    Given,
+    /// It lay beside the log, so it shows only that the log agrees with itself.
+    BesideTheLog,
+}
+
+pub(super) fn run(
+    home: &Home,
+    path: Option<&Path>,
+    key: Option<&str>,
+    checkpoints: &[PathBuf],
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
+    let given = key.map(read_key).transpose()?;
+    let held = checkpoints.iter().map(|path| read_held(path)).collect::<Result<Vec<_>, _>>()?;
+    match path {
+        Some(path) if path.is_file() => verify_proof(path, given.as_ref(), output),
+        Some(path) if path.join("tribune.db").exists() => verify_home(&Home::at(path), given, held, output),
+        Some(path) if path.join(export::ENTRIES).exists() => verify_export(path, given, held, output),
+        Some(path) => Err(CliError::Input(format!(
+            "`{}` is neither a home (no tribune.db), an export (no {}) nor a proof file",
+            path.display(),
+            export::ENTRIES
+        ))),
+        None => verify_home(home, given, held, output),
+    }
+}
+
+fn verify_home(home: &Home, given: Option<VerifierKey>, held: Vec<HeldCheckpoint>, output: &mut Output) -> Result<Outcome, CliError> {
+    let reader = Reader::open(home)?;
+    let (key, source) = match given {
+        Some(key) => (key, KeySource::Given),
+        None => {
+            let beside = read_small(&keys::public_path(home)).ok().and_then(|text| text.trim_end().parse().ok());
+            (beside.map_or_else(|| reader.key_in_force(), Ok)?, KeySource::BesideTheLog)
+        }
+    };
+    let mut progress = Progress::new("verifying", reader.size()?);
+    let verified = audit::verify_home(&reader, &key, held, &mut |done| progress.tell(done));
+    drop(progress);
+    match verified {
+        Ok(report) => say(&report, &key, source, output),
+        // A database that cannot be read to its end is a verdict here, not a failure to reach one.
+        Err(StoreError::Damaged { what, .. }) => say_unreadable(&what, output),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn verify_export(folder: &Path, given: Option<VerifierKey>, held: Vec<HeldCheckpoint>, output: &mut Output) -> Result<Outcome, CliError> {
+    let (key, source) = match given {
+        Some(key) => (key, KeySource::Given),
+        None => {
+            let path = folder.join(export::KEY);
+            let text = read_small(&path).map_err(CliError::file(&path))?;
+            let key = text.trim_end().parse().map_err(|error| CliError::Input(format!("`{}`: {error}", path.display())))?;
+            (key, KeySource::BesideTheLog)
+        }
+    };
+    let mut progress = Progress::new("verifying", 0);
+    let report = audit::verify_export(folder, &key, held, &mut |done| progress.tell(done));
+    drop(progress);
+    say(&report.map_err(CliError::file(folder.join(export::ENTRIES)))?, &key, source, output)
+}
+
+/// A key from its text or from a file.
+fn read_key(key: &str) -> Result<VerifierKey, CliError> {
+    let text = match Path::new(key) {
+        path if path.is_file() => read_small(path).map_err(CliError::file(path))?,
+        _ => key.to_owned(),
+    };
+    text.trim_end().parse().map_err(|error| CliError::Input(format!("`{key}` is neither a key nor a file with one: {error}")))
+}
+
+fn read_held(path: &Path) -> Result<HeldCheckpoint, CliError> {
+    let note = read_small(path).map_err(CliError::file(path))?;
+    Ok(HeldCheckpoint { label: path.display().to_string(), note })
+}
+
+fn say(report: &Report, key: &VerifierKey, source: KeySource, output: &mut Output) -> Result<Outcome, CliError> {
+    output.result(|paint| text(report, key, source, paint), &value(report, key, source))?;
+    Ok(match (&report.integrity, &report.completeness) {
+        (Integrity::Broken(_), _) => Outcome::Broken,
+        (Integrity::Sound, Completeness::Failed(_)) => Outcome::Incomplete,
+        (Integrity::Sound, Completeness::Shown { .. } | Completeness::NotChecked) => Outcome::Done,
+    })
+}
+
+fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> String {
+    let entries = report.entries;
+    let mut lines = vec![match &report.integrity {
+        Integrity::Sound => format!("integrity: {}, {entries} entries are what was logged", paint.good("sound")),
+        Integrity::Broken(_) => format!("integrity: {}", paint.bad("BROKEN")),
+    }];
+    if let Integrity::Broken(findings) = &report.integrity {
+        lines.extend(findings.iter().map(|finding| format!("  {finding}")));
+    }
+    match &report.completeness {
+        Completeness::Shown { size, label } => {
+            let after = entries.saturating_sub(*size);
+            let since = if after == 0 { String::new() } else { format!("; {after} entries came after it") };
+            lines.push(format!("completeness: {} up to entry {} by {label}{since}", paint.good("shown"), size.saturating_sub(1)));
+        }
+        Completeness::NotChecked => lines.push(format!(
+            "completeness: {}, because no checkpoint from elsewhere was given (--checkpoint)",
+            paint.unsure("not checked")
+        )),
+        Completeness::Failed(gaps) => {
+            lines.push(format!("completeness: {}", paint.bad("FAILED")));
+            lines.extend(gaps.iter().map(|gap| format!("  {gap}")));
+        }
+    }
+    lines.push(match source {
+        KeySource::Given => format!("key: {key}"),
+        KeySource::BesideTheLog => {
+            format!("key: {key}\n  {}", paint.unsure("it lay beside the log; only a key you got elsewhere (--key) shows whose log this is"))
+        }
+    });
+    lines.join("\n")
+}
+
+fn value(report: &Report, key: &VerifierKey, source: KeySource) -> Value {
+    let integrity = match &report.integrity {
+        Integrity::Sound => json!({ "verdict": "sound", "findings": [] }),
+        Integrity::Broken(findings) => {
+            let findings: Vec<_> = findings
+                .iter()
+                .map(|finding| json!({ "index": finding.index, "cid": finding.cid, "what": finding.fault.to_string() }))
+                .collect();
+            json!({ "verdict": "broken", "findings": findings })
+        }
+    };
+    let completeness = match &report.completeness {
+        Completeness::Shown { size, label } => json!({ "verdict": "shown", "size": size, "by": label }),
+        Completeness::NotChecked => json!({ "verdict": "not_checked" }),
+        Completeness::Failed(gaps) => {
+            let gaps: Vec<_> = gaps.iter().map(ToString::to_string).collect();
+            json!({ "verdict": "failed", "gaps": gaps })
+        }
+    };
+    let checkpoint = report
+        .checkpoint
+        .as_ref()
+        .map(|own| json!({ "origin": own.origin, "size": own.size, "root": own.root.to_string() }));
+    json!({
+        "entries": report.entries,
+        "integrity": integrity,
+        "completeness": completeness,
+        "checkpoint": checkpoint,
+        "key": key.to_string(),
+        "key_source": match source { KeySource::Given => "given", KeySource::BesideTheLog => "beside_the_log" },
+    })
+}
+
+fn say_unreadable(what: &str, output: &mut Output) -> Result<Outcome, CliError> {
+    let finding = format!("tribune.db: {what}");
+    let value = json!({ "integrity": { "verdict": "broken", "findings": [{ "index": null, "cid": null, "what": finding }] } });
+    output.result(|paint| format!("integrity: {}\n  {finding}", paint.bad("BROKEN")), &value)?;
+    Ok(Outcome::Broken)
+}
+
+fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> Result<Outcome, CliError> {
+    let Some(key) = key else {
+        return Err(CliError::Input("a proof file proves nothing without the log's public key: give it with --key".to_owned()));
+    };
+    let file = std::fs::metadata(path).and_then(|found| {
+        // An entry, its base64, a path and a checkpoint stay below this.
+        if found.len() > 1 << 20 { Err(std::io::ErrorKind::FileTooLarge.into()) } else { std::fs::read_to_string(path) }
+    });
+    let text = file.map_err(CliError::file(path))?;
+    let checked: Result<(String, Value), BundleError> = if ConsistencyProof::is_one(&text) {
+        ConsistencyProof::parse(&text).and_then(|proof| {
+            let newer = proof.check(key)?;
+            let sentence = format!(
+                "the log of {} entries grew out of the log of {} with root {}; compare that root with the checkpoint you kept",
+                newer.size, proof.old_size, proof.old_root
+            );
+            Ok((sentence, json!({ "old_size": proof.old_size, "old_root": proof.old_root.to_string(), "size": newer.size })))
+        })
+    } else {
+        ProofBundle::parse(&text).and_then(|bundle| {
+            let (entry, checkpoint) = bundle.check(key)?;
+            let sentence = format!("entry {} ({}) is in the log of {} entries", bundle.index, entry.cid, checkpoint.size);
+            Ok((sentence, json!({ "index": bundle.index, "cid": entry.cid, "size": checkpoint.size })))
+        })
+    };
+    match checked {
+        Ok((sentence, proven)) => {
+            output.result(|paint| format!("proof: {}, {sentence}", paint.good("sound")), &json!({ "proof": "sound", "proven": proven }))?;
+            Ok(Outcome::Done)
+        }
+        Err(error) => {
+            let value = json!({ "proof": "broken", "what": error.to_string() });
+            output.result(|paint| format!("proof: {}: {error}", paint.bad("BROKEN")), &value)?;
+            Ok(Outcome::Broken)
+        }
+    }
+}

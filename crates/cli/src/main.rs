@@ -1,0 +1,31 @@
+//! `tribune`: parse, run, say how it went.
+
+mod args;
+mod error;
+mod keys;
+mod ledger;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return error::usage(&error),
+    };
+    let mut output = Output::new(args.format());
+    let done = args.home().and_then(|home| match args.command {
+        Command::Keys { command } => keys::run(command, &home, &mut output),
+        Command::Ledger { command } => ledger::run(command, &home, &mut output),
+    });
+    match done {
+        Ok(outcome) => outcome.into(),
+        Err(error) => error.report(output.format()),
+    }
+}

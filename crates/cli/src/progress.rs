@@ -1,0 +1,55 @@
+//! A bar on standard error for work that takes more than a second, if somebody is watching.
+
+use std::io::{self, IsTerminal as _};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shorter work needs no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Counts entries.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    what: &'static str,
+    total: u64,
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// `total` is 0 where it is not known.
+    pub(crate) fn new(what: &'static str, total: u64) -> Self {
+        Self { what, total, started: Instant::now(), bar: None }
+    }
+
+    /// `done` entries are done.
+    pub(crate) fn tell(&mut self, done: u64) {
+        if self.bar.is_none() && self.started.elapsed() > PATIENCE && io::stderr().is_terminal() {
+            self.bar = Some(bar(self.what, self.total));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(what: &'static str, total: u64) -> ProgressBar {
+    let (bar, template) = match total {
+        0 => (ProgressBar::new_spinner(), "{msg} {human_pos} entries, {per_sec}"),
+        total => (ProgressBar::new(total), "{msg} {bar:32} {human_pos} of {human_len} entries, {eta} left"),
+    };
+    // The templates are fixed; if one were wrong the plain style does as well.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.with_message(what)
+}

@@ -1,0 +1,134 @@
+//! What leaves the house: a folder that a stranger can check with other people's tools.
+//!
+//! `entries.jsonl` holds every entry in canonical form, one per line; `checkpoint` the signed root over them;
+//! `ledger.vkey` the public key; `tile/` the tree as C2SP tlog-tiles lays it out. Nothing else.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use tribune_ledger::Cid;
+use tribune_ledger::tree::Hash;
+use tribune_ledger::tree::tile::{self, TileEdge};
+
+use crate::store::{Reader, StoreError};
+
+/// The entries, one canonical line each.
+pub const ENTRIES: &str = "entries.jsonl";
+/// The signed root over them.
+pub const CHECKPOINT: &str = "checkpoint";
+/// The key that signed it.
+pub const KEY: &str = "ledger.vkey";
+
+/// How often progress is told.
+const TELL_EVERY: u64 = 4096;
+
+/// Why an export failed. Nothing is left behind under the name that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("`{0}` exists already: name a folder that does not exist yet")]
+    Exists(PathBuf),
+    #[error("`{path}`: {error}")]
+    Io { path: PathBuf, error: io::Error },
+}
+
+/// Writes the log as `reader` sees it to the new folder `to`. The folder appears when it is complete.
+pub fn write(reader: &Reader, to: &Path, progress: &mut dyn FnMut(u64)) -> Result<u64, ExportError> {
+    if to.symlink_metadata().is_ok() {
+        return Err(ExportError::Exists(to.to_owned()));
+    }
+    let mut name = to.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = to.with_file_name(name);
+    let written = write_folder(reader, &partial, progress).and_then(|entries| {
+        fs::rename(&partial, to).map_err(|error| io_error(to, error))?;
+        Ok(entries)
+    });
+    if written.is_err() {
+        // The error that matters is the first; what is left is a folder named `.partial`.
+        let _ = fs::remove_dir_all(&partial);
+    }
+    written
+}
+
+fn write_folder(reader: &Reader, folder: &Path, progress: &mut dyn FnMut(u64)) -> Result<u64, ExportError> {
+    create_dir(folder)?;
+    let path = folder.join(ENTRIES);
+    let mut entries = BufWriter::new(File::create(&path).map_err(|error| io_error(&path, error))?);
+    let mut tiles = Tiles { folder, edge: TileEdge::default(), bundle: Vec::new() };
+    let mut line = Vec::with_capacity(4096);
+    let mut failed: Option<ExportError> = None;
+    reader.for_each(0, |stored| {
+        let stored = stored?;
+        line.clear();
+        stored.entry.write_line(&mut line);
+        line.push(b'\n');
+        let wrote = entries.write_all(&line).map_err(|error| io_error(&path, error));
+        if let Err(error) = wrote.and_then(|()| tiles.push(stored.entry.cid)) {
+            failed = Some(error);
+            return Err(StoreError::Closed);
+        }
+        if (stored.index + 1).is_multiple_of(TELL_EVERY) {
+            progress(stored.index + 1);
+        }
+        Ok(())
+    })
+    .or_else(|error| failed.take().map_or(Err(ExportError::Store(error)), Err))?;
+    let file = entries.into_inner().map_err(|error| io_error(&path, error.into_error()))?;
+    file.sync_all().map_err(|error| io_error(&path, error))?;
+    tiles.finish()?;
+    write_file(&folder.join(CHECKPOINT), reader.checkpoint()?.as_bytes())?;
+    write_file(&folder.join(KEY), format!("{}\n", reader.key_in_force()?).as_bytes())?;
+    Ok(reader.size()?)
+}
+
+struct Tiles<'a> {
+    folder: &'a Path,
+    edge: TileEdge,
+    bundle: Vec<Cid>,
+}
+
+impl Tiles<'_> {
+    fn push(&mut self, cid: Cid) -> Result<(), ExportError> {
+        self.bundle.push(cid);
+        for full in self.edge.push(Hash::leaf(&cid)) {
+            self.write(&tile::path(full.id, tile::WIDTH), &tile::to_bytes(&full.hashes))?;
+            if full.id.level == 0 {
+                self.write(&tile::bundle_path(full.id.index, tile::WIDTH), &tile::bundle_bytes(&self.bundle))?;
+                self.bundle.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), ExportError> {
+        for (id, hashes) in self.edge.partial() {
+            let width = hashes.len() as u64;
+            self.write(&tile::path(id, width), &tile::to_bytes(hashes))?;
+            if id.level == 0 {
+                self.write(&tile::bundle_path(id.index, width), &tile::bundle_bytes(&self.bundle))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), ExportError> {
+        let path = self.folder.join(path);
+        create_dir(path.parent().unwrap_or(self.folder))?;
+        write_file(&path, bytes)
+    }
+}
+
+fn create_dir(path: &Path) -> Result<(), ExportError> {
+    DirBuilder::new().recursive(true).create(path).map_err(|error| io_error(path, error))
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), ExportError> {
+    fs::write(path, bytes).map_err(|error| io_error(path, error))
+}
+
+fn io_error(path: &Path, error: io::Error) -> ExportError {
+    ExportError::Io { path: path.to_owned(), error }
+}

@@ -1,0 +1,105 @@
+//! The state folder: where everything Tribune remembers lives.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, FlockOperation};
+
+/// A folder that was named as home. Nothing about it is checked until it is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    root: PathBuf,
+}
+
+/// Why a folder cannot be a home. Each sentence ends with what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    #[error("`{0}` is a file, not a folder: name another home with --home or TRIBUNE_HOME")]
+    IsAFile(PathBuf),
+    #[error("`{0}` cannot be written by this user: change its owner or mode, or name another home with --home")]
+    NotWritable(PathBuf),
+    #[error("`{0}` is on a read-only disk: remount it for writing, or name another home with --home (reading and `tribune ledger verify` still work)")]
+    ReadOnlyDisk(PathBuf),
+    #[error("`{path}` is held by another process{}: stop that one first, or name another home with --home", holder(.pid))]
+    Held { path: PathBuf, pid: Option<u32> },
+    #[error("`{path}` cannot be used as home ({error}): check the path, or name another with --home")]
+    Io { path: PathBuf, error: io::Error },
+}
+
+fn holder(pid: &Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+}
+
+impl Home {
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.root.join("tribune.db")
+    }
+
+    pub fn keys(&self) -> PathBuf {
+        self.root.join("keys")
+    }
+
+    /// Creates the folders that are missing, for their owner alone, and makes sure that they can be written.
+    pub fn prepare(&self) -> Result<(), HomeError> {
+        match fs::metadata(&self.root) {
+            Ok(found) if !found.is_dir() => return Err(HomeError::IsAFile(self.root.clone())),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(self.refused(error)),
+        }
+        for folder in [self.root.clone(), self.keys(), self.run()] {
+            DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| self.refused(error))?;
+        }
+        rustix::fs::access(&self.root, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| self.refused(error.into()))
+    }
+
+    /// Takes the home for this process alone, until the guard is dropped or the process ends in whatever way.
+    pub fn lock(&self) -> Result<HomeLock, HomeError> {
+        let path = self.run().join("lock");
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = open.map_err(|error| self.refused(error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                // Without the number the sentence is still true.
+                let _ = file.read_to_string(&mut pid);
+                return Err(HomeError::Held { path: self.root.clone(), pid: pid.trim().parse().ok() });
+            }
+            Err(error) => return Err(self.refused(error.into())),
+        }
+        file.set_len(0).map_err(|error| self.refused(error))?;
+        writeln!(file, "{}", std::process::id()).map_err(|error| self.refused(error))?;
+        Ok(HomeLock { _file: file })
+    }
+
+    fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    fn refused(&self, error: io::Error) -> HomeError {
+        let path = self.root.clone();
+        match error.kind() {
+            ErrorKind::PermissionDenied => HomeError::NotWritable(path),
+            ErrorKind::ReadOnlyFilesystem => HomeError::ReadOnlyDisk(path),
+            ErrorKind::NotADirectory => HomeError::IsAFile(path),
+            _ => HomeError::Io { path, error },
+        }
+    }
+}
+
+/// The home is ours while this lives.
+#[derive(Debug)]
+pub struct HomeLock {
+    _file: File,
+}

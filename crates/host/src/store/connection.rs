@@ -1,0 +1,136 @@
+//! The one place that opens a database, with the settings that make a commit durable.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::StoreError;
+use super::schema;
+use crate::files;
+use crate::home::HomeError;
+
+/// Bytes of page cache per connection: the hot pages of the writer, without a large idle daemon.
+const CACHE_KIB: i64 = 4096;
+
+/// How long to wait for a lock. Only opening and schema changes ever meet one.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The one writer. The caller holds the home's lock.
+    Write,
+    /// A reader; it sees one snapshot per transaction and never waits for the writer.
+    Read,
+}
+
+/// Opens the database at `path`; as writer, creates it if it is missing.
+pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError> {
+    let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
+    let connection = match access {
+        Access::Write => {
+            create_file(path)?;
+            connect(path.as_os_str().to_str(), path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?
+        }
+        Access::Read => open_reader(path)?,
+    };
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    let settings = format!(
+        "PRAGMA cache_size = -{CACHE_KIB};
+         PRAGMA temp_store = MEMORY;
+         PRAGMA trusted_schema = OFF;
+         PRAGMA cell_size_check = ON;
+         PRAGMA foreign_keys = ON;"
+    );
+    connection.execute_batch(&settings).map_err(failed)?;
+    if access == Access::Write {
+        // The page size counts only before the first page is written. 8 KiB holds several entries, which halves the
+        // frames a batch writes.
+        connection.execute_batch("PRAGMA page_size = 8192;").map_err(failed)?;
+        let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+        if mode != "wal" {
+            let what = format!("its filesystem cannot hold a write-ahead log (journal mode stayed `{mode}`)");
+            return Err(StoreError::Io { path: path.to_owned(), what });
+        }
+        // FULL: the log is synced before a commit returns. Copying it back into the database is the writer's choice.
+        connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;").map_err(failed)?;
+    }
+    schema::check(&connection, path)?;
+    Ok(connection)
+}
+
+/// A database that is nobody's and goes away when it is closed.
+pub(super) fn scratch() -> Result<Connection, rusqlite::Error> {
+    let connection = connect(Some(""), Path::new(""), OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
+    Ok(connection)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the door that everyone else is sent to")]
+fn connect(name: Option<&str>, path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    match name {
+        Some(name) => Connection::open_with_flags(name, flags),
+        None => Connection::open_with_flags(path, flags),
+    }
+}
+
+/// Makes an empty database file for its owner alone, its name durable. SQLite gives its side files the same mode.
+fn create_file(path: &Path) -> Result<(), StoreError> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => files::sync_parent(path)
+            .map_err(|error| StoreError::Io { path: path.to_owned(), what: error.to_string() }),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(match error.kind() {
+            std::io::ErrorKind::PermissionDenied => HomeError::NotWritable(path.to_owned()).into(),
+            std::io::ErrorKind::ReadOnlyFilesystem => HomeError::ReadOnlyDisk(path.to_owned()).into(),
+            std::io::ErrorKind::StorageFull => StoreError::DiskFull(path.to_owned()),
+            _ => StoreError::Io { path: path.to_owned(), what: error.to_string() },
+        }),
+    }
+}
+
+fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
+    match std::fs::metadata(path) {
+        Ok(found) if found.len() > 0 => {}
+        Ok(_) => return Err(StoreError::NoLedger(path.parent().unwrap_or(path).to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(StoreError::Io { path: path.to_owned(), what: "this user may not read it".to_owned() });
+        }
+        Err(_) => return Err(StoreError::NoLedger(path.parent().unwrap_or(path).to_owned())),
+    }
+    let probe = |connection: Connection| {
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map(|()| connection)
+    };
+    let error = match connect(None, path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(probe) {
+        Ok(connection) => return Ok(connection),
+        Err(error) => error,
+    };
+    // Readers of a write-ahead log need a shared-memory file beside it. On a read-only disk there can be none, and
+    // none is needed if no log is left to read.
+    let log = path.with_file_name("tribune.db-wal");
+    let log_is_empty = std::fs::metadata(&log).map_or(true, |log| log.len() == 0);
+    let unwritable = matches!(
+        error.sqlite_error_code(),
+        Some(rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly)
+    );
+    if !(log_is_empty && unwritable) {
+        return Err(failed(error));
+    }
+    let uri = format!("file:{}?immutable=1", percent_encode(path));
+    connect(Some(&uri), path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(probe).map_err(failed)
+}
+
+fn percent_encode(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    let keep = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
+    path.as_os_str()
+        .as_bytes()
+        .iter()
+        .map(|byte| if keep(byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}

@@ -1,0 +1,70 @@
+//! What can go wrong with the store, each with its own sentence and next step.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+use tribune_ledger::Cid;
+use tribune_ledger::entry::FieldError;
+
+use crate::home::HomeError;
+use crate::keys::KeyFileError;
+
+/// Why the store cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    #[error("there is no ledger in `{0}` yet: `tribune ledger note \"…\"` begins one")]
+    NoLedger(PathBuf),
+    #[error("`{path}` was written by a newer version (format {found}; this one knows {known}): update tribune")]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("`{0}` is not a Tribune database: name another home with --home")]
+    NotOurs(PathBuf),
+    #[error("`{path}` is damaged ({what}): copy the folder away, restore the last good copy, and run `tribune ledger verify --checkpoint FILE` with a checkpoint kept elsewhere to see whether anything is missing")]
+    Damaged { path: PathBuf, what: String },
+    #[error("the disk of `{0}` is full, nothing of this was recorded: free some space and start again")]
+    DiskFull(PathBuf),
+    #[error("the disk of `{path}` failed ({what}), nothing of this was acknowledged: check the disk and start again")]
+    Io { path: PathBuf, what: String },
+    #[error("the store is read-only since an earlier error: {0}")]
+    ReadOnly(String),
+    #[error("the store was closed")]
+    Closed,
+    #[error("the entry is refused: {0}")]
+    Entry(#[from] FieldError),
+    #[error("the entry is refused: its parent {0} is not in the log")]
+    NoSuchParent(Cid),
+    #[error("the entry is refused: it is number {found} of its entity where number {expected} comes next")]
+    OutOfTurn { expected: u64, found: u64 },
+    #[error("the entry is refused: its name does not fit its text")]
+    WrongCid,
+    #[error("the entry is refused: {0}")]
+    Proof(#[from] tribune_ledger::proof::ProofError),
+    #[error("at most {limit} {what} may be appended at once")]
+    TooMuchAtOnce { what: &'static str, limit: usize },
+    #[error("the key cannot be changed: {0}")]
+    KeyChange(String),
+}
+
+impl StoreError {
+    /// What an SQLite error about the database at `path` means.
+    pub(super) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        let what = error.to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Self::DiskFull(path),
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged { path, what },
+            Some(ErrorCode::ReadOnly) => HomeError::ReadOnlyDisk(path).into(),
+            Some(ErrorCode::PermissionDenied) => HomeError::NotWritable(path).into(),
+            _ => match error {
+                // A column that does not hold what we put there.
+                rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+                | rusqlite::Error::FromSqlConversionFailure(..) => Self::Damaged { path, what },
+                _ => Self::Io { path, what },
+            },
+        }
+    }
+}

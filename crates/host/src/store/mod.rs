@@ -1,0 +1,222 @@
+//! The durable store: one SQLite database, one writer thread, any number of readers.
+//!
+//! An append returns after its commit is on disk, with the entry, the tree's edge, the views and a signed checkpoint in
+//! one transaction. After an I/O error nothing more is written until the store is opened again: what a failed sync left
+//! in the page cache cannot be told from what is on disk.
+
+mod cid_runs;
+mod connection;
+mod error;
+mod reader;
+mod rows;
+mod schema;
+mod views;
+mod writer;
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use tribune_ledger::key_change::KeyChange;
+use tribune_ledger::{Checkpoint, Ed25519Signer, NoteSigner as _, VerifierKey};
+
+pub use error::StoreError;
+pub use reader::{Filter, Lookup, Reader};
+pub use rows::Stored;
+pub use views::ViewFault;
+pub use writer::{Appended, LedgerWriter, Receipt};
+
+use self::connection::Access;
+use self::views::Views;
+use self::writer::Sequencer;
+use crate::clock::Clock;
+use crate::home::{Home, HomeLock};
+use crate::keys;
+
+/// The open store. Dropping it lets queued appends finish first.
+#[derive(Debug)]
+pub struct Store {
+    home: Home,
+    writer: Option<LedgerWriter>,
+    thread: Option<JoinHandle<()>>,
+    beginning: Beginning,
+    // Released last: the writer is done by then.
+    _lock: HomeLock,
+}
+
+/// Whether opening found a log or began one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    Found,
+    /// A new log, under a key that was there or was made now.
+    Began,
+}
+
+impl Store {
+    /// Opens the store of `home` for this process alone, beginning a log under a new key where there is none.
+    pub fn open(home: &Home, clock: &dyn Clock) -> Result<Self, StoreError> {
+        home.prepare()?;
+        let lock = home.lock()?;
+        let path = home.database();
+        let connection = connection::open(&path, Access::Write)?;
+        let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
+        // Whatever an earlier failure left in the write-ahead log is copied and synced before anything is built on it.
+        writer::copy_back(&connection).map_err(failed)?;
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
+        schema::migrate(&connection).map_err(failed)?;
+        connection.execute_batch("COMMIT").map_err(failed)?;
+
+        let views = load_views(&connection, &path)?;
+        let (sequencer, beginning) = if views.size() == 0 {
+            let signer = match keys::load(home) {
+                Err(keys::KeyFileError::Missing(_)) => keys::init(home, None)?,
+                found => found?,
+            };
+            (begin(&path, connection, signer, views, clock)?, Beginning::Began)
+        } else {
+            let in_force = reader::key_in_force(&connection, &path)?;
+            let signer = keys::signer_for(home, &in_force)?;
+            check_edge(&connection, &path, &views, &in_force)?;
+            (Sequencer::new(path.clone(), connection, Box::new(signer), views), Beginning::Found)
+        };
+        let started = writer::start(sequencer);
+        let (writer, thread) = started.map_err(|error| StoreError::Io { path, what: error.to_string() })?;
+        Ok(Self { home: home.clone(), writer: Some(writer), thread: Some(thread), beginning, _lock: lock })
+    }
+
+    /// A handle for appending.
+    pub fn writer(&self) -> Result<LedgerWriter, StoreError> {
+        self.writer.clone().ok_or(StoreError::Closed)
+    }
+
+    pub const fn beginning(&self) -> Beginning {
+        self.beginning
+    }
+
+    /// Passes the log's office to a new key: written beside the old one, told to the log, then put in its place.
+    pub fn rotate_key(&self, clock: &dyn Clock) -> Result<(VerifierKey, Appended), StoreError> {
+        let reader = Reader::open(&self.home)?;
+        let old = keys::signer_for(&self.home, &reader.key_in_force()?)?;
+        let new = keys::generate(Some(old.verifier_key().name()))?;
+        let key = new.verifier_key().clone();
+        let change = KeyChange { old: Some(old.verifier_key().clone()), new: key.clone() };
+        let seq = reader.next_seq(KeyChange::ENTITY)?;
+        let entry = writer::key_change_entry(&change, seq, clock.now(), &old)?;
+        keys::prepare_next(&self.home, &new)?;
+        let appended = self.writer()?.rotate_blocking(new, entry)?;
+        keys::adopt(&self.home, &key)?;
+        Ok((key, appended))
+    }
+
+    /// Lets queued appends finish and ends the writer.
+    pub fn close(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.writer = None;
+        if let Some(thread) = self.thread.take() {
+            // The thread does not panic; if it did, there is nothing left to wait for.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn load_views(connection: &Connection, path: &Path) -> Result<Views, StoreError> {
+    let loaded = Views::load(connection).map_err(|error| StoreError::from_sqlite(path, &error))?;
+    loaded.ok_or_else(|| damaged(path, "the stored tree does not fit the number of entries"))
+}
+
+fn begin(
+    path: &Path,
+    connection: Connection,
+    signer: Ed25519Signer,
+    views: Views,
+    clock: &dyn Clock,
+) -> Result<Sequencer, StoreError> {
+    let change = KeyChange { old: None, new: signer.verifier_key().clone() };
+    let genesis = writer::key_change_entry(&change, 0, clock.now(), &signer)?;
+    let mut sequencer = Sequencer::new(path.to_owned(), connection, Box::new(signer), views);
+    sequencer.begin(genesis)?;
+    Ok(sequencer)
+}
+
+/// A cheap look at the newest state, so that nothing is appended to a log that is broken at its end. `verify` looks at
+/// everything.
+fn check_edge(connection: &Connection, path: &Path, views: &Views, key: &VerifierKey) -> Result<(), StoreError> {
+    let note = reader::checkpoint(connection, path)?;
+    let checkpoint = Checkpoint::open(&note, key).map_err(|error| damaged(path, format!("its checkpoint: {error}")))?;
+    if (checkpoint.size, checkpoint.root) != (views.size(), views.root()) {
+        return Err(damaged(path, "its entries do not have the root that is signed"));
+    }
+    let last = reader::entry(connection, path, views.size() - 1)?;
+    match last {
+        Some(last) if last.entry.compute_cid(&mut Vec::new()) == last.entry.cid => Ok(()),
+        _ => Err(damaged(path, "its last entry was altered")),
+    }
+}
+
+fn damaged(path: &Path, what: impl Into<String>) -> StoreError {
+    StoreError::Damaged { path: path.to_owned(), what: what.into() }
+}
+
+/// What a rebuild of the views found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuilt {
+    pub entries: u64,
+    /// The first place where a stored view differs from what the entries give.
+    pub fault: Option<ViewFault>,
+}
+
+/// Makes every view anew beside the stored ones and compares them. Changes nothing, and needs no lock.
+pub fn check_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<Rebuilt, StoreError> {
+    let reader = Reader::open(home)?;
+    let path = home.database();
+    let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
+    let scratch = connection::scratch().map_err(failed)?;
+    let (views, mut fault) = views::check(reader.connection(), &scratch, progress).map_err(failed)?;
+    if fault.is_none() {
+        fault = checkpoint_fault(&reader.checkpoint()?, &views);
+    }
+    Ok(Rebuilt { entries: views.size(), fault })
+}
+
+/// Throws every view away and makes it anew from the entries. Refuses if the entries do not have the signed root: then
+/// it is not the views that are wrong.
+pub fn rebuild_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<Rebuilt, StoreError> {
+    home.prepare()?;
+    let _lock = home.lock()?;
+    let path = home.database();
+    if !path.exists() {
+        return Err(StoreError::NoLedger(home.root().to_owned()));
+    }
+    let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
+    let mut connection = connection::open(&path, Access::Write)?;
+    let transaction = connection.transaction().map_err(failed)?;
+    let (views, fault) = views::rebuild(&transaction, &transaction, progress).map_err(failed)?;
+    let unsigned = checkpoint_fault(&reader::checkpoint(&transaction, &path)?, &views);
+    if let Some(unsigned) = unsigned {
+        return Err(damaged(&path, format!("{unsigned}: nothing was changed")));
+    }
+    transaction.commit().map_err(failed)?;
+    Ok(Rebuilt { entries: views.size(), fault })
+}
+
+fn checkpoint_fault(note: &str, views: &Views) -> Option<ViewFault> {
+    let table = "checkpoint".to_owned();
+    match Checkpoint::parse(note) {
+        Err(error) => Some(ViewFault { table, what: error.to_string() }),
+        Ok(signed) if (signed.size, signed.root) == (views.size(), views.root()) => None,
+        Ok(signed) => {
+            let (size, root) = (views.size(), views.root());
+            let what = format!("{} entries with root {} are signed; {size} with root {root} are there", signed.size, signed.root);
+            Some(ViewFault { table, what })
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Reading the log: one snapshot, never waiting for the writer.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use tribune_ledger::key_change::KeyChange;
+use tribune_ledger::tree::Hash;
+use tribune_ledger::tree::prove::TileSource;
+use tribune_ledger::tree::tile::{self, TileId};
+use tribune_ledger::{Cid, EntryQuality, VerifierKey};
+
+use super::cid_runs::{self, Prefix, RUN};
+use super::connection::{self, Access};
+use super::error::StoreError;
+use super::rows::{self, Stored};
+use super::{damaged, views};
+use crate::home::Home;
+
+/// Fewest hex digits that name an entry: fewer would hardly ever be enough.
+const MIN_PREFIX: usize = 4;
+
+/// A view of the log as it was when this was opened or last refreshed.
+#[derive(Debug)]
+pub struct Reader {
+    path: PathBuf,
+    connection: Connection,
+}
+
+/// Which entries to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub entity_id: Option<String>,
+    pub quality: Option<EntryQuality>,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lookup {
+    Found(Box<Stored>),
+    /// No entry has that name; the sentence says what was looked for.
+    Nothing(String),
+    /// Several entries begin like that.
+    Several(Vec<Cid>),
+}
+
+impl Reader {
+    /// Opens the log of `home` as it is now.
+    pub fn open(home: &Home) -> Result<Self, StoreError> {
+        if home.root().is_file() {
+            return Err(crate::home::HomeError::IsAFile(home.root().to_owned()).into());
+        }
+        let path = home.database();
+        let connection = connection::open(&path, Access::Read)?;
+        let reader = Self { path, connection };
+        reader.begin()?;
+        if reader.size()? == 0 {
+            return Err(StoreError::NoLedger(home.root().to_owned()));
+        }
+        Ok(reader)
+    }
+
+    /// Moves on to the log as it is now.
+    pub fn refresh(&self) -> Result<(), StoreError> {
+        self.connection.execute_batch("COMMIT").map_err(|error| self.failed(&error))?;
+        self.begin()
+    }
+
+    fn begin(&self) -> Result<(), StoreError> {
+        // The first read fixes the snapshot.
+        let begun = self.connection.execute_batch("BEGIN; SELECT 1 FROM sqlite_schema LIMIT 1;");
+        begun.map_err(|error| self.failed(&error))
+    }
+
+    pub(super) const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn failed(&self, error: &rusqlite::Error) -> StoreError {
+        // A database without our tables was never finished being made.
+        if error.to_string().contains("no such table") {
+            return StoreError::NoLedger(self.path.parent().unwrap_or(&self.path).to_owned());
+        }
+        StoreError::from_sqlite(&self.path, error)
+    }
+
+    /// Number of entries.
+    pub fn size(&self) -> Result<u64, StoreError> {
+        let max = self.connection.query_row("SELECT coalesce(max(idx) + 1, 0) FROM ledger", [], |row| row.get(0));
+        max.map_err(|error| self.failed(&error))
+    }
+
+    /// The newest signed checkpoint. It covers every entry of this snapshot.
+    pub fn checkpoint(&self) -> Result<String, StoreError> {
+        checkpoint(&self.connection, &self.path)
+    }
+
+    /// The key that signs the log now.
+    pub fn key_in_force(&self) -> Result<VerifierKey, StoreError> {
+        key_in_force(&self.connection, &self.path)
+    }
+
+    /// The number the next entry of `entity_id` will have.
+    pub fn next_seq(&self, entity_id: &str) -> Result<u64, StoreError> {
+        let select = self.connection.query_row("SELECT next_seq FROM entities WHERE entity_id = ?1", [entity_id], |row| row.get(0));
+        Ok(select.optional().map_err(|error| self.failed(&error))?.unwrap_or(0))
+    }
+
+    /// The newest entry of `entity_id`.
+    pub fn head(&self, entity_id: &str) -> Result<Option<Stored>, StoreError> {
+        let query = format!(
+            "SELECT {} FROM ledger WHERE idx = (SELECT last_idx FROM entities WHERE entity_id = ?1)",
+            rows::COLUMNS
+        );
+        self.connection.query_row(&query, [entity_id], rows::read).optional().map_err(|error| self.failed(&error))
+    }
+
+    /// The entry at a place.
+    pub fn entry(&self, index: u64) -> Result<Option<Stored>, StoreError> {
+        entry(&self.connection, &self.path, index)
+    }
+
+    /// The place of an entry.
+    pub fn find(&self, cid: &Cid) -> Result<Option<u64>, StoreError> {
+        let text = cid.to_string();
+        Ok(self.places(&text[3..])?.into_iter().find(|(_, found)| found == cid).map(|(index, _)| index))
+    }
+
+    /// Finds an entry by what a person types: its place, its CID, or the CID's first digits with or without `b3:`.
+    pub fn lookup(&self, name: &str) -> Result<Lookup, StoreError> {
+        let hex = name.strip_prefix("b3:").unwrap_or(name);
+        // Short numbers are places; CIDs are told by their length or their prefix.
+        if hex.len() == name.len() && name.len() < 16 && name.bytes().all(|byte| byte.is_ascii_digit()) {
+            let size = self.size()?;
+            return Ok(match name.parse().ok().map(|index| self.entry(index)).transpose()?.flatten() {
+                Some(found) => Lookup::Found(Box::new(found)),
+                None => Lookup::Nothing(format!("there is no entry {name} in a log of {size}")),
+            });
+        }
+        if hex.len() < MIN_PREFIX || Prefix::new(hex).is_none() {
+            let what = format!("`{name}` is neither a place in the log nor at least {MIN_PREFIX} digits of a CID");
+            return Ok(Lookup::Nothing(what));
+        }
+        let mut places = self.places(hex)?;
+        places.sort_unstable();
+        Ok(match places.as_slice() {
+            [] => Lookup::Nothing(format!("no entry's CID begins with `{name}`")),
+            [(index, _)] => match self.entry(*index)? {
+                Some(found) => Lookup::Found(Box::new(found)),
+                None => Lookup::Nothing(format!("entry {index} is missing from the log")),
+            },
+            several => Lookup::Several(several.iter().map(|(_, cid)| *cid).collect()),
+        })
+    }
+
+    /// Every entry whose CID begins with these digits.
+    fn places(&self, hex: &str) -> Result<Vec<(u64, Cid)>, StoreError> {
+        let failed = |error: rusqlite::Error| self.failed(&error);
+        let Some(prefix) = Prefix::new(hex) else { return Ok(Vec::new()) };
+        let size = self.size()?;
+        let runs = size / RUN;
+        let fits = |cid: &Cid| cid.to_string()[3..].starts_with(hex);
+        let mut found = Vec::new();
+        for index in cid_runs::candidates(&self.connection, runs, prefix).map_err(failed)? {
+            let cids = views::cids_of_rows(&self.connection, index, index + 1).map_err(failed)?;
+            found.extend(cids.into_iter().filter(fits).map(|cid| (index, cid)));
+        }
+        let tail = views::cids(&self.connection, runs * RUN, size).map_err(failed)?;
+        found.extend((runs * RUN..).zip(tail).filter(|(_, cid)| fits(cid)));
+        Ok(found)
+    }
+
+    /// The newest `n` entries that pass `filter`, oldest first.
+    pub fn tail(&self, filter: &Filter, n: usize) -> Result<Vec<Stored>, StoreError> {
+        let mut found = Vec::new();
+        match &filter.entity_id {
+            // Along the entity's own history.
+            Some(entity_id) => {
+                let mut next = self.head(entity_id)?;
+                while let Some(stored) = next.take().filter(|_| found.len() < n) {
+                    next = self.previous(stored.index)?.map(|index| self.entry(index)).transpose()?.flatten();
+                    found.extend(Some(stored).filter(|stored| filter.passes(stored)));
+                }
+            }
+            None => {
+                let query = format!(
+                    "SELECT {} FROM ledger WHERE ?1 IS NULL OR quality = ?1 ORDER BY idx DESC LIMIT ?2",
+                    rows::COLUMNS
+                );
+                let quality = filter.quality.map(EntryQuality::as_str);
+                let mut select = self.connection.prepare(&query).map_err(|error| self.failed(&error))?;
+                let rows = select.query_map(params![quality, n as u64], rows::read).map_err(|error| self.failed(&error))?;
+                for stored in rows {
+                    found.push(stored.map_err(|error| self.failed(&error))?);
+                }
+            }
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    fn previous(&self, index: u64) -> Result<Option<u64>, StoreError> {
+        let select = self.connection.query_row("SELECT prev_idx FROM ledger WHERE idx = ?1", [index], |row| row.get(0));
+        Ok(select.optional().map_err(|error| self.failed(&error))?.flatten())
+    }
+
+    /// Hands over every entry from `start` on, in order. One that cannot be read comes as its error.
+    pub fn for_each(
+        &self,
+        start: u64,
+        mut take: impl FnMut(Result<Stored, StoreError>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let query = format!("SELECT {} FROM ledger WHERE idx >= ?1 ORDER BY idx", rows::COLUMNS);
+        let mut select = self.connection.prepare(&query).map_err(|error| self.failed(&error))?;
+        let mut rows = select.query([start]).map_err(|error| self.failed(&error))?;
+        while let Some(row) = rows.next().map_err(|error| self.failed(&error))? {
+            take(rows::read(row).map_err(|error| self.failed(&error)))?;
+        }
+        Ok(())
+    }
+
+    /// Every CID in order, as the stored tree has them.
+    pub fn tree_cids(&self) -> Result<Vec<Cid>, StoreError> {
+        views::cids(&self.connection, 0, self.size()?).map_err(|error| self.failed(&error))
+    }
+}
+
+impl Filter {
+    /// Whether an entry is one that was asked for.
+    pub fn passes(&self, stored: &Stored) -> bool {
+        self.quality.is_none_or(|quality| quality == stored.entry.quality)
+            && self.entity_id.as_ref().is_none_or(|entity_id| *entity_id == stored.entry.entity_id)
+    }
+}
+
+/// Proofs are made from the tiles that are stored, and from rows at the right edge.
+impl TileSource for Reader {
+    type Error = StoreError;
+
+    fn tile(&self, id: TileId, width: u64) -> Result<Vec<Hash>, StoreError> {
+        let failed = |error: rusqlite::Error| self.failed(&error);
+        let start = id.index * tile::WIDTH;
+        if id.level == 0 {
+            let cids = views::cids(&self.connection, start, start + width).map_err(failed)?;
+            return Ok(cids.iter().map(Hash::leaf).collect());
+        }
+        if width == tile::WIDTH {
+            let mut select = self.connection.prepare_cached("SELECT nodes FROM tree_tiles WHERE level = ?1 AND n = ?2").map_err(failed)?;
+            let nodes: Option<Vec<u8>> = select.query_row(params![id.level, id.index], |row| row.get(0)).optional().map_err(failed)?;
+            return Ok(nodes.and_then(|nodes| tile::from_bytes(&nodes)).unwrap_or_default());
+        }
+        views::tile_roots(&self.connection, id.level - 1, start, start + width).map_err(failed)
+    }
+}
+
+pub(super) fn checkpoint(connection: &Connection, path: &Path) -> Result<String, StoreError> {
+    let select = connection.query_row("SELECT note FROM checkpoint WHERE id = 0", [], |row| row.get(0)).optional();
+    let note = select.map_err(|error| StoreError::from_sqlite(path, &error))?;
+    note.ok_or_else(|| damaged(path, "its checkpoint is missing"))
+}
+
+pub(super) fn entry(connection: &Connection, path: &Path, index: u64) -> Result<Option<Stored>, StoreError> {
+    let query = format!("SELECT {} FROM ledger WHERE idx = ?1", rows::COLUMNS);
+    let select = connection.prepare_cached(&query).and_then(|mut select| select.query_row([index], rows::read).optional());
+    select.map_err(|error| StoreError::from_sqlite(path, &error))
+}
+
+/// The key that the newest change of key put in force.
+pub(super) fn key_in_force(connection: &Connection, path: &Path) -> Result<VerifierKey, StoreError> {
+    let query = "SELECT payload FROM ledger WHERE idx = (SELECT last_idx FROM entities WHERE entity_id = ?1)";
+    let payload: Option<String> = connection
+        .query_row(query, [KeyChange::ENTITY], |row| row.get(0))
+        .optional()
+        .map_err(|error| StoreError::from_sqlite(path, &error))?;
+    let payload = payload.ok_or_else(|| damaged(path, "it does not name the log's key"))?;
+    match KeyChange::read(payload.as_bytes()) {
+        Ok(change) => Ok(change.new),
+        Err(error) => Err(damaged(path, format!("the log's key: {error}"))),
+    }
+}

@@ -1,0 +1,87 @@
+//! The tables, and how a database of an earlier version becomes one of this.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::error::StoreError;
+
+/// Marks the file as ours: "Trib".
+const APPLICATION_ID: i64 = 0x5472_6962;
+
+/// Each step brings a database from the version of its position to the next. Steps are never edited, only added.
+const STEPS: [&str; 1] = [
+    // `ledger` is the truth. Entries are found by place; a CID is found through `cid_runs`, because an index in CID
+    // order would make every entry dirty a page of its own. The rest are views over it, rebuilt by `views`.
+    "CREATE TABLE ledger (
+        idx         INTEGER PRIMARY KEY,  -- place in the log, from 0
+        cid         TEXT NOT NULL,
+        quality     TEXT NOT NULL,
+        entity_id   TEXT NOT NULL,
+        seq         INTEGER NOT NULL,     -- place in the entity's history, from 0
+        prev_idx    INTEGER,              -- the entity's previous entry: a history is read backwards along this
+        target      TEXT NOT NULL,
+        actor       TEXT NOT NULL,
+        source      TEXT NOT NULL,
+        parents     TEXT NOT NULL,        -- JSON array of CIDs
+        tags        TEXT NOT NULL,        -- JSON array
+        payload     TEXT NOT NULL,        -- canonical JSON object
+        attested_by TEXT,
+        proof       TEXT,
+        envelope    TEXT,
+        timestamp   TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE entities (
+        entity_id TEXT PRIMARY KEY,
+        next_seq  INTEGER NOT NULL,
+        last_idx  INTEGER NOT NULL,
+        head      TEXT NOT NULL           -- CID of the last entry
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE tree_tiles (
+        level INTEGER NOT NULL,
+        n     INTEGER NOT NULL,
+        root  BLOB NOT NULL,
+        nodes BLOB NOT NULL,              -- level 0: 256 CIDs; above: 256 roots of the level below
+        PRIMARY KEY (level, n)
+    ) STRICT;
+    CREATE TABLE cid_runs (
+        run   INTEGER NOT NULL,           -- 65,536 entries each
+        block INTEGER NOT NULL,           -- the first six bits of the CID
+        keys  BLOB NOT NULL,              -- sorted: first eight bytes of a CID, place within the run
+        PRIMARY KEY (run, block)
+    ) STRICT;
+    CREATE TABLE checkpoint (
+        id   INTEGER PRIMARY KEY CHECK (id = 0),
+        note TEXT NOT NULL                -- signed in the same commit as the newest entry
+    ) STRICT;",
+];
+
+/// The version this build writes.
+pub(super) const VERSION: i64 = STEPS.len() as i64;
+
+/// Refuses a database that is not ours or from the future.
+pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
+    let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0)).map_err(failed);
+    let version = number("PRAGMA user_version")?;
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    if (version, tables) == (0, 0) {
+        return Ok(());
+    }
+    if number("PRAGMA application_id")? != APPLICATION_ID {
+        return Err(StoreError::NotOurs(path.to_owned()));
+    }
+    if version > VERSION {
+        return Err(StoreError::Newer { path: path.to_owned(), found: version, known: VERSION });
+    }
+    Ok(())
+}
+
+/// Brings the database to this version, inside the caller's transaction.
+pub(super) fn migrate(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    for step in STEPS.iter().skip(usize::try_from(version).unwrap_or(0)) {
+        connection.execute_batch(step)?;
+    }
+    connection.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"))
+}
