@@ -34,7 +34,12 @@ pub fn verify_home(
         Err(error) => return Err(error),
     };
     let mut verifier = Verifier::new(trusted.clone(), &note, held);
-    verifier.logged_leaves(reader.tree_cids()?.iter().map(Hash::leaf).collect());
+    match reader.tree_cids() {
+        Ok(cids) => verifier.logged_leaves(cids.iter().map(Hash::leaf).collect()),
+        // The entry that stands in the way is named below.
+        Err(StoreError::Damaged { .. }) => {}
+        Err(error) => return Err(error),
+    }
     let mut line = Vec::with_capacity(4096);
     let mut expected = 0;
     reader.for_each(0, |stored| {
@@ -44,8 +49,9 @@ pub fn verify_home(
                 stored.entry.write_line(&mut line);
                 verifier.push(&line);
             }
-            Ok(stored) => verifier.file_fault("tribune.db", format!("entry {expected} is missing; entry {} follows", stored.index)),
-            Err(error) => verifier.file_fault("tribune.db", format!("entry {expected} cannot be read: {error}")),
+            Ok(stored) => verifier.push_unreadable(format!("it is missing; entry {} follows", stored.index)),
+            Err(StoreError::Damaged { what, .. }) => verifier.push_unreadable(format!("it cannot be read: {what}")),
+            Err(error) => return Err(error),
         }
         expected += 1;
         if expected.is_multiple_of(TELL_EVERY) {

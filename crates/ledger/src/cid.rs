@@ -88,23 +88,28 @@ impl Cid {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
+/// What each byte is worth as a lowercase hex digit; 255 if it is none.
+const DIGITS: [u8; 256] = {
+    let mut digits = [255; 256];
+    let mut i = 0;
+    while i < 16 {
+        digits[HEX[i] as usize] = i as u8;
+        i += 1;
+    }
+    digits
+};
+
 /// Decodes exactly 64 lowercase hex digits.
 pub(crate) fn hex32(hex: &[u8]) -> Option<[u8; 32]> {
-    fn digit(byte: u8) -> Option<u8> {
-        match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        }
-    }
-    if hex.len() != 64 {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
+    let (pairs, []) = hex.as_chunks::<2>() else { return None };
+    let pairs: &[[u8; 2]; 32] = pairs.try_into().ok()?;
+    let mut wrong = 0;
+    let bytes = pairs.map(|[high, low]| {
+        let (high, low) = (DIGITS[usize::from(high)], DIGITS[usize::from(low)]);
+        wrong |= high | low;
+        high << 4 | low
+    });
+    (wrong < 16).then_some(bytes)
 }
 
 /// Encodes bytes as lowercase hex.

@@ -28,6 +28,8 @@ pub struct HeldCheckpoint {
 pub enum Fault {
     #[error("{0}")]
     Field(#[from] FieldError),
+    #[error("{0}")]
+    Unreadable(String),
     #[error("its text hashes to {0}: the entry was altered")]
     Cid(Cid),
     #[error("it stands in the log twice")]
@@ -215,12 +217,12 @@ impl Verifier {
         }
     }
 
-    /// An entry that could not even be put into a line.
-    pub fn push_unreadable(&mut self, error: FieldError) {
+    /// Counts an entry that could not even be put into a line.
+    pub fn push_unreadable(&mut self, what: String) {
         let index = self.index;
         self.index += 1;
         if self.bad_entry.is_none() {
-            self.bad_entry = Some(Finding { index: Some(index), cid: None, fault: error.into() });
+            self.bad_entry = Some(Finding { index: Some(index), cid: None, fault: Fault::Unreadable(what) });
         }
     }
 
@@ -245,7 +247,10 @@ impl Verifier {
             return Err(Fault::Twice);
         }
         let leaf = Hash::leaf(&entry.cid);
-        if let Some(logged) = self.logged.as_ref().filter(|logged| logged.fits) {
+        let logged = self.logged.as_ref().filter(|logged| logged.fits);
+        // A leaf that was compared with one under the signed root need not be hashed up to it again.
+        let compared = logged.is_some();
+        if let Some(logged) = logged {
             match usize::try_from(index).ok().and_then(|index| logged.leaves.get(index)) {
                 Some(there) if *there == leaf => {}
                 Some(_) => return Err(Fault::NotTheLogged),
@@ -259,9 +264,11 @@ impl Verifier {
         entry.proof.check(entry.attested_by.as_ref(), &entry.cid)?;
         self.keys.follow(index, &entry)?;
         self.seen.insert(entry.cid);
-        self.tree.push(leaf);
-        if self.sizes.binary_search(&self.tree.size()).is_ok() {
-            self.roots.insert(self.tree.size(), self.tree.root());
+        if !compared {
+            self.tree.push(leaf);
+            if self.sizes.binary_search(&self.tree.size()).is_ok() {
+                self.roots.insert(self.tree.size(), self.tree.root());
+            }
         }
         Ok(())
     }
@@ -338,6 +345,9 @@ impl Verifier {
         }
         if self.index > own.size {
             return Some(Fault::BehindCheckpoint);
+        }
+        if logged_fits == Some(true) {
+            return None;
         }
         let computed = self.tree.root();
         if computed != own.root {

@@ -106,21 +106,23 @@ fn checkpoint(reader: &Reader, to: Option<PathBuf>, output: &mut Output) -> Resu
 
 fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, CliError> {
     let mut progress = Progress::new("rebuilding", Reader::open(home)?.size()?);
-    let rebuilt = if check {
-        store::check_views(home, &mut |done| progress.tell(done))?
-    } else {
-        store::rebuild_views(home, &mut |done| progress.tell(done))?
-    };
+    if !check {
+        let entries = store::rebuild_views(home, &mut |done| progress.tell(done))?;
+        drop(progress);
+        output.result(|paint| format!("views: {} from {entries} entries", paint.good("rebuilt")), &json!({ "entries": entries, "rebuilt": true }))?;
+        return Ok(Outcome::Done);
+    }
+    let checked = store::check_views(home, &mut |done| progress.tell(done))?;
     drop(progress);
-    let entries = rebuilt.entries;
-    let value = json!({ "entries": entries, "changed": !check, "fault": rebuilt.fault.as_ref().map(ToString::to_string) });
+    let entries = checked.entries;
+    let fault = checked.fault.map(|fault| fault.to_string());
     output.result(
-        |paint| match (&rebuilt.fault, check) {
-            (None, true) => format!("views: {}, {entries} entries give exactly what is stored", paint.good("sound")),
-            (None, false) => format!("views: {} from {entries} entries", paint.good("rebuilt")),
-            (Some(fault), _) => format!("views: {}: {fault}", paint.bad("BROKEN")),
+        |paint| match &fault {
+            None => format!("views: {}, {entries} entries give exactly what is stored", paint.good("sound")),
+            Some(fault) => format!("views: {}: {fault}
+`tribune ledger rebuild` makes them anew from the entries", paint.bad("BROKEN")),
         },
-        &value,
+        &json!({ "entries": entries, "sound": fault.is_none(), "fault": fault }),
     )?;
-    Ok(if rebuilt.fault.is_some() { Outcome::Broken } else { Outcome::Done })
+    Ok(if fault.is_some() { Outcome::Broken } else { Outcome::Done })
 }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _};
 use std::sync::mpsc;
 
 use serde_json::{Map, json};
-use tribune_host::store::{Appended, Beginning, Reader, Receipt};
+use tribune_host::store::{Appended, Beginning, Reader};
 use tribune_host::{Clock as _, Home, Store, SystemClock};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 
@@ -15,8 +15,8 @@ use crate::output::Output;
 /// Bytes of one note: a paragraph. Longer texts belong elsewhere, with their hash in a note.
 const MAX_NOTE_TEXT: usize = 8 * 1024;
 
-/// Notes on their way to the disk at most. More would not make a commit fuller.
-const IN_FLIGHT: usize = 512;
+/// Notes in one commit at most: what fits a request even if each is of the largest size.
+const AT_ONCE: usize = 100;
 
 /// Where a note belongs.
 #[derive(Debug)]
@@ -42,29 +42,40 @@ pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Resu
     let store = open(home, output)?;
     let parents = note.parents(home)?;
     let writer = store.writer()?;
-    // One thread reads and queues while this one waits for the disk, so that a commit takes whatever has come.
-    let (send, receipts) = mpsc::sync_channel::<Result<Receipt, CliError>>(IN_FLIGHT);
-    std::thread::scope(|scope| {
-        let queue = writer.clone();
-        scope.spawn(move || {
-            for (number, line) in io::stdin().lock().lines().enumerate() {
-                let queued = line.map_err(CliError::file("standard input")).and_then(|text| {
-                    check(&text).map_err(|error| CliError::Input(format!("line {}: {error}", number + 1)))?;
-                    Ok(queue.submit_blocking(&[note.draft(&text, parents.clone())])?)
-                });
-                let failed = queued.is_err();
-                if send.send(queued).is_err() || failed {
-                    break;
-                }
-            }
-        });
-        for receipt in receipts {
-            for appended in writer.wait_blocking(receipt?)? {
-                answer(&appended, output)?;
+    // Reading goes on while a commit is under way, so that the next one takes whatever has come. The thread holds
+    // nothing of the store: if the disk fails, this command ends even if the next line never comes.
+    let (send, lines) = mpsc::sync_channel::<Result<String, CliError>>(AT_ONCE);
+    std::thread::spawn(move || {
+        for (number, line) in io::stdin().lock().lines().enumerate() {
+            let line = line.map_err(CliError::file("standard input")).and_then(|text| match check(&text) {
+                Ok(()) => Ok(text),
+                Err(error) => Err(CliError::Input(format!("line {}: {error}", number + 1))),
+            });
+            let last = line.is_err();
+            if send.send(line).is_err() || last {
+                break;
             }
         }
-        Ok(())
-    })
+    });
+    while let Ok(first) = lines.recv() {
+        let mut drafts = vec![note.draft(&first?, parents.clone())];
+        let mut wrong = None;
+        while drafts.len() < AT_ONCE && wrong.is_none() {
+            match lines.try_recv() {
+                Ok(Ok(text)) => drafts.push(note.draft(&text, parents.clone())),
+                Ok(Err(error)) => wrong = Some(error),
+                Err(_) => break,
+            }
+        }
+        let receipt = writer.submit_blocking(&drafts)?;
+        for appended in writer.wait_blocking(receipt)? {
+            answer(&appended, output)?;
+        }
+        if let Some(error) = wrong {
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 impl Note {

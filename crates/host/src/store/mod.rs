@@ -166,16 +166,16 @@ fn damaged(path: &Path, what: impl Into<String>) -> StoreError {
     StoreError::Damaged { path: path.to_owned(), what: what.into() }
 }
 
-/// What a rebuild of the views found.
+/// What a comparison of the views with the entries found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct ViewCheck {
     pub entries: u64,
     /// The first place where a stored view differs from what the entries give.
     pub fault: Option<ViewFault>,
 }
 
 /// Makes every view anew beside the stored ones and compares them. Changes nothing, and needs no lock.
-pub fn check_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<Rebuilt, StoreError> {
+pub fn check_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<ViewCheck, StoreError> {
     let reader = Reader::open(home)?;
     let path = home.database();
     let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
@@ -184,12 +184,12 @@ pub fn check_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<Rebuilt
     if fault.is_none() {
         fault = checkpoint_fault(&reader.checkpoint()?, &views);
     }
-    Ok(Rebuilt { entries: views.size(), fault })
+    Ok(ViewCheck { entries: views.size(), fault })
 }
 
 /// Throws every view away and makes it anew from the entries. Refuses if the entries do not have the signed root: then
-/// it is not the views that are wrong.
-pub fn rebuild_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<Rebuilt, StoreError> {
+/// it is not the views that are wrong. Returns the number of entries.
+pub fn rebuild_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
     home.prepare()?;
     let _lock = home.lock()?;
     let path = home.database();
@@ -199,13 +199,15 @@ pub fn rebuild_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<Rebui
     let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
     let mut connection = connection::open(&path, Access::Write)?;
     let transaction = connection.transaction().map_err(failed)?;
-    let (views, fault) = views::rebuild(&transaction, &transaction, progress).map_err(failed)?;
+    let views::Rebuild { views, back_pointers } =
+        views::rebuild(&transaction, &transaction, progress).map_err(failed)?;
+    views::mend_back_pointers(&transaction, &back_pointers).map_err(failed)?;
     let unsigned = checkpoint_fault(&reader::checkpoint(&transaction, &path)?, &views);
     if let Some(unsigned) = unsigned {
         return Err(damaged(&path, format!("{unsigned}: nothing was changed")));
     }
     transaction.commit().map_err(failed)?;
-    Ok(Rebuilt { entries: views.size(), fault })
+    Ok(views.size())
 }
 
 fn checkpoint_fault(note: &str, views: &Views) -> Option<ViewFault> {

@@ -63,7 +63,8 @@ impl EntityBatch {
         })
     }
 
-    fn flush(self, connection: &Connection) -> rusqlite::Result<()> {
+    /// Writes every state that moved.
+    pub(super) fn flush(self, connection: &Connection) -> rusqlite::Result<()> {
         let mut upsert = connection.prepare_cached(
             "INSERT INTO entities (entity_id, next_seq, last_idx, head) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (entity_id) DO UPDATE SET next_seq = ?2, last_idx = ?3, head = ?4",
@@ -147,11 +148,6 @@ impl Views {
         }
         Ok(())
     }
-
-    /// Writes what a batch changed at most once.
-    pub(super) fn finish_batch(&self, connection: &Connection, entities: EntityBatch) -> rusqlite::Result<()> {
-        entities.flush(connection)
-    }
 }
 
 /// The CIDs of entries `start..end`, from their rows.
@@ -209,18 +205,20 @@ pub struct ViewFault {
     pub what: String,
 }
 
-/// Makes every view anew in `target` from the entries in `source`; returns the views' edge and the first entry whose
-/// back-pointer is wrong. `progress` hears how many entries are done.
-pub(super) fn rebuild(
-    source: &Connection,
-    target: &Connection,
-    progress: &mut dyn FnMut(u64),
-) -> rusqlite::Result<(Views, Option<ViewFault>)> {
+/// What a rebuild gives beside the tables it wrote.
+pub(super) struct Rebuild {
+    pub(super) views: Views,
+    /// Entries whose back-pointer is wrong, with what it should be.
+    pub(super) back_pointers: Vec<(u64, Option<u64>)>,
+}
+
+/// Makes every view anew in `target` from the entries in `source`. `progress` hears how many entries are done.
+pub(super) fn rebuild(source: &Connection, target: &Connection, progress: &mut dyn FnMut(u64)) -> rusqlite::Result<Rebuild> {
     for (table, _, _) in TABLES {
         target.execute(&format!("DELETE FROM {table}"), [])?;
     }
     let mut views = Views::empty();
-    let mut fault = None;
+    let mut back_pointers = Vec::new();
     let mut select = source.prepare(&format!("SELECT {}, prev_idx FROM ledger ORDER BY idx", rows::COLUMNS))?;
     let mut entries = select.query([])?;
     let mut batch = EntityBatch::default();
@@ -229,21 +227,29 @@ pub(super) fn rebuild(
         let stored = rows::read(row)?;
         let previous: Option<u64> = row.get(15)?;
         let state = batch.state(target, &stored.entry.entity_id)?;
-        if previous != state.last_index && fault.is_none() {
-            let what = format!("entry {} points back to {previous:?}, not {:?}", stored.index, state.last_index);
-            fault = Some(ViewFault { table: "ledger.prev_idx".to_owned(), what });
+        if previous != state.last_index {
+            back_pointers.push((stored.index, state.last_index));
         }
         state.advance(stored.index, stored.entry.cid);
         views.apply(target, &stored.entry)?;
         in_batch += 1;
         if in_batch == REBUILD_BATCH {
-            views.finish_batch(target, std::mem::take(&mut batch))?;
+            std::mem::take(&mut batch).flush(target)?;
             in_batch = 0;
             progress(views.size());
         }
     }
-    views.finish_batch(target, batch)?;
-    Ok((views, fault))
+    batch.flush(target)?;
+    Ok(Rebuild { views, back_pointers })
+}
+
+/// Puts right the back-pointers that a rebuild found wrong.
+pub(super) fn mend_back_pointers(connection: &Connection, wrong: &[(u64, Option<u64>)]) -> rusqlite::Result<()> {
+    let mut update = connection.prepare("UPDATE ledger SET prev_idx = ?2 WHERE idx = ?1")?;
+    for (index, previous) in wrong {
+        update.execute(params![index, previous])?;
+    }
+    Ok(())
 }
 
 /// Rebuilds every view beside the stored ones and compares row by row.
@@ -254,7 +260,14 @@ pub(super) fn check(
 ) -> rusqlite::Result<(Views, Option<ViewFault>)> {
     scratch.execute_batch("BEGIN")?;
     schema::migrate(scratch)?;
-    let (views, mut fault) = rebuild(source, scratch, progress)?;
+    let Rebuild { views, back_pointers } = rebuild(source, scratch, progress)?;
+    let mut fault = back_pointers.first().map(|(index, previous)| ViewFault {
+        table: "ledger.prev_idx".to_owned(),
+        what: match previous {
+            Some(previous) => format!("entry {index} does not point back to entry {previous}"),
+            None => format!("entry {index} points back, though it is its entity's first"),
+        },
+    });
     for (table, columns, key) in TABLES {
         if fault.is_none() {
             fault = compare(source, scratch, table, columns, key)?;

@@ -160,15 +160,12 @@ fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt), StoreError> {
     if drafts.len() > MAX_BATCH {
         return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
     }
-    let mut scratch = Vec::with_capacity(1024);
     let mut bytes = 0;
     let mut entries = Vec::with_capacity(drafts.len());
     for draft in drafts {
         refuse_key_change(draft.quality)?;
-        let mut entry = EntryText::unplaced(draft)?;
-        // The longest number a place can have: what fits now fits wherever it ends up.
-        entry.place(tribune_ledger::limits::MAX_SAFE_INTEGER, &mut scratch)?;
-        bytes += scratch.len();
+        let (entry, size) = EntryText::unplaced(draft)?;
+        bytes += size;
         if let Some(owed) = draft.attested_by {
             return Err(tribune_ledger::proof::ProofError::Missing(owed).into());
         }
@@ -322,8 +319,7 @@ impl Sequencer {
                             let index = self.views.size();
                             let state = entities.state(&self.connection, &entry.entity_id)?;
                             if entry.proof.is_none() {
-                                entry.seq = state.next_seq;
-                                entry.cid = entry.compute_cid(&mut self.scratch);
+                                entry.place(state.next_seq, &mut self.scratch);
                             }
                             rows::insert(&mut insert, index, state.last_index, &entry)?;
                             state.advance(index, entry.cid);
@@ -340,7 +336,7 @@ impl Sequencer {
             self.connection.execute_batch("ROLLBACK")?;
             return Ok(());
         }
-        self.views.finish_batch(&self.connection, entities)?;
+        entities.flush(&self.connection)?;
         self.sign_checkpoint()?;
         self.connection.execute_batch("COMMIT")?;
         self.since_copy += COMMIT_OVERHEAD;

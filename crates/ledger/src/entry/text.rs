@@ -10,7 +10,9 @@ use crate::cid::Cid;
 use crate::envelope::Envelope;
 use crate::jcs::scan::{self, Member, NotCanonical, unescape};
 use crate::jcs::{self, JcsError};
-use crate::limits::{MAX_AUDIENCE, MAX_ENTRY_BYTES, MAX_ID_BYTES, MAX_PARENTS, MAX_TAG_BYTES, MAX_TAGS};
+use crate::limits::{
+    MAX_AUDIENCE, MAX_ENTRY_BYTES, MAX_ID_BYTES, MAX_PARENTS, MAX_SAFE_INTEGER, MAX_TAG_BYTES, MAX_TAGS,
+};
 use crate::proof::{Attestation, AttestationKey, Proof};
 
 /// The members of an entry in canonical order.
@@ -79,13 +81,14 @@ pub struct EntryText {
 impl EntryText {
     /// Gives `draft` its place in its entity's history and its name. An attestation it owes is still to be added.
     pub fn seal(draft: &Draft, seq: u64) -> Result<Self, FieldError> {
-        let mut entry = Self::unplaced(draft)?;
-        entry.place(seq, &mut Vec::with_capacity(1024))?;
+        let (mut entry, bytes) = Self::unplaced(draft)?;
+        entry.place(seq, &mut Vec::with_capacity(bytes));
         Ok(entry)
     }
 
-    /// Checks and canonicalises everything about `draft` that does not depend on its place; `place` does the rest.
-    pub fn unplaced(draft: &Draft) -> Result<Self, FieldError> {
+    /// Checks and canonicalises everything about `draft` that does not depend on its place, and says how many bytes it
+    /// has at most; `place` does the rest and cannot fail.
+    pub fn unplaced(draft: &Draft) -> Result<(Self, usize), FieldError> {
         check_id("entity_id", &draft.entity_id)?;
         check_id("target", &draft.target)?;
         check_id("source", &draft.source)?;
@@ -97,7 +100,7 @@ impl EntryText {
         }
         let mut payload = Vec::with_capacity(512);
         jcs::write_members(&draft.payload, &mut payload).map_err(FieldError::Payload)?;
-        Ok(Self {
+        let mut entry = Self {
             cid: Cid::from_bytes([0; 32]),
             entity_id: draft.entity_id.clone(),
             seq: 0,
@@ -106,23 +109,32 @@ impl EntryText {
             timestamp: draft.timestamp,
             source: draft.source.clone(),
             actor: draft.actor.clone(),
-            parents: canonical("parents", &draft.parents)?,
-            tags: canonical("tags", &draft.tags)?,
+            parents: array(draft.parents.iter().map(ToString::to_string)),
+            tags: array(draft.tags.iter().map(String::as_str)),
             payload: String::from_utf8(payload).map_err(|error| bad("payload", error))?,
             attested_by: draft.attested_by,
             proof: None,
             envelope: draft.envelope.as_ref().map(|envelope| canonical("envelope", envelope)).transpose()?,
-        })
+        };
+        let bytes = entry.check_size()?;
+        Ok((entry, bytes))
     }
 
-    /// Sets `seq` and with it the CID. `scratch` is reused between calls.
-    pub fn place(&mut self, seq: u64, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
+    /// Sets `seq` and with it the CID. `scratch` is reused between calls, and left holding the hashed text.
+    pub fn place(&mut self, seq: u64, scratch: &mut Vec<u8>) {
         self.seq = seq;
         self.cid = self.compute_cid(scratch);
-        if scratch.len() > MAX_ENTRY_BYTES {
-            return Err(FieldError::TooLarge { bytes: scratch.len(), limit: MAX_ENTRY_BYTES });
+    }
+
+    /// Bytes of the hashed text wherever the entry ends up, if they are within the limit.
+    fn check_size(&mut self) -> Result<usize, FieldError> {
+        self.seq = MAX_SAFE_INTEGER;
+        let mut text = Vec::with_capacity(self.payload.len() + 512);
+        self.write(&mut text, Cover::Hashed);
+        match text.len() {
+            bytes @ 0..=MAX_ENTRY_BYTES => Ok(bytes),
+            bytes => Err(FieldError::TooLarge { bytes, limit: MAX_ENTRY_BYTES }),
         }
-        Ok(())
     }
 
     /// Adds the attestation this entry owes.
@@ -220,7 +232,9 @@ impl<'a> EntryRef<'a> {
         if line.len() > MAX_ENTRY_BYTES + PROOF_ROOM {
             return Err(FieldError::TooLarge { bytes: line.len(), limit: MAX_ENTRY_BYTES });
         }
-        let members = scan::object(line)?;
+        let text = std::str::from_utf8(line)
+            .map_err(|error| NotCanonical { at: error.valid_up_to(), what: "it is not UTF-8" })?;
+        let members = scan::object(text)?;
         for (i, name) in MEMBERS.into_iter().enumerate() {
             match members.get(i).map(|member| &line[member.key.clone()]) {
                 Some(key) if key == name.as_bytes() => {}
@@ -234,8 +248,6 @@ impl<'a> EntryRef<'a> {
             let key = String::from_utf8_lossy(&line[extra.key.clone()]).into_owned();
             return Err(FieldError::UnknownField(key));
         }
-        // INVARIANT: the scanner accepted the line, so it is UTF-8 and every range below lies inside it.
-        let text = std::str::from_utf8(line).map_err(|error| bad("line", error))?;
         let value = |i: usize| &text[members[i].value.clone()];
 
         check_id("actor", &unescape(string("actor", value(0))?))?;
@@ -308,6 +320,20 @@ fn canonical(field: &'static str, value: &impl serde::Serialize) -> Result<Strin
     String::from_utf8(text).map_err(|error| bad(field, error))
 }
 
+/// The canonical JSON array of these strings.
+fn array(items: impl Iterator<Item = impl AsRef<str>>) -> String {
+    let mut out = vec![b'['];
+    for item in items {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        jcs::write_string(item.as_ref(), &mut out);
+    }
+    out.push(b']');
+    // INVARIANT: only whole strings and ASCII were written.
+    String::from_utf8(out).unwrap_or_default()
+}
+
 fn read_parents(json: &str) -> Result<Vec<Cid>, FieldError> {
     let inner = json
         .strip_prefix('[')
@@ -328,9 +354,16 @@ fn check_id(field: &'static str, id: &str) -> Result<(), FieldError> {
     match id.len() {
         0 => Err(bad(field, "it is empty")),
         // It is shown in tables and log lines.
-        _ if id.chars().any(char::is_control) => Err(bad(field, "it has a control character")),
+        _ if has_control(id) => Err(bad(field, "it has a control character")),
         1..=MAX_ID_BYTES => Ok(()),
         bytes => Err(bad(field, format_args!("it has {bytes} bytes; the limit is {MAX_ID_BYTES}"))),
+    }
+}
+
+fn has_control(text: &str) -> bool {
+    match text.is_ascii() {
+        true => text.bytes().any(|byte| byte.is_ascii_control()),
+        false => text.chars().any(char::is_control),
     }
 }
 
@@ -382,7 +415,7 @@ impl LedgerEntry {
             attested_by: self.attested_by,
             envelope: self.envelope.clone(),
         };
-        let mut text = EntryText::unplaced(&draft)?;
+        let (mut text, _) = EntryText::unplaced(&draft)?;
         text.seq = self.seq;
         text.cid = self.cid;
         text.proof = match &self.proof {

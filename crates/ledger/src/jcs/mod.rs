@@ -33,10 +33,33 @@ pub enum JcsError {
 
 /// Order of object keys: by UTF-16 code units, as RFC 8785 section 3.2.3 asks.
 fn compare_keys(a: &str, b: &str) -> Ordering {
-    // UTF-8 and UTF-16 order differ only between U+E000..U+FFFF (first byte 0xEE or 0xEF) and the supplementary
-    // planes (first byte 0xF0 and up).
-    let differs = |key: &str| key.bytes().any(|byte| byte >= 0xEE);
-    if differs(a) && differs(b) { a.encode_utf16().cmp(b.encode_utf16()) } else { a.cmp(b) }
+    match a.bytes().zip(b.bytes()).find(|(a, b)| a != b) {
+        None => a.len().cmp(&b.len()),
+        // UTF-8 and UTF-16 order differ only between U+E000..U+FFFF (first byte 0xEE or 0xEF) and the supplementary
+        // planes (first byte 0xF0 and up).
+        Some((x, y)) if x >= 0xEE && y >= 0xEE => a.encode_utf16().cmp(b.encode_utf16()),
+        Some((x, y)) => x.cmp(&y),
+    }
+}
+
+/// Bytes at the start of `text` that stand for themselves in a JSON string: no quote, backslash or control character.
+fn plain_prefix(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    // For each byte of the word, its high bit is set if the byte is below `limit` (which is at most 128).
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & (ONES * 128);
+    let (words, rest) = text.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let quote = below(word ^ ONES * u64::from(b'"'), 1);
+        let backslash = below(word ^ ONES * u64::from(b'\\'), 1);
+        let special = below(word, 0x20) | quote | backslash;
+        if special != 0 {
+            // Borrows run upwards, so the lowest mark is right.
+            return i * 8 + special.trailing_zeros() as usize / 8;
+        }
+    }
+    let special = |&byte: &u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    words.len() * 8 + rest.iter().position(special).unwrap_or(rest.len())
 }
 
 /// The two-character escape of a control character, or 0 where it needs `\u00xx`.

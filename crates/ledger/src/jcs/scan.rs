@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::{compare_keys, short_escape, write_double};
+use super::{compare_keys, plain_prefix, short_escape, write_double};
 use crate::limits::{MAX_DEPTH, MAX_SAFE_INTEGER};
 
 /// Where and why a text stops being canonical.
@@ -33,11 +33,8 @@ impl Member {
 }
 
 /// The members of the object that `text` is the canonical form of.
-pub fn object(text: &[u8]) -> Result<Vec<Member>, NotCanonical> {
-    if let Err(error) = std::str::from_utf8(text) {
-        return Err(NotCanonical { at: error.valid_up_to(), what: "not UTF-8" });
-    }
-    let mut scanner = Scanner { text, at: 0 };
+pub fn object(text: &str) -> Result<Vec<Member>, NotCanonical> {
+    let mut scanner = Scanner { text: text.as_bytes(), at: 0 };
     let mut members = Vec::with_capacity(16);
     scanner.object(MAX_DEPTH, Some(&mut members))?;
     if scanner.at < text.len() {
@@ -148,7 +145,11 @@ impl Scanner<'_> {
     }
 
     fn compare(&self, a: &Range<usize>, b: &Range<usize>) -> Ordering {
-        let text = |range: &Range<usize>| std::str::from_utf8(&self.text[range.clone()]).unwrap_or_default();
+        let (a, b) = (&self.text[a.clone()], &self.text[b.clone()]);
+        if a.is_ascii() && b.is_ascii() && !a.contains(&b'\\') && !b.contains(&b'\\') {
+            return a.cmp(b);
+        }
+        let text = |key| std::str::from_utf8(key).unwrap_or_default();
         compare_keys(&unescape(text(a)), &unescape(text(b)))
     }
 
@@ -157,9 +158,7 @@ impl Scanner<'_> {
         self.take(b'"', "a string was expected")?;
         let start = self.at;
         loop {
-            let rest = &self.text[self.at..];
-            let plain = rest.iter().position(|&b| b < 0x20 || b == b'"' || b == b'\\').unwrap_or(rest.len());
-            self.at += plain;
+            self.at += plain_prefix(&self.text[self.at..]);
             match self.peek() {
                 b'"' => {
                     self.at += 1;

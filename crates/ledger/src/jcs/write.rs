@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{JcsError, compare_keys, short_escape, write_double};
+use super::{JcsError, compare_keys, plain_prefix, short_escape, write_double};
 use crate::limits::{MAX_DEPTH, MAX_SAFE_INTEGER};
 
 /// The canonical form of `value`.
@@ -105,20 +105,17 @@ fn write_integer(mut integer: u64, out: &mut Vec<u8>) {
 
 /// Appends `text` as a canonical JSON string, quotes included.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
-    let bytes = text.as_bytes();
+    let mut rest = text.as_bytes();
     out.push(b'"');
-    let mut done = 0;
-    for (i, &byte) in bytes.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[done..i]);
-        done = i + 1;
+    loop {
+        let (plain, special) = rest.split_at(plain_prefix(rest));
+        out.extend_from_slice(plain);
+        let Some((&byte, after)) = special.split_first() else { break };
         match short_escape(byte) {
             0 => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
             letter => out.extend_from_slice(&[b'\\', letter]),
         }
+        rest = after;
     }
-    out.extend_from_slice(&bytes[done..]);
     out.push(b'"');
 }

@@ -210,6 +210,10 @@ fn l9_nesting_and_size_are_bounded_and_the_limit_is_named() {
     assert_eq!(error.to_string(), "the JSON text has 10485762 bytes; the limit is 262144");
 }
 
+fn scanned(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| scan::object(text).is_ok())
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
         (-9_007_199_254_740_991_i64..=9_007_199_254_740_991).prop_map(Value::from),
@@ -240,11 +244,11 @@ proptest! {
     fn the_scanner_accepts_exactly_the_canonical_form(value in any_json(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let object = json!({ "v": value });
         let mut text = jcs::to_vec(&object).unwrap();
-        prop_assert!(scan::object(&text).is_ok());
+        prop_assert!(scanned(&text));
         let at = at.index(text.len());
         text[at] = byte;
         let canonical = jcs::parse(&text).ok().filter(Value::is_object).and_then(|value| jcs::to_vec(&value).ok());
-        prop_assert_eq!(scan::object(&text).is_ok(), canonical.as_ref() == Some(&text), "{}", String::from_utf8_lossy(&text));
+        prop_assert_eq!(scanned(&text), canonical.as_ref() == Some(&text), "{}", String::from_utf8_lossy(&text));
     }
 }
 
@@ -274,8 +278,8 @@ fn the_scanner_refuses_valid_json_that_is_not_canonical() {
         "{\"a\"",
         "{\"a\":tru}",
     ] {
-        assert!(scan::object(text.as_bytes()).is_err(), "{text}");
+        assert!(!scanned(text.as_bytes()), "{text}");
     }
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-    assert!(scan::object(deep.as_bytes()).is_err());
+    assert!(!scanned(deep.as_bytes()));
 }

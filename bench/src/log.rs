@@ -1,0 +1,95 @@
+//! Entries of 1 KB, and homes to put them in.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use rustix::time::ClockId;
+use serde_json::json;
+use tempfile::TempDir;
+use tribune_host::{Clock as _, Home, LedgerWriter, Store, SystemClock};
+use tribune_ledger::{Draft, EntryQuality};
+
+/// Agents taking turns.
+const ENTITIES: u64 = 8;
+
+/// Drafts made before a stretch of appends is timed.
+const MADE_AHEAD: u64 = 32_768;
+
+/// A home on the disk of the present folder, gone when dropped.
+pub(crate) struct TempHome {
+    pub(crate) home: Home,
+    _folder: TempDir,
+}
+
+impl TempHome {
+    pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
+        let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(".")?;
+        Ok(Self { home: Home::at(folder.path().join("home")), _folder: folder })
+    }
+
+    pub(crate) fn store(&self) -> Result<Store, Box<dyn Error>> {
+        Ok(Store::open(&self.home, &SystemClock)?)
+    }
+}
+
+/// An entry whose canonical line has about 1,024 bytes.
+pub(crate) fn draft(n: u64) -> Draft {
+    let session = format!("agent:main:cli:local:dm:operator-{}", n % ENTITIES);
+    let payload = json!({
+        "n": n,
+        "tool": "read",
+        "constitution": "b3:7d1c5c0b0e6f4a3f9d8b7a6c5e4d3c2b1a09f8e7d6c5b4a392817060504030201",
+        "facts": { "mode": "enforce", "risk": "low", "trust": "owner", "taint": [], "ratio": 0.25 },
+        "reason": "x".repeat(380),
+    });
+    Draft {
+        entity_id: session.clone(),
+        target: "tool:read".into(),
+        quality: EntryQuality::PolicyVerdict,
+        timestamp: SystemClock.now(),
+        source: session,
+        actor: "main".into(),
+        parents: Vec::new(),
+        tags: vec!["bench".into()],
+        payload: payload.as_object().cloned().unwrap_or_default(),
+        attested_by: None,
+        envelope: None,
+    }
+}
+
+/// Appends entries `from..to`, `batch` to a commit, and says how long it took. The next batch is handed over while
+/// the one before is being committed, as callers in other threads would; the drafts are made beforehand.
+pub(crate) fn append(writer: &LedgerWriter, from: u64, to: u64, batch: u64) -> Result<Duration, Box<dyn Error>> {
+    let mut taken = Duration::ZERO;
+    let mut next = from;
+    while next < to {
+        let end = to.min(next + MADE_AHEAD.max(batch));
+        let drafts: Vec<Draft> = (next..end).map(draft).collect();
+        next = end;
+        let started = Instant::now();
+        let mut under_way = None;
+        for batch in drafts.chunks(batch as usize) {
+            let receipt = writer.submit_blocking(batch)?;
+            if let Some(before) = under_way.replace(receipt) {
+                writer.wait_blocking(before)?;
+            }
+        }
+        if let Some(last) = under_way {
+            writer.wait_blocking(last)?;
+        }
+        taken += started.elapsed();
+    }
+    Ok(taken)
+}
+
+/// Time this process has spent on a core.
+pub(crate) fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The middle one.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,30 @@
+//! Measurements of the ledger. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
+//!
+//! Every figure is a ratio to a baseline taken in the same run, or stands beside the goal it is meant to reach. Nothing
+//! here asserts: a slow machine is not a broken one. The work goes to a folder below the present one, so that the disk
+//! measured is a real one.
+#![expect(clippy::print_stdout, reason = "printing is what it is for")]
+
+mod append;
+mod growth;
+mod log;
+mod prove;
+mod verify;
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let all: [(&str, fn() -> Result<(), Box<dyn Error>>); 4] =
+        [("append", append::run), ("verify", verify::run), ("prove", prove::run), ("growth", growth::run)];
+    if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
+        return Err(format!("`{unknown}` is not a measurement; there are: append, verify, prove, growth").into());
+    }
+    for (name, run) in all {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            run()?;
+            println!();
+        }
+    }
+    Ok(())
+}

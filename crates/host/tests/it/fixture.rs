@@ -1,0 +1,72 @@
+//! Homes that go away, and entries to put in them.
+
+use serde_json::json;
+use tempfile::TempDir;
+use tribune_host::{Clock, Home, Reader, Store};
+use tribune_ledger::{Cid, Draft, EntryQuality, Timestamp};
+
+/// A clock that stands still.
+#[derive(Debug)]
+pub(crate) struct Stopped;
+
+impl Clock for Stopped {
+    fn now(&self) -> Timestamp {
+        "2026-11-15T12:00:00.000000Z".parse().unwrap()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct TempHome {
+    pub(crate) home: Home,
+    pub(crate) folder: TempDir,
+}
+
+impl TempHome {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { home: Home::at(folder.path().join("home")), folder }
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        Store::open(&self.home, &Stopped).unwrap()
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        Reader::open(&self.home).unwrap()
+    }
+
+    /// A home with a log of `n` notes behind its first entry.
+    pub(crate) fn with(n: u64) -> Self {
+        let home = Self::new();
+        let store = home.store();
+        let writer = store.writer().unwrap();
+        let drafts: Vec<Draft> = (0..n).map(|i| draft(&format!("entity-{}", i % 3), i)).collect();
+        for chunk in drafts.chunks(256) {
+            let receipt = writer.submit_blocking(chunk).unwrap();
+            writer.wait_blocking(receipt).unwrap();
+        }
+        drop(writer);
+        store.close();
+        home
+    }
+}
+
+pub(crate) fn draft(entity: &str, n: u64) -> Draft {
+    Draft {
+        entity_id: entity.to_owned(),
+        target: "test".to_owned(),
+        quality: EntryQuality::Note,
+        timestamp: Stopped.now(),
+        source: entity.to_owned(),
+        actor: "tester".to_owned(),
+        parents: Vec::new(),
+        tags: Vec::new(),
+        payload: json!({ "n": n }).as_object().unwrap().clone(),
+        attested_by: None,
+        envelope: None,
+    }
+}
+
+pub(crate) fn child_of(parents: Vec<Cid>) -> Draft {
+    Draft { parents, ..draft("child", 0) }
+}

@@ -1,0 +1,114 @@
+//! The log's key on disk.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use tribune_host::keys::{self, KeyFileError};
+use tribune_host::store::StoreError;
+use tribune_host::{Store, audit};
+use tribune_ledger::NoteSigner as _;
+use tribune_ledger::verify::Integrity;
+
+use crate::fixture::{Stopped, TempHome, draft};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn secrets_are_for_their_owner_alone() {
+    let home = TempHome::with(1);
+    let root = home.home.root();
+    assert_eq!(mode(&root.join("keys/ledger.key")), 0o600);
+    for folder in ["", "keys", "run"] {
+        assert_eq!(mode(&root.join(folder)), 0o700, "{folder}");
+    }
+    assert_eq!(mode(&home.home.database()), 0o600);
+}
+
+#[test]
+fn a_key_that_others_could_read_is_refused() {
+    let home = TempHome::with(1);
+    for (path, wide, right) in [("keys/ledger.key", 0o640, 0o600), ("keys/ledger.key", 0o604, 0o600), ("keys", 0o750, 0o700)] {
+        let path = home.home.root().join(path);
+        chmod(&path, wide);
+        let error = Store::open(&home.home, &Stopped).unwrap_err();
+        assert!(matches!(&error, StoreError::Key(KeyFileError::TooOpen { .. })), "{error}");
+        assert!(error.to_string().contains(&format!("run `chmod {right:o} ")), "{error}");
+        chmod(&path, right);
+        home.store();
+    }
+}
+
+#[test]
+fn a_lost_or_foreign_key_stops_appends_and_is_never_replaced_silently() {
+    let home = TempHome::with(1);
+    let path = keys::secret_path(&home.home);
+    let kept = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let error = Store::open(&home.home, &Stopped).unwrap_err().to_string();
+    assert!(error.starts_with("the log is signed by tribune/") && error.ends_with("from a backup"), "{error}");
+    assert!(!path.exists());
+
+    let foreign = keys::generate(Some("other")).unwrap();
+    fs::write(&path, &*foreign.to_secret_text()).unwrap();
+    chmod(&path, 0o600);
+    assert!(matches!(Store::open(&home.home, &Stopped), Err(StoreError::Key(KeyFileError::NotInForce { .. }))));
+    fs::write(&path, "nonsense").unwrap();
+    assert!(matches!(Store::open(&home.home, &Stopped), Err(StoreError::Key(KeyFileError::Unreadable { .. }))));
+    fs::write(&path, kept).unwrap();
+    home.store();
+}
+
+#[test]
+fn the_key_passes_on_and_old_and_new_holders_can_verify() {
+    let home = TempHome::with(3);
+    let old = home.reader().key_in_force().unwrap();
+    let store = home.store();
+    let (new, appended) = store.rotate_key(&Stopped).unwrap();
+    assert_eq!((appended.index, appended.seq), (4, 1));
+    assert_ne!(old, new);
+    assert_eq!(old.name(), new.name());
+    store.writer().unwrap().append_blocking(&draft("a", 9)).unwrap();
+    store.rotate_key(&Stopped).unwrap();
+    store.close();
+    home.store();
+    let reader = home.reader();
+    for key in [old, new, reader.key_in_force().unwrap()] {
+        let report = audit::verify_home(&reader, &key, Vec::new(), &mut |_| {}).unwrap();
+        assert_eq!(report.integrity, Integrity::Sound);
+    }
+    let stranger = keys::generate(Some("other")).unwrap();
+    let report = audit::verify_home(&reader, stranger.verifier_key(), Vec::new(), &mut |_| {}).unwrap();
+    assert_ne!(report.integrity, Integrity::Sound);
+}
+
+#[test]
+fn a_rotation_interrupted_at_any_step_is_finished_or_forgotten() {
+    // Before the log took it: the next key lies there and is not in force.
+    let home = TempHome::with(1);
+    let before = home.reader().key_in_force().unwrap();
+    let unused = keys::generate(Some(before.name())).unwrap();
+    keys::prepare_next(&home.home, &unused).unwrap();
+    home.store().close();
+    assert_eq!(home.reader().key_in_force().unwrap(), before);
+
+    // After the log took it: the files still hold the old key as present and the new one as next.
+    let (secret, next) = (keys::secret_path(&home.home), home.home.keys().join("ledger.key.next"));
+    let old_secret = fs::read(&secret).unwrap();
+    let store = home.store();
+    let (new, _) = store.rotate_key(&Stopped).unwrap();
+    store.close();
+    fs::rename(&secret, &next).unwrap();
+    fs::write(&secret, old_secret).unwrap();
+    chmod(&secret, 0o600);
+    home.store().close();
+    assert_eq!(keys::load(&home.home).unwrap().verifier_key(), &new);
+    assert!(!next.exists());
+    assert_eq!(fs::read_to_string(keys::public_path(&home.home)).unwrap(), format!("{new}\n"));
+}

@@ -1,0 +1,7 @@
+//! The store and the export from outside.
+
+mod appending;
+mod auditing;
+mod fixture;
+mod keys;
+mod views;
