@@ -19,7 +19,8 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     for target in [10_000_u64, 100_000, 1_000_000] {
         let store = home.store()?;
         log::append(&store.writer()?, size, target, 512)?;
-        let rate = MEASURED as f64 / log::append(&store.writer()?, target, target + MEASURED, BATCH)?.as_secs_f64();
+        let rate =
+            MEASURED as f64 / log::append(&store.writer()?, target, target + MEASURED, BATCH)?.as_secs_f64();
         size = target + MEASURED;
         store.close();
         let (mut opens, mut readers) = (Vec::new(), Vec::new());
@@ -33,7 +34,11 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
             store.close();
         }
         let ratio = rate / *first.get_or_insert(rate);
-        println!("  {target:>9} {rate:>11.0} ({ratio:.2}) {:>9.1} ms {:>9.1} ms", median(opens), median(readers));
+        println!(
+            "  {target:>9} {rate:>11.0} ({ratio:.2}) {:>9.1} ms {:>9.1} ms",
+            median(opens),
+            median(readers)
+        );
     }
     Ok(())
 }

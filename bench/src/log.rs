@@ -59,7 +59,12 @@ pub(crate) fn draft(n: u64) -> Draft {
 
 /// Appends entries `from..to`, `batch` to a commit, and says how long it took. The next batch is handed over while
 /// the one before is being committed, as callers in other threads would; the drafts are made beforehand.
-pub(crate) fn append(writer: &LedgerWriter, from: u64, to: u64, batch: u64) -> Result<Duration, Box<dyn Error>> {
+pub(crate) fn append(
+    writer: &LedgerWriter,
+    from: u64,
+    to: u64,
+    batch: u64,
+) -> Result<Duration, Box<dyn Error>> {
     let mut taken = Duration::ZERO;
     let mut next = from;
     while next < to {

@@ -18,7 +18,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let all: [(&str, fn() -> Result<(), Box<dyn Error>>); 4] =
         [("append", append::run), ("verify", verify::run), ("prove", prove::run), ("growth", growth::run)];
     if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
-        return Err(format!("`{unknown}` is not a measurement; there are: append, verify, prove, growth").into());
+        return Err(
+            format!("`{unknown}` is not a measurement; there are: append, verify, prove, growth").into()
+        );
     }
     for (name, run) in all {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {

@@ -28,7 +28,12 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         };
         let (wall, cpu) = (wall.elapsed().as_secs_f64(), (cpu_time() - cpu).as_secs_f64());
         let n = report.entries as f64;
-        println!("  {what:<16} {:>9.0} entries/s per core, {:>9.0} entries/s by the clock ({:?})", n / cpu, n / wall, report.integrity);
+        println!(
+            "  {what:<16} {:>9.0} entries/s per core, {:>9.0} entries/s by the clock ({:?})",
+            n / cpu,
+            n / wall,
+            report.integrity
+        );
     }
     Ok(())
 }

@@ -14,10 +14,18 @@ use crate::output::Format;
 /// So far: the ledger, a log that nobody can edit unseen.
 #[derive(Debug, Parser)]
 #[command(name = "tribune", version, arg_required_else_help = true, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 good, 1 failed, 2 broken (verify, rebuild --check), 3 incomplete (verify), 64 wrong usage.")]
+#[command(
+    after_help = "Exit codes: 0 good, 1 failed, 2 broken (verify, rebuild --check), 3 incomplete (verify), 64 wrong usage."
+)]
 pub(crate) struct Args {
     /// The state folder.
-    #[arg(long, global = true, env = "TRIBUNE_HOME", value_name = "DIR", help = "The state folder [default: ~/.tribune]")]
+    #[arg(
+        long,
+        global = true,
+        env = "TRIBUNE_HOME",
+        value_name = "DIR",
+        help = "The state folder [default: ~/.tribune]"
+    )]
     home: Option<PathBuf>,
 
     /// Print JSON, one value per line; errors too.
@@ -34,10 +42,17 @@ impl Args {
     }
 
     pub(crate) fn home(&self) -> Result<Home, CliError> {
-        let default = || std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".tribune"));
-        self.home.clone().filter(|home| !home.as_os_str().is_empty()).or_else(default).map(Home::at).ok_or_else(|| {
-            CliError::Input("there is no home folder: name one with --home or TRIBUNE_HOME".to_owned())
-        })
+        let default = || {
+            std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".tribune"))
+        };
+        self.home
+            .clone()
+            .filter(|home| !home.as_os_str().is_empty())
+            .or_else(default)
+            .map(Home::at)
+            .ok_or_else(|| {
+                CliError::Input("there is no home folder: name one with --home or TRIBUNE_HOME".to_owned())
+            })
     }
 }
 
@@ -100,7 +115,9 @@ pub(crate) enum LedgerCommand {
     /// checkpoint you kept (--checkpoint); without one that cannot be known, and it says so.
     ///
     /// Exit codes: 0 good, 2 integrity broken, 3 incomplete.
-    #[command(after_help = "Examples:\n  tribune ledger verify\n  tribune ledger verify export/ --key ledger.vkey --checkpoint kept-since-may\n  tribune ledger verify entry-17.tlog-proof --key ledger.vkey")]
+    #[command(
+        after_help = "Examples:\n  tribune ledger verify\n  tribune ledger verify export/ --key ledger.vkey --checkpoint kept-since-may\n  tribune ledger verify entry-17.tlog-proof --key ledger.vkey"
+    )]
     Verify {
         /// A home, an exported folder or a proof file [default: the home].
         path: Option<PathBuf>,
@@ -136,7 +153,9 @@ pub(crate) enum LedgerCommand {
         output: Option<PathBuf>,
     },
     /// Write a note into the log. Its words are public: whoever gets an export reads them.
-    #[command(after_help = "Examples:\n  tribune ledger note \"rotated the deploy key\"\n  journalctl -f | tribune ledger note --lines --entity host:journal")]
+    #[command(
+        after_help = "Examples:\n  tribune ledger note \"rotated the deploy key\"\n  journalctl -f | tribune ledger note --lines --entity host:journal"
+    )]
     Note {
         /// What to write.
         #[arg(required_unless_present = "lines")]

@@ -82,7 +82,10 @@ impl CliError {
         match format {
             Format::Text => eprintln!("error: {self}"),
             Format::Json => {
-                eprintln!("{}", serde_json::json!({ "error": { "kind": self.kind(), "message": self.to_string() } }));
+                eprintln!(
+                    "{}",
+                    serde_json::json!({ "error": { "kind": self.kind(), "message": self.to_string() } })
+                );
             }
         }
         ExitCode::from(match self {

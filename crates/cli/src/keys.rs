@@ -21,7 +21,10 @@ pub(crate) fn run(command: KeysCommand, home: &Home, output: &mut Output) -> Res
 fn init(home: &Home, name: Option<&str>, output: &mut Output) -> Result<(), CliError> {
     if let Ok(reader) = Reader::open(home) {
         // A key that the log does not know would be of no use, whether or not the old file is still there.
-        let message = format!("this home has a log already, signed by {}: `tribune keys rotate` replaces the key", reader.key_in_force()?);
+        let message = format!(
+            "this home has a log already, signed by {}: `tribune keys rotate` replaces the key",
+            reader.key_in_force()?
+        );
         return Err(CliError::Input(message));
     }
     home.prepare().map_err(StoreError::from)?;
@@ -38,7 +41,8 @@ fn init(home: &Home, name: Option<&str>, output: &mut Output) -> Result<(), CliE
 
 fn show(home: &Home, output: &mut Output) -> Result<(), CliError> {
     let key = Reader::open(home)?.key_in_force()?;
-    let value = json!({ "key": key.to_string(), "name": key.name(), "attestation_key": key.attestation_key() });
+    let value =
+        json!({ "key": key.to_string(), "name": key.name(), "attestation_key": key.attestation_key() });
     output.result(|_| key.to_string(), &value)?;
     Ok(())
 }
@@ -49,7 +53,8 @@ fn rotate(home: &Home, output: &mut Output) -> Result<(), CliError> {
     let store = Store::open(home, &SystemClock)?;
     let (key, appended) = store.rotate_key(&SystemClock)?;
     store.close();
-    let value = json!({ "key": key.to_string(), "name": key.name(), "index": appended.index, "cid": appended.cid });
+    let value =
+        json!({ "key": key.to_string(), "name": key.name(), "index": appended.index, "cid": appended.cid });
     output.result(
         |_| format!("{key}\n\nEntry {} ({}) tells the log. The old secret is gone; whoever trusts the old key can still verify.", appended.index, appended.cid),
         &value,

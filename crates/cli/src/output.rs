@@ -29,7 +29,11 @@ impl Output {
     }
 
     /// Writes `text` for people or `value` for programs, one line of JSON.
-    pub(crate) fn result(&mut self, text: impl FnOnce(Paint) -> String, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn result(
+        &mut self,
+        text: impl FnOnce(Paint) -> String,
+        value: &impl Serialize,
+    ) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match self.format {
             Format::Text => writeln!(out, "{}", text(Paint { on: self.colour }).trim_end_matches('\n'))?,

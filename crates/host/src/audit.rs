@@ -50,14 +50,16 @@ pub fn verify_home(
                 verifier.push(&line);
             }
             Ok(stored) => verifier.push_unreadable(format!("it is missing; entry {} follows", stored.index)),
-            Err(StoreError::Damaged { what, .. }) => verifier.push_unreadable(format!("it cannot be read: {what}")),
+            Err(StoreError::Damaged { what, .. }) => {
+                verifier.push_unreadable(format!("it cannot be read: {what}"))
+            }
             Err(error) => return Err(error),
         }
         expected += 1;
         if expected.is_multiple_of(TELL_EVERY) {
             progress(expected);
         }
-        Ok(())
+        Ok::<(), StoreError>(())
     })?;
     Ok(verifier.finish())
 }
@@ -112,7 +114,10 @@ pub fn read_small(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let read = File::open(path)?.take(MAX_NOTE_BYTES as u64 + 1).read_to_string(&mut text)?;
     if read > MAX_NOTE_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {MAX_NOTE_BYTES} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {MAX_NOTE_BYTES} bytes"),
+        ));
     }
     Ok(text)
 }

@@ -59,23 +59,18 @@ fn write_folder(reader: &Reader, folder: &Path, progress: &mut dyn FnMut(u64)) -
     let mut entries = BufWriter::new(File::create(&path).map_err(|error| io_error(&path, error))?);
     let mut tiles = Tiles { folder, edge: TileEdge::default(), bundle: Vec::new() };
     let mut line = Vec::with_capacity(4096);
-    let mut failed: Option<ExportError> = None;
     reader.for_each(0, |stored| {
         let stored = stored?;
         line.clear();
         stored.entry.write_line(&mut line);
         line.push(b'\n');
-        let wrote = entries.write_all(&line).map_err(|error| io_error(&path, error));
-        if let Err(error) = wrote.and_then(|()| tiles.push(stored.entry.cid)) {
-            failed = Some(error);
-            return Err(StoreError::Closed);
-        }
+        entries.write_all(&line).map_err(|error| io_error(&path, error))?;
+        tiles.push(stored.entry.cid)?;
         if (stored.index + 1).is_multiple_of(TELL_EVERY) {
             progress(stored.index + 1);
         }
-        Ok(())
-    })
-    .or_else(|error| failed.take().map_or(Err(ExportError::Store(error)), Err))?;
+        Ok::<(), ExportError>(())
+    })?;
     let file = entries.into_inner().map_err(|error| io_error(&path, error.into_error()))?;
     file.sync_all().map_err(|error| io_error(&path, error))?;
     tiles.finish()?;
@@ -96,7 +91,10 @@ impl Tiles<'_> {
         for full in self.edge.push(Hash::leaf(&cid)) {
             self.write(&tile::path(full.id, tile::WIDTH), &tile::to_bytes(&full.hashes))?;
             if full.id.level == 0 {
-                self.write(&tile::bundle_path(full.id.index, tile::WIDTH), &tile::bundle_bytes(&self.bundle))?;
+                self.write(
+                    &tile::bundle_path(full.id.index, tile::WIDTH),
+                    &tile::bundle_bytes(&self.bundle),
+                )?;
                 self.bundle.clear();
             }
         }

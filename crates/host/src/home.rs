@@ -18,9 +18,13 @@ pub struct Home {
 pub enum HomeError {
     #[error("`{0}` is a file, not a folder: name another home with --home or TRIBUNE_HOME")]
     IsAFile(PathBuf),
-    #[error("`{0}` cannot be written by this user: change its owner or mode, or name another home with --home")]
+    #[error(
+        "`{0}` cannot be written by this user: change its owner or mode, or name another home with --home"
+    )]
     NotWritable(PathBuf),
-    #[error("`{0}` is on a read-only disk: remount it for writing, or name another home with --home (reading and `tribune ledger verify` still work)")]
+    #[error(
+        "`{0}` is on a read-only disk: remount it for writing, or name another home with --home (reading and `tribune ledger verify` still work)"
+    )]
     ReadOnlyDisk(PathBuf),
     #[error("`{path}` is held by another process{}: stop that one first, or name another home with --home", holder(.pid))]
     Held { path: PathBuf, pid: Option<u32> },
@@ -58,9 +62,14 @@ impl Home {
             Err(error) => return Err(self.refused(error)),
         }
         for folder in [self.root.clone(), self.keys(), self.run()] {
-            DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| self.refused(error))?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&folder)
+                .map_err(|error| self.refused(error))?;
         }
-        rustix::fs::access(&self.root, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| self.refused(error.into()))
+        rustix::fs::access(&self.root, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| self.refused(error.into()))
     }
 
     /// Takes the home for this process alone, until the guard is dropped or the process ends in whatever way.

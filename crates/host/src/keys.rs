@@ -1,4 +1,5 @@
-//! The log's signing key on disk: `keys/ledger.key` for its owner alone, `keys/ledger.vkey` for everybody.
+//! The log's signing key on disk: `keys/ledger.key` for its owner alone, `keys/ledger.vkey` for everybody. The second is
+//! written when the log has begun, so a home that has it and no log has lost its log.
 //!
 //! A rotation writes the new key to `keys/ledger.key.next`, appends the change to the log, and then renames. Whichever
 //! step a crash falls between, the log says which key is in force and [`signer_for`] finds it.
@@ -25,7 +26,9 @@ pub enum KeyFileError {
     TooOpen { path: PathBuf, mode: u32, wanted: u32 },
     #[error("`{path}` does not hold a ledger key ({error}): restore it from a backup")]
     Unreadable { path: PathBuf, error: KeyError },
-    #[error("the log is signed by {in_force}, and neither key file holds that key: restore `{path}` from a backup")]
+    #[error(
+        "the log is signed by {in_force}, and neither key file holds that key: restore `{path}` from a backup"
+    )]
     NotInForce { in_force: String, path: PathBuf },
     #[error("there is a ledger key at `{0}` already: `tribune keys rotate` replaces it and tells the log")]
     Exists(PathBuf),
@@ -66,7 +69,7 @@ pub fn generate(name: Option<&str>) -> Result<Ed25519Signer, KeyFileError> {
     .map_err(KeyFileError::Name)
 }
 
-/// Writes the first key of a home. Refuses if there is one.
+/// Writes the first secret key of a home. Refuses if there is one.
 pub fn init(home: &Home, name: Option<&str>) -> Result<Ed25519Signer, KeyFileError> {
     let path = secret_path(home);
     if path.exists() {
@@ -74,7 +77,6 @@ pub fn init(home: &Home, name: Option<&str>) -> Result<Ed25519Signer, KeyFileErr
     }
     let signer = generate(name)?;
     save(home, &path, &signer)?;
-    save_public(home, signer.verifier_key())?;
     Ok(signer)
 }
 
@@ -101,7 +103,9 @@ pub fn signer_for(home: &Home, in_force: &VerifierKey) -> Result<Ed25519Signer, 
         }
     }
     match current {
-        Ok(_) | Err(KeyFileError::Missing(_)) => Err(KeyFileError::NotInForce { in_force: in_force.to_string(), path }),
+        Ok(_) | Err(KeyFileError::Missing(_)) => {
+            Err(KeyFileError::NotInForce { in_force: in_force.to_string(), path })
+        }
         Err(error) => Err(error),
     }
 }
@@ -115,7 +119,16 @@ pub fn prepare_next(home: &Home, signer: &Ed25519Signer) -> Result<(), KeyFileEr
 pub fn adopt(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
     let (from, to) = (next_path(home), secret_path(home));
     fs::rename(&from, &to).and_then(|()| files::sync_parent(&to)).map_err(|error| io_error(&to, error))?;
-    save_public(home, key)
+    publish(home, key)
+}
+
+/// Sees to it that the public key file holds `key`.
+pub fn publish(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
+    let (path, text) = (public_path(home), format!("{key}\n"));
+    if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
+        return Ok(());
+    }
+    files::replace(&path, text.as_bytes(), Secrecy::Public).map_err(|error| io_error(&path, error))
 }
 
 fn save(home: &Home, path: &Path, signer: &Ed25519Signer) -> Result<(), KeyFileError> {
@@ -124,15 +137,12 @@ fn save(home: &Home, path: &Path, signer: &Ed25519Signer) -> Result<(), KeyFileE
     files::replace(path, text.as_bytes(), Secrecy::Owner).map_err(|error| io_error(path, error))
 }
 
-fn save_public(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
-    let path = public_path(home);
-    files::replace(&path, format!("{key}\n").as_bytes(), Secrecy::Public).map_err(|error| io_error(&path, error))
-}
-
 fn read(home: &Home, path: &Path) -> Result<Ed25519Signer, KeyFileError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => Zeroizing::new(text),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Err(KeyFileError::Missing(path.to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(KeyFileError::Missing(path.to_owned()));
+        }
         Err(error) => return Err(io_error(path, error)),
     };
     check_mode(&home.keys(), 0o700)?;

@@ -112,7 +112,13 @@ impl ConsistencyProof {
     /// Checks the proof and hands over the newer checkpoint.
     pub fn check(&self, key: &VerifierKey) -> Result<Checkpoint, BundleError> {
         let checkpoint = Checkpoint::open(&self.checkpoint, key)?;
-        prove::check_consistency(self.old_size, &self.old_root, checkpoint.size, &checkpoint.root, &self.path)?;
+        prove::check_consistency(
+            self.old_size,
+            &self.old_root,
+            checkpoint.size,
+            &checkpoint.root,
+            &self.path,
+        )?;
         Ok(checkpoint)
     }
 
@@ -134,7 +140,12 @@ impl ConsistencyProof {
             .and_then(|line| line.strip_prefix("old ")?.split_once(' '))
             .and_then(|(size, root)| Some((decimal(size)?, Hash::from_base64(root)?)))
             .ok_or(malformed("its `old` line does not hold a size and a root"))?;
-        Ok(Self { old_size, old_root, path: hashes(lines).map_err(malformed)?, checkpoint: checkpoint.to_owned() })
+        Ok(Self {
+            old_size,
+            old_root,
+            path: hashes(lines).map_err(malformed)?,
+            checkpoint: checkpoint.to_owned(),
+        })
     }
 }
 
@@ -155,7 +166,8 @@ fn decimal(text: &str) -> Option<u64> {
 }
 
 fn hashes(lines: std::str::Lines<'_>) -> Result<Vec<Hash>, &'static str> {
-    let path: Vec<Hash> =
-        lines.map(|line| Hash::from_base64(line).ok_or("a hash is not 32 bytes in base64")).collect::<Result<_, _>>()?;
+    let path: Vec<Hash> = lines
+        .map(|line| Hash::from_base64(line).ok_or("a hash is not 32 bytes in base64"))
+        .collect::<Result<_, _>>()?;
     if path.len() > MAX_PROOF_HASHES + 1 { Err("it has more hashes than any tree is high") } else { Ok(path) }
 }

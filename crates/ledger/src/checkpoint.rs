@@ -45,7 +45,8 @@ impl Checkpoint {
             .ok()
             .filter(|_| plain && size.bytes().all(|byte| byte.is_ascii_digit()))
             .ok_or(CheckpointError::Malformed("its size is not a decimal number"))?;
-        let root = Hash::from_base64(root).ok_or(CheckpointError::Malformed("its root is not 32 bytes in base64"))?;
+        let root = Hash::from_base64(root)
+            .ok_or(CheckpointError::Malformed("its root is not 32 bytes in base64"))?;
         Ok(Self { origin: origin.to_owned(), size, root })
     }
 
@@ -53,7 +54,10 @@ impl Checkpoint {
     pub fn open(note: &str, key: &VerifierKey) -> Result<Self, CheckpointError> {
         let checkpoint = Self::parse(note)?;
         if checkpoint.origin != key.name() {
-            return Err(CheckpointError::OtherLog { wanted: key.name().to_owned(), found: checkpoint.origin });
+            return Err(CheckpointError::OtherLog {
+                wanted: key.name().to_owned(),
+                found: checkpoint.origin,
+            });
         }
         Note::parse(note)?.check(key)?;
         Ok(checkpoint)
@@ -70,7 +74,11 @@ mod tests {
         let signer = Ed25519Signer::from_seed("log.example", &[1; 32]).unwrap();
         let checkpoint = Checkpoint { origin: "log.example".into(), size: 7, root: Hash::empty() };
         let note = checkpoint.sign(&signer).unwrap();
-        assert!(note.starts_with("log.example\n7\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n\n— log.example "));
+        assert!(
+            note.starts_with(
+                "log.example\n7\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n\n— log.example "
+            )
+        );
         assert_eq!(Checkpoint::open(&note, signer.verifier_key()), Ok(checkpoint));
         let elsewhere = Ed25519Signer::from_seed("other.example", &[1; 32]).unwrap();
         assert!(matches!(

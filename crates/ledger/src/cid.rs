@@ -183,9 +183,6 @@ mod tests {
     fn kinds_of_object_never_share_a_hash() {
         assert_ne!(Domain::Entry.hash(&[b"same"]), Domain::Commitment.hash(&[b"same"]));
         assert_eq!(Domain::Entry.hash(&[b"sa", b"me"]), Domain::Entry.hash(&[b"same"]));
-        assert_eq!(
-            Domain::Entry.hash(&[b"same"]),
-            blake3::derive_key(Domain::Entry.context(), b"same")
-        );
+        assert_eq!(Domain::Entry.hash(&[b"same"]), blake3::derive_key(Domain::Entry.context(), b"same"));
     }
 }

@@ -70,8 +70,10 @@ impl KeyChange {
 
     /// Reads the payload of a `key_change` entry.
     pub fn read(payload: &[u8]) -> Result<Self, KeyFault> {
-        let wire: Wire = serde_json::from_slice(payload).map_err(|error| KeyFault::Payload(error.to_string()))?;
-        let key = |text: String| text.parse::<VerifierKey>().map_err(|error| KeyFault::Payload(error.to_string()));
+        let wire: Wire =
+            serde_json::from_slice(payload).map_err(|error| KeyFault::Payload(error.to_string()))?;
+        let key =
+            |text: String| text.parse::<VerifierKey>().map_err(|error| KeyFault::Payload(error.to_string()));
         Ok(Self { old: wire.old.map(key).transpose()?, new: key(wire.new)? })
     }
 }

@@ -100,7 +100,9 @@ impl EntrySet {
             places.entry((&entry.entity_id, entry.seq)).or_default().push(entry.cid);
         }
         let forked = places.into_iter().filter(|(_, entries)| entries.len() > 1);
-        forked.map(|((entity_id, seq), entries)| Fork { entity_id: entity_id.to_owned(), seq, entries }).collect()
+        forked
+            .map(|((entity_id, seq), entries)| Fork { entity_id: entity_id.to_owned(), seq, entries })
+            .collect()
     }
 
     /// All entries, every one after its parents; the order depends on the set alone.
@@ -109,7 +111,8 @@ impl EntrySet {
         let mut children: BTreeMap<Cid, Vec<Cid>> = BTreeMap::new();
         let mut ready: BTreeSet<Cid> = BTreeSet::new();
         for entry in self.entries.values() {
-            let here: Vec<_> = entry.parents.iter().filter(|parent| self.entries.contains_key(parent)).collect();
+            let here: Vec<_> =
+                entry.parents.iter().filter(|parent| self.entries.contains_key(parent)).collect();
             for parent in &here {
                 children.entry(**parent).or_default().push(entry.cid);
             }

@@ -71,8 +71,8 @@ impl VerifierKey {
     }
 
     /// The same key as an attester.
-    pub const fn attestation_key(&self) -> AttestationKey {
-        AttestationKey::of(self.key)
+    pub fn attestation_key(&self) -> AttestationKey {
+        AttestationKey::of(&self.key)
     }
 
     fn id(&self) -> [u8; 4] {
@@ -80,12 +80,14 @@ impl VerifierKey {
     }
 
     fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
-        Signature::from_slice(signature).is_ok_and(|signature| self.key.verify_strict(text, &signature).is_ok())
+        Signature::from_slice(signature)
+            .is_ok_and(|signature| self.key.verify_strict(text, &signature).is_ok())
     }
 }
 
 fn key_id(name: &str, public: &[u8; 32]) -> [u8; 4] {
-    let hash = Sha256::new().chain_update(name).chain_update([b'\n', ED25519]).chain_update(public).finalize();
+    let hash =
+        Sha256::new().chain_update(name).chain_update([b'\n', ED25519]).chain_update(public).finalize();
     [hash[0], hash[1], hash[2], hash[3]]
 }
 
@@ -215,7 +217,8 @@ impl<'a> Note<'a> {
         if note.bytes().any(|byte| byte < 0x20 && byte != b'\n') {
             return Err(NoteError::Malformed("it has control characters"));
         }
-        let split = note.rfind("\n\n").ok_or(NoteError::Malformed("there is no empty line before signatures"))?;
+        let split =
+            note.rfind("\n\n").ok_or(NoteError::Malformed("there is no empty line before signatures"))?;
         let (text, signatures) = (&note[..=split], &note[split + 2..]);
         if !signatures.ends_with('\n') {
             return Err(NoteError::Malformed("the last signature line does not end"));
@@ -312,7 +315,16 @@ mod tests {
 
     #[test]
     fn malformed_notes_and_keys_are_refused() {
-        for note in ["", "a\n", "a\n\n", "a\n\nb\n", "a\n\n— x\n", "a\n\n— x !!\n", "a\n\n— x AAAA\n", "a\r\n\n— x AAAAAAA=\n"] {
+        for note in [
+            "",
+            "a\n",
+            "a\n\n",
+            "a\n\nb\n",
+            "a\n\n— x\n",
+            "a\n\n— x !!\n",
+            "a\n\n— x AAAA\n",
+            "a\r\n\n— x AAAAAAA=\n",
+        ] {
             assert!(Note::parse(note).is_err(), "{note:?}");
         }
         assert!(matches!(Note::parse(&"x".repeat(MAX_NOTE_BYTES + 1)), Err(NoteError::TooLarge(_))));

@@ -14,8 +14,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::cid::{Cid, hex32, to_hex};
 
 /// The public key of an agent, an approver or the log itself: `ed25519:` and 64 lowercase hex digits.
+///
+/// Kept compressed; a value of this type is always a sound point.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct AttestationKey(VerifyingKey);
+pub struct AttestationKey([u8; 32]);
 
 /// A text that is not a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,18 +25,23 @@ pub struct AttestationKey(VerifyingKey);
 pub struct NotAKey;
 
 impl AttestationKey {
-    pub const fn of(key: VerifyingKey) -> Self {
-        Self(key)
+    pub fn of(key: &VerifyingKey) -> Self {
+        Self(key.to_bytes())
     }
 
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        self.0.as_bytes()
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    fn verifies(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        let signature = Signature::from_bytes(signature);
+        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
     }
 }
 
 impl fmt::Display for AttestationKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ed25519:{}", to_hex(self.0.as_bytes()))
+        write!(f, "ed25519:{}", to_hex(&self.0))
     }
 }
 
@@ -52,7 +59,7 @@ impl FromStr for AttestationKey {
         let bytes = hex32(hex.as_bytes()).ok_or(NotAKey)?;
         let key = VerifyingKey::from_bytes(&bytes).map_err(|_| NotAKey)?;
         // A weak key verifies any message; a non-canonical one would give one key two names.
-        if key.is_weak() || key.to_bytes() != bytes { Err(NotAKey) } else { Ok(Self(key)) }
+        if key.is_weak() || key.to_bytes() != bytes { Err(NotAKey) } else { Ok(Self(bytes)) }
     }
 }
 
@@ -116,7 +123,7 @@ impl Attestation {
     /// Signs `cid` with `key`.
     pub fn sign(cid: &Cid, key: &SigningKey) -> Self {
         Self {
-            key: AttestationKey(key.verifying_key()),
+            key: AttestationKey::of(&key.verifying_key()),
             signature: key.sign(&attestation_message(cid)).to_bytes(),
         }
     }
@@ -139,10 +146,12 @@ impl Proof {
             (Self::Attestation(found), Some(owed)) if found.key != *owed => {
                 Err(ProofError::WrongKey { owed: *owed, found: found.key })
             }
-            (Self::Attestation(found), Some(owed)) => owed
-                .0
-                .verify_strict(&attestation_message(cid), &Signature::from_bytes(&found.signature))
-                .map_err(|_| ProofError::BadSignature(*owed)),
+            (Self::Attestation(found), Some(owed)) => {
+                match owed.verifies(&attestation_message(cid), &found.signature) {
+                    true => Ok(()),
+                    false => Err(ProofError::BadSignature(*owed)),
+                }
+            }
         }
     }
 }
@@ -181,7 +190,9 @@ impl<'de> Deserialize<'de> for Proof {
                     .and_then(|bytes| bytes.try_into().ok())
                     .ok_or_else(|| D::Error::custom("an Ed25519 signature is 64 bytes in base64"))?,
             }),
-            Some(ProofWire::ZkStark { system, statement, proof }) => Self::ZkStark(ZkStark { system, statement, proof }),
+            Some(ProofWire::ZkStark { system, statement, proof }) => {
+                Self::ZkStark(ZkStark { system, statement, proof })
+            }
         })
     }
 }
@@ -195,7 +206,7 @@ mod tests {
     }
 
     fn public(seed: u8) -> AttestationKey {
-        AttestationKey::of(key(seed).verifying_key())
+        AttestationKey::of(&key(seed).verifying_key())
     }
 
     #[test]

@@ -92,7 +92,10 @@ pub enum Integrity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completeness {
     /// Everything up to this checkpoint, held elsewhere, is here unchanged.
-    Shown { size: u64, label: String },
+    Shown {
+        size: u64,
+        label: String,
+    },
     /// Nobody gave a checkpoint from elsewhere, so a cut or rewritten log could not be told from a whole one.
     NotChecked,
     Failed(Vec<Gap>),
@@ -158,7 +161,8 @@ impl Verifier {
     pub fn new(trusted: VerifierKey, note: &str, held: Vec<HeldCheckpoint>) -> Self {
         let own = Checkpoint::parse(note);
         let held_sizes = held.iter().filter_map(|held| Checkpoint::parse(&held.note).ok());
-        let mut sizes: Vec<u64> = own.iter().cloned().chain(held_sizes).map(|checkpoint| checkpoint.size).collect();
+        let mut sizes: Vec<u64> =
+            own.iter().cloned().chain(held_sizes).map(|checkpoint| checkpoint.size).collect();
         sizes.sort_unstable();
         sizes.dedup();
         Self {
@@ -190,9 +194,10 @@ impl Verifier {
                 roots.insert(tree.size(), tree.root());
             }
         }
-        let fits = self.own.as_ref().is_ok_and(|own| {
-            own.size == leaves.len() as u64 && roots.get(&own.size) == Some(&own.root)
-        });
+        let fits = self
+            .own
+            .as_ref()
+            .is_ok_and(|own| own.size == leaves.len() as u64 && roots.get(&own.size) == Some(&own.root));
         self.logged = Some(Logged { leaves, roots, fits });
     }
 
@@ -314,10 +319,10 @@ impl Verifier {
             // The line of keys was not followed to its end, so the signature cannot be judged.
             Err(_) => None,
         };
-        if let (Some(own), None) = (own, &self.bad_entry) {
-            if let Some(fault) = self.tree_fault(own) {
-                beside(fault);
-            }
+        if let (Some(own), None) = (own, &self.bad_entry)
+            && let Some(fault) = self.tree_fault(own)
+        {
+            beside(fault);
         }
         findings.splice(0..0, self.bad_entry.iter().cloned());
         findings.extend(self.beside.iter().cloned());

@@ -10,13 +10,20 @@ use tribune_ledger::Cid;
 use crate::error::CliError;
 use crate::output::Output;
 
-pub(super) fn run(reader: &Reader, filter: &Filter, lines: usize, mermaid: bool, output: &mut Output) -> Result<(), CliError> {
+pub(super) fn run(
+    reader: &Reader,
+    filter: &Filter,
+    lines: usize,
+    mermaid: bool,
+    output: &mut Output,
+) -> Result<(), CliError> {
     let entries = reader.tail(filter, lines)?;
     let nodes: Vec<_> = entries
         .iter()
         .map(|stored| json!({ "index": stored.index, "cid": stored.entry.cid, "quality": stored.entry.quality, "entity_id": stored.entry.entity_id }))
         .collect();
-    let edges: Vec<_> = edges(&entries).into_iter().map(|(from, to)| json!({ "parent": from, "child": to })).collect();
+    let edges: Vec<_> =
+        edges(&entries).into_iter().map(|(from, to)| json!({ "parent": from, "child": to })).collect();
     let graph = if mermaid { to_mermaid(&entries) } else { to_dot(&entries) };
     output.verbatim(&graph, &json!({ "nodes": nodes, "edges": edges }))?;
     Ok(())
@@ -44,10 +51,17 @@ fn short(cid: &Cid) -> String {
 }
 
 fn to_dot(entries: &[Stored]) -> String {
-    let mut dot = String::from("digraph ledger {\n  rankdir = LR;\n  node [shape = box, fontname = \"monospace\"];\n");
+    let mut dot =
+        String::from("digraph ledger {\n  rankdir = LR;\n  node [shape = box, fontname = \"monospace\"];\n");
     for stored in entries {
         let entry = &stored.entry;
-        let label = format!("{} {}\\n{}\\n{}", stored.index, entry.quality, escape_dot(&entry.target), short(&entry.cid));
+        let label = format!(
+            "{} {}\\n{}\\n{}",
+            stored.index,
+            entry.quality,
+            escape_dot(&entry.target),
+            short(&entry.cid)
+        );
         let _ = writeln!(dot, "  {} [label = \"{label}\"];", id(&entry.cid));
     }
     for cid in older(entries) {
@@ -69,7 +83,14 @@ fn to_mermaid(entries: &[Stored]) -> String {
     for stored in entries {
         let entry = &stored.entry;
         let target = escape_mermaid(&entry.target);
-        let _ = writeln!(graph, "  {}[\"{} {}<br/>{target}<br/>{}\"]", id(&entry.cid), stored.index, entry.quality, short(&entry.cid));
+        let _ = writeln!(
+            graph,
+            "  {}[\"{} {}<br/>{target}<br/>{}\"]",
+            id(&entry.cid),
+            stored.index,
+            entry.quality,
+            short(&entry.cid)
+        );
     }
     for cid in older(entries) {
         let _ = writeln!(graph, "  {}([\"{}\"])", id(&cid), short(&cid));
@@ -83,6 +104,12 @@ fn to_mermaid(entries: &[Stored]) -> String {
 /// Mermaid reads HTML; its own escapes begin with `#`.
 fn escape_mermaid(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_alphanumeric() || " :._-/".contains(c) { c.to_string() } else { format!("#{};", u32::from(c)) })
+        .map(|c| {
+            if c.is_alphanumeric() || " :._-/".contains(c) {
+                c.to_string()
+            } else {
+                format!("#{};", u32::from(c))
+            }
+        })
         .collect()
 }

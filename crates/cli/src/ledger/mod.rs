@@ -67,7 +67,12 @@ fn find(reader: &Reader, name: &str) -> Result<Stored, CliError> {
 }
 
 /// Writes a result that is a file to where it was asked for.
-fn deliver(text: &str, to: Option<PathBuf>, value: &serde_json::Value, output: &mut Output) -> Result<(), CliError> {
+fn deliver(
+    text: &str,
+    to: Option<PathBuf>,
+    value: &serde_json::Value,
+    output: &mut Output,
+) -> Result<(), CliError> {
     match to {
         None => output.verbatim(text, value)?,
         Some(path) => {
@@ -100,7 +105,8 @@ fn export_log(home: &Home, folder: &Path, output: &mut Output) -> Result<(), Cli
 fn checkpoint(reader: &Reader, to: Option<PathBuf>, output: &mut Output) -> Result<(), CliError> {
     let note = reader.checkpoint()?;
     let said = Checkpoint::parse(&note).map_err(|error| CliError::Input(error.to_string()))?;
-    let value = json!({ "origin": said.origin, "size": said.size, "root": said.root.to_string(), "note": note });
+    let value =
+        json!({ "origin": said.origin, "size": said.size, "root": said.root.to_string(), "note": note });
     deliver(&note, to, &value, output)
 }
 
@@ -109,7 +115,10 @@ fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, Cli
     if !check {
         let entries = store::rebuild_views(home, &mut |done| progress.tell(done))?;
         drop(progress);
-        output.result(|paint| format!("views: {} from {entries} entries", paint.good("rebuilt")), &json!({ "entries": entries, "rebuilt": true }))?;
+        output.result(
+            |paint| format!("views: {} from {entries} entries", paint.good("rebuilt")),
+            &json!({ "entries": entries, "rebuilt": true }),
+        )?;
         return Ok(Outcome::Done);
     }
     let checked = store::check_views(home, &mut |done| progress.tell(done))?;
@@ -119,8 +128,11 @@ fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, Cli
     output.result(
         |paint| match &fault {
             None => format!("views: {}, {entries} entries give exactly what is stored", paint.good("sound")),
-            Some(fault) => format!("views: {}: {fault}
-`tribune ledger rebuild` makes them anew from the entries", paint.bad("BROKEN")),
+            Some(fault) => format!(
+                "views: {}: {fault}
+`tribune ledger rebuild` makes them anew from the entries",
+                paint.bad("BROKEN")
+            ),
         },
         &json!({ "entries": entries, "sound": fault.is_none(), "fault": fault }),
     )?;

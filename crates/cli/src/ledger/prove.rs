@@ -13,7 +13,12 @@ use super::{deliver, find};
 use crate::error::CliError;
 use crate::output::Output;
 
-pub(super) fn inclusion(reader: &Reader, name: &str, to: Option<PathBuf>, output: &mut Output) -> Result<(), CliError> {
+pub(super) fn inclusion(
+    reader: &Reader,
+    name: &str,
+    to: Option<PathBuf>,
+    output: &mut Output,
+) -> Result<(), CliError> {
     let stored = find(reader, name)?;
     let (checkpoint, size) = newest(reader)?;
     let mut entry = Vec::new();
@@ -26,7 +31,12 @@ pub(super) fn inclusion(reader: &Reader, name: &str, to: Option<PathBuf>, output
     deliver(&bundle.to_string(), to, &value, output)
 }
 
-pub(super) fn consistency(reader: &Reader, since: u64, to: Option<PathBuf>, output: &mut Output) -> Result<(), CliError> {
+pub(super) fn consistency(
+    reader: &Reader,
+    since: u64,
+    to: Option<PathBuf>,
+    output: &mut Output,
+) -> Result<(), CliError> {
     let (checkpoint, size) = newest(reader)?;
     if since == 0 {
         return Err(CliError::Input("every log grew out of the empty one: name a size from 1".to_owned()));
@@ -53,7 +63,9 @@ fn texts(path: &[Hash]) -> Vec<String> {
 fn failed(error: ProveError<tribune_host::StoreError>) -> CliError {
     match error {
         ProveError::Tiles(error) => error.into(),
-        ProveError::ShortTile(_) => CliError::Input(format!("{error}: `tribune ledger rebuild` makes the tree anew")),
+        ProveError::ShortTile(_) => {
+            CliError::Input(format!("{error}: `tribune ledger rebuild` makes the tree anew"))
+        }
         ProveError::NoSuchEntry { .. } | ProveError::Shrunk { .. } => CliError::Input(error.to_string()),
     }
 }

@@ -12,10 +12,12 @@ pub(super) fn run(reader: &Reader, name: &str, output: &mut Output) -> Result<()
     let stored = find(reader, name)?;
     let entry = stored.entry.to_entry().map_err(StoreError::from)?;
     let value = json!({ "index": stored.index, "entry": entry });
-    let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join("\n             ") };
+    let list =
+        |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join("\n             ") };
     let parents: Vec<String> = entry.parents.iter().map(ToString::to_string).collect();
     let attested = entry.attested_by.map_or_else(|| "nobody".to_owned(), |key| key.to_string());
-    let payload = serde_json::to_string_pretty(&entry.payload).unwrap_or_else(|_| stored.entry.payload.clone());
+    let payload =
+        serde_json::to_string_pretty(&entry.payload).unwrap_or_else(|_| stored.entry.payload.clone());
     output.result(
         |paint| {
             let rows = [
@@ -31,7 +33,10 @@ pub(super) fn run(reader: &Reader, name: &str, output: &mut Output) -> Result<()
                 ("tags", list(&entry.tags)),
                 ("attested by", attested),
             ];
-            let rows: Vec<String> = rows.iter().map(|(name, value)| format!("{}{value}", paint.faint(&format!("{name:<13}")))).collect();
+            let rows: Vec<String> = rows
+                .iter()
+                .map(|(name, value)| format!("{}{value}", paint.faint(&format!("{name:<13}"))))
+                .collect();
             format!("{}\n{payload}", rows.join("\n"))
         },
         &value,

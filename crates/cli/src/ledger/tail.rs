@@ -12,33 +12,39 @@ use crate::output::Output;
 /// How often a following reader looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-pub(super) fn run(home: &Home, filter: &Filter, lines: usize, follow: bool, output: &mut Output) -> Result<(), CliError> {
+pub(super) fn run(
+    home: &Home,
+    filter: &Filter,
+    lines: usize,
+    follow: bool,
+    output: &mut Output,
+) -> Result<(), CliError> {
     let reader = Reader::open(home)?;
     let mut next = reader.size()?;
     for stored in reader.tail(filter, lines)? {
         print(&stored, output)?;
     }
-    while follow {
+    if !follow {
+        return Ok(());
+    }
+    loop {
         std::thread::sleep(LOOK_AGAIN);
         reader.refresh()?;
-        let mut fresh = Vec::new();
         reader.for_each(next, |stored| {
-            fresh.push(stored?);
-            Ok(())
-        })?;
-        for stored in fresh {
+            let stored = stored?;
             next = stored.index + 1;
             if filter.passes(&stored) {
                 print(&stored, output)?;
             }
-        }
+            Ok::<(), CliError>(())
+        })?;
     }
-    Ok(())
 }
 
 fn print(stored: &Stored, output: &mut Output) -> Result<(), CliError> {
     let entry = &stored.entry;
-    let value = json!({ "index": stored.index, "entry": entry.to_entry().map_err(tribune_host::StoreError::from)? });
+    let value =
+        json!({ "index": stored.index, "entry": entry.to_entry().map_err(tribune_host::StoreError::from)? });
     output.result(
         |paint| {
             format!(

@@ -45,12 +45,18 @@ pub(super) fn run(
     }
 }
 
-fn verify_home(home: &Home, given: Option<VerifierKey>, held: Vec<HeldCheckpoint>, output: &mut Output) -> Result<Outcome, CliError> {
+fn verify_home(
+    home: &Home,
+    given: Option<VerifierKey>,
+    held: Vec<HeldCheckpoint>,
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
     let reader = Reader::open(home)?;
     let (key, source) = match given {
         Some(key) => (key, KeySource::Given),
         None => {
-            let beside = read_small(&keys::public_path(home)).ok().and_then(|text| text.trim_end().parse().ok());
+            let beside =
+                read_small(&keys::public_path(home)).ok().and_then(|text| text.trim_end().parse().ok());
             (beside.map_or_else(|| reader.key_in_force(), Ok)?, KeySource::BesideTheLog)
         }
     };
@@ -65,13 +71,21 @@ fn verify_home(home: &Home, given: Option<VerifierKey>, held: Vec<HeldCheckpoint
     }
 }
 
-fn verify_export(folder: &Path, given: Option<VerifierKey>, held: Vec<HeldCheckpoint>, output: &mut Output) -> Result<Outcome, CliError> {
+fn verify_export(
+    folder: &Path,
+    given: Option<VerifierKey>,
+    held: Vec<HeldCheckpoint>,
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
     let (key, source) = match given {
         Some(key) => (key, KeySource::Given),
         None => {
             let path = folder.join(export::KEY);
             let text = read_small(&path).map_err(CliError::file(&path))?;
-            let key = text.trim_end().parse().map_err(|error| CliError::Input(format!("`{}`: {error}", path.display())))?;
+            let key = text
+                .trim_end()
+                .parse()
+                .map_err(|error| CliError::Input(format!("`{}`: {error}", path.display())))?;
             (key, KeySource::BesideTheLog)
         }
     };
@@ -87,7 +101,9 @@ fn read_key(key: &str) -> Result<VerifierKey, CliError> {
         path if path.is_file() => read_small(path).map_err(CliError::file(path))?,
         _ => key.to_owned(),
     };
-    text.trim_end().parse().map_err(|error| CliError::Input(format!("`{key}` is neither a key nor a file with one: {error}")))
+    text.trim_end()
+        .parse()
+        .map_err(|error| CliError::Input(format!("`{key}` is neither a key nor a file with one: {error}")))
 }
 
 fn read_held(path: &Path) -> Result<HeldCheckpoint, CliError> {
@@ -95,7 +111,12 @@ fn read_held(path: &Path) -> Result<HeldCheckpoint, CliError> {
     Ok(HeldCheckpoint { label: path.display().to_string(), note })
 }
 
-fn say(report: &Report, key: &VerifierKey, source: KeySource, output: &mut Output) -> Result<Outcome, CliError> {
+fn say(
+    report: &Report,
+    key: &VerifierKey,
+    source: KeySource,
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
     output.result(|paint| text(report, key, source, paint), &value(report, key, source))?;
     Ok(match (&report.integrity, &report.completeness) {
         (Integrity::Broken(_), _) => Outcome::Broken,
@@ -107,7 +128,9 @@ fn say(report: &Report, key: &VerifierKey, source: KeySource, output: &mut Outpu
 fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> String {
     let entries = report.entries;
     let mut lines = vec![match &report.integrity {
-        Integrity::Sound => format!("integrity: {}, {entries} entries are what was logged", paint.good("sound")),
+        Integrity::Sound => {
+            format!("integrity: {}, {entries} entries are what was logged", paint.good("sound"))
+        }
         Integrity::Broken(_) => format!("integrity: {}", paint.bad("BROKEN")),
     }];
     if let Integrity::Broken(findings) = &report.integrity {
@@ -117,7 +140,11 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
         Completeness::Shown { size, label } => {
             let after = entries.saturating_sub(*size);
             let since = if after == 0 { String::new() } else { format!("; {after} entries came after it") };
-            lines.push(format!("completeness: {} up to entry {} by {label}{since}", paint.good("shown"), size.saturating_sub(1)));
+            lines.push(format!(
+                "completeness: {} up to entry {} by {label}{since}",
+                paint.good("shown"),
+                size.saturating_sub(1)
+            ));
         }
         Completeness::NotChecked => lines.push(format!(
             "completeness: {}, because no checkpoint from elsewhere was given (--checkpoint)",
@@ -131,7 +158,12 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
     lines.push(match source {
         KeySource::Given => format!("key: {key}"),
         KeySource::BesideTheLog => {
-            format!("key: {key}\n  {}", paint.unsure("it lay beside the log; only a key you got elsewhere (--key) shows whose log this is"))
+            format!(
+                "key: {key}\n  {}",
+                paint.unsure(
+                    "it lay beside the log; only a key you got elsewhere (--key) shows whose log this is"
+                )
+            )
         }
     });
     lines.join("\n")
@@ -179,11 +211,17 @@ fn say_unreadable(what: &str, output: &mut Output) -> Result<Outcome, CliError> 
 
 fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> Result<Outcome, CliError> {
     let Some(key) = key else {
-        return Err(CliError::Input("a proof file proves nothing without the log's public key: give it with --key".to_owned()));
+        return Err(CliError::Input(
+            "a proof file proves nothing without the log's public key: give it with --key".to_owned(),
+        ));
     };
     let file = std::fs::metadata(path).and_then(|found| {
         // An entry, its base64, a path and a checkpoint stay below this.
-        if found.len() > 1 << 20 { Err(std::io::ErrorKind::FileTooLarge.into()) } else { std::fs::read_to_string(path) }
+        if found.len() > 1 << 20 {
+            Err(std::io::ErrorKind::FileTooLarge.into())
+        } else {
+            std::fs::read_to_string(path)
+        }
     });
     let text = file.map_err(CliError::file(path))?;
     let checked: Result<(String, Value), BundleError> = if ConsistencyProof::is_one(&text) {
@@ -198,13 +236,19 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
     } else {
         ProofBundle::parse(&text).and_then(|bundle| {
             let (entry, checkpoint) = bundle.check(key)?;
-            let sentence = format!("entry {} ({}) is in the log of {} entries", bundle.index, entry.cid, checkpoint.size);
+            let sentence = format!(
+                "entry {} ({}) is in the log of {} entries",
+                bundle.index, entry.cid, checkpoint.size
+            );
             Ok((sentence, json!({ "index": bundle.index, "cid": entry.cid, "size": checkpoint.size })))
         })
     };
     match checked {
         Ok((sentence, proven)) => {
-            output.result(|paint| format!("proof: {}, {sentence}", paint.good("sound")), &json!({ "proof": "sound", "proven": proven }))?;
+            output.result(
+                |paint| format!("proof: {}, {sentence}", paint.good("sound")),
+                &json!({ "proof": "sound", "proven": proven }),
+            )?;
             Ok(Outcome::Done)
         }
         Err(error) => {

@@ -46,9 +46,11 @@ impl Recent {
     /// Writes a full run and begins the next.
     pub(super) fn flush(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         debug_assert_eq!(self.cids.len() as u64, RUN);
-        let mut keys: Vec<[u8; KEY]> = self.cids.iter().zip(0..=u16::MAX).map(|(cid, offset)| key(cid, offset)).collect();
+        let mut keys: Vec<[u8; KEY]> =
+            self.cids.iter().zip(0..=u16::MAX).map(|(cid, offset)| key(cid, offset)).collect();
         keys.sort_unstable();
-        let mut insert = connection.prepare_cached("INSERT INTO cid_runs (run, block, keys) VALUES (?1, ?2, ?3)")?;
+        let mut insert =
+            connection.prepare_cached("INSERT INTO cid_runs (run, block, keys) VALUES (?1, ?2, ?3)")?;
         let mut rest = keys.as_slice();
         for block in 0..BLOCKS {
             let end = rest.partition_point(|key| key[0] >> 2 <= block);
@@ -70,7 +72,11 @@ fn key(cid: &Cid, offset: u16) -> [u8; KEY] {
 
 /// Places in the first `runs` runs whose CID begins with `prefix` (at most eight bytes of it are compared), newest run
 /// first. The caller compares the whole CID.
-pub(super) fn candidates(connection: &Connection, runs: u64, prefix: Prefix<'_>) -> rusqlite::Result<Vec<u64>> {
+pub(super) fn candidates(
+    connection: &Connection,
+    runs: u64,
+    prefix: Prefix<'_>,
+) -> rusqlite::Result<Vec<u64>> {
     let mut select = connection.prepare_cached("SELECT keys FROM cid_runs WHERE run = ?1 AND block = ?2")?;
     let (low, high) = prefix.bounds();
     let mut places = Vec::new();
@@ -94,7 +100,8 @@ pub(super) struct Prefix<'a>(&'a str);
 impl<'a> Prefix<'a> {
     /// Lowercase hex digits, at least one.
     pub(super) fn new(hex: &'a str) -> Option<Self> {
-        let fits = (1..=64).contains(&hex.len()) && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let fits =
+            (1..=64).contains(&hex.len()) && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         fits.then_some(Self(hex))
     }
 

@@ -1,6 +1,7 @@
 //! The one place that opens a database, with the settings that make a commit durable.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -18,6 +19,9 @@ const CACHE_KIB: i64 = 4096;
 /// How long to wait for a lock. Only opening and schema changes ever meet one.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// How every SQLite database begins.
+const HEADER: &[u8] = b"SQLite format 3\0";
+
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
@@ -33,6 +37,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
     let connection = match access {
         Access::Write => {
             create_file(path)?;
+            refuse_other_files(path)?;
             connect(path.as_os_str().to_str(), path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?
         }
         Access::Read => open_reader(path)?,
@@ -50,13 +55,16 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
         // The page size counts only before the first page is written. 8 KiB holds several entries, which halves the
         // frames a batch writes.
         connection.execute_batch("PRAGMA page_size = 8192;").map_err(failed)?;
-        let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+        let mode: String =
+            connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
         if mode != "wal" {
             let what = format!("its filesystem cannot hold a write-ahead log (journal mode stayed `{mode}`)");
             return Err(StoreError::Io { path: path.to_owned(), what });
         }
         // FULL: the log is synced before a commit returns. Copying it back into the database is the writer's choice.
-        connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;").map_err(failed)?;
+        connection
+            .execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;")
+            .map_err(failed)?;
     }
     schema::check(&connection, path)?;
     Ok(connection)
@@ -64,7 +72,8 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
 
 /// A database that is nobody's and goes away when it is closed.
 pub(super) fn scratch() -> Result<Connection, rusqlite::Error> {
-    let connection = connect(Some(""), Path::new(""), OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    let connection =
+        connect(Some(""), Path::new(""), OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
     Ok(connection)
 }
@@ -93,13 +102,30 @@ fn create_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// SQLite takes a file shorter than its own header for an empty database and writes over it.
+fn refuse_other_files(path: &Path) -> Result<(), StoreError> {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut head));
+    match read {
+        Ok(0) => Ok(()),
+        Ok(_) if head == HEADER => Ok(()),
+        Ok(_) => {
+            Err(StoreError::Damaged { path: path.to_owned(), what: "file is not a database".to_owned() })
+        }
+        Err(error) => Err(StoreError::Io { path: path.to_owned(), what: error.to_string() }),
+    }
+}
+
 fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
     match std::fs::metadata(path) {
-        Ok(found) if found.len() > 0 => {}
+        Ok(found) if found.len() > 0 => refuse_other_files(path)?,
         Ok(_) => return Err(StoreError::NoLedger(path.parent().unwrap_or(path).to_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(StoreError::Io { path: path.to_owned(), what: "this user may not read it".to_owned() });
+            return Err(StoreError::Io {
+                path: path.to_owned(),
+                what: "this user may not read it".to_owned(),
+            });
         }
         Err(_) => return Err(StoreError::NoLedger(path.parent().unwrap_or(path).to_owned())),
     }

@@ -18,15 +18,23 @@ pub enum StoreError {
     Key(#[from] KeyFileError),
     #[error("there is no ledger in `{0}` yet: `tribune ledger note \"…\"` begins one")]
     NoLedger(PathBuf),
-    #[error("`{path}` was written by a newer version (format {found}; this one knows {known}): update tribune")]
+    #[error(
+        "`{path}` was written by a newer version (format {found}; this one knows {known}): update tribune"
+    )]
     Newer { path: PathBuf, found: i64, known: i64 },
     #[error("`{0}` is not a Tribune database: name another home with --home")]
     NotOurs(PathBuf),
-    #[error("`{path}` is damaged ({what}): copy the folder away, restore the last good copy, and run `tribune ledger verify --checkpoint FILE` with a checkpoint kept elsewhere to see whether anything is missing")]
+    #[error(
+        "`{path}` is damaged ({what}): copy the folder away, restore the last good copy, and run `tribune ledger verify --checkpoint FILE` with a checkpoint kept elsewhere to see whether anything is missing"
+    )]
     Damaged { path: PathBuf, what: String },
+    #[error("`{path}` holds no log, but `{key}` has signed one: restore the database from a backup, or move the keys folder away to begin another log", path = .path.display(), key = .key.display())]
+    LogIsGone { path: PathBuf, key: PathBuf },
     #[error("the disk of `{0}` is full, nothing of this was recorded: free some space and start again")]
     DiskFull(PathBuf),
-    #[error("the disk of `{path}` failed ({what}), nothing of this was acknowledged: check the disk and start again")]
+    #[error(
+        "the disk of `{path}` failed ({what}), nothing of this was acknowledged: check the disk and start again"
+    )]
     Io { path: PathBuf, what: String },
     #[error("the store is read-only since an earlier error: {0}")]
     ReadOnly(String),

@@ -62,23 +62,28 @@ impl Store {
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         // Whatever an earlier failure left in the write-ahead log is copied and synced before anything is built on it.
         writer::copy_back(&connection).map_err(failed)?;
-        connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
         schema::migrate(&connection).map_err(failed)?;
-        connection.execute_batch("COMMIT").map_err(failed)?;
 
         let views = load_views(&connection, &path)?;
-        let (sequencer, beginning) = if views.size() == 0 {
+        let (sequencer, key, beginning) = if views.size() == 0 {
+            // The public key is published when a log has begun. A second log under it would contradict the first.
+            let published = keys::public_path(home);
+            if published.exists() {
+                return Err(StoreError::LogIsGone { path, key: published });
+            }
             let signer = match keys::load(home) {
                 Err(keys::KeyFileError::Missing(_)) => keys::init(home, None)?,
                 found => found?,
             };
-            (begin(&path, connection, signer, views, clock)?, Beginning::Began)
+            let key = signer.verifier_key().clone();
+            (begin(&path, connection, signer, views, clock)?, key, Beginning::Began)
         } else {
             let in_force = reader::key_in_force(&connection, &path)?;
             let signer = keys::signer_for(home, &in_force)?;
             check_edge(&connection, &path, &views, &in_force)?;
-            (Sequencer::new(path.clone(), connection, Box::new(signer), views), Beginning::Found)
+            (Sequencer::new(path.clone(), connection, Box::new(signer), views), in_force, Beginning::Found)
         };
+        keys::publish(home, &key)?;
         let started = writer::start(sequencer);
         let (writer, thread) = started.map_err(|error| StoreError::Io { path, what: error.to_string() })?;
         Ok(Self { home: home.clone(), writer: Some(writer), thread: Some(thread), beginning, _lock: lock })
@@ -149,9 +154,15 @@ fn begin(
 
 /// A cheap look at the newest state, so that nothing is appended to a log that is broken at its end. `verify` looks at
 /// everything.
-fn check_edge(connection: &Connection, path: &Path, views: &Views, key: &VerifierKey) -> Result<(), StoreError> {
+fn check_edge(
+    connection: &Connection,
+    path: &Path,
+    views: &Views,
+    key: &VerifierKey,
+) -> Result<(), StoreError> {
     let note = reader::checkpoint(connection, path)?;
-    let checkpoint = Checkpoint::open(&note, key).map_err(|error| damaged(path, format!("its checkpoint: {error}")))?;
+    let checkpoint =
+        Checkpoint::open(&note, key).map_err(|error| damaged(path, format!("its checkpoint: {error}")))?;
     if (checkpoint.size, checkpoint.root) != (views.size(), views.root()) {
         return Err(damaged(path, "its entries do not have the root that is signed"));
     }
@@ -217,7 +228,10 @@ fn checkpoint_fault(note: &str, views: &Views) -> Option<ViewFault> {
         Ok(signed) if (signed.size, signed.root) == (views.size(), views.root()) => None,
         Ok(signed) => {
             let (size, root) = (views.size(), views.root());
-            let what = format!("{} entries with root {} are signed; {size} with root {root} are there", signed.size, signed.root);
+            let what = format!(
+                "{} entries with root {} are signed; {size} with root {root} are there",
+                signed.size, signed.root
+            );
             Some(ViewFault { table, what })
         }
     }

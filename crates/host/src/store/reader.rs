@@ -85,7 +85,8 @@ impl Reader {
 
     /// Number of entries.
     pub fn size(&self) -> Result<u64, StoreError> {
-        let max = self.connection.query_row("SELECT coalesce(max(idx) + 1, 0) FROM ledger", [], |row| row.get(0));
+        let max =
+            self.connection.query_row("SELECT coalesce(max(idx) + 1, 0) FROM ledger", [], |row| row.get(0));
         max.map_err(|error| self.failed(&error))
     }
 
@@ -101,7 +102,11 @@ impl Reader {
 
     /// The number the next entry of `entity_id` will have.
     pub fn next_seq(&self, entity_id: &str) -> Result<u64, StoreError> {
-        let select = self.connection.query_row("SELECT next_seq FROM entities WHERE entity_id = ?1", [entity_id], |row| row.get(0));
+        let select = self.connection.query_row(
+            "SELECT next_seq FROM entities WHERE entity_id = ?1",
+            [entity_id],
+            |row| row.get(0),
+        );
         Ok(select.optional().map_err(|error| self.failed(&error))?.unwrap_or(0))
     }
 
@@ -111,7 +116,10 @@ impl Reader {
             "SELECT {} FROM ledger WHERE idx = (SELECT last_idx FROM entities WHERE entity_id = ?1)",
             rows::COLUMNS
         );
-        self.connection.query_row(&query, [entity_id], rows::read).optional().map_err(|error| self.failed(&error))
+        self.connection
+            .query_row(&query, [entity_id], rows::read)
+            .optional()
+            .map_err(|error| self.failed(&error))
     }
 
     /// The entry at a place.
@@ -137,7 +145,8 @@ impl Reader {
             });
         }
         if hex.len() < MIN_PREFIX || Prefix::new(hex).is_none() {
-            let what = format!("`{name}` is neither a place in the log nor at least {MIN_PREFIX} digits of a CID");
+            let what =
+                format!("`{name}` is neither a place in the log nor at least {MIN_PREFIX} digits of a CID");
             return Ok(Lookup::Nothing(what));
         }
         let mut places = self.places(hex)?;
@@ -188,7 +197,9 @@ impl Reader {
                 );
                 let quality = filter.quality.map(EntryQuality::as_str);
                 let mut select = self.connection.prepare(&query).map_err(|error| self.failed(&error))?;
-                let rows = select.query_map(params![quality, n as u64], rows::read).map_err(|error| self.failed(&error))?;
+                let rows = select
+                    .query_map(params![quality, n as u64], rows::read)
+                    .map_err(|error| self.failed(&error))?;
                 for stored in rows {
                     found.push(stored.map_err(|error| self.failed(&error))?);
                 }
@@ -199,21 +210,25 @@ impl Reader {
     }
 
     fn previous(&self, index: u64) -> Result<Option<u64>, StoreError> {
-        let select = self.connection.query_row("SELECT prev_idx FROM ledger WHERE idx = ?1", [index], |row| row.get(0));
+        let select =
+            self.connection
+                .query_row("SELECT prev_idx FROM ledger WHERE idx = ?1", [index], |row| row.get(0));
         Ok(select.optional().map_err(|error| self.failed(&error))?.flatten())
     }
 
-    /// Hands over every entry from `start` on, in order. One that cannot be read comes as its error.
-    pub fn for_each(
+    /// Hands over every entry from `start` on, in order, until one is not taken. One that cannot be read comes as its
+    /// error.
+    pub fn for_each<E: From<StoreError>>(
         &self,
         start: u64,
-        mut take: impl FnMut(Result<Stored, StoreError>) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        mut take: impl FnMut(Result<Stored, StoreError>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let failed = |error: rusqlite::Error| self.failed(&error);
         let query = format!("SELECT {} FROM ledger WHERE idx >= ?1 ORDER BY idx", rows::COLUMNS);
-        let mut select = self.connection.prepare(&query).map_err(|error| self.failed(&error))?;
-        let mut rows = select.query([start]).map_err(|error| self.failed(&error))?;
-        while let Some(row) = rows.next().map_err(|error| self.failed(&error))? {
-            take(rows::read(row).map_err(|error| self.failed(&error)))?;
+        let mut select = self.connection.prepare(&query).map_err(failed)?;
+        let mut rows = select.query([start]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            take(rows::read(row).map_err(failed))?;
         }
         Ok(())
     }
@@ -244,8 +259,12 @@ impl TileSource for Reader {
             return Ok(cids.iter().map(Hash::leaf).collect());
         }
         if width == tile::WIDTH {
-            let mut select = self.connection.prepare_cached("SELECT nodes FROM tree_tiles WHERE level = ?1 AND n = ?2").map_err(failed)?;
-            let nodes: Option<Vec<u8>> = select.query_row(params![id.level, id.index], |row| row.get(0)).optional().map_err(failed)?;
+            let mut select = self
+                .connection
+                .prepare_cached("SELECT nodes FROM tree_tiles WHERE level = ?1 AND n = ?2")
+                .map_err(failed)?;
+            let nodes: Option<Vec<u8>> =
+                select.query_row(params![id.level, id.index], |row| row.get(0)).optional().map_err(failed)?;
             return Ok(nodes.and_then(|nodes| tile::from_bytes(&nodes)).unwrap_or_default());
         }
         views::tile_roots(&self.connection, id.level - 1, start, start + width).map_err(failed)
@@ -253,14 +272,17 @@ impl TileSource for Reader {
 }
 
 pub(super) fn checkpoint(connection: &Connection, path: &Path) -> Result<String, StoreError> {
-    let select = connection.query_row("SELECT note FROM checkpoint WHERE id = 0", [], |row| row.get(0)).optional();
+    let select =
+        connection.query_row("SELECT note FROM checkpoint WHERE id = 0", [], |row| row.get(0)).optional();
     let note = select.map_err(|error| StoreError::from_sqlite(path, &error))?;
     note.ok_or_else(|| damaged(path, "its checkpoint is missing"))
 }
 
 pub(super) fn entry(connection: &Connection, path: &Path, index: u64) -> Result<Option<Stored>, StoreError> {
     let query = format!("SELECT {} FROM ledger WHERE idx = ?1", rows::COLUMNS);
-    let select = connection.prepare_cached(&query).and_then(|mut select| select.query_row([index], rows::read).optional());
+    let select = connection
+        .prepare_cached(&query)
+        .and_then(|mut select| select.query_row([index], rows::read).optional());
     select.map_err(|error| StoreError::from_sqlite(path, &error))
 }
 

@@ -5,8 +5,7 @@ use rusqlite::{Row, Statement, params};
 use tribune_ledger::entry::EntryText;
 
 /// The columns of an entry, in the order [`read`] takes them.
-pub(super) const COLUMNS: &str =
-    "idx, cid, quality, entity_id, seq, target, actor, source, parents, tags, payload, attested_by, proof, envelope, timestamp";
+pub(super) const COLUMNS: &str = "idx, cid, quality, entity_id, seq, target, actor, source, parents, tags, payload, attested_by, proof, envelope, timestamp";
 
 /// An entry and its place in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +20,12 @@ pub(super) const INSERT: &str =
                          attested_by, proof, envelope, timestamp)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 
-pub(super) fn insert(statement: &mut Statement<'_>, index: u64, previous: Option<u64>, entry: &EntryText) -> rusqlite::Result<()> {
+pub(super) fn insert(
+    statement: &mut Statement<'_>,
+    index: u64,
+    previous: Option<u64>,
+    entry: &EntryText,
+) -> rusqlite::Result<()> {
     let cid = entry.cid.to_text();
     statement.execute(params![
         index,
@@ -77,5 +81,6 @@ fn parse<T>(column: usize, text: &str) -> rusqlite::Result<T>
 where
     T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>,
 {
-    text.parse().map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
+    text.parse()
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
 }

@@ -77,11 +77,16 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Brings the database to this version, inside the caller's transaction.
+/// Brings the database to this version. Writes nothing if it is there already.
 pub(super) fn migrate(connection: &Connection) -> Result<(), rusqlite::Error> {
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version == VERSION {
+        return Ok(());
+    }
+    connection.execute_batch("BEGIN IMMEDIATE")?;
     for step in STEPS.iter().skip(usize::try_from(version).unwrap_or(0)) {
         connection.execute_batch(step)?;
     }
-    connection.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"))
+    let marks = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;");
+    connection.execute_batch(&marks)
 }

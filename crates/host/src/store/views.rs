@@ -48,12 +48,16 @@ pub(super) struct EntityBatch {
 
 impl EntityBatch {
     /// The present state of `entity_id`.
-    pub(super) fn state(&mut self, connection: &Connection, entity_id: &str) -> rusqlite::Result<&mut EntityState> {
+    pub(super) fn state(
+        &mut self,
+        connection: &Connection,
+        entity_id: &str,
+    ) -> rusqlite::Result<&mut EntityState> {
         Ok(match self.states.entry(entity_id.to_owned()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => {
-                let mut select =
-                    connection.prepare_cached("SELECT next_seq, last_idx FROM entities WHERE entity_id = ?1")?;
+                let mut select = connection
+                    .prepare_cached("SELECT next_seq, last_idx FROM entities WHERE entity_id = ?1")?;
                 let found = select.query_row([entity_id], |row| {
                     Ok(EntityState { next_seq: row.get(0)?, last_index: Some(row.get(1)?), head: None })
                 });
@@ -94,7 +98,8 @@ impl Views {
 
     /// Picks up where the database stands. `None` if its tables do not fit together.
     pub(super) fn load(connection: &Connection) -> rusqlite::Result<Option<Self>> {
-        let size: u64 = connection.query_row("SELECT coalesce(max(idx) + 1, 0) FROM ledger", [], |row| row.get(0))?;
+        let size: u64 =
+            connection.query_row("SELECT coalesce(max(idx) + 1, 0) FROM ledger", [], |row| row.get(0))?;
         let mut levels = Vec::new();
         for level in 0..tile::levels_of(size) as u32 {
             let end = size >> (tile::HEIGHT * level);
@@ -139,8 +144,8 @@ impl Views {
                 0 => self.recent.last(tile::WIDTH as usize).iter().flat_map(|cid| *cid.as_bytes()).collect(),
                 _ => tile::to_bytes(&full.hashes),
             };
-            let mut insert =
-                connection.prepare_cached("INSERT INTO tree_tiles (level, n, root, nodes) VALUES (?1, ?2, ?3, ?4)")?;
+            let mut insert = connection
+                .prepare_cached("INSERT INTO tree_tiles (level, n, root, nodes) VALUES (?1, ?2, ?3, ?4)")?;
             insert.execute(params![full.id.level, full.id.index, full.root.as_bytes(), nodes])?;
             if full.id.level == 1 {
                 self.recent.flush(connection)?;
@@ -152,7 +157,8 @@ impl Views {
 
 /// The CIDs of entries `start..end`, from their rows.
 pub(super) fn cids_of_rows(connection: &Connection, start: u64, end: u64) -> rusqlite::Result<Vec<Cid>> {
-    let mut select = connection.prepare_cached("SELECT cid FROM ledger WHERE idx >= ?1 AND idx < ?2 ORDER BY idx")?;
+    let mut select =
+        connection.prepare_cached("SELECT cid FROM ledger WHERE idx >= ?1 AND idx < ?2 ORDER BY idx")?;
     let rows = select.query_map([start, end], |row| {
         let text = row.get_ref(0)?.as_str()?;
         text.parse().map_err(|error| {
@@ -166,7 +172,8 @@ pub(super) fn cids_of_rows(connection: &Connection, start: u64, end: u64) -> rus
 pub(super) fn cids(connection: &Connection, start: u64, end: u64) -> rusqlite::Result<Vec<Cid>> {
     let tiled = end / tile::WIDTH * tile::WIDTH;
     let mut found = Vec::with_capacity((end - start) as usize);
-    let mut select = connection.prepare_cached("SELECT nodes FROM tree_tiles WHERE level = 0 AND n >= ?1 AND n < ?2 ORDER BY n")?;
+    let mut select = connection
+        .prepare_cached("SELECT nodes FROM tree_tiles WHERE level = 0 AND n >= ?1 AND n < ?2 ORDER BY n")?;
     let mut rows = select.query([start / tile::WIDTH, tiled / tile::WIDTH])?;
     while let Some(row) = rows.next()? {
         let (chunks, _) = row.get_ref(0)?.as_blob()?.as_chunks::<32>();
@@ -177,9 +184,14 @@ pub(super) fn cids(connection: &Connection, start: u64, end: u64) -> rusqlite::R
 }
 
 /// The roots of full tiles `start..end` of `level`.
-pub(super) fn tile_roots(connection: &Connection, level: u32, start: u64, end: u64) -> rusqlite::Result<Vec<Hash>> {
-    let mut select =
-        connection.prepare_cached("SELECT root FROM tree_tiles WHERE level = ?1 AND n >= ?2 AND n < ?3 ORDER BY n")?;
+pub(super) fn tile_roots(
+    connection: &Connection,
+    level: u32,
+    start: u64,
+    end: u64,
+) -> rusqlite::Result<Vec<Hash>> {
+    let mut select = connection
+        .prepare_cached("SELECT root FROM tree_tiles WHERE level = ?1 AND n >= ?2 AND n < ?3 ORDER BY n")?;
     let rows = select.query_map(params![level, start, end], |row| Ok(Hash::from_bytes(row.get(0)?)))?;
     rows.collect()
 }
@@ -213,13 +225,18 @@ pub(super) struct Rebuild {
 }
 
 /// Makes every view anew in `target` from the entries in `source`. `progress` hears how many entries are done.
-pub(super) fn rebuild(source: &Connection, target: &Connection, progress: &mut dyn FnMut(u64)) -> rusqlite::Result<Rebuild> {
+pub(super) fn rebuild(
+    source: &Connection,
+    target: &Connection,
+    progress: &mut dyn FnMut(u64),
+) -> rusqlite::Result<Rebuild> {
     for (table, _, _) in TABLES {
         target.execute(&format!("DELETE FROM {table}"), [])?;
     }
     let mut views = Views::empty();
     let mut back_pointers = Vec::new();
-    let mut select = source.prepare(&format!("SELECT {}, prev_idx FROM ledger ORDER BY idx", rows::COLUMNS))?;
+    let mut select =
+        source.prepare(&format!("SELECT {}, prev_idx FROM ledger ORDER BY idx", rows::COLUMNS))?;
     let mut entries = select.query([])?;
     let mut batch = EntityBatch::default();
     let mut in_batch = 0;
@@ -244,7 +261,10 @@ pub(super) fn rebuild(source: &Connection, target: &Connection, progress: &mut d
 }
 
 /// Puts right the back-pointers that a rebuild found wrong.
-pub(super) fn mend_back_pointers(connection: &Connection, wrong: &[(u64, Option<u64>)]) -> rusqlite::Result<()> {
+pub(super) fn mend_back_pointers(
+    connection: &Connection,
+    wrong: &[(u64, Option<u64>)],
+) -> rusqlite::Result<()> {
     let mut update = connection.prepare("UPDATE ledger SET prev_idx = ?2 WHERE idx = ?1")?;
     for (index, previous) in wrong {
         update.execute(params![index, previous])?;
@@ -258,8 +278,8 @@ pub(super) fn check(
     scratch: &Connection,
     progress: &mut dyn FnMut(u64),
 ) -> rusqlite::Result<(Views, Option<ViewFault>)> {
-    scratch.execute_batch("BEGIN")?;
     schema::migrate(scratch)?;
+    scratch.execute_batch("BEGIN")?;
     let Rebuild { views, back_pointers } = rebuild(source, scratch, progress)?;
     let mut fault = back_pointers.first().map(|(index, previous)| ViewFault {
         table: "ledger.prev_idx".to_owned(),
@@ -276,7 +296,13 @@ pub(super) fn check(
     Ok((views, fault))
 }
 
-fn compare(stored: &Connection, rebuilt: &Connection, table: &str, columns: &str, key: &str) -> rusqlite::Result<Option<ViewFault>> {
+fn compare(
+    stored: &Connection,
+    rebuilt: &Connection,
+    table: &str,
+    columns: &str,
+    key: &str,
+) -> rusqlite::Result<Option<ViewFault>> {
     let query = format!("SELECT {columns} FROM {table} ORDER BY {key}");
     let (mut stored, mut rebuilt) = (stored.prepare(&query)?, rebuilt.prepare(&query)?);
     let (mut stored, mut rebuilt) = (stored.query([])?, rebuilt.query([])?);

@@ -122,7 +122,11 @@ impl LedgerWriter {
     }
 
     /// Tells the log that `to` signs from now on; `entry` is the change, attested by the key in force.
-    pub(super) fn rotate_blocking(&self, to: Ed25519Signer, entry: EntryText) -> Result<Appended, StoreError> {
+    pub(super) fn rotate_blocking(
+        &self,
+        to: Ed25519Signer,
+        entry: EntryText,
+    ) -> Result<Appended, StoreError> {
         self.send_blocking(Work::Rotate { to: Box::new(to), entry: Box::new(entry) })
     }
 
@@ -239,7 +243,12 @@ pub(super) struct Sequencer {
 }
 
 impl Sequencer {
-    pub(super) fn new(path: PathBuf, connection: Connection, signer: Box<dyn NoteSigner>, views: Views) -> Self {
+    pub(super) fn new(
+        path: PathBuf,
+        connection: Connection,
+        signer: Box<dyn NoteSigner>,
+        views: Views,
+    ) -> Self {
         Self { path, connection, signer, views, scratch: Vec::with_capacity(4096), since_copy: 0 }
     }
 
@@ -293,23 +302,27 @@ impl Sequencer {
             for (work, (_, result)) in work.into_iter().zip(answers.iter_mut()) {
                 let entries = match work {
                     Work::Drafts(entries) => entries,
-                    Work::Sealed(entry) => match check_sealed(&self.connection, &entry, &mut entities, &mut self.scratch)? {
-                        Ok(()) => vec![*entry],
-                        Err(refused) => {
-                            *result = Err(refused);
-                            continue;
+                    Work::Sealed(entry) => {
+                        match check_sealed(&self.connection, &entry, &mut entities, &mut self.scratch)? {
+                            Ok(()) => vec![*entry],
+                            Err(refused) => {
+                                *result = Err(refused);
+                                continue;
+                            }
                         }
-                    },
-                    Work::Rotate { to, entry } => match check_sealed(&self.connection, &entry, &mut entities, &mut self.scratch)? {
-                        Ok(()) => {
-                            self.signer = to;
-                            vec![*entry]
+                    }
+                    Work::Rotate { to, entry } => {
+                        match check_sealed(&self.connection, &entry, &mut entities, &mut self.scratch)? {
+                            Ok(()) => {
+                                self.signer = to;
+                                vec![*entry]
+                            }
+                            Err(refused) => {
+                                *result = Err(refused);
+                                continue;
+                            }
                         }
-                        Err(refused) => {
-                            *result = Err(refused);
-                            continue;
-                        }
-                    },
+                    }
                 };
                 *result = match missing_parent(&self.connection, &self.views, &entries)? {
                     Some(parent) => Err(StoreError::NoSuchParent(parent)),
@@ -347,7 +360,8 @@ impl Sequencer {
         let origin = self.signer.verifier_key().name().to_owned();
         let checkpoint = Checkpoint { origin, size: self.views.size(), root: self.views.root() };
         let note = checkpoint.sign(&*self.signer).map_err(|error| WriteError::Signer(error.to_string()))?;
-        let mut replace = self.connection.prepare_cached("INSERT OR REPLACE INTO checkpoint (id, note) VALUES (0, ?1)")?;
+        let mut replace =
+            self.connection.prepare_cached("INSERT OR REPLACE INTO checkpoint (id, note) VALUES (0, ?1)")?;
         replace.execute([note])?;
         Ok(())
     }
@@ -402,7 +416,11 @@ fn check_sealed(
 }
 
 /// The first parent that is not in the log.
-fn missing_parent(connection: &Connection, views: &Views, entries: &[EntryText]) -> rusqlite::Result<Option<Cid>> {
+fn missing_parent(
+    connection: &Connection,
+    views: &Views,
+    entries: &[EntryText],
+) -> rusqlite::Result<Option<Cid>> {
     for entry in entries.iter().filter(|entry| entry.parents != "[]") {
         for parent in entry.parent_cids() {
             if !views.contains(connection, &parent)? {

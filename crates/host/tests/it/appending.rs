@@ -77,10 +77,15 @@ fn several_entries_are_appended_whole_or_not_at_all() {
     let home = TempHome::new();
     let store = home.store();
     let stranger = Cid::of_entry(&[b"nobody wrote this"]);
-    let receipt = writer(&store).submit_blocking(&[draft("a", 0), child_of(vec![stranger]), draft("a", 1)]).unwrap();
+    let receipt =
+        writer(&store).submit_blocking(&[draft("a", 0), child_of(vec![stranger]), draft("a", 1)]).unwrap();
     let refused = writer(&store).wait_blocking(receipt).unwrap_err();
     assert!(matches!(refused, StoreError::NoSuchParent(parent) if parent == stranger));
-    assert_eq!(writer(&store).append_blocking(&draft("a", 2)).unwrap().seq, 0, "nothing of the refused request stayed");
+    assert_eq!(
+        writer(&store).append_blocking(&draft("a", 2)).unwrap().seq,
+        0,
+        "nothing of the refused request stayed"
+    );
     assert_eq!(home.reader().size().unwrap(), 2);
 }
 
@@ -119,7 +124,10 @@ fn an_attested_entry_must_be_placed_right_named_right_and_signed() {
     renamed.actor = "somebody else".to_owned();
     assert!(matches!(append(renamed), Err(StoreError::WrongCid)));
     assert_eq!(append(sealed(0, true)).unwrap().seq, 0);
-    assert!(matches!(append(sealed(0, true)), Err(StoreError::OutOfTurn { expected: 1, found: 0 })), "a second time");
+    assert!(
+        matches!(append(sealed(0, true)), Err(StoreError::OutOfTurn { expected: 1, found: 0 })),
+        "a second time"
+    );
 }
 
 #[test]
@@ -137,14 +145,24 @@ fn l9_requests_are_bounded_and_the_limit_is_named() {
     let home = TempHome::new();
     let store = home.store();
     let many: Vec<Draft> = (0..513).map(|n| draft("a", n)).collect();
-    assert_eq!(writer(&store).submit_blocking(&many).unwrap_err().to_string(), "at most 512 entries may be appended at once");
+    assert_eq!(
+        writer(&store).submit_blocking(&many).unwrap_err().to_string(),
+        "at most 512 entries may be appended at once"
+    );
     let mut large = draft("a", 0);
     large.payload.insert("x".into(), "y".repeat(200_000).into());
     let many = vec![large.clone(); 6];
-    assert_eq!(writer(&store).submit_blocking(&many).unwrap_err().to_string(), "at most 1048576 bytes may be appended at once");
+    assert_eq!(
+        writer(&store).submit_blocking(&many).unwrap_err().to_string(),
+        "at most 1048576 bytes may be appended at once"
+    );
     large.payload.insert("x".into(), "y".repeat(300_000).into());
     let refused = writer(&store).append_blocking(&large).unwrap_err().to_string();
-    assert!(refused.starts_with("the entry is refused: the entry has 300") && refused.ends_with("the limit is 262144"), "{refused}");
+    assert!(
+        refused.starts_with("the entry is refused: the entry has 300")
+            && refused.ends_with("the limit is 262144"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -95,7 +95,12 @@ fn missing_cut_and_lengthened_files_are_found() {
     let export = exported(300);
     for path in files(&export.folder) {
         let content = fs::read(&path).unwrap();
-        for changed in [None, Some(content[..content.len() - 1].to_vec()), Some(vec![]), Some([&content[..], b"\n"].concat())] {
+        for changed in [
+            None,
+            Some(content[..content.len() - 1].to_vec()),
+            Some(vec![]),
+            Some([&content[..], b"\n"].concat()),
+        ] {
             match changed {
                 None => fs::remove_file(&path).unwrap(),
                 Some(changed) => fs::write(&path, changed).unwrap(),
@@ -142,7 +147,19 @@ fn an_absurd_size_in_the_checkpoint_costs_nothing() {
 
 #[test]
 fn tampering_with_the_database_is_found_and_the_entry_is_named() {
-    let columns = ["cid", "quality", "entity_id", "seq", "target", "actor", "source", "parents", "tags", "payload", "timestamp"];
+    let columns = [
+        "cid",
+        "quality",
+        "entity_id",
+        "seq",
+        "target",
+        "actor",
+        "source",
+        "parents",
+        "tags",
+        "payload",
+        "timestamp",
+    ];
     for column in columns {
         let export = exported(40);
         let value = match column {
@@ -218,5 +235,8 @@ fn an_export_appears_whole_or_not_at_all() {
     assert!(nowhere.join(export::CHECKPOINT).exists());
     let under_a_file = folder.join("export");
     assert!(export::write(&reader, &under_a_file, &mut |_| {}).is_err());
-    assert_eq!(files(home.folder.path()).iter().filter(|path| path.to_string_lossy().contains("partial")).count(), 0);
+    assert_eq!(
+        files(home.folder.path()).iter().filter(|path| path.to_string_lossy().contains("partial")).count(),
+        0
+    );
 }

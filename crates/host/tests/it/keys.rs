@@ -34,7 +34,9 @@ fn secrets_are_for_their_owner_alone() {
 #[test]
 fn a_key_that_others_could_read_is_refused() {
     let home = TempHome::with(1);
-    for (path, wide, right) in [("keys/ledger.key", 0o640, 0o600), ("keys/ledger.key", 0o604, 0o600), ("keys", 0o750, 0o700)] {
+    for (path, wide, right) in
+        [("keys/ledger.key", 0o640, 0o600), ("keys/ledger.key", 0o604, 0o600), ("keys", 0o750, 0o700)]
+    {
         let path = home.home.root().join(path);
         chmod(&path, wide);
         let error = Store::open(&home.home, &Stopped).unwrap_err();
@@ -52,15 +54,24 @@ fn a_lost_or_foreign_key_stops_appends_and_is_never_replaced_silently() {
     let kept = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
     let error = Store::open(&home.home, &Stopped).unwrap_err().to_string();
-    assert!(error.starts_with("the log is signed by tribune/") && error.ends_with("from a backup"), "{error}");
+    assert!(
+        error.starts_with("the log is signed by tribune/") && error.ends_with("from a backup"),
+        "{error}"
+    );
     assert!(!path.exists());
 
     let foreign = keys::generate(Some("other")).unwrap();
     fs::write(&path, &*foreign.to_secret_text()).unwrap();
     chmod(&path, 0o600);
-    assert!(matches!(Store::open(&home.home, &Stopped), Err(StoreError::Key(KeyFileError::NotInForce { .. }))));
+    assert!(matches!(
+        Store::open(&home.home, &Stopped),
+        Err(StoreError::Key(KeyFileError::NotInForce { .. }))
+    ));
     fs::write(&path, "nonsense").unwrap();
-    assert!(matches!(Store::open(&home.home, &Stopped), Err(StoreError::Key(KeyFileError::Unreadable { .. }))));
+    assert!(matches!(
+        Store::open(&home.home, &Stopped),
+        Err(StoreError::Key(KeyFileError::Unreadable { .. }))
+    ));
     fs::write(&path, kept).unwrap();
     home.store();
 }

@@ -1,4 +1,10 @@
 //! The store and the export from outside.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on should stop"
+)]
 
 mod appending;
 mod auditing;

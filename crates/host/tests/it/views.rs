@@ -30,15 +30,24 @@ fn l6_every_view_equals_its_rebuild() {
 #[test]
 fn l6_any_difference_in_a_view_is_found_and_a_rebuild_mends_it() {
     let acts = [
-        ("UPDATE entities SET next_seq = next_seq + 1 WHERE entity_id = 'entity-1'", "entities: stored (`entity-1`"),
-        ("UPDATE entities SET head = 'b3:' || hex(zeroblob(32)) WHERE entity_id = 'entity-0'", "entities: stored (`entity-0`"),
+        (
+            "UPDATE entities SET next_seq = next_seq + 1 WHERE entity_id = 'entity-1'",
+            "entities: stored (`entity-1`",
+        ),
+        (
+            "UPDATE entities SET head = 'b3:' || hex(zeroblob(32)) WHERE entity_id = 'entity-0'",
+            "entities: stored (`entity-0`",
+        ),
         ("DELETE FROM entities WHERE entity_id = 'entity-2'", "where the entries give (`entity-2`"),
         ("INSERT INTO entities VALUES ('zombie', 1, 1, 'x')", "which no entry gives"),
         ("DELETE FROM tree_tiles WHERE n = 1", "tree_tiles:"),
         ("UPDATE tree_tiles SET root = zeroblob(32) WHERE n = 0", "tree_tiles:"),
         ("UPDATE tree_tiles SET nodes = zeroblob(8192) WHERE n = 0", "tree_tiles:"),
         ("INSERT INTO cid_runs VALUES (0, 0, x'00')", "cid_runs:"),
-        ("UPDATE ledger SET prev_idx = 3 WHERE idx = 20", "ledger.prev_idx: entry 20 does not point back to entry 17"),
+        (
+            "UPDATE ledger SET prev_idx = 3 WHERE idx = 20",
+            "ledger.prev_idx: entry 20 does not point back to entry 17",
+        ),
     ];
     for (act, expected) in acts {
         let home = TempHome::with(600);
@@ -53,11 +62,18 @@ fn l6_any_difference_in_a_view_is_found_and_a_rebuild_mends_it() {
 
 #[test]
 fn a_rebuild_never_covers_up_altered_entries() {
-    for act in ["DELETE FROM ledger WHERE idx = 300", "DELETE FROM ledger WHERE idx > 290", "UPDATE checkpoint SET note = replace(note, '301', '300')"] {
+    for act in [
+        "DELETE FROM ledger WHERE idx = 300",
+        "DELETE FROM ledger WHERE idx > 290",
+        "UPDATE checkpoint SET note = replace(note, '301', '300')",
+    ] {
         let home = TempHome::with(300);
         sql(&home, act);
         let refused = store::rebuild_views(&home.home, &mut |_| {}).unwrap_err();
-        assert!(matches!(&refused, StoreError::Damaged { what, .. } if what.ends_with("nothing was changed")), "{act}: {refused}");
+        assert!(
+            matches!(&refused, StoreError::Damaged { what, .. } if what.ends_with("nothing was changed")),
+            "{act}: {refused}"
+        );
         assert!(check(&home).is_some(), "{act}");
         assert!(matches!(Store::open(&home.home, &Stopped), Err(StoreError::Damaged { .. })), "{act}");
     }
@@ -88,6 +104,7 @@ fn a_long_log_is_indexed_proven_and_rebuilt() {
     store.writer().unwrap().append_blocking(&crate::fixture::child_of(vec![oldest])).unwrap();
     store.close();
     let reader = home.reader();
-    let report = audit::verify_home(&reader, &reader.key_in_force().unwrap(), Vec::new(), &mut |_| {}).unwrap();
+    let report =
+        audit::verify_home(&reader, &reader.key_in_force().unwrap(), Vec::new(), &mut |_| {}).unwrap();
     assert_eq!((report.entries, report.integrity), (n + 2, Integrity::Sound));
 }

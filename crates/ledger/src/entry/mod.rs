@@ -161,7 +161,10 @@ impl FromStr for Timestamp {
         // jiff takes many spellings; the fixed form leaves one.
         let shape = b"dddd-dd-ddTdd:dd:dd.ddddddZ";
         let fits = text.len() == Self::TEXT_BYTES
-            && text.bytes().zip(shape).all(|(byte, &want)| if want == b'd' { byte.is_ascii_digit() } else { byte == want });
+            && text
+                .bytes()
+                .zip(shape)
+                .all(|(byte, &want)| if want == b'd' { byte.is_ascii_digit() } else { byte == want });
         // A leap second would be read as the second before it, and print differently.
         if !fits || &text[17..19] == "60" {
             return Err(NotATimestamp);

@@ -343,7 +343,9 @@ fn read_parents(json: &str) -> Result<Vec<Cid>, FieldError> {
         "" => Vec::new(),
         inner => inner
             .split(',')
-            .map(|item| Cid::from_text(string("parents", item)?.as_bytes()).map_err(|error| bad("parents", error)))
+            .map(|item| {
+                Cid::from_text(string("parents", item)?.as_bytes()).map_err(|error| bad("parents", error))
+            })
             .collect::<Result<_, _>>()?,
     };
     check_parents(&parents)?;
@@ -383,7 +385,10 @@ fn check_tags<'t>(tags: impl ExactSizeIterator<Item = &'t str>) -> Result<(), Fi
     }
     for tag in tags {
         if tag.is_empty() || tag.len() > MAX_TAG_BYTES {
-            return Err(bad("tags", format_args!("a tag has 1 to {MAX_TAG_BYTES} bytes, this one {}", tag.len())));
+            return Err(bad(
+                "tags",
+                format_args!("a tag has 1 to {MAX_TAG_BYTES} bytes, this one {}", tag.len()),
+            ));
         }
     }
     Ok(())

@@ -50,8 +50,8 @@ fn plain_prefix(text: &[u8]) -> usize {
     let (words, rest) = text.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        let quote = below(word ^ ONES * u64::from(b'"'), 1);
-        let backslash = below(word ^ ONES * u64::from(b'\\'), 1);
+        let quote = below(word ^ (ONES * u64::from(b'"')), 1);
+        let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
         let special = below(word, 0x20) | quote | backslash;
         if special != 0 {
             // Borrows run upwards, so the lowest mark is right.

@@ -26,7 +26,11 @@ pub enum ProveError<E: std::error::Error> {
 }
 
 /// The hashes that lead from leaf `index` to the root of the tree of `size`, lowest first.
-pub fn inclusion<S: TileSource>(source: &S, index: u64, size: u64) -> Result<Vec<Hash>, ProveError<S::Error>> {
+pub fn inclusion<S: TileSource>(
+    source: &S,
+    index: u64,
+    size: u64,
+) -> Result<Vec<Hash>, ProveError<S::Error>> {
     if index >= size {
         return Err(ProveError::NoSuchEntry { index, size });
     }
@@ -85,7 +89,12 @@ const fn split(n: u64) -> u64 {
 }
 
 /// The root over leaves `low..high` of a tree of `size`. The proof algorithms only ask for ranges that are subtrees.
-fn range_root<S: TileSource>(source: &S, low: u64, high: u64, size: u64) -> Result<Hash, ProveError<S::Error>> {
+fn range_root<S: TileSource>(
+    source: &S,
+    low: u64,
+    high: u64,
+    size: u64,
+) -> Result<Hash, ProveError<S::Error>> {
     let mut at = low;
     let mut frontier = Frontier::default();
     while at < high {
@@ -98,7 +107,12 @@ fn range_root<S: TileSource>(source: &S, low: u64, high: u64, size: u64) -> Resu
 }
 
 /// Node `index` at `height`, from the tile that spans it.
-fn perfect<S: TileSource>(source: &S, index: u64, height: u32, size: u64) -> Result<Hash, ProveError<S::Error>> {
+fn perfect<S: TileSource>(
+    source: &S,
+    index: u64,
+    height: u32,
+    size: u64,
+) -> Result<Hash, ProveError<S::Error>> {
     let (level, rest) = (height / HEIGHT, height % HEIGHT);
     let first = index << rest;
     let id = TileId { level, index: first / WIDTH };
@@ -122,7 +136,13 @@ pub enum ProofFault {
 }
 
 /// Checks that `leaf` stands at `index` in the tree of `size` with `root`.
-pub fn check_inclusion(leaf: Hash, index: u64, size: u64, root: &Hash, path: &[Hash]) -> Result<(), ProofFault> {
+pub fn check_inclusion(
+    leaf: Hash,
+    index: u64,
+    size: u64,
+    root: &Hash,
+    path: &[Hash],
+) -> Result<(), ProofFault> {
     if index >= size {
         return Err(ProofFault::OutOfRange);
     }
@@ -255,7 +275,11 @@ mod tests {
             let source = memory(&leaves[..new as usize]);
             for old in 0..=new {
                 let path = consistency(&source, old, new).unwrap();
-                assert_eq!(check_consistency(old, &root(old), new, &root(new), &path), Ok(()), "{old} to {new}");
+                assert_eq!(
+                    check_consistency(old, &root(old), new, &root(new), &path),
+                    Ok(()),
+                    "{old} to {new}"
+                );
                 for i in 0..path.len() {
                     let mut wrong = path.clone();
                     wrong[i] = Hash::empty();

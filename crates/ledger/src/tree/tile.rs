@@ -39,7 +39,10 @@ impl TileEdge {
     /// `None` if the counts do not fit the size.
     pub fn restore(size: u64, levels: Vec<Vec<Hash>>) -> Option<Self> {
         let fits = levels.len() == levels_of(size)
-            && levels.iter().zip(0..).all(|(hashes, level)| hashes.len() as u64 == partial_width(size, level));
+            && levels
+                .iter()
+                .zip(0..)
+                .all(|(hashes, level)| hashes.len() as u64 == partial_width(size, level));
         fits.then_some(Self { size, levels })
     }
 

@@ -114,7 +114,9 @@ impl Neighbour for f64 {
 #[test]
 fn text_parses_to_the_double_it_names() {
     // The default parser of serde_json gets these wrong by one unit in the last place.
-    for text in ["1.7976931348623157e308", "2.2250738585072014e-308", "0.30000000000000004", "123456789012.34567"] {
+    for text in
+        ["1.7976931348623157e308", "2.2250738585072014e-308", "0.30000000000000004", "123456789012.34567"]
+    {
         let value = jcs::parse(text.as_bytes()).unwrap();
         assert_eq!(value.as_f64(), Some(text.parse::<f64>().unwrap()));
     }
@@ -219,12 +221,23 @@ fn any_json() -> impl Strategy<Value = Value> {
         (-9_007_199_254_740_991_i64..=9_007_199_254_740_991).prop_map(Value::from),
         (-1e15..1e15_f64).prop_map(Value::from),
     ];
-    let key = prop_oneof!["[a-c]{0,3}", "\\PC{0,4}", "[\u{e000}-\u{ffff}\u{10000}-\u{10ffff}]{1,3}", "[\u{0}-\u{1f}\"\\\\]{0,3}"];
-    let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), number, key.clone().prop_map(Value::from)];
+    let key = prop_oneof![
+        "[a-c]{0,3}",
+        "\\PC{0,4}",
+        "[\u{e000}-\u{ffff}\u{10000}-\u{10ffff}]{1,3}",
+        "[\u{0}-\u{1f}\"\\\\]{0,3}"
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        number,
+        key.clone().prop_map(Value::from)
+    ];
     leaf.prop_recursive(5, 64, 8, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::vec((key.clone(), inner), 0..6).prop_map(|members| Value::Object(members.into_iter().collect())),
+            prop::collection::vec((key.clone(), inner), 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
         ]
     })
 }

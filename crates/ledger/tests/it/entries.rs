@@ -55,7 +55,9 @@ fn the_cid_covers_everything_but_cid_and_proof() {
             "quality" => json!("note"),
             "timestamp" => json!("2027-01-01T00:00:00.000000Z"),
             "attested_by" => json!(signer_key(7).attestation_key()),
-            "envelope" => json!({"scheme": "xchacha20poly1305+x25519", "epoch": 1, "ciphertext": Cid::of_entry(&[b"x"]), "audience": []}),
+            "envelope" => {
+                json!({"scheme": "xchacha20poly1305+x25519", "epoch": 1, "ciphertext": Cid::of_entry(&[b"x"]), "audience": []})
+            }
             "cid" => json!(Cid::of_entry(&[b"x"])),
             "proof" => json!({"type": "zk_stark", "system": "s", "statement": "s", "proof": "p"}),
             _ => json!("other"),
@@ -176,7 +178,8 @@ fn a_proof_bundle_stands_alone() {
     for at in 0..text.len() {
         let mut bytes = text.clone().into_bytes();
         bytes[at] ^= 1;
-        let held = String::from_utf8(bytes).is_ok_and(|text| ProofBundle::parse(&text).is_ok_and(|b| b.check(&signer_key(2)).is_ok()));
+        let held = String::from_utf8(bytes)
+            .is_ok_and(|text| ProofBundle::parse(&text).is_ok_and(|b| b.check(&signer_key(2)).is_ok()));
         assert!(!held, "byte {at}");
     }
 }

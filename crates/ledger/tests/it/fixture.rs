@@ -6,7 +6,8 @@ use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::tree::{Frontier, Hash};
 use tribune_ledger::verify::{HeldCheckpoint, Report, Verifier};
 use tribune_ledger::{
-    AttestationKey, Checkpoint, Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner as _, Timestamp, VerifierKey,
+    AttestationKey, Checkpoint, Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner as _, Timestamp,
+    VerifierKey,
 };
 
 /// Random numbers that are the same in every run.
@@ -66,7 +67,10 @@ impl Log {
                 Some((change, attester)) => (change.draft(moment(index), "operator"), Some(attester)),
                 None => {
                     let attester = (index % 5 == 0).then_some(&agent);
-                    (draft(index, attester.map(|a| a.verifier_key().attestation_key()), &entries, dice), attester)
+                    (
+                        draft(index, attester.map(|a| a.verifier_key().attestation_key()), &entries, dice),
+                        attester,
+                    )
                 }
             };
             let seq = entries.iter().filter(|entry| entry.entity_id == draft.entity_id).count() as u64;
@@ -94,7 +98,9 @@ impl Log {
     }
 
     pub(crate) fn verify(&self, held: &[&str]) -> Report {
-        let held = held.iter().map(|note| HeldCheckpoint { label: "the held checkpoint".into(), note: (*note).into() });
+        let held = held
+            .iter()
+            .map(|note| HeldCheckpoint { label: "the held checkpoint".into(), note: (*note).into() });
         let mut verifier = Verifier::new(self.key.clone(), &self.checkpoint, held.collect());
         verifier.logged_leaves(self.leaves.clone());
         self.lines.iter().for_each(|line| verifier.push(line));
@@ -103,7 +109,9 @@ impl Log {
 
     /// The same without the stored leaves.
     pub(crate) fn verify_entries_alone(&self, held: &[&str]) -> Report {
-        let held = held.iter().map(|note| HeldCheckpoint { label: "the held checkpoint".into(), note: (*note).into() });
+        let held = held
+            .iter()
+            .map(|note| HeldCheckpoint { label: "the held checkpoint".into(), note: (*note).into() });
         let mut verifier = Verifier::new(self.key.clone(), &self.checkpoint, held.collect());
         self.lines.iter().for_each(|line| verifier.push(line));
         verifier.finish()

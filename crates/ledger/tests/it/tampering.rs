@@ -145,7 +145,18 @@ enum Forge {
 
 fn edit_field(log: &mut Log, at: usize, dice: &mut Dice, forge: Forge) {
     let mut value: Value = serde_json::from_slice(&log.lines[at]).unwrap();
-    let fields = ["actor", "target", "source", "entity_id", "quality", "seq", "tags", "payload", "timestamp", "parents"];
+    let fields = [
+        "actor",
+        "target",
+        "source",
+        "entity_id",
+        "quality",
+        "seq",
+        "tags",
+        "payload",
+        "timestamp",
+        "parents",
+    ];
     let field = fields[dice.below(fields.len())];
     value[field] = match field {
         "quality" if value["quality"] == "note" => json!("turn"),
@@ -208,7 +219,10 @@ fn a_bad_entry_is_named_even_where_only_the_tree_tells() {
     let Integrity::Broken(findings) = report.integrity else { panic!() };
     assert_eq!(
         findings[0].to_string(),
-        format!("entry 13 ({}): it is not the entry that was logged here: the signed tree has another leaf at this index", findings[0].cid.unwrap())
+        format!(
+            "entry 13 ({}): it is not the entry that was logged here: the signed tree has another leaf at this index",
+            findings[0].cid.unwrap()
+        )
     );
 }
 
@@ -220,7 +234,11 @@ fn a_cut_log_is_incomplete_and_what_is_left_is_still_proven() {
     assert_eq!(report.integrity, Integrity::Sound);
     assert_eq!(
         report.completeness,
-        Completeness::Failed(vec![Gap::Cut { label: "the log's own checkpoint".into(), signed: 20, here: 15 }])
+        Completeness::Failed(vec![Gap::Cut {
+            label: "the log's own checkpoint".into(),
+            signed: 20,
+            here: 15
+        }])
     );
     // Without the leaves nothing ties the rest to the signed root, and saying "sound" would be a lie.
     assert_eq!(first_fault(&log.verify_entries_alone(&[])), (None, Fault::Unproven));
@@ -241,7 +259,10 @@ fn a_history_rewritten_by_the_key_holder_is_found_by_a_held_checkpoint() {
         if log.leaves[..held_size as usize] == other.leaves[..held_size as usize] {
             assert!(sound(&report));
         } else {
-            assert_eq!(report.completeness, Completeness::Failed(vec![Gap::Forked { label: label.clone(), size: held_size }]));
+            assert_eq!(
+                report.completeness,
+                Completeness::Failed(vec![Gap::Forked { label: label.clone(), size: held_size }])
+            );
         }
         // Cut and signed again.
         let cut = (held_size - 1) as usize;
@@ -249,7 +270,9 @@ fn a_history_rewritten_by_the_key_holder_is_found_by_a_held_checkpoint() {
         other.lines.truncate(cut);
         other.leaves.truncate(cut);
         other.checkpoint = sign(&other.leaves, &signer_at(cut, n as usize));
-        let Completeness::Failed(gaps) = other.verify(&[&held]).completeness else { panic!("seed {seed}: not found") };
+        let Completeness::Failed(gaps) = other.verify(&[&held]).completeness else {
+            panic!("seed {seed}: not found")
+        };
         if cut == n as usize / 2 {
             // The change of key was cut as well, so the log does not know who signed what is held.
             assert!(matches!(gaps[0], Gap::Unusable { .. }), "{gaps:?}");
@@ -295,15 +318,22 @@ fn a_proof_that_was_stripped_swapped_or_invented_is_found() {
         tampered.lines[index] = jcs::to_vec(&value).unwrap();
         first_fault(&tampered.verify(&[]))
     };
-    let proof_of = |index: usize| serde_json::from_slice::<Value>(&log.lines[index]).unwrap()["proof"].clone();
+    let proof_of =
+        |index: usize| serde_json::from_slice::<Value>(&log.lines[index]).unwrap()["proof"].clone();
     assert!(matches!(with_proof(5, Value::Null), (Some(5), Fault::Proof(_))));
     assert!(matches!(with_proof(5, proof_of(15)), (Some(5), Fault::Proof(_))));
     assert!(matches!(with_proof(6, proof_of(5)), (Some(6), Fault::Proof(_))));
     let mut other: EntryText = attested.to_text().unwrap();
     other.attest(signer(8).signing_key()).unwrap();
-    assert!(matches!(with_proof(5, serde_json::from_str(&other.proof.unwrap()).unwrap()), (Some(5), Fault::Proof(_))));
+    assert!(matches!(
+        with_proof(5, serde_json::from_str(&other.proof.unwrap()).unwrap()),
+        (Some(5), Fault::Proof(_))
+    ));
     let stark = json!({"type": "zk_stark", "system": "s", "statement": "s", "proof": ""});
     let (index, fault) = with_proof(6, stark);
     assert_eq!(index, Some(6));
-    assert_eq!(fault.to_string(), "it carries a ZkStark proof, which this version cannot check, so it is not accepted");
+    assert_eq!(
+        fault.to_string(),
+        "it carries a ZkStark proof, which this version cannot check, so it is not accepted"
+    );
 }

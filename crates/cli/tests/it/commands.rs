@@ -1,0 +1,206 @@
+//! What each command says, to people and to programs.
+
+use insta::{Settings, assert_snapshot};
+
+use crate::fixture::Place;
+
+/// Hides what differs from run to run.
+fn settings(place: &Place) -> Settings {
+    let mut settings = Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.add_filter(&place.folder.path().display().to_string(), "[PLACE]");
+    settings.add_filter(r"b3:[0-9a-f]{64}", "[CID]");
+    settings.add_filter(r"b3:[0-9a-f]{12}", "[CID]");
+    settings.add_filter(r"b3:[0-9a-f]{8}", "[CID]");
+    settings.add_filter(r"\bn[0-9a-f]{12}\b", "[NODE]");
+    settings.add_filter(r"ed25519:[0-9a-f]{64}", "[KEY]");
+    settings
+        .add_filter(r"(tribune/[0-9a-f]{16}|example\.com/agents)\+[0-9a-f]{8}\+[A-Za-z0-9+/=]{44}", "[VKEY]");
+    settings.add_filter(r"tribune/[0-9a-f]{16}", "[NAME]");
+    settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "[TIME]");
+    settings.add_filter(r"— \S+ [A-Za-z0-9+/=]{92}", "— [SIGNATURE]");
+    settings.add_filter(r"[A-Za-z0-9+/]{43}=", "[HASH]");
+    settings
+}
+
+#[test]
+fn a_first_walk_through_the_ledger() {
+    let place = Place::new();
+    let first = place.call(&["ledger", "note", "first light"]);
+    let kept = place.ok(&["ledger", "checkpoint", "-o", "kept"]);
+    let second = place.ok(&["ledger", "note", "second", "--tag", "demo"]);
+    settings(&place).bind(|| {
+        assert_snapshot!("note_first_err", first.err);
+        assert_snapshot!("note_first_out", first.out);
+        assert_snapshot!("checkpoint_to_file", kept);
+        assert_snapshot!("note_second", second);
+        assert_snapshot!("tail", place.ok(&["ledger", "tail"]));
+        assert_snapshot!("tail_quality", place.ok(&["ledger", "tail", "--quality", "key_change"]));
+        assert_snapshot!("show", place.ok(&["ledger", "show", "2"]));
+        assert_snapshot!("verify", place.ok(&["ledger", "verify"]));
+        assert_snapshot!(
+            "verify_kept",
+            place.ok(&["ledger", "verify", "--checkpoint", "kept", "--key", "home/keys/ledger.vkey"])
+        );
+        assert_snapshot!("checkpoint", place.ok(&["ledger", "checkpoint"]));
+        assert_snapshot!("export", place.ok(&["ledger", "export", "out"]));
+        assert_snapshot!("verify_export", place.ok(&["ledger", "verify", "out"]));
+        assert_snapshot!("rebuild_check", place.ok(&["ledger", "rebuild", "--check"]));
+        assert_snapshot!("rebuild", place.ok(&["ledger", "rebuild"]));
+        assert_snapshot!("graph_dot", place.ok(&["ledger", "graph"]));
+        assert_snapshot!("graph_mermaid", place.ok(&["ledger", "graph", "--mermaid"]));
+        assert_snapshot!("prove", place.ok(&["ledger", "prove", "2", "-o", "two.tlog-proof"]));
+        assert_snapshot!(
+            "verify_proof",
+            place.ok(&["ledger", "verify", "two.tlog-proof", "--key", "home/keys/ledger.vkey"])
+        );
+        assert_snapshot!("prove_since", place.ok(&["ledger", "prove", "--since", "2"]));
+        assert_snapshot!("keys_show", place.ok(&["keys", "show"]));
+        assert_snapshot!("keys_rotate", place.ok(&["keys", "rotate"]));
+    });
+}
+
+#[test]
+fn the_same_for_programs() {
+    let place = Place::new();
+    place.ok(&["keys", "init", "--name", "example.com/agents"]);
+    place.ok(&["ledger", "note", "--json", "first light"]);
+    place.ok(&["ledger", "checkpoint", "-o", "kept"]);
+    settings(&place).bind(|| {
+        assert_snapshot!("json_note", place.ok(&["ledger", "note", "--json", "second"]));
+        assert_snapshot!("json_tail", place.ok(&["ledger", "tail", "-n", "1", "--json"]));
+        assert_snapshot!("json_show", place.ok(&["ledger", "show", "1", "--json"]));
+        assert_snapshot!("json_verify", place.ok(&["ledger", "verify", "--json", "--checkpoint", "kept"]));
+        assert_snapshot!("json_checkpoint", place.ok(&["ledger", "checkpoint", "--json"]));
+        assert_snapshot!("json_prove", place.ok(&["ledger", "prove", "1", "--json"]));
+        assert_snapshot!("json_prove_since", place.ok(&["ledger", "prove", "--since", "1", "--json"]));
+        assert_snapshot!("json_export", place.ok(&["ledger", "export", "out", "--json"]));
+        assert_snapshot!("json_rebuild_check", place.ok(&["ledger", "rebuild", "--check", "--json"]));
+        assert_snapshot!("json_graph", place.ok(&["ledger", "graph", "--json"]));
+        assert_snapshot!("json_keys_show", place.ok(&["keys", "show", "--json"]));
+        assert_snapshot!("json_keys_rotate", place.ok(&["keys", "rotate", "--json"]));
+        assert_snapshot!("json_error", place.call(&["keys", "init", "--json"]).err);
+    });
+}
+
+#[test]
+fn help_teaches() {
+    let place = Place::new();
+    settings(&place).bind(|| {
+        assert_snapshot!("help", place.ok(&["--help"]));
+        assert_snapshot!("help_ledger", place.ok(&["ledger", "--help"]));
+        assert_snapshot!("help_verify", place.ok(&["ledger", "verify", "--help"]));
+        assert_snapshot!("help_keys", place.ok(&["keys", "--help"]));
+    });
+}
+
+#[test]
+fn wrong_calls_say_what_is_right_and_end_with_64() {
+    let place = Place::new();
+    place.ok(&["ledger", "note", "one"]);
+    let wrong = |args: &[&str]| {
+        let said = place.call(args);
+        assert_eq!(said.code, 64, "{args:?}: {said:?}");
+        said.err
+    };
+    assert!(wrong(&["ledger", "tial"]).contains("tail"));
+    assert!(
+        wrong(&["ledger", "tail", "--quality", "gossip"]).contains("`gossip` is not a kind of ledger entry")
+    );
+    assert!(wrong(&["ledger", "prove"]).contains("<ENTRY>"));
+    settings(&place).bind(|| {
+        assert_snapshot!("wrong_show", wrong(&["ledger", "show", "99"]));
+        assert_snapshot!("wrong_show_cid", wrong(&["ledger", "show", "b3:0000"]));
+        assert_snapshot!("wrong_note_empty", wrong(&["ledger", "note", ""]));
+        assert_snapshot!("wrong_note_long", wrong(&["ledger", "note", &"x".repeat(9000)]));
+        assert_snapshot!("wrong_key", wrong(&["ledger", "verify", "--key", "nonsense"]));
+        assert_snapshot!("wrong_path", wrong(&["ledger", "verify", "nowhere"]));
+        assert_snapshot!("wrong_proof_without_key", wrong(&["ledger", "verify", "home/keys/ledger.vkey"]));
+        assert_snapshot!("wrong_since", wrong(&["ledger", "prove", "--since", "7"]));
+        assert_snapshot!("wrong_init", wrong(&["keys", "init"]));
+    });
+}
+
+#[test]
+fn verify_ends_with_2_when_broken_and_3_when_incomplete() {
+    let place = Place::new();
+    place.notes(20);
+    place.ok(&["ledger", "checkpoint", "-o", "kept"]);
+    place.ok(&["ledger", "export", "out"]);
+    let verify = |args: &[&str]| {
+        place.call(&[&["ledger", "verify", "out", "--key", "home/keys/ledger.vkey"], args].concat())
+    };
+    assert_eq!(verify(&["--checkpoint", "kept"]).code, 0);
+
+    let entries = place.path("out/entries.jsonl");
+    let whole = std::fs::read_to_string(&entries).unwrap();
+    std::fs::write(&entries, whole.replacen("note 7", "note 8", 1)).unwrap();
+    let broken = verify(&[]);
+    assert_eq!(broken.code, 2);
+    let cut: Vec<&str> = whole.lines().take(15).collect();
+    std::fs::write(&entries, format!("{}\n", cut.join("\n"))).unwrap();
+    let incomplete = verify(&["--checkpoint", "kept"]);
+    assert_eq!(incomplete.code, 3);
+    settings(&place).bind(|| {
+        assert_snapshot!("verify_broken", broken.out);
+        assert_snapshot!("verify_incomplete", incomplete.out);
+    });
+}
+
+#[test]
+fn lines_are_answered_in_order_and_a_bad_one_loses_nothing_before_it() {
+    let place = Place::new();
+    let mut command = place.command(&["ledger", "note", "--lines", "--entity", "feed"]);
+    let mut child = command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    {
+        use std::io::Write as _;
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"one\ntwo\n\nfour\n").unwrap();
+    }
+    let said = crate::fixture::said(child.wait_with_output().unwrap());
+    assert_eq!(said.code, 64);
+    assert!(said.err.ends_with("error: line 3: the note is empty\n"), "{}", said.err);
+    assert_eq!(said.out.lines().map(|line| line.split(' ').next().unwrap()).collect::<Vec<_>>(), ["1", "2"]);
+    let tail = place.ok(&["ledger", "tail", "--entity", "feed", "--json"]);
+    assert_eq!(tail.lines().count(), 2);
+}
+
+#[test]
+fn following_shows_entries_as_they_come() {
+    use std::io::{BufRead as _, BufReader};
+    let place = Place::new();
+    place.ok(&["ledger", "note", "before"]);
+    let mut tail = place
+        .command(&["ledger", "tail", "-n", "1", "--follow"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().trim_start().starts_with("1 "));
+    place.ok(&["ledger", "note", "after"]);
+    assert!(lines.next().unwrap().unwrap().trim_start().starts_with("2 "));
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let place = Place::new();
+    place.notes(2000);
+    let shell = format!(
+        "{} ledger tail -n 2000 | head -1; exit ${{PIPESTATUS[0]}}",
+        crate::fixture::binary().display()
+    );
+    let output = std::process::Command::new("bash")
+        .args(["-c", &shell])
+        .env("TRIBUNE_HOME", place.home())
+        .output()
+        .unwrap();
+    let said = crate::fixture::said(output);
+    assert_eq!((said.code, said.err.as_str(), said.out.lines().count()), (0, "", 1));
+}

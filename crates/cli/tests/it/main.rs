@@ -1,0 +1,14 @@
+//! The real binary, driven as a person or a script would.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on should stop"
+)]
+
+mod bad_homes;
+mod commands;
+mod crashing;
+mod disks;
+mod fixture;
+mod stranger;
