@@ -13,9 +13,12 @@ mod verify;
 
 use std::error::Error;
 
+/// What a measurement is called, and what it does.
+type Measurement = (&'static str, fn() -> Result<(), Box<dyn Error>>);
+
 fn main() -> Result<(), Box<dyn Error>> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let all: [(&str, fn() -> Result<(), Box<dyn Error>>); 4] =
+    let all: [Measurement; 4] =
         [("append", append::run), ("verify", verify::run), ("prove", prove::run), ("growth", growth::run)];
     if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
         return Err(

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tribune_ledger::limits::{MAX_ENTRY_BYTES, MAX_NOTE_BYTES};
 use tribune_ledger::tree::Hash;
-use tribune_ledger::tree::tile::{self, TileEdge};
+use tribune_ledger::tree::tile;
 use tribune_ledger::verify::{HeldCheckpoint, Report, Verifier};
 use tribune_ledger::{Checkpoint, VerifierKey};
 
@@ -35,7 +35,7 @@ pub fn verify_home(
     };
     let mut verifier = Verifier::new(trusted.clone(), &note, held);
     match reader.tree_cids() {
-        Ok(cids) => verifier.logged_leaves(cids.iter().map(Hash::leaf).collect()),
+        Ok(cids) => verifier.logged_leaves(cids.iter().map(Hash::leaf).collect(), |_, _, _| {}),
         // The entry that stands in the way is named below.
         Err(StoreError::Damaged { .. }) => {}
         Err(error) => return Err(error),
@@ -76,8 +76,7 @@ pub fn verify_export(
     if let Ok(checkpoint) = Checkpoint::parse(&note)
         && let Some(leaves) = read_leaves(folder, checkpoint.size, &mut verifier)
     {
-        check_tiles(folder, &leaves, &mut verifier);
-        verifier.logged_leaves(leaves);
+        verifier.logged_leaves(leaves, |verifier, id, hashes| check_tile(folder, id, hashes, verifier));
     }
     let mut lines = BufReader::with_capacity(1 << 18, File::open(folder.join(ENTRIES))?);
     let mut line = Vec::with_capacity(4096);
@@ -144,21 +143,7 @@ fn read_leaves(folder: &Path, size: u64, verifier: &mut Verifier) -> Option<Vec<
     Some(leaves)
 }
 
-/// Compares every higher tile and every bundle with what the leaves give.
-fn check_tiles(folder: &Path, leaves: &[Hash], verifier: &mut Verifier) {
-    let mut edge = TileEdge::default();
-    let mut tiles = Vec::new();
-    for leaf in leaves {
-        tiles.extend(edge.push(*leaf).into_iter().map(|full| (full.id, full.hashes)));
-        for (id, hashes) in tiles.drain(..) {
-            check_tile(folder, id, &hashes, verifier);
-        }
-    }
-    for (id, hashes) in edge.partial() {
-        check_tile(folder, id, hashes, verifier);
-    }
-}
-
+/// Compares a tile, or at level 0 its bundle, with what the leaves give.
 fn check_tile(folder: &Path, id: tile::TileId, hashes: &[Hash], verifier: &mut Verifier) {
     let width = hashes.len() as u64;
     if id.level == 0 {

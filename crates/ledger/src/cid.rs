@@ -1,6 +1,7 @@
 //! Content ids: what an object is called is what it says.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher};
 use std::str::FromStr;
 use std::sync::LazyLock;
 
@@ -27,24 +28,95 @@ impl Domain {
 
     /// BLAKE3 in key-derivation mode over `parts`, one after the other.
     pub fn hash(self, parts: &[&[u8]]) -> [u8; 32] {
-        static ENTRY: LazyLock<blake3::Hasher> =
-            LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Entry.context()));
-        static COMMITMENT: LazyLock<blake3::Hasher> =
-            LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Commitment.context()));
-        let mut hasher = match self {
-            Self::Entry => ENTRY.clone(),
-            Self::Commitment => COMMITMENT.clone(),
-        };
+        let mut hasher = self.hasher();
         for part in parts {
             hasher.update(part);
         }
         *hasher.finalize().as_bytes()
+    }
+
+    /// A hasher that has the context behind it; deriving it anew each time would cost as much as a short entry.
+    fn hasher(self) -> blake3::Hasher {
+        static ENTRY: LazyLock<blake3::Hasher> =
+            LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Entry.context()));
+        static COMMITMENT: LazyLock<blake3::Hasher> =
+            LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Commitment.context()));
+        match self {
+            Self::Entry => ENTRY.clone(),
+            Self::Commitment => COMMITMENT.clone(),
+        }
+    }
+}
+
+/// A CID in the making: the text may come in pieces, from several threads in turn.
+#[derive(Clone)]
+pub struct EntryHasher(Box<blake3::Hasher>);
+
+impl EntryHasher {
+    pub fn new() -> Self {
+        Self(Box::new(Domain::Entry.hasher()))
+    }
+
+    pub fn update(&mut self, text: &[u8]) {
+        self.0.update(text);
+    }
+
+    pub fn finish(&self) -> Cid {
+        Cid(*self.0.finalize().as_bytes())
+    }
+}
+
+impl Default for EntryHasher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for EntryHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EntryHasher(…)")
     }
 }
 
 /// The name of a ledger entry: `b3:` and 64 lowercase hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cid([u8; 32]);
+
+/// Hashes CIDs for tables in memory. They are hashes already; mixing in a secret keeps whoever grinds out CIDs from
+/// choosing their slots.
+#[derive(Debug, Clone)]
+pub struct CidBuildHasher(u64);
+
+impl Default for CidBuildHasher {
+    fn default() -> Self {
+        Self(std::hash::RandomState::new().hash_one(0_u8))
+    }
+}
+
+impl BuildHasher for CidBuildHasher {
+    type Hasher = CidHasher;
+
+    fn build_hasher(&self) -> CidHasher {
+        CidHasher(self.0)
+    }
+}
+
+/// See [`CidBuildHasher`].
+#[derive(Debug)]
+pub struct CidHasher(u64);
+
+impl Hasher for CidHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for word in bytes.as_chunks::<8>().0 {
+            let product = u128::from(self.0 ^ u64::from_le_bytes(*word)) * 0x9E37_79B9_7F4A_7C15;
+            self.0 = (product >> 64) as u64 ^ product as u64;
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// A text that is not a CID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -35,7 +35,7 @@ pub struct Fork {
 impl EntrySet {
     /// Adds an entry if it hashes to its name and carries the attestation it owes.
     pub fn insert(&mut self, entry: LedgerEntry) -> Result<(), Unsound> {
-        let computed = entry.to_text()?.compute_cid(&mut Vec::new());
+        let computed = entry.to_text()?.compute_cid();
         if computed != entry.cid {
             return Err(Unsound::Cid(computed));
         }

@@ -8,12 +8,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::checkpoint::{Checkpoint, CheckpointError};
-use crate::cid::Cid;
+use crate::cid::{Cid, CidBuildHasher};
 use crate::entry::{EntryRef, FieldError};
 use crate::key_change::{KeyFault, KeyLine};
 use crate::limits::MAX_FINDINGS;
 use crate::note::VerifierKey;
 use crate::proof::ProofError;
+use crate::tree::tile::{TileEdge, TileId};
 use crate::tree::{Frontier, Hash};
 
 /// A checkpoint from outside the log, and where it came from.
@@ -141,7 +142,7 @@ pub struct Verifier {
     index: u64,
     tree: Frontier,
     roots: HashMap<u64, Hash>,
-    seen: HashSet<Cid>,
+    seen: HashSet<Cid, CidBuildHasher>,
     next_seq: HashMap<String, u64>,
     keys: KeyLine,
     bad_entry: Option<Finding>,
@@ -175,7 +176,7 @@ impl Verifier {
             logged: None,
             index: 0,
             tree: Frontier::default(),
-            seen: HashSet::new(),
+            seen: HashSet::default(),
             next_seq: HashMap::new(),
             keys: KeyLine::default(),
             bad_entry: None,
@@ -184,15 +185,24 @@ impl Verifier {
     }
 
     /// The leaf hashes as the log stores them beside its entries. With them a bad entry is named even where only the
-    /// tree tells, and a cut log can still be tied to its root.
-    pub fn logged_leaves(&mut self, leaves: Vec<Hash>) {
+    /// tree tells, and a cut log can still be tied to its root. `each_tile` is handed every tile they fill or begin.
+    pub fn logged_leaves(
+        &mut self,
+        leaves: Vec<Hash>,
+        mut each_tile: impl FnMut(&mut Self, TileId, &[Hash]),
+    ) {
         let mut roots = HashMap::from([(0, Hash::empty())]);
-        let mut tree = Frontier::default();
+        let mut edge = TileEdge::default();
         for leaf in &leaves {
-            tree.push(*leaf);
-            if self.sizes.binary_search(&tree.size()).is_ok() {
-                roots.insert(tree.size(), tree.root());
+            for full in edge.push(*leaf) {
+                each_tile(self, full.id, &full.hashes);
             }
+            if self.sizes.binary_search(&edge.size()).is_ok() {
+                roots.insert(edge.size(), edge.frontier().root());
+            }
+        }
+        for (id, hashes) in edge.partial() {
+            each_tile(self, id, hashes);
         }
         let fits = self
             .own
@@ -248,7 +258,7 @@ impl Verifier {
         if computed != entry.cid {
             return Err(Fault::Cid(computed));
         }
-        if self.seen.contains(&entry.cid) {
+        if !self.seen.insert(entry.cid) {
             return Err(Fault::Twice);
         }
         let leaf = Hash::leaf(&entry.cid);
@@ -268,7 +278,6 @@ impl Verifier {
         }
         entry.proof.check(entry.attested_by.as_ref(), &entry.cid)?;
         self.keys.follow(index, &entry)?;
-        self.seen.insert(entry.cid);
         if !compared {
             self.tree.push(leaf);
             if self.sizes.binary_search(&self.tree.size()).is_ok() {

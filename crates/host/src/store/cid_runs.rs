@@ -2,10 +2,10 @@
 //! as it grows. Instead the newest are kept in memory, and every 65,536 a sorted run is written once and never
 //! changed. A look-up reads one block per run.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use tribune_ledger::Cid;
+use tribune_ledger::cid::{Cid, CidBuildHasher};
 
 /// Entries in one run: what a tile of level 1 spans.
 pub(super) const RUN: u64 = 1 << 16;
@@ -20,7 +20,7 @@ const KEY: usize = 10;
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     cids: Vec<Cid>,
-    places: HashMap<Cid, u64>,
+    known: HashSet<Cid, CidBuildHasher>,
     base: u64,
 }
 
@@ -30,12 +30,12 @@ impl Recent {
     }
 
     pub(super) fn push(&mut self, cid: Cid) {
-        self.places.insert(cid, self.base + self.cids.len() as u64);
+        self.known.insert(cid);
         self.cids.push(cid);
     }
 
     pub(super) fn contains(&self, cid: &Cid) -> bool {
-        self.places.contains_key(cid)
+        self.known.contains(cid)
     }
 
     /// The newest `n`.

@@ -168,7 +168,7 @@ fn check_edge(
     }
     let last = reader::entry(connection, path, views.size() - 1)?;
     match last {
-        Some(last) if last.entry.compute_cid(&mut Vec::new()) == last.entry.cid => Ok(()),
+        Some(last) if last.entry.compute_cid() == last.entry.cid => Ok(()),
         _ => Err(damaged(path, "its last entry was altered")),
     }
 }

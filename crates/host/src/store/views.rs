@@ -8,8 +8,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tribune_ledger::Cid;
 use tribune_ledger::entry::EntryText;
+use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::tile::{self, TileEdge};
-use tribune_ledger::tree::{Frontier, Hash};
 
 use super::cid_runs::{self, RUN, Recent};
 use super::{rows, schema};
@@ -28,7 +28,6 @@ const REBUILD_BATCH: usize = 512;
 #[derive(Debug)]
 pub(super) struct Views {
     edge: TileEdge,
-    frontier: Frontier,
     recent: Recent,
 }
 
@@ -93,7 +92,7 @@ impl EntityState {
 
 impl Views {
     pub(super) fn empty() -> Self {
-        Self { edge: TileEdge::default(), frontier: Frontier::default(), recent: Recent::default() }
+        Self { edge: TileEdge::default(), recent: Recent::default() }
     }
 
     /// Picks up where the database stands. `None` if its tables do not fit together.
@@ -115,15 +114,15 @@ impl Views {
         for cid in cids(connection, size / RUN * RUN, size)? {
             recent.push(cid);
         }
-        Ok(Some(Self { frontier: edge.frontier(), edge, recent }))
+        Ok(Some(Self { edge, recent }))
     }
 
     pub(super) fn size(&self) -> u64 {
-        self.frontier.size()
+        self.edge.size()
     }
 
     pub(super) fn root(&self) -> Hash {
-        self.frontier.root()
+        self.edge.frontier().root()
     }
 
     /// Whether an entry of this name was applied.
@@ -137,7 +136,6 @@ impl Views {
     /// Takes the next entry, which is in the log already.
     pub(super) fn apply(&mut self, connection: &Connection, entry: &EntryText) -> rusqlite::Result<()> {
         let leaf = Hash::leaf(&entry.cid);
-        self.frontier.push(leaf);
         self.recent.push(entry.cid);
         for full in self.edge.push(leaf) {
             let nodes = match full.id.level {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
-use tribune_ledger::entry::EntryText;
+use tribune_ledger::entry::{EntryRef, EntryText, Unplaced};
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::limits::MAX_ENTRY_BYTES;
 use tribune_ledger::{Checkpoint, Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner, Timestamp};
@@ -56,7 +56,7 @@ pub struct Receipt(oneshot::Receiver<Result<Vec<Appended>, StoreError>>);
 
 enum Work {
     /// Placed by the writer.
-    Drafts(Vec<EntryText>),
+    Drafts(Vec<Unplaced>),
     /// Placed and attested by the caller, who must have guessed the place right.
     Sealed(Box<EntryText>),
     /// The log's key passes to another signer.
@@ -168,8 +168,8 @@ fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt), StoreError> {
     let mut entries = Vec::with_capacity(drafts.len());
     for draft in drafts {
         refuse_key_change(draft.quality)?;
-        let (entry, size) = EntryText::unplaced(draft)?;
-        bytes += size;
+        let entry = Unplaced::new(draft)?;
+        bytes += entry.bytes();
         if let Some(owed) = draft.attested_by {
             return Err(tribune_ledger::proof::ProofError::Missing(owed).into());
         }
@@ -238,7 +238,6 @@ pub(super) struct Sequencer {
     connection: Connection,
     signer: Box<dyn NoteSigner>,
     views: Views,
-    scratch: Vec<u8>,
     since_copy: u64,
 }
 
@@ -249,7 +248,7 @@ impl Sequencer {
         signer: Box<dyn NoteSigner>,
         views: Views,
     ) -> Self {
-        Self { path, connection, signer, views, scratch: Vec::with_capacity(4096), since_copy: 0 }
+        Self { path, connection, signer, views, since_copy: 0 }
     }
 
     /// Begins a log: the first entry names the first key.
@@ -288,7 +287,7 @@ impl Sequencer {
     }
 
     fn write(&mut self, batch: Vec<Request>, answers: &mut Vec<Answer>) -> Result<(), WriteError> {
-        let first = self.views.size();
+        let before = self.views.size();
         // Answers are collected before anything can fail, so that an error reaches everyone in the batch.
         let mut work = Vec::with_capacity(batch.len());
         for request in batch {
@@ -297,55 +296,10 @@ impl Sequencer {
         }
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
         let mut entities = EntityBatch::default();
-        {
-            let mut insert = self.connection.prepare_cached(rows::INSERT)?;
-            for (work, (_, result)) in work.into_iter().zip(answers.iter_mut()) {
-                let entries = match work {
-                    Work::Drafts(entries) => entries,
-                    Work::Sealed(entry) => {
-                        match check_sealed(&self.connection, &entry, &mut entities, &mut self.scratch)? {
-                            Ok(()) => vec![*entry],
-                            Err(refused) => {
-                                *result = Err(refused);
-                                continue;
-                            }
-                        }
-                    }
-                    Work::Rotate { to, entry } => {
-                        match check_sealed(&self.connection, &entry, &mut entities, &mut self.scratch)? {
-                            Ok(()) => {
-                                self.signer = to;
-                                vec![*entry]
-                            }
-                            Err(refused) => {
-                                *result = Err(refused);
-                                continue;
-                            }
-                        }
-                    }
-                };
-                *result = match missing_parent(&self.connection, &self.views, &entries)? {
-                    Some(parent) => Err(StoreError::NoSuchParent(parent)),
-                    None => {
-                        let mut appended = Vec::with_capacity(entries.len());
-                        for mut entry in entries {
-                            let index = self.views.size();
-                            let state = entities.state(&self.connection, &entry.entity_id)?;
-                            if entry.proof.is_none() {
-                                entry.place(state.next_seq, &mut self.scratch);
-                            }
-                            rows::insert(&mut insert, index, state.last_index, &entry)?;
-                            state.advance(index, entry.cid);
-                            self.views.apply(&self.connection, &entry)?;
-                            self.since_copy += self.scratch.len() as u64;
-                            appended.push(Appended { cid: entry.cid, index, seq: entry.seq });
-                        }
-                        Ok(appended)
-                    }
-                };
-            }
+        for (work, (_, result)) in work.into_iter().zip(answers.iter_mut()) {
+            *result = self.apply(work, &mut entities)?;
         }
-        if self.views.size() == first {
+        if self.views.size() == before {
             self.connection.execute_batch("ROLLBACK")?;
             return Ok(());
         }
@@ -354,6 +308,77 @@ impl Sequencer {
         self.connection.execute_batch("COMMIT")?;
         self.since_copy += COMMIT_OVERHEAD;
         Ok(())
+    }
+
+    /// Writes one request's entries, or says why it is refused. Nothing of a refused one is written.
+    fn apply(
+        &mut self,
+        work: Work,
+        entities: &mut EntityBatch,
+    ) -> rusqlite::Result<Result<Vec<Appended>, StoreError>> {
+        match work {
+            Work::Drafts(drafts) => {
+                for draft in &drafts {
+                    if let Some(parent) = self.missing_parent(draft.entry())? {
+                        return Ok(Err(StoreError::NoSuchParent(parent)));
+                    }
+                }
+                let mut appended = Vec::with_capacity(drafts.len());
+                for draft in drafts {
+                    let seq = entities.state(&self.connection, &draft.entry().entity_id)?.next_seq;
+                    self.since_copy += draft.bytes() as u64;
+                    appended.push(self.insert(&draft.place(seq), entities)?);
+                }
+                Ok(Ok(appended))
+            }
+            Work::Sealed(entry) => self.apply_sealed(&entry, entities),
+            Work::Rotate { to, entry } => {
+                let applied = self.apply_sealed(&entry, entities)?;
+                if applied.is_ok() {
+                    self.signer = to;
+                }
+                Ok(applied)
+            }
+        }
+    }
+
+    fn apply_sealed(
+        &mut self,
+        entry: &EntryText,
+        entities: &mut EntityBatch,
+    ) -> rusqlite::Result<Result<Vec<Appended>, StoreError>> {
+        let expected = entities.state(&self.connection, &entry.entity_id)?.next_seq;
+        if let Err(refused) = check_sealed(entry, expected) {
+            return Ok(Err(refused));
+        }
+        if let Some(parent) = self.missing_parent(entry)? {
+            return Ok(Err(StoreError::NoSuchParent(parent)));
+        }
+        self.since_copy += entry.payload.len() as u64;
+        Ok(Ok(vec![self.insert(entry, entities)?]))
+    }
+
+    fn insert(&mut self, entry: &EntryText, entities: &mut EntityBatch) -> rusqlite::Result<Appended> {
+        let index = self.views.size();
+        let state = entities.state(&self.connection, &entry.entity_id)?;
+        let mut insert = self.connection.prepare_cached(rows::INSERT)?;
+        rows::insert(&mut insert, index, state.last_index, entry)?;
+        state.advance(index, entry.cid);
+        self.views.apply(&self.connection, entry)?;
+        Ok(Appended { cid: entry.cid, index, seq: entry.seq })
+    }
+
+    /// The first parent that is not in the log.
+    fn missing_parent(&self, entry: &EntryText) -> rusqlite::Result<Option<Cid>> {
+        if entry.parents == "[]" {
+            return Ok(None);
+        }
+        for parent in entry.parent_cids() {
+            if !self.views.contains(&self.connection, &parent)? {
+                return Ok(Some(parent));
+            }
+        }
+        Ok(None)
     }
 
     fn sign_checkpoint(&self) -> Result<(), WriteError> {
@@ -394,44 +419,19 @@ impl From<rusqlite::Error> for WriteError {
     }
 }
 
-/// Whether an entry that its author placed may stand there.
-fn check_sealed(
-    connection: &Connection,
-    entry: &EntryText,
-    entities: &mut EntityBatch,
-    scratch: &mut Vec<u8>,
-) -> rusqlite::Result<Result<(), StoreError>> {
-    let expected = entities.state(connection, &entry.entity_id)?.next_seq;
-    let mut sound = || {
-        if entry.seq != expected {
-            return Err(StoreError::OutOfTurn { expected, found: entry.seq });
-        }
-        let mut line = Vec::new();
-        entry.write_line(&mut line);
-        let read = tribune_ledger::entry::EntryRef::read(&line)?;
-        read.proof.check(read.attested_by.as_ref(), &read.cid)?;
-        if entry.compute_cid(scratch) == entry.cid { Ok(()) } else { Err(StoreError::WrongCid) }
-    };
-    Ok(sound())
-}
-
-/// The first parent that is not in the log.
-fn missing_parent(
-    connection: &Connection,
-    views: &Views,
-    entries: &[EntryText],
-) -> rusqlite::Result<Option<Cid>> {
-    for entry in entries.iter().filter(|entry| entry.parents != "[]") {
-        for parent in entry.parent_cids() {
-            if !views.contains(connection, &parent)? {
-                return Ok(Some(parent));
-            }
-        }
+/// Whether an entry that its author placed may stand at `expected`.
+fn check_sealed(entry: &EntryText, expected: u64) -> Result<(), StoreError> {
+    if entry.seq != expected {
+        return Err(StoreError::OutOfTurn { expected, found: entry.seq });
     }
-    Ok(None)
+    let mut line = Vec::new();
+    entry.write_line(&mut line);
+    let read = EntryRef::read(&line)?;
+    read.proof.check(read.attested_by.as_ref(), &read.cid)?;
+    if read.compute_cid() == read.cid { Ok(()) } else { Err(StoreError::WrongCid) }
 }
 
-/// The change of key, placed after `last` and attested by `old`.
+/// The change of key, placed at `seq` and attested by `old`.
 pub(super) fn key_change_entry(
     change: &KeyChange,
     seq: u64,

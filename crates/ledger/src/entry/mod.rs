@@ -2,7 +2,7 @@
 
 mod text;
 
-pub use text::{EntryRef, EntryText, FieldError};
+pub use text::{EntryRef, EntryText, FieldError, Unplaced};
 
 use std::fmt;
 use std::str::FromStr;

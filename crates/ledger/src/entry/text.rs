@@ -6,13 +6,11 @@
 use std::borrow::Cow;
 
 use super::{Draft, EntryQuality, LedgerEntry, Timestamp};
-use crate::cid::Cid;
+use crate::cid::{Cid, EntryHasher};
 use crate::envelope::Envelope;
 use crate::jcs::scan::{self, Member, NotCanonical, unescape};
 use crate::jcs::{self, JcsError};
-use crate::limits::{
-    MAX_AUDIENCE, MAX_ENTRY_BYTES, MAX_ID_BYTES, MAX_PARENTS, MAX_SAFE_INTEGER, MAX_TAG_BYTES, MAX_TAGS,
-};
+use crate::limits::{MAX_AUDIENCE, MAX_ENTRY_BYTES, MAX_ID_BYTES, MAX_PARENTS, MAX_TAG_BYTES, MAX_TAGS};
 use crate::proof::{Attestation, AttestationKey, Proof};
 
 /// The members of an entry in canonical order.
@@ -78,17 +76,59 @@ pub struct EntryText {
     pub envelope: Option<String>,
 }
 
+/// An entry that is checked, canonical and hashed as far as its place allows. Placing it is cheap, and cannot fail.
+#[derive(Debug, Clone)]
+pub struct Unplaced {
+    entry: EntryText,
+    /// Everything before the place went through it.
+    head: EntryHasher,
+    /// Everything behind the place.
+    tail: Vec<u8>,
+    bytes: usize,
+}
+
+impl Unplaced {
+    /// Checks and canonicalises `draft`.
+    pub fn new(draft: &Draft) -> Result<Self, FieldError> {
+        let entry = EntryText::without_place(draft)?;
+        let (mut text, mut tail) = (Vec::with_capacity(entry.payload.len() + 512), Vec::with_capacity(256));
+        entry.write_head(&mut text, Cover::Hashed);
+        entry.write_tail(&mut tail);
+        let bytes = text.len() + LONGEST_PLACE + tail.len();
+        if bytes > MAX_ENTRY_BYTES {
+            return Err(FieldError::TooLarge { bytes, limit: MAX_ENTRY_BYTES });
+        }
+        let mut head = EntryHasher::new();
+        head.update(&text);
+        Ok(Self { entry, head, tail, bytes })
+    }
+
+    pub fn entry(&self) -> &EntryText {
+        &self.entry
+    }
+
+    /// Bytes of the hashed text at most.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives the entry its place in its entity's history, and with it its name.
+    pub fn place(mut self, seq: u64) -> EntryText {
+        self.head.update(seq.to_string().as_bytes());
+        self.head.update(&self.tail);
+        self.entry.seq = seq;
+        self.entry.cid = self.head.finish();
+        self.entry
+    }
+}
+
 impl EntryText {
     /// Gives `draft` its place in its entity's history and its name. An attestation it owes is still to be added.
     pub fn seal(draft: &Draft, seq: u64) -> Result<Self, FieldError> {
-        let (mut entry, bytes) = Self::unplaced(draft)?;
-        entry.place(seq, &mut Vec::with_capacity(bytes));
-        Ok(entry)
+        Ok(Unplaced::new(draft)?.place(seq))
     }
 
-    /// Checks and canonicalises everything about `draft` that does not depend on its place, and says how many bytes it
-    /// has at most; `place` does the rest and cannot fail.
-    pub fn unplaced(draft: &Draft) -> Result<(Self, usize), FieldError> {
+    fn without_place(draft: &Draft) -> Result<Self, FieldError> {
         check_id("entity_id", &draft.entity_id)?;
         check_id("target", &draft.target)?;
         check_id("source", &draft.source)?;
@@ -100,7 +140,7 @@ impl EntryText {
         }
         let mut payload = Vec::with_capacity(512);
         jcs::write_members(&draft.payload, &mut payload).map_err(FieldError::Payload)?;
-        let mut entry = Self {
+        Ok(Self {
             cid: Cid::from_bytes([0; 32]),
             entity_id: draft.entity_id.clone(),
             seq: 0,
@@ -115,26 +155,7 @@ impl EntryText {
             attested_by: draft.attested_by,
             proof: None,
             envelope: draft.envelope.as_ref().map(|envelope| canonical("envelope", envelope)).transpose()?,
-        };
-        let bytes = entry.check_size()?;
-        Ok((entry, bytes))
-    }
-
-    /// Sets `seq` and with it the CID. `scratch` is reused between calls, and left holding the hashed text.
-    pub fn place(&mut self, seq: u64, scratch: &mut Vec<u8>) {
-        self.seq = seq;
-        self.cid = self.compute_cid(scratch);
-    }
-
-    /// Bytes of the hashed text wherever the entry ends up, if they are within the limit.
-    fn check_size(&mut self) -> Result<usize, FieldError> {
-        self.seq = MAX_SAFE_INTEGER;
-        let mut text = Vec::with_capacity(self.payload.len() + 512);
-        self.write(&mut text, Cover::Hashed);
-        match text.len() {
-            bytes @ 0..=MAX_ENTRY_BYTES => Ok(bytes),
-            bytes => Err(FieldError::TooLarge { bytes, limit: MAX_ENTRY_BYTES }),
-        }
+        })
     }
 
     /// Adds the attestation this entry owes.
@@ -143,11 +164,11 @@ impl EntryText {
         Ok(())
     }
 
-    /// The CID that the members, as they are now, have. `scratch` is left holding the hashed text.
-    pub fn compute_cid(&self, scratch: &mut Vec<u8>) -> Cid {
-        scratch.clear();
-        self.write(scratch, Cover::Hashed);
-        Cid::of_entry(&[scratch])
+    /// The CID that the members, as they are now, have.
+    pub fn compute_cid(&self) -> Cid {
+        let mut text = Vec::with_capacity(self.payload.len() + 512);
+        self.write(&mut text, Cover::Hashed);
+        Cid::of_entry(&[&text])
     }
 
     /// Appends the canonical line, without a newline.
@@ -156,14 +177,13 @@ impl EntryText {
     }
 
     fn write(&self, out: &mut Vec<u8>, cover: Cover) {
-        let raw = |out: &mut Vec<u8>, name: &str, value: &str| {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(value.as_bytes());
-        };
-        let string = |out: &mut Vec<u8>, name: &str, value: &str| {
-            out.extend_from_slice(name.as_bytes());
-            jcs::write_string(value, out);
-        };
+        self.write_head(out, cover);
+        out.extend_from_slice(self.seq.to_string().as_bytes());
+        self.write_tail(out);
+    }
+
+    /// Everything before the value of `seq`.
+    fn write_head(&self, out: &mut Vec<u8>, cover: Cover) {
         string(out, r#"{"actor":"#, &self.actor);
         match &self.attested_by {
             None => raw(out, r#","attested_by":"#, "null"),
@@ -182,7 +202,11 @@ impl EntryText {
             raw(out, r#","proof":"#, self.proof.as_deref().unwrap_or("null"));
         }
         raw(out, r#","quality":""#, self.quality.as_str());
-        raw(out, r#"","seq":"#, &self.seq.to_string());
+        out.extend_from_slice(br#"","seq":"#);
+    }
+
+    /// Everything behind the value of `seq`.
+    fn write_tail(&self, out: &mut Vec<u8>) {
         string(out, r#","source":"#, &self.source);
         raw(out, r#","tags":"#, &self.tags);
         string(out, r#","target":"#, &self.target);
@@ -201,6 +225,18 @@ impl EntryText {
         self.write_line(&mut line);
         EntryRef::read(&line)?.to_entry()
     }
+}
+
+/// Appends a member whose value is canonical JSON already.
+fn raw(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(value.as_bytes());
+}
+
+/// Appends a member whose value is a string.
+fn string(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(name.as_bytes());
+    jcs::write_string(value, out);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -250,13 +286,13 @@ impl<'a> EntryRef<'a> {
         }
         let value = |i: usize| &text[members[i].value.clone()];
 
-        check_id("actor", &unescape(string("actor", value(0))?))?;
+        check_id("actor", &unescape(unquote("actor", value(0))?))?;
         let attested_by = match value(1) {
             "null" => None,
-            key => Some(string("attested_by", key)?.parse().map_err(|error| bad("attested_by", error))?),
+            key => Some(unquote("attested_by", key)?.parse().map_err(|error| bad("attested_by", error))?),
         };
-        let cid = Cid::from_text(string("cid", value(2))?.as_bytes()).map_err(|error| bad("cid", error))?;
-        let entity_id = string("entity_id", value(3))?;
+        let cid = Cid::from_text(unquote("cid", value(2))?.as_bytes()).map_err(|error| bad("cid", error))?;
+        let entity_id = unquote("entity_id", value(3))?;
         check_id("entity_id", &unescape(entity_id))?;
         if value(4) != "null" {
             check_envelope(&typed::<Envelope>("envelope", value(4))?)?;
@@ -269,14 +305,14 @@ impl<'a> EntryRef<'a> {
             "null" => Proof::Null,
             proof => typed("proof", proof)?,
         };
-        let quality = string("quality", value(8))?.parse().map_err(|error| bad("quality", error))?;
+        let quality = unquote("quality", value(8))?.parse().map_err(|error| bad("quality", error))?;
         let seq = value(9).parse().map_err(|_| bad("seq", "it must be a whole number from 0"))?;
-        check_id("source", &unescape(string("source", value(10))?))?;
+        check_id("source", &unescape(unquote("source", value(10))?))?;
         if value(11) != "[]" {
             check_tags(typed::<Vec<Cow<'_, str>>>("tags", value(11))?.iter().map(AsRef::as_ref))?;
         }
-        check_id("target", &unescape(string("target", value(12))?))?;
-        string("timestamp", value(13))?.parse::<Timestamp>().map_err(|error| bad("timestamp", error))?;
+        check_id("target", &unescape(unquote("target", value(12))?))?;
+        unquote("timestamp", value(13))?.parse::<Timestamp>().map_err(|error| bad("timestamp", error))?;
         Ok(Self { line, cid, quality, seq, attested_by, proof, parents, entity_id, members })
     }
 
@@ -299,11 +335,14 @@ impl<'a> EntryRef<'a> {
     }
 }
 
+/// Digits of the largest place.
+const LONGEST_PLACE: usize = 16;
+
 /// Room for `cid` and `proof`, which the entry limit does not count: 80 bytes of CID and a signature, generously.
 const PROOF_ROOM: usize = 64 * 1024;
 
 /// What stands between the quotes of a canonical JSON string.
-fn string<'t>(field: &'static str, value: &'t str) -> Result<&'t str, FieldError> {
+fn unquote<'t>(field: &'static str, value: &'t str) -> Result<&'t str, FieldError> {
     value
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'))
@@ -344,7 +383,7 @@ fn read_parents(json: &str) -> Result<Vec<Cid>, FieldError> {
         inner => inner
             .split(',')
             .map(|item| {
-                Cid::from_text(string("parents", item)?.as_bytes()).map_err(|error| bad("parents", error))
+                Cid::from_text(unquote("parents", item)?.as_bytes()).map_err(|error| bad("parents", error))
             })
             .collect::<Result<_, _>>()?,
     };
@@ -363,10 +402,10 @@ fn check_id(field: &'static str, id: &str) -> Result<(), FieldError> {
 }
 
 fn has_control(text: &str) -> bool {
-    match text.is_ascii() {
-        true => text.bytes().any(|byte| byte.is_ascii_control()),
-        false => text.chars().any(char::is_control),
-    }
+    // C1 controls begin with 0xC2; without that byte only ASCII has to be looked at.
+    let suspicious =
+        text.bytes().fold(false, |found, byte| found | (byte < 0x20) | (byte == 0x7F) | (byte == 0xC2));
+    suspicious && text.chars().any(char::is_control)
 }
 
 fn check_parents(parents: &[Cid]) -> Result<(), FieldError> {
@@ -420,7 +459,7 @@ impl LedgerEntry {
             attested_by: self.attested_by,
             envelope: self.envelope.clone(),
         };
-        let (mut text, _) = EntryText::unplaced(&draft)?;
+        let mut text = EntryText::without_place(&draft)?;
         text.seq = self.seq;
         text.cid = self.cid;
         text.proof = match &self.proof {

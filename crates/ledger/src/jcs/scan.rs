@@ -146,8 +146,13 @@ impl Scanner<'_> {
 
     fn compare(&self, a: &Range<usize>, b: &Range<usize>) -> Ordering {
         let (a, b) = (&self.text[a.clone()], &self.text[b.clone()]);
-        if a.is_ascii() && b.is_ascii() && !a.contains(&b'\\') && !b.contains(&b'\\') {
-            return a.cmp(b);
+        // Keys nearly always differ in a plain character, and then nothing else matters.
+        if let Some((x, y)) = a.iter().zip(b).find(|(x, y)| x != y)
+            && x.is_ascii_alphanumeric()
+            && y.is_ascii_alphanumeric()
+            && !a.contains(&b'\\')
+        {
+            return x.cmp(y);
         }
         let text = |key| std::str::from_utf8(key).unwrap_or_default();
         compare_keys(&unescape(text(a)), &unescape(text(b)))

@@ -102,7 +102,7 @@ impl Log {
             .iter()
             .map(|note| HeldCheckpoint { label: "the held checkpoint".into(), note: (*note).into() });
         let mut verifier = Verifier::new(self.key.clone(), &self.checkpoint, held.collect());
-        verifier.logged_leaves(self.leaves.clone());
+        verifier.logged_leaves(self.leaves.clone(), |_, _, _| {});
         self.lines.iter().for_each(|line| verifier.push(line));
         verifier.finish()
     }
