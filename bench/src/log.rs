@@ -9,6 +9,9 @@ use tempfile::TempDir;
 use tribune_host::{Clock as _, Home, LedgerWriter, Store, SystemClock};
 use tribune_ledger::{Draft, EntryQuality};
 
+/// Bytes that bring an entry's line to 1,000.
+const FILL: usize = 419;
+
 /// Agents taking turns.
 const ENTITIES: u64 = 8;
 
@@ -32,7 +35,7 @@ impl TempHome {
     }
 }
 
-/// An entry whose canonical line has about 1,024 bytes.
+/// An entry whose canonical line has about 1,000 bytes.
 pub(crate) fn draft(n: u64) -> Draft {
     let session = format!("agent:main:cli:local:dm:operator-{}", n % ENTITIES);
     let payload = json!({
@@ -40,7 +43,7 @@ pub(crate) fn draft(n: u64) -> Draft {
         "tool": "read",
         "constitution": "b3:7d1c5c0b0e6f4a3f9d8b7a6c5e4d3c2b1a09f8e7d6c5b4a392817060504030201",
         "facts": { "mode": "enforce", "risk": "low", "trust": "owner", "taint": [], "ratio": 0.25 },
-        "reason": "x".repeat(380),
+        "reason": "x".repeat(FILL),
     });
     Draft {
         entity_id: session.clone(),

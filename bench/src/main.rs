@@ -13,6 +13,9 @@ mod verify;
 
 use std::error::Error;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What a measurement is called, and what it does.
 type Measurement = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 

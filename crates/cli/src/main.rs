@@ -14,6 +14,9 @@ use clap::Parser as _;
 use crate::args::{Args, Command};
 use crate::output::Output;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,

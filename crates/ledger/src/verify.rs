@@ -208,6 +208,7 @@ impl Verifier {
             .own
             .as_ref()
             .is_ok_and(|own| own.size == leaves.len() as u64 && roots.get(&own.size) == Some(&own.root));
+        self.seen.reserve(leaves.len());
         self.logged = Some(Logged { leaves, roots, fits });
     }
 

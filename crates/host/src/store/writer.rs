@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use rusqlite::Connection;
+use rusqlite::{CachedStatement, Connection};
 use tokio::sync::{mpsc, oneshot};
 use tribune_ledger::entry::{EntryRef, EntryText, Unplaced};
 use tribune_ledger::key_change::KeyChange;
@@ -25,9 +25,9 @@ const MAX_BATCH: usize = 512;
 /// Bytes of entries in one request at most, which bounds the queue's memory: four entries of the largest size.
 const MAX_REQUEST_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 
-/// Bytes written to the write-ahead log before it is copied into the database. Larger spreads the cost of hot pages;
-/// smaller keeps the log short for readers and for the next start.
-const COPY_BACK_AFTER: u64 = 32 << 20;
+/// Bytes written to the write-ahead log before it is copied into the database and begun again. A short log is written
+/// over and over in place, which syncs faster than one that grows; a shorter one would be copied too often.
+const COPY_BACK_AFTER: u64 = 4 << 20;
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
@@ -236,8 +236,14 @@ impl Request {
 pub(super) struct Sequencer {
     path: PathBuf,
     connection: Connection,
+    edge: Edge,
+}
+
+/// Where the log ends, and who signs there.
+struct Edge {
     signer: Box<dyn NoteSigner>,
     views: Views,
+    /// Bytes written to the write-ahead log since it was last copied back, about.
     since_copy: u64,
 }
 
@@ -248,7 +254,7 @@ impl Sequencer {
         signer: Box<dyn NoteSigner>,
         views: Views,
     ) -> Self {
-        Self { path, connection, signer, views, since_copy: 0 }
+        Self { path, connection, edge: Edge { signer, views, since_copy: 0 } }
     }
 
     /// Begins a log: the first entry names the first key.
@@ -287,53 +293,77 @@ impl Sequencer {
     }
 
     fn write(&mut self, batch: Vec<Request>, answers: &mut Vec<Answer>) -> Result<(), WriteError> {
-        let before = self.views.size();
+        let Self { connection, edge, .. } = self;
+        let before = edge.views.size();
         // Answers are collected before anything can fail, so that an error reaches everyone in the batch.
         let mut work = Vec::with_capacity(batch.len());
         for request in batch {
             answers.push((request.answer, Ok(Vec::new())));
             work.push(request.work);
         }
-        self.connection.execute_batch("BEGIN IMMEDIATE")?;
-        let mut entities = EntityBatch::default();
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        let mut rows = Rows {
+            connection,
+            insert: connection.prepare_cached(rows::INSERT)?,
+            entities: EntityBatch::default(),
+        };
         for (work, (_, result)) in work.into_iter().zip(answers.iter_mut()) {
-            *result = self.apply(work, &mut entities)?;
+            *result = edge.apply(work, &mut rows)?;
         }
-        if self.views.size() == before {
-            self.connection.execute_batch("ROLLBACK")?;
+        let Rows { entities, .. } = rows;
+        if edge.views.size() == before {
+            connection.execute_batch("ROLLBACK")?;
             return Ok(());
         }
-        entities.flush(&self.connection)?;
-        self.sign_checkpoint()?;
-        self.connection.execute_batch("COMMIT")?;
-        self.since_copy += COMMIT_OVERHEAD;
+        entities.flush(connection)?;
+        edge.sign_checkpoint(connection)?;
+        connection.execute_batch("COMMIT")?;
+        edge.since_copy += COMMIT_OVERHEAD;
         Ok(())
     }
 
+    /// Copies the write-ahead log into the database when it has grown. Callers have their answers by then.
+    fn copy_back(&mut self) -> Result<(), StoreError> {
+        if self.edge.since_copy < COPY_BACK_AFTER {
+            return Ok(());
+        }
+        self.edge.since_copy = 0;
+        copy_back(&self.connection).map_err(|error| StoreError::from_sqlite(&self.path, &error))
+    }
+}
+
+/// What a transaction writes through.
+struct Rows<'c> {
+    connection: &'c Connection,
+    insert: CachedStatement<'c>,
+    entities: EntityBatch,
+}
+
+impl Edge {
     /// Writes one request's entries, or says why it is refused. Nothing of a refused one is written.
     fn apply(
         &mut self,
         work: Work,
-        entities: &mut EntityBatch,
+        rows: &mut Rows<'_>,
     ) -> rusqlite::Result<Result<Vec<Appended>, StoreError>> {
         match work {
             Work::Drafts(drafts) => {
                 for draft in &drafts {
-                    if let Some(parent) = self.missing_parent(draft.entry())? {
+                    if let Some(parent) = self.missing_parent(draft.entry(), rows)? {
                         return Ok(Err(StoreError::NoSuchParent(parent)));
                     }
                 }
                 let mut appended = Vec::with_capacity(drafts.len());
                 for draft in drafts {
-                    let seq = entities.state(&self.connection, &draft.entry().entity_id)?.next_seq;
                     self.since_copy += draft.bytes() as u64;
-                    appended.push(self.insert(&draft.place(seq), entities)?);
+                    let entity_id = draft.entry().entity_id.clone();
+                    appended.push(self.insert(rows, entity_id, |seq| draft.place(seq))?);
                 }
                 Ok(Ok(appended))
             }
-            Work::Sealed(entry) => self.apply_sealed(&entry, entities),
+            Work::Sealed(entry) => self.apply_sealed(*entry, rows),
             Work::Rotate { to, entry } => {
-                let applied = self.apply_sealed(&entry, entities)?;
+                let applied = self.apply_sealed(*entry, rows)?;
                 if applied.is_ok() {
                     self.signer = to;
                 }
@@ -344,60 +374,57 @@ impl Sequencer {
 
     fn apply_sealed(
         &mut self,
-        entry: &EntryText,
-        entities: &mut EntityBatch,
+        entry: EntryText,
+        rows: &mut Rows<'_>,
     ) -> rusqlite::Result<Result<Vec<Appended>, StoreError>> {
-        let expected = entities.state(&self.connection, &entry.entity_id)?.next_seq;
-        if let Err(refused) = check_sealed(entry, expected) {
+        let expected = rows.entities.state(rows.connection, &entry.entity_id)?.next_seq;
+        if let Err(refused) = check_sealed(&entry, expected) {
             return Ok(Err(refused));
         }
-        if let Some(parent) = self.missing_parent(entry)? {
+        if let Some(parent) = self.missing_parent(&entry, rows)? {
             return Ok(Err(StoreError::NoSuchParent(parent)));
         }
         self.since_copy += entry.payload.len() as u64;
-        Ok(Ok(vec![self.insert(entry, entities)?]))
+        Ok(Ok(vec![self.insert(rows, entry.entity_id.clone(), |_| entry)?]))
     }
 
-    fn insert(&mut self, entry: &EntryText, entities: &mut EntityBatch) -> rusqlite::Result<Appended> {
+    /// Writes the entry that `place` makes of its entity's next number.
+    fn insert(
+        &mut self,
+        rows: &mut Rows<'_>,
+        entity_id: String,
+        place: impl FnOnce(u64) -> EntryText,
+    ) -> rusqlite::Result<Appended> {
         let index = self.views.size();
-        let state = entities.state(&self.connection, &entry.entity_id)?;
-        let mut insert = self.connection.prepare_cached(rows::INSERT)?;
-        rows::insert(&mut insert, index, state.last_index, entry)?;
+        let state = rows.entities.state(rows.connection, &entity_id)?;
+        let entry = place(state.next_seq);
+        rows::insert(&mut rows.insert, index, state.last_index, &entry)?;
         state.advance(index, entry.cid);
-        self.views.apply(&self.connection, entry)?;
+        self.views.apply(rows.connection, &entry)?;
         Ok(Appended { cid: entry.cid, index, seq: entry.seq })
     }
 
     /// The first parent that is not in the log.
-    fn missing_parent(&self, entry: &EntryText) -> rusqlite::Result<Option<Cid>> {
+    fn missing_parent(&self, entry: &EntryText, rows: &Rows<'_>) -> rusqlite::Result<Option<Cid>> {
         if entry.parents == "[]" {
             return Ok(None);
         }
         for parent in entry.parent_cids() {
-            if !self.views.contains(&self.connection, &parent)? {
+            if !self.views.contains(rows.connection, &parent)? {
                 return Ok(Some(parent));
             }
         }
         Ok(None)
     }
 
-    fn sign_checkpoint(&self) -> Result<(), WriteError> {
+    fn sign_checkpoint(&self, connection: &Connection) -> Result<(), WriteError> {
         let origin = self.signer.verifier_key().name().to_owned();
         let checkpoint = Checkpoint { origin, size: self.views.size(), root: self.views.root() };
         let note = checkpoint.sign(&*self.signer).map_err(|error| WriteError::Signer(error.to_string()))?;
         let mut replace =
-            self.connection.prepare_cached("INSERT OR REPLACE INTO checkpoint (id, note) VALUES (0, ?1)")?;
+            connection.prepare_cached("INSERT OR REPLACE INTO checkpoint (id, note) VALUES (0, ?1)")?;
         replace.execute([note])?;
         Ok(())
-    }
-
-    /// Copies the write-ahead log into the database when it has grown. Callers have their answers by then.
-    fn copy_back(&mut self) -> Result<(), StoreError> {
-        if self.since_copy < COPY_BACK_AFTER {
-            return Ok(());
-        }
-        self.since_copy = 0;
-        copy_back(&self.connection).map_err(|error| StoreError::from_sqlite(&self.path, &error))
     }
 }
 

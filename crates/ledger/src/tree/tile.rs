@@ -101,11 +101,16 @@ pub fn partial_width(size: u64, level: u32) -> u64 {
     size.checked_shr(HEIGHT * level).unwrap_or(0) % WIDTH
 }
 
-/// The root over a power of two of hashes.
+/// The root over a power of two of hashes, level by level.
 pub fn perfect_root(hashes: &[Hash]) -> Hash {
-    let mut frontier = Frontier::default();
-    hashes.iter().for_each(|hash| frontier.push(*hash));
-    frontier.root()
+    let mut level = hashes.to_vec();
+    while level.len() > 1 {
+        for i in 0..level.len() / 2 {
+            level[i] = Hash::node(&level[2 * i], &level[2 * i + 1]);
+        }
+        level.truncate(level.len() / 2);
+    }
+    level.first().copied().unwrap_or_else(Hash::empty)
 }
 
 /// Where a tile stands in an export: `tile/0/x001/067`, and with its width while it is partial.
