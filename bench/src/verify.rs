@@ -20,7 +20,10 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let folder = home.home.root().join("export");
     let entries = export::write(&reader, &folder, &mut |_| {})?;
     let size = std::fs::metadata(folder.join(export::ENTRIES))?.len();
-    println!("verify: {entries} entries of {} bytes; goal: >= 300,000 per second of one core", size / entries);
+    println!(
+        "verify: {entries} entries of {} bytes; goal: >= 300,000 per second of one core",
+        size / entries
+    );
     let lines = std::fs::read(folder.join(export::ENTRIES))?;
     let each: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
     let cpu = cpu_time();
