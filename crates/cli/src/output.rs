@@ -2,7 +2,8 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use serde::Serialize;
+use serde_json::Value;
+use tribune_ledger::jcs;
 
 /// How results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,24 +30,22 @@ impl Output {
     }
 
     /// Writes `text` for people or `value` for programs, one line of JSON.
-    pub(crate) fn result(
-        &mut self,
-        text: impl FnOnce(Paint) -> String,
-        value: &impl Serialize,
-    ) -> io::Result<()> {
+    pub(crate) fn result(&mut self, text: impl FnOnce(Paint) -> String, value: &Value) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match self.format {
             Format::Text => writeln!(out, "{}", text(Paint { on: self.colour }).trim_end_matches('\n'))?,
+            // Canonical, so that the same result is the same line whatever the build.
             Format::Json => {
-                serde_json::to_writer(&mut out, value)?;
-                writeln!(out)?;
+                let mut line = jcs::to_vec(value).map_err(io::Error::other)?;
+                line.push(b'\n');
+                out.write_all(&line)?;
             }
         }
         out.flush()
     }
 
     /// Writes `text` exactly as it is, for results that are files.
-    pub(crate) fn verbatim(&mut self, text: &str, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn verbatim(&mut self, text: &str, value: &Value) -> io::Result<()> {
         match self.format {
             Format::Text => {
                 let mut out = io::stdout().lock();

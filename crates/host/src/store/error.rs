@@ -52,8 +52,10 @@ pub enum StoreError {
     Proof(#[from] tribune_ledger::proof::ProofError),
     #[error("at most {limit} {what} may be appended at once")]
     TooMuchAtOnce { what: &'static str, limit: usize },
-    #[error("the key cannot be changed: {0}")]
-    KeyChange(String),
+    #[error(
+        "the entry is refused: the history `{0}` is for changes of the log's key, which `tribune keys rotate` writes"
+    )]
+    Reserved(&'static str),
 }
 
 impl StoreError {

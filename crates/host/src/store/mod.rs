@@ -10,6 +10,7 @@ mod error;
 mod reader;
 mod rows;
 mod schema;
+mod sequencer;
 mod views;
 mod writer;
 
@@ -23,12 +24,13 @@ use tribune_ledger::{Checkpoint, Ed25519Signer, NoteSigner as _, VerifierKey};
 pub use error::StoreError;
 pub use reader::{Filter, Lookup, Reader};
 pub use rows::Stored;
+pub use sequencer::Appended;
 pub use views::ViewFault;
-pub use writer::{Appended, LedgerWriter, Receipt};
+pub use writer::{LedgerWriter, Receipt};
 
 use self::connection::Access;
+use self::sequencer::Sequencer;
 use self::views::Views;
-use self::writer::Sequencer;
 use crate::clock::Clock;
 use crate::home::{Home, HomeLock};
 use crate::keys;
@@ -61,7 +63,7 @@ impl Store {
         let connection = connection::open(&path, Access::Write)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         // Whatever an earlier failure left in the write-ahead log is copied and synced before anything is built on it.
-        writer::copy_back(&connection).map_err(failed)?;
+        sequencer::copy_back(&connection).map_err(failed)?;
         schema::migrate(&connection).map_err(failed)?;
 
         let views = load_views(&connection, &path)?;
@@ -106,7 +108,7 @@ impl Store {
         let key = new.verifier_key().clone();
         let change = KeyChange { old: Some(old.verifier_key().clone()), new: key.clone() };
         let seq = reader.next_seq(KeyChange::ENTITY)?;
-        let entry = writer::key_change_entry(&change, seq, clock.now(), &old)?;
+        let entry = sequencer::key_change_entry(&change, seq, clock.now(), &old)?;
         keys::prepare_next(&self.home, &new)?;
         let appended = self.writer()?.rotate_blocking(new, entry)?;
         keys::adopt(&self.home, &key)?;
@@ -146,7 +148,7 @@ fn begin(
     clock: &dyn Clock,
 ) -> Result<Sequencer, StoreError> {
     let change = KeyChange { old: None, new: signer.verifier_key().clone() };
-    let genesis = writer::key_change_entry(&change, 0, clock.now(), &signer)?;
+    let genesis = sequencer::key_change_entry(&change, 0, clock.now(), &signer)?;
     let mut sequencer = Sequencer::new(path.to_owned(), connection, Box::new(signer), views);
     sequencer.begin(genesis)?;
     Ok(sequencer)

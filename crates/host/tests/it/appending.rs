@@ -131,13 +131,19 @@ fn an_attested_entry_must_be_placed_right_named_right_and_signed() {
 }
 
 #[test]
-fn nobody_but_a_rotation_changes_the_key() {
+fn nobody_but_a_rotation_writes_the_history_of_keys() {
     let home = TempHome::new();
     let store = home.store();
     let forged = Draft { quality: EntryQuality::KeyChange, ..draft("tribune:ledger", 0) };
-    assert!(matches!(writer(&store).append_blocking(&forged), Err(StoreError::KeyChange(_))));
-    let sealed = EntryText::seal(&forged, 1).unwrap();
-    assert!(matches!(writer(&store).append_sealed_blocking(sealed), Err(StoreError::KeyChange(_))));
+    let elsewhere = Draft { quality: EntryQuality::KeyChange, ..draft("a", 0) };
+    let harmless = draft("tribune:ledger", 0);
+    for draft in [forged, elsewhere, harmless] {
+        assert!(matches!(writer(&store).append_blocking(&draft), Err(StoreError::Reserved(_))));
+        let sealed = EntryText::seal(&draft, 1).unwrap();
+        assert!(matches!(writer(&store).append_sealed_blocking(sealed), Err(StoreError::Reserved(_))));
+    }
+    store.close();
+    home.store();
 }
 
 #[test]

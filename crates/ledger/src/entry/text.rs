@@ -284,6 +284,11 @@ impl<'a> EntryRef<'a> {
             let key = String::from_utf8_lossy(&line[extra.key.clone()]).into_owned();
             return Err(FieldError::UnknownField(key));
         }
+        let start = |i: usize| members[i].start();
+        let hashed = line.len() - (start(3) - start(2)) - (start(8) - start(7));
+        if hashed > MAX_ENTRY_BYTES {
+            return Err(FieldError::TooLarge { bytes: hashed, limit: MAX_ENTRY_BYTES });
+        }
         let value = |i: usize| &text[members[i].value.clone()];
 
         check_id("actor", &unescape(unquote("actor", value(0))?))?;
