@@ -18,14 +18,8 @@ use crate::output::Format;
     after_help = "Exit codes: 0 good, 1 failed, 2 broken (verify, rebuild --check), 3 incomplete (verify), 64 wrong usage."
 )]
 pub(crate) struct Args {
-    /// The state folder.
-    #[arg(
-        long,
-        global = true,
-        env = "TRIBUNE_HOME",
-        value_name = "DIR",
-        help = "The state folder [default: ~/.tribune]"
-    )]
+    /// The state folder [default: ~/.tribune]
+    #[arg(long, global = true, env = "TRIBUNE_HOME", hide_env_values = true, value_name = "DIR")]
     home: Option<PathBuf>,
 
     /// Print JSON, one value per line; errors too.
