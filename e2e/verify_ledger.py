@@ -22,7 +22,7 @@ Not proven:
     the checkpoints that several people kept shows it;
   - who stands behind an `attested_by` key, or that a key was not stolen;
   - cosignatures of witnesses, whose keys are not known here (only the form of the line is checked);
-  - fields that carry meaning and no structure: actor, envelope, source, tags, target, timestamp.
+  - what an entry means: of actor, source, target, tags, timestamp and envelope only the form is checked.
 
 Exit codes: 0 good, 2 broken, 3 incomplete, 64 wrong usage.
 """
@@ -36,8 +36,10 @@ import json
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -50,7 +52,7 @@ GOOD, BROKEN, INCOMPLETE, USAGE = 0, 2, 3, 64
 HASH = 32  # bytes of a SHA-256 hash, of a CID and of an Ed25519 public key
 TILE = 256  # hashes in a full tile
 MAX_READ = 64 << 20  # bytes of one line or one file: more would only be there to exhaust our memory
-MAX_SIGNATURES = 100  # under one note, so that a note cannot keep us busy; C2SP asks for at least 16
+MAX_SIGNATURES = 32  # under one note, so that a note cannot keep us busy; C2SP asks for at least 16
 CID_CONTEXT = "tribune 2026 ledger entry v1"
 ATTESTATION = "tribune/attestation/v1\n"
 ENTRY_KEYS = set(
@@ -60,6 +62,27 @@ QUALITIES = (
     "turn tool_call tool_result policy_verdict approval mailbox_inject session_lifecycle change delivery"
     " key_change note".split()
 )
+
+MAX_ENTRY = 256 << 10  # bytes of an entry's canonical form without cid and proof
+MAX_DEPTH = 64  # levels of nesting, the entry itself included
+MAX_ID, MAX_PARENTS, MAX_TAGS, MAX_TAG, MAX_AUDIENCE = 512, 256, 32, 128, 256
+TIMESTAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+# Public keys under which anyone can make a signature that passes the plain equation (points of small order).
+SMALL_ORDER = {
+    bytes.fromhex(point)
+    for point in (
+        "00" * 32,
+        "00" * 31 + "80",
+        "01" + "00" * 31,
+        "01" + "00" * 30 + "80",
+        "ec" + "ff" * 30 + "7f",
+        "ec" + "ff" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+    )
+}
 
 Entry = dict[str, Any]
 Node = Callable[[int, int], bytes]  # (level, index) -> hash over leaves index << level to (index + 1) << level
@@ -122,6 +145,7 @@ def decimal(text: str) -> int:
 
 
 def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
+    need(public not in SMALL_ORDER, "the public key is of small order, so its signatures prove nothing.")
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
         return True
@@ -360,8 +384,52 @@ def parse_entry(line: bytes) -> Entry:
     cid = "b3:" + blake3.blake3(content, derive_key_context=CID_CONTEXT).hexdigest()
     need(entry["cid"] == cid, f"the content does not fit the CID; it hashes to {cid}.")
     need(entry["quality"] in QUALITIES, "the quality is unknown.")
+    check_form(entry, len(content))
     check_attestation(entry["attested_by"], entry["proof"], cid)
     return entry
+
+
+def depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(depth, inner), default=0) if isinstance(value, (dict, list)) else 0
+
+
+def is_text(value: Any, most: int) -> bool:
+    """A text with a character and none that would steer a terminal."""
+    fits = isinstance(value, str) and 1 <= len(value.encode()) <= most
+    return fits and not any(unicodedata.category(c) == "Cc" for c in value)
+
+
+def check_form(entry: Entry, size: int) -> None:
+    """The bounds of the format (docs/guide/ledger.md)."""
+    need(size <= MAX_ENTRY, f"the entry has {size} bytes; the limit is {MAX_ENTRY}.")
+    need(depth(entry) <= MAX_DEPTH, f"the entry is nested deeper than {MAX_DEPTH} levels.")
+    for field in ("actor", "entity_id", "source", "target"):
+        need(is_text(entry[field], MAX_ID), f"{field} must be a text of 1 to {MAX_ID} bytes.")
+    need(isinstance(entry["payload"], dict), "the payload must be an object.")
+    parents, tags, envelope = entry["parents"], entry["tags"], entry["envelope"]
+    need(isinstance(parents, list) and len(parents) <= MAX_PARENTS, f"parents must be a list of at most {MAX_PARENTS}.")
+    need(all(parents.count(parent) == 1 for parent in parents), "a parent is named twice.")
+    is_tags = isinstance(tags, list) and len(tags) <= MAX_TAGS and all(is_text(tag, MAX_TAG) for tag in tags)
+    need(is_tags, f"tags must be at most {MAX_TAGS} texts of 1 to {MAX_TAG} bytes.")
+    is_time = isinstance(entry["timestamp"], str) and re.fullmatch(TIMESTAMP, entry["timestamp"])
+    try:
+        need(is_time and datetime.fromisoformat(entry["timestamp"]), "the timestamp does not have the one form allowed.")
+    except ValueError:
+        raise Broken("the timestamp is no moment in time.") from None
+    if envelope is not None:
+        is_envelope = isinstance(envelope, dict) and set(envelope) == {"scheme", "epoch", "ciphertext", "audience"}
+        need(is_envelope and envelope["scheme"] == "xchacha20poly1305+x25519", "the envelope has an unknown form.")
+        epoch, audience = envelope["epoch"], envelope["audience"]
+        need(type(epoch) is int and 0 <= epoch < 1 << 32, "the epoch of the envelope must be a small whole number.")
+        is_hash = isinstance(envelope["ciphertext"], str) and re.fullmatch("b3:[0-9a-f]{64}", envelope["ciphertext"])
+        need(is_hash, "the envelope must name its ciphertext by hash.")
+        need(isinstance(audience, list) and len(audience) <= MAX_AUDIENCE, "the audience of the envelope is too large.")
+        is_wrapped = all(
+            isinstance(member, dict) and set(member) == {"recipient", "wrapped"} and all(isinstance(v, str) for v in member.values())
+            for member in audience
+        )
+        need(is_wrapped, "the audience of the envelope has an unknown form.")
 
 
 def check_attestation(attester: Any, proof: Any, cid: str) -> None:

@@ -163,7 +163,8 @@ pub(crate) enum LedgerCommand {
         /// A tag; may be given several times.
         #[arg(long)]
         tag: Vec<String>,
-        /// An entry this follows from; may be given several times [default: the entity's newest entry].
+        /// An entry this follows from; may be given several times [default: the entity's newest entry; none with
+        /// --lines].
         #[arg(long, value_name = "ENTRY")]
         parent: Vec<String>,
     },

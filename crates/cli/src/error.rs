@@ -8,7 +8,7 @@ use tribune_host::export::ExportError;
 use tribune_host::keys::KeyFileError;
 use tribune_host::store::StoreError;
 
-use crate::output::Format;
+use crate::output::{Format, clean};
 
 /// The exit codes, which scripts rely on.
 const FAILED: u8 = 1;
@@ -49,9 +49,13 @@ pub(crate) enum CliError {
     #[error("`{path}`: {error}")]
     File { path: PathBuf, error: io::Error },
     #[error("{0}")]
+    Tree(String),
+    #[error("{0}")]
     Input(String),
     #[error("the output could not be written: {0}")]
     Output(#[from] io::Error),
+    #[error("nobody reads the answers any more: some of the last lines may be written without one")]
+    Unanswered,
 }
 
 impl CliError {
@@ -62,12 +66,12 @@ impl CliError {
 
     const fn kind(&self) -> &'static str {
         match self {
-            Self::Store(_) => "store",
+            Self::Store(_) | Self::Tree(_) => "store",
             Self::Key(_) => "key",
             Self::Export(_) => "export",
             Self::File { .. } => "file",
             Self::Input(_) => "input",
-            Self::Output(_) => "output",
+            Self::Output(_) | Self::Unanswered => "output",
         }
     }
 
@@ -80,13 +84,8 @@ impl CliError {
             _ => {}
         }
         match format {
-            Format::Text => eprintln!("error: {self}"),
-            Format::Json => {
-                eprintln!(
-                    "{}",
-                    serde_json::json!({ "error": { "kind": self.kind(), "message": self.to_string() } })
-                );
-            }
+            Format::Text => eprintln!("error: {}", clean(&self.to_string())),
+            Format::Json => eprintln!("{}", json_error(self.kind(), &self.to_string())),
         }
         ExitCode::from(match self {
             Self::Input(_) => USAGE,
@@ -95,8 +94,17 @@ impl CliError {
     }
 }
 
+fn json_error(kind: &str, message: &str) -> serde_json::Value {
+    serde_json::json!({ "error": { "kind": kind, "message": message } })
+}
+
 /// Help and version go to standard output with 0; a wrong call to standard error with 64.
+#[expect(clippy::print_stderr, reason = "this is where errors are said")]
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args().any(|arg| arg == "--json") {
+        eprintln!("{}", json_error("usage", error.to_string().trim_end()));
+        return ExitCode::from(USAGE);
+    }
     // If even this cannot be printed, the exit code has to do.
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }

@@ -1,9 +1,8 @@
 //! `tribune keys`.
 
 use serde_json::json;
-use tribune_host::store::{Reader, StoreError};
+use tribune_host::store::{Beginning, Reader};
 use tribune_host::{Home, Store, SystemClock, keys};
-use tribune_ledger::NoteSigner as _;
 
 use crate::args::KeysCommand;
 use crate::error::{CliError, Outcome};
@@ -19,18 +18,15 @@ pub(crate) fn run(command: KeysCommand, home: &Home, output: &mut Output) -> Res
 }
 
 fn init(home: &Home, name: Option<&str>, output: &mut Output) -> Result<(), CliError> {
-    if let Ok(reader) = Reader::open(home) {
-        // A key that the log does not know would be of no use, whether or not the old file is still there.
-        let message = format!(
-            "this home has a log already, signed by {}: `tribune keys rotate` replaces the key",
-            reader.key_in_force()?
-        );
+    let store = Store::open_named(home, &SystemClock, name)?;
+    let key = Reader::open(home)?.key_in_force()?;
+    if store.beginning() == Beginning::Found {
+        let message =
+            format!("this home has a log already, signed by {key}: `tribune keys rotate` replaces the key");
         return Err(CliError::Input(message));
     }
-    home.prepare().map_err(StoreError::from)?;
-    let signer = keys::init(home, name)?;
-    Store::open(home, &SystemClock)?.close();
-    let (key, public) = (signer.verifier_key(), keys::public_path(home));
+    store.close();
+    let public = keys::public_path(home);
     let value = json!({ "key": key.to_string(), "name": key.name(), "public_key_file": public, "secret_key_file": keys::secret_path(home) });
     output.result(
         |_| format!("{key}\n\nThe log `{}` has begun. Its public key is also in {}: give it to whoever is to verify the log.", key.name(), public.display()),

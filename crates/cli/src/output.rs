@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::Value;
-use tribune_ledger::jcs;
 
 /// How results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +33,20 @@ impl Output {
         let mut out = io::stdout().lock();
         match self.format {
             Format::Text => writeln!(out, "{}", text(Paint { on: self.colour }).trim_end_matches('\n'))?,
-            // Canonical, so that the same result is the same line whatever the build.
             Format::Json => {
-                let mut line = jcs::to_vec(value).map_err(io::Error::other)?;
-                line.push(b'\n');
-                out.write_all(&line)?;
+                serde_json::to_writer(&mut out, &sorted(value))?;
+                writeln!(out)?;
             }
         }
         out.flush()
+    }
+
+    /// The same for a verdict, which stands whether or not anyone reads to its end.
+    pub(crate) fn verdict(&mut self, text: impl FnOnce(Paint) -> String, value: &Value) -> io::Result<()> {
+        match self.result(text, value) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written,
+        }
     }
 
     /// Writes `text` exactly as it is, for results that are files.
@@ -63,6 +68,33 @@ impl Output {
             eprintln!("{text}");
         }
     }
+}
+
+/// The same value with the members of every object in order, so that the same result is the same line in every build.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let mut members: Vec<_> =
+                members.iter().map(|(key, value)| (key.clone(), sorted(value))).collect();
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            Value::Object(members.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        plain => plain.clone(),
+    }
+}
+
+/// Longest text from elsewhere that is shown to a person.
+const MAX_SHOWN: usize = 2000;
+
+/// A text from elsewhere, safe to show: what would move the cursor, change colours or reverse the line is spelt out.
+pub(crate) fn clean(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let spelt = |c: char| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().take(MAX_SHOWN).map(spelt).collect()
 }
 
 /// Colours, if the reader can see them.

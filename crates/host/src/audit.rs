@@ -1,9 +1,10 @@
 //! Checking a log: the one in a home, or an export that somebody sent. The judgement itself is `tribune_ledger::verify`;
 //! this reads what it needs.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tribune_ledger::limits::{MAX_ENTRY_BYTES, MAX_NOTE_BYTES};
 use tribune_ledger::tree::Hash;
@@ -19,6 +20,9 @@ const TELL_EVERY: u64 = 4096;
 
 /// Longest line read from an export. A longer one is no entry, and is reported as such.
 const MAX_LINE: u64 = 2 * MAX_ENTRY_BYTES as u64;
+
+/// Bytes of the largest file under `tile/`: a full bundle.
+const MAX_TILE: u64 = tile::WIDTH * 34;
 
 /// Checks the log of a home as `reader` sees it.
 pub fn verify_home(
@@ -36,9 +40,12 @@ pub fn verify_home(
     let mut verifier = Verifier::new(trusted.clone(), &note, held);
     match reader.tree_cids() {
         Ok(cids) => verifier.logged_leaves(cids.iter().map(Hash::leaf).collect(), |_, _, _| {}),
-        // The entry that stands in the way is named below.
-        Err(StoreError::Damaged { .. }) => {}
+        // If an entry stands in the way, it is named below and comes first.
+        Err(StoreError::Damaged { what, .. }) => verifier.file_fault("tribune.db", what),
         Err(error) => return Err(error),
+    }
+    if reader.has_rows_before_the_first()? {
+        verifier.file_fault("tribune.db", "the ledger has rows before entry 0");
     }
     let mut line = Vec::with_capacity(4096);
     let mut expected = 0;
@@ -76,9 +83,22 @@ pub fn verify_export(
     if let Ok(checkpoint) = Checkpoint::parse(&note)
         && let Some(leaves) = read_leaves(folder, checkpoint.size, &mut verifier)
     {
-        verifier.logged_leaves(leaves, |verifier, id, hashes| check_tile(folder, id, hashes, verifier));
+        let mut expected = HashSet::new();
+        verifier.logged_leaves(leaves, |verifier, id, hashes| {
+            check_tile(folder, id, hashes, verifier, &mut expected);
+        });
+        report_strays(folder, &expected, &mut verifier);
     }
-    let mut lines = BufReader::with_capacity(1 << 18, File::open(folder.join(ENTRIES))?);
+    let entries = match open_regular(&folder.join(ENTRIES)) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            verifier.file_fault(ENTRIES, "it is missing");
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let Some(entries) = entries else { return Ok(verifier.finish()) };
+    let mut lines = BufReader::with_capacity(1 << 18, entries);
     let mut line = Vec::with_capacity(4096);
     loop {
         line.clear();
@@ -97,7 +117,9 @@ pub fn verify_export(
             progress(verifier.entries());
         }
     }
-    if let Some(in_force) = verifier.key_in_force() {
+    // Of a cut log the newest change of key may be missing; then the key in force is not known here.
+    let whole = Checkpoint::parse(&note).is_ok_and(|own| own.size <= verifier.entries());
+    if let Some(in_force) = verifier.key_in_force().filter(|_| whole) {
         let wanted = format!("{in_force}\n");
         match read_small(&folder.join(KEY)) {
             Ok(found) if found == wanted => {}
@@ -111,7 +133,7 @@ pub fn verify_export(
 /// Reads a file that must be small and text.
 pub fn read_small(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let read = File::open(path)?.take(MAX_NOTE_BYTES as u64 + 1).read_to_string(&mut text)?;
+    let read = open_regular(path)?.take(MAX_NOTE_BYTES as u64 + 1).read_to_string(&mut text)?;
     if read > MAX_NOTE_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
@@ -121,13 +143,28 @@ pub fn read_small(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// Opens a file, but no pipe or device that might never end.
+fn open_regular(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    File::open(path)
+}
+
+/// Reads a tile or bundle; a larger file is neither.
+fn read_tile(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(MAX_TILE + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The leaf hashes in the level-0 tiles, or none if a tile is missing or misshapen.
 fn read_leaves(folder: &Path, size: u64, verifier: &mut Verifier) -> Option<Vec<Hash>> {
     let mut leaves = Vec::new();
     for index in 0..size.div_ceil(tile::WIDTH) {
         let width = (size - index * tile::WIDTH).min(tile::WIDTH);
         let path = tile::path(tile::TileId { level: 0, index }, width);
-        let hashes = fs::read(folder.join(&path)).ok().and_then(|bytes| tile::from_bytes(&bytes));
+        let hashes = read_tile(&folder.join(&path)).ok().and_then(|bytes| tile::from_bytes(&bytes));
         match hashes {
             Some(hashes) if hashes.len() as u64 == width => leaves.extend(hashes),
             Some(_) => {
@@ -144,19 +181,44 @@ fn read_leaves(folder: &Path, size: u64, verifier: &mut Verifier) -> Option<Vec<
 }
 
 /// Compares a tile, or at level 0 its bundle, with what the leaves give.
-fn check_tile(folder: &Path, id: tile::TileId, hashes: &[Hash], verifier: &mut Verifier) {
+fn check_tile(
+    folder: &Path,
+    id: tile::TileId,
+    hashes: &[Hash],
+    verifier: &mut Verifier,
+    expected: &mut HashSet<PathBuf>,
+) {
     let width = hashes.len() as u64;
+    expected.insert(folder.join(tile::path(id, width)));
     if id.level == 0 {
         let path = tile::bundle_path(id.index, width);
-        let fits = fs::read(folder.join(&path)).is_ok_and(|bytes| bundle_fits(&bytes, hashes));
+        expected.insert(folder.join(&path));
+        let fits = read_tile(&folder.join(&path)).is_ok_and(|bytes| bundle_fits(&bytes, hashes));
         if !fits {
             verifier.file_fault(&path, "it does not hold the CIDs whose hashes are in the tile");
         }
         return;
     }
     let path = tile::path(id, width);
-    if !fs::read(folder.join(&path)).is_ok_and(|bytes| bytes == tile::to_bytes(hashes)) {
+    if !read_tile(&folder.join(&path)).is_ok_and(|bytes| bytes == tile::to_bytes(hashes)) {
         verifier.file_fault(&path, "it does not hold the roots of the tiles below it");
+    }
+}
+
+/// Reports files under `tile/` that are not part of this tree: another tool might take them for part of it.
+fn report_strays(folder: &Path, expected: &HashSet<PathBuf>, verifier: &mut Verifier) {
+    let mut folders = vec![folder.join("tile")];
+    while let Some(next) = folders.pop() {
+        for path in fs::read_dir(&next).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path())
+        {
+            // Links are not followed, so the walk ends.
+            if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                folders.push(path);
+            } else if !expected.contains(&path) {
+                let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+                verifier.file_fault(&name, "it is not part of this log");
+            }
+        }
     }
 }
 

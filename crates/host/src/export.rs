@@ -59,6 +59,7 @@ fn write_folder(reader: &Reader, folder: &Path, progress: &mut dyn FnMut(u64)) -
     let mut entries = BufWriter::new(File::create(&path).map_err(|error| io_error(&path, error))?);
     let mut tiles = Tiles { folder, edge: TileEdge::default(), bundle: Vec::new() };
     let mut line = Vec::with_capacity(4096);
+    let mut written = 0;
     reader.for_each(0, |stored| {
         let stored = stored?;
         line.clear();
@@ -66,8 +67,9 @@ fn write_folder(reader: &Reader, folder: &Path, progress: &mut dyn FnMut(u64)) -
         line.push(b'\n');
         entries.write_all(&line).map_err(|error| io_error(&path, error))?;
         tiles.push(stored.entry.cid)?;
-        if (stored.index + 1).is_multiple_of(TELL_EVERY) {
-            progress(stored.index + 1);
+        written += 1;
+        if written % TELL_EVERY == 0 {
+            progress(written);
         }
         Ok::<(), ExportError>(())
     })?;
@@ -76,7 +78,7 @@ fn write_folder(reader: &Reader, folder: &Path, progress: &mut dyn FnMut(u64)) -
     tiles.finish()?;
     write_file(&folder.join(CHECKPOINT), reader.checkpoint()?.as_bytes())?;
     write_file(&folder.join(KEY), format!("{}\n", reader.key_in_force()?).as_bytes())?;
-    Ok(reader.size()?)
+    Ok(written)
 }
 
 struct Tiles<'a> {

@@ -1,8 +1,8 @@
-//! The log's signing key on disk: `keys/ledger.key` for its owner alone, `keys/ledger.vkey` for everybody. The second is
-//! written when the log has begun, so a home that has it and no log has lost its log.
+//! The log's signing key on disk: `keys/ledger.key` for its owner alone, `keys/ledger.vkey` for everybody.
 //!
-//! A rotation writes the new key to `keys/ledger.key.next`, appends the change to the log, and then renames. Whichever
-//! step a crash falls between, the log says which key is in force and [`signer_for`] finds it.
+//! A new key, the first one too, is written to `keys/ledger.key.next`, told to the log, and then renamed. Whichever step a
+//! crash falls between, the log says which key is in force and [`signer_for`] finds it; and a home with `ledger.key` and
+//! no log has lost its log. All of this happens under the home's lock.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -20,7 +20,7 @@ use crate::home::Home;
 /// Why a key cannot be used. Each sentence ends with what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    #[error("there is no ledger key at `{0}`: `tribune keys init` makes one")]
+    #[error("there is no ledger key at `{0}`: restore it from a backup")]
     Missing(PathBuf),
     #[error("`{path}` has mode {mode:04o}, so others could read it: run `chmod {wanted:o} {path}`, and rotate the key if they may have", path = .path.display())]
     TooOpen { path: PathBuf, mode: u32, wanted: u32 },
@@ -30,8 +30,6 @@ pub enum KeyFileError {
         "the log is signed by {in_force}, and neither key file holds that key: restore `{path}` from a backup"
     )]
     NotInForce { in_force: String, path: PathBuf },
-    #[error("there is a ledger key at `{0}` already: `tribune keys rotate` replaces it and tells the log")]
-    Exists(PathBuf),
     #[error("a key cannot have that name: {0}")]
     Name(KeyError),
     #[error("the system gave no random bytes: {0}")]
@@ -67,17 +65,6 @@ pub fn generate(name: Option<&str>) -> Result<Ed25519Signer, KeyFileError> {
         }),
     }
     .map_err(KeyFileError::Name)
-}
-
-/// Writes the first secret key of a home. Refuses if there is one.
-pub fn init(home: &Home, name: Option<&str>) -> Result<Ed25519Signer, KeyFileError> {
-    let path = secret_path(home);
-    if path.exists() {
-        return Err(KeyFileError::Exists(path));
-    }
-    let signer = generate(name)?;
-    save(home, &path, &signer)?;
-    Ok(signer)
 }
 
 /// The key in `keys/ledger.key`.
@@ -129,6 +116,18 @@ pub fn publish(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
         return Ok(());
     }
     files::replace(&path, text.as_bytes(), Secrecy::Public).map_err(|error| io_error(&path, error))
+}
+
+/// Removes what a crash in the middle of writing a key left behind: it is a secret that nobody needs.
+pub fn sweep(home: &Home) -> Result<(), KeyFileError> {
+    let folder = home.keys();
+    let entries = fs::read_dir(&folder).map_err(|error| io_error(&folder, error))?;
+    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+        if path.extension().is_some_and(|extension| extension == "new") {
+            fs::remove_file(&path).map_err(|error| io_error(&path, error))?;
+        }
+    }
+    Ok(())
 }
 
 fn save(home: &Home, path: &Path, signer: &Ed25519Signer) -> Result<(), KeyFileError> {

@@ -4,8 +4,8 @@
 //! under its name. Every CID is a leaf of one RFC 6962 tree whose root is signed in C2SP checkpoints, so the
 //! order and the number of entries cannot change under a checkpoint that someone keeps.
 //!
-//! This crate is pure: it reads no clock, opens no file, draws no random number and starts no thread. Time, salt
-//! and keys come in as arguments; storage and export live in `tribune-host`.
+//! This crate is pure: it reads no clock, opens no file, starts no thread, and nothing it returns depends on chance.
+//! Time, salt and keys come in as arguments; storage and export live in `tribune-host`.
 //!
 //! Where to start reading: [`entry`] for what is written down, [`tree`] for the log over it, [`verify`] for what a
 //! stranger checks.

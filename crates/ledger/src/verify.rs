@@ -111,7 +111,7 @@ pub enum Gap {
     Forked { label: String, size: u64 },
     #[error("{label} proves nothing: {error}")]
     Unusable { label: String, error: CheckpointError },
-    #[error("{label} could not be compared, because the log's own tree is broken")]
+    #[error("{label} could not be compared, because the log is broken before it")]
     NotComparable { label: String },
 }
 
@@ -343,12 +343,24 @@ impl Verifier {
     /// The log's checkpoint, if it is signed by the key in force and that key descends from or leads to the trusted one.
     fn own_checkpoint(&self) -> Result<&Checkpoint, Fault> {
         let own = self.own.as_ref().map_err(|error| Fault::Checkpoint(error.clone()))?;
-        let key = self.keys.current().unwrap_or(&self.trusted);
-        if key != &self.trusted && !self.keys.contains(&self.trusted) {
-            return Err(Fault::StrangerKey { trusted: self.trusted.to_string(), found: key.to_string() });
+        let signer = self.signer(&self.note, own.size)?;
+        if signer != &self.trusted && !self.keys.contains(&self.trusted) {
+            return Err(Fault::StrangerKey { trusted: self.trusted.to_string(), found: signer.to_string() });
         }
-        Checkpoint::open(&self.note, key)?;
         Ok(own)
+    }
+
+    /// Who signed a checkpoint of `size`, if it is who should have. Behind the entries that are here a change of key may
+    /// have been cut; there the trusted key may sign as well, unless it is known to have left office.
+    fn signer(&self, note: &str, size: u64) -> Result<&VerifierKey, CheckpointError> {
+        let in_force = self.keys.at_size(size).unwrap_or(&self.trusted);
+        match Checkpoint::open(note, in_force) {
+            Ok(_) => Ok(in_force),
+            Err(_) if size > self.index && !self.keys.contains(&self.trusted) => {
+                Checkpoint::open(note, &self.trusted).map(|_| &self.trusted)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn tree_fault(&self, own: &Checkpoint) -> Option<Fault> {
@@ -398,9 +410,13 @@ impl Verifier {
     fn compare(&self, held: &HeldCheckpoint) -> Result<u64, Gap> {
         let label = held.label.clone();
         let unusable = |error| Gap::Unusable { label: held.label.clone(), error };
-        let size = Checkpoint::parse(&held.note).map_err(unusable)?.size;
-        let key = self.keys.at_size(size).unwrap_or(&self.trusted);
-        let checkpoint = Checkpoint::open(&held.note, key).map_err(unusable)?;
+        let checkpoint = Checkpoint::parse(&held.note).map_err(unusable)?;
+        let size = checkpoint.size;
+        // Entries from a bad one on were not compared with anything, nor the line of keys followed.
+        if self.bad_entry.as_ref().and_then(|bad| bad.index).is_some_and(|bad| bad < size) {
+            return Err(Gap::NotComparable { label });
+        }
+        self.signer(&held.note, size).map_err(unusable)?;
         if size > self.index {
             return Err(Gap::Cut { label, signed: size, here: self.index });
         }

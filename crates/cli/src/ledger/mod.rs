@@ -17,7 +17,7 @@ use tribune_ledger::Checkpoint;
 
 use crate::args::LedgerCommand;
 use crate::error::{CliError, Outcome};
-use crate::output::Output;
+use crate::output::{Output, clean};
 use crate::progress::Progress;
 
 pub(crate) fn run(command: LedgerCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
@@ -76,7 +76,13 @@ fn deliver(
     match to {
         None => output.verbatim(text, value)?,
         Some(path) => {
-            files::replace(&path, text.as_bytes(), Secrecy::Public).map_err(CliError::file(&path))?;
+            // A pipe, a device or a link is written to, not replaced.
+            let special = path.symlink_metadata().is_ok_and(|found| !found.is_file());
+            let written = match special {
+                true => std::fs::write(&path, text),
+                false => files::replace(&path, text.as_bytes(), Secrecy::Public),
+            };
+            written.map_err(CliError::file(&path))?;
             output.result(|_| format!("written to {}", path.display()), value)?;
         }
     }
@@ -125,13 +131,13 @@ fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, Cli
     drop(progress);
     let entries = checked.entries;
     let fault = checked.fault.map(|fault| fault.to_string());
-    output.result(
+    output.verdict(
         |paint| match &fault {
             None => format!("views: {}, {entries} entries give exactly what is stored", paint.good("sound")),
             Some(fault) => format!(
-                "views: {}: {fault}
-`tribune ledger rebuild` makes them anew from the entries",
-                paint.bad("BROKEN")
+                "views: {}: {}\n`tribune ledger rebuild` makes them anew from the entries",
+                paint.bad("BROKEN"),
+                clean(fault)
             ),
         },
         &json!({ "entries": entries, "sound": fault.is_none(), "fault": fault }),

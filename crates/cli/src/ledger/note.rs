@@ -1,6 +1,6 @@
 //! `tribune ledger note`: words that the operator wants in the log.
 
-use std::io::{self, BufRead as _};
+use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc;
 
 use serde_json::{Map, json};
@@ -29,8 +29,8 @@ pub(super) struct Note {
 
 pub(super) fn write_one(home: &Home, note: &Note, text: &str, output: &mut Output) -> Result<(), CliError> {
     check(text)?;
-    let store = open(home, output)?;
     let mut parents = note.parents(home)?;
+    let store = open(home, output)?;
     if parents.is_empty() {
         parents.extend(Reader::open(home)?.head(&note.entity)?.map(|head| head.entry.cid));
     }
@@ -39,18 +39,22 @@ pub(super) fn write_one(home: &Home, note: &Note, text: &str, output: &mut Outpu
 }
 
 pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Result<(), CliError> {
-    let store = open(home, output)?;
     let parents = note.parents(home)?;
+    let store = open(home, output)?;
     let writer = store.writer()?;
     // Reading goes on while a commit is under way, so that the next one takes whatever has come. The thread holds
     // nothing of the store: if the disk fails, this command ends even if the next line never comes.
     let (send, lines) = mpsc::sync_channel::<Result<String, CliError>>(AT_ONCE);
     std::thread::spawn(move || {
-        for (number, line) in io::stdin().lock().lines().enumerate() {
-            let line = line.map_err(CliError::file("standard input")).and_then(|text| match check(&text) {
-                Ok(()) => Ok(text),
-                Err(error) => Err(CliError::Input(format!("line {}: {error}", number + 1))),
-            });
+        let mut input = io::stdin().lock();
+        for number in 1_u64.. {
+            let line = match read_line(&mut input) {
+                Ok(None) => break,
+                // A blank line separates; it says nothing.
+                Ok(Some(text)) if text.is_empty() => continue,
+                Ok(Some(text)) => Ok(text),
+                Err(error) => Err(CliError::Input(format!("line {number}: {error}"))),
+            };
             let last = line.is_err();
             if send.send(line).is_err() || last {
                 break;
@@ -69,13 +73,36 @@ pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Resu
         }
         let receipt = writer.submit_blocking(&drafts)?;
         for appended in writer.wait_blocking(receipt)? {
-            answer(&appended, output)?;
+            answer(&appended, output).map_err(|error| match error {
+                CliError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => CliError::Unanswered,
+                error => error,
+            })?;
         }
         if let Some(error) = wrong {
             return Err(error);
         }
     }
     Ok(())
+}
+
+/// The next line without its end; none at the end of the input. Never reads more than a note may have.
+fn read_line(input: &mut impl BufRead) -> Result<Option<String>, CliError> {
+    let mut line = Vec::new();
+    let limit = MAX_NOTE_TEXT as u64 + 1;
+    if input.take(limit).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() as u64 == limit {
+        return Err(CliError::Input(format!(
+            "the note has more than {MAX_NOTE_TEXT} bytes, which is the limit"
+        )));
+    }
+    match String::from_utf8(line) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err(CliError::Input("the note is not UTF-8".to_owned())),
+    }
 }
 
 impl Note {

@@ -64,7 +64,7 @@ fn failed(error: ProveError<tribune_host::StoreError>) -> CliError {
     match error {
         ProveError::Tiles(error) => error.into(),
         ProveError::ShortTile(_) => {
-            CliError::Input(format!("{error}: `tribune ledger rebuild` makes the tree anew"))
+            CliError::Tree(format!("{error}: `tribune ledger rebuild` makes the tree anew"))
         }
         ProveError::NoSuchEntry { .. } | ProveError::Shrunk { .. } => CliError::Input(error.to_string()),
     }

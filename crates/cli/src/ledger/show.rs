@@ -6,14 +6,13 @@ use tribune_host::store::Reader;
 
 use super::find;
 use crate::error::CliError;
-use crate::output::Output;
+use crate::output::{Output, clean};
 
 pub(super) fn run(reader: &Reader, name: &str, output: &mut Output) -> Result<(), CliError> {
     let stored = find(reader, name)?;
     let entry = stored.entry.to_entry().map_err(StoreError::from)?;
     let value = json!({ "index": stored.index, "entry": entry });
-    let list =
-        |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join("\n             ") };
+    let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
     let parents: Vec<String> = entry.parents.iter().map(ToString::to_string).collect();
     let attested = entry.attested_by.map_or_else(|| "nobody".to_owned(), |key| key.to_string());
     let payload =
@@ -35,9 +34,10 @@ pub(super) fn run(reader: &Reader, name: &str, output: &mut Output) -> Result<()
             ];
             let rows: Vec<String> = rows
                 .iter()
-                .map(|(name, value)| format!("{}{value}", paint.faint(&format!("{name:<13}"))))
+                .map(|(name, value)| format!("{}{}", paint.faint(&format!("{name:<13}")), clean(value)))
                 .collect();
-            format!("{}\n{payload}", rows.join("\n"))
+            let payload: Vec<String> = payload.lines().map(clean).collect();
+            format!("{}\n{}", rows.join("\n"), payload.join("\n"))
         },
         &value,
     )?;

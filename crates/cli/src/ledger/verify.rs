@@ -9,10 +9,12 @@ use tribune_host::store::{Reader, StoreError};
 use tribune_host::{Home, keys};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::bundle::{BundleError, ConsistencyProof, ProofBundle};
+use tribune_ledger::checkpoint::CheckpointError;
+use tribune_ledger::note::NoteError;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
 
 use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint};
+use crate::output::{Output, Paint, clean};
 use crate::progress::Progress;
 
 /// Where the key that everything rests on came from.
@@ -33,9 +35,15 @@ pub(super) fn run(
     let given = key.map(read_key).transpose()?;
     let held = checkpoints.iter().map(|path| read_held(path)).collect::<Result<Vec<_>, _>>()?;
     match path {
+        Some(path) if path.is_file() && !held.is_empty() => Err(CliError::Input(format!(
+            "--checkpoint goes with a home or an export; `{}` is a single proof, which brings its own",
+            path.display()
+        ))),
         Some(path) if path.is_file() => verify_proof(path, given.as_ref(), output),
         Some(path) if path.join("tribune.db").exists() => verify_home(&Home::at(path), given, held, output),
-        Some(path) if path.join(export::ENTRIES).exists() => verify_export(path, given, held, output),
+        Some(path) if [export::ENTRIES, export::CHECKPOINT].iter().any(|name| path.join(name).exists()) => {
+            verify_export(path, given, held, output)
+        }
         Some(path) => Err(CliError::Input(format!(
             "`{}` is neither a home (no tribune.db), an export (no {}) nor a proof file",
             path.display(),
@@ -51,6 +59,19 @@ fn verify_home(
     held: Vec<HeldCheckpoint>,
     output: &mut Output,
 ) -> Result<Outcome, CliError> {
+    match check_home(home, given, held) {
+        Ok((report, key, source)) => say(&report, &key, source, output),
+        // A database that cannot be read is a verdict here, not a failure to reach one.
+        Err(StoreError::Damaged { what, .. }) => say_unreadable(&what, output),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn check_home(
+    home: &Home,
+    given: Option<VerifierKey>,
+    held: Vec<HeldCheckpoint>,
+) -> Result<(Report, VerifierKey, KeySource), StoreError> {
     let reader = Reader::open(home)?;
     let (key, source) = match given {
         Some(key) => (key, KeySource::Given),
@@ -61,14 +82,8 @@ fn verify_home(
         }
     };
     let mut progress = Progress::new("verifying", reader.size()?);
-    let verified = audit::verify_home(&reader, &key, held, &mut |done| progress.tell(done));
-    drop(progress);
-    match verified {
-        Ok(report) => say(&report, &key, source, output),
-        // A database that cannot be read to its end is a verdict here, not a failure to reach one.
-        Err(StoreError::Damaged { what, .. }) => say_unreadable(&what, output),
-        Err(error) => Err(error.into()),
-    }
+    let report = audit::verify_home(&reader, &key, held, &mut |done| progress.tell(done))?;
+    Ok((report, key, source))
 }
 
 fn verify_export(
@@ -117,7 +132,7 @@ fn say(
     source: KeySource,
     output: &mut Output,
 ) -> Result<Outcome, CliError> {
-    output.result(|paint| text(report, key, source, paint), &value(report, key, source))?;
+    output.verdict(|paint| text(report, key, source, paint), &value(report, key, source))?;
     Ok(match (&report.integrity, &report.completeness) {
         (Integrity::Broken(_), _) => Outcome::Broken,
         (Integrity::Sound, Completeness::Failed(_)) => Outcome::Incomplete,
@@ -134,7 +149,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
         Integrity::Broken(_) => format!("integrity: {}", paint.bad("BROKEN")),
     }];
     if let Integrity::Broken(findings) = &report.integrity {
-        lines.extend(findings.iter().map(|finding| format!("  {finding}")));
+        lines.extend(findings.iter().map(|finding| format!("  {}", clean(&finding.to_string()))));
     }
     match &report.completeness {
         Completeness::Shown { size, label } => {
@@ -152,7 +167,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
         )),
         Completeness::Failed(gaps) => {
             lines.push(format!("completeness: {}", paint.bad("FAILED")));
-            lines.extend(gaps.iter().map(|gap| format!("  {gap}")));
+            lines.extend(gaps.iter().map(|gap| format!("  {}", clean(&gap.to_string()))));
         }
     }
     lines.push(match source {
@@ -203,9 +218,9 @@ fn value(report: &Report, key: &VerifierKey, source: KeySource) -> Value {
 }
 
 fn say_unreadable(what: &str, output: &mut Output) -> Result<Outcome, CliError> {
-    let finding = format!("tribune.db: {what}");
+    let finding = clean(&format!("tribune.db: {what}"));
     let value = json!({ "integrity": { "verdict": "broken", "findings": [{ "index": null, "cid": null, "what": finding }] } });
-    output.result(|paint| format!("integrity: {}\n  {finding}", paint.bad("BROKEN")), &value)?;
+    output.verdict(|paint| format!("integrity: {}\n  {finding}", paint.bad("BROKEN")), &value)?;
     Ok(Outcome::Broken)
 }
 
@@ -245,15 +260,20 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
     };
     match checked {
         Ok((sentence, proven)) => {
-            output.result(
+            output.verdict(
                 |paint| format!("proof: {}, {sentence}", paint.good("sound")),
                 &json!({ "proof": "sound", "proven": proven }),
             )?;
             Ok(Outcome::Done)
         }
         Err(error) => {
-            let value = json!({ "proof": "broken", "what": error.to_string() });
-            output.result(|paint| format!("proof: {}: {error}", paint.bad("BROKEN")), &value)?;
+            let foreign =
+                matches!(error, BundleError::Checkpoint(CheckpointError::Note(NoteError::NotSigned(_))));
+            let hint =
+                if foreign { "; if the log's key was changed since, it takes the newer one" } else { "" };
+            let error = format!("{error}{hint}");
+            let value = json!({ "proof": "broken", "what": error });
+            output.verdict(|paint| format!("proof: {}: {}", paint.bad("BROKEN"), clean(&error)), &value)?;
             Ok(Outcome::Broken)
         }
     }

@@ -160,11 +160,12 @@ fn lines_are_answered_in_order_and_a_bad_one_loses_nothing_before_it() {
     {
         use std::io::Write as _;
         let mut stdin = child.stdin.take().unwrap();
-        stdin.write_all(b"one\ntwo\n\nfour\n").unwrap();
+        stdin.write_all(format!("one\n\ntwo\n{}\nfive\n", "x".repeat(9000)).as_bytes()).unwrap();
     }
     let said = crate::fixture::said(child.wait_with_output().unwrap());
     assert_eq!(said.code, 64);
-    assert!(said.err.ends_with("error: line 3: the note is empty\n"), "{}", said.err);
+    let expected = "error: line 4: the note has more than 8192 bytes, which is the limit\n";
+    assert!(said.err.ends_with(expected), "{}", said.err);
     assert_eq!(said.out.lines().map(|line| line.split(' ').next().unwrap()).collect::<Vec<_>>(), ["1", "2"]);
     let tail = place.ok(&["ledger", "tail", "--entity", "feed", "--json"]);
     assert_eq!(tail.lines().count(), 2);
@@ -203,4 +204,79 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         .unwrap();
     let said = crate::fixture::said(output);
     assert_eq!((said.code, said.err.as_str(), said.out.lines().count()), (0, "", 1));
+}
+
+#[test]
+fn a_verdict_stands_whoever_stops_reading() {
+    let place = Place::new();
+    place.notes(20);
+    place.ok(&["ledger", "export", "out"]);
+    let entries = place.path("out/entries.jsonl");
+    let whole = std::fs::read_to_string(&entries).unwrap();
+    std::fs::write(&entries, whole.replacen("note 7", "note 8", 1)).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = place.command(&["ledger", "verify", "out"]).stdout(writer).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let input = std::fs::File::open(&entries).unwrap();
+    let output = place.command(&["ledger", "note", "--lines"]).stdin(input).stdout(writer).output().unwrap();
+    let said = crate::fixture::said(output);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("nobody reads the answers any more"), "{}", said.err);
+}
+
+#[test]
+fn a_hostile_export_cannot_steer_the_terminal_or_break_the_json() {
+    let place = Place::new();
+    place.notes(3);
+    place.ok(&["ledger", "export", "out"]);
+    let entries = place.path("out/entries.jsonl");
+    let whole = std::fs::read_to_string(&entries).unwrap();
+    let envelope = r#""envelope":{"\u001b[2J\u001b[Hintegrity: sound":1}"#;
+    std::fs::write(&entries, whole.replace("\"envelope\":null", envelope)).unwrap();
+    let said = place.call(&["ledger", "verify", "out"]);
+    assert_eq!(said.code, 2);
+    assert!(said.out.contains("\\u{1b}[2J") && !said.out.contains('\u{1b}'), "{}", said.out);
+
+    std::fs::write(&entries, whole).unwrap();
+    let checkpoint = place.path("out/checkpoint");
+    let note = std::fs::read_to_string(&checkpoint).unwrap();
+    std::fs::write(&checkpoint, note.replacen("\n4\n", "\n18446744073709551615\n", 1)).unwrap();
+    let said = place.call(&["ledger", "verify", "out", "--json"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.out.contains("18446744073709551615"));
+}
+
+#[test]
+fn a_kept_checkpoint_is_never_ignored() {
+    let place = Place::new();
+    place.notes(3);
+    place.ok(&["ledger", "checkpoint", "-o", "kept"]);
+    place.ok(&["ledger", "prove", "--since", "2", "-o", "since"]);
+    let said =
+        place.call(&["ledger", "verify", "since", "--key", "home/keys/ledger.vkey", "--checkpoint", "kept"]);
+    assert_eq!(said.code, 64);
+    assert!(said.err.contains("--checkpoint goes with a home or an export"), "{}", said.err);
+}
+
+#[test]
+fn results_are_written_through_links_and_devices() {
+    let place = Place::new();
+    place.notes(1);
+    std::fs::write(place.path("real"), "").unwrap();
+    std::os::unix::fs::symlink("real", place.path("link")).unwrap();
+    place.ok(&["ledger", "checkpoint", "-o", "link"]);
+    assert!(place.path("link").symlink_metadata().unwrap().is_symlink());
+    assert!(std::fs::read_to_string(place.path("real")).unwrap().starts_with("tribune/"));
+}
+
+#[test]
+fn usage_errors_are_json_too() {
+    let said = Place::new().call(&["ledger", "tial", "--json"]);
+    assert_eq!(said.code, 64);
+    let value: serde_json::Value = serde_json::from_str(&said.err).unwrap();
+    assert_eq!(value["error"]["kind"], "usage");
 }

@@ -38,7 +38,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
         Access::Write => {
             create_file(path)?;
             refuse_other_files(path)?;
-            connect(path.as_os_str().to_str(), path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?
+            connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?
         }
         Access::Read => open_reader(path)?,
     };
@@ -72,19 +72,15 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
 
 /// A database that is nobody's and goes away when it is closed.
 pub(super) fn scratch() -> Result<Connection, rusqlite::Error> {
-    let connection =
-        connect(Some(""), Path::new(""), OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let connection = connect(Path::new(""), flags)?;
     connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
     Ok(connection)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the door that everyone else is sent to")]
-fn connect(name: Option<&str>, path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
-    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    match name {
-        Some(name) => Connection::open_with_flags(name, flags),
-        None => Connection::open_with_flags(path, flags),
-    }
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
 /// Makes an empty database file for its owner alone, its name durable. SQLite gives its side files the same mode.
@@ -132,7 +128,7 @@ fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let probe = |connection: Connection| {
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map(|()| connection)
     };
-    let error = match connect(None, path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(probe) {
+    let error = match connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(probe) {
         Ok(connection) => return Ok(connection),
         Err(error) => error,
     };
@@ -148,7 +144,8 @@ fn open_reader(path: &Path) -> Result<Connection, StoreError> {
         return Err(failed(error));
     }
     let uri = format!("file:{}?immutable=1", percent_encode(path));
-    connect(Some(&uri), path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(probe).map_err(failed)
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    connect(Path::new(&uri), flags).and_then(probe).map_err(failed)
 }
 
 fn percent_encode(path: &Path) -> String {

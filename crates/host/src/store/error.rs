@@ -65,7 +65,13 @@ impl StoreError {
         let what = error.to_string();
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Self::DiskFull(path),
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged { path, what },
+            // `Unknown` is how a missing table or column is told.
+            Some(
+                ErrorCode::NotADatabase
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::ConstraintViolation
+                | ErrorCode::Unknown,
+            ) => Self::Damaged { path, what },
             Some(ErrorCode::ReadOnly) => HomeError::ReadOnlyDisk(path).into(),
             Some(ErrorCode::PermissionDenied) => HomeError::NotWritable(path).into(),
             _ => match error {

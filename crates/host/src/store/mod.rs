@@ -57,8 +57,14 @@ pub enum Beginning {
 impl Store {
     /// Opens the store of `home` for this process alone, beginning a log under a new key where there is none.
     pub fn open(home: &Home, clock: &dyn Clock) -> Result<Self, StoreError> {
+        Self::open_named(home, clock, None)
+    }
+
+    /// The same; a log that begins now gets this name.
+    pub fn open_named(home: &Home, clock: &dyn Clock, name: Option<&str>) -> Result<Self, StoreError> {
         home.prepare()?;
         let lock = home.lock()?;
+        keys::sweep(home)?;
         let path = home.database();
         let connection = connection::open(&path, Access::Write)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
@@ -68,17 +74,17 @@ impl Store {
 
         let views = load_views(&connection, &path)?;
         let (sequencer, key, beginning) = if views.size() == 0 {
-            // The public key is published when a log has begun. A second log under it would contradict the first.
-            let published = keys::public_path(home);
-            if published.exists() {
-                return Err(StoreError::LogIsGone { path, key: published });
+            // A key takes its final place when its log has begun. A second log under it would contradict the first.
+            let key = keys::secret_path(home);
+            if key.exists() {
+                return Err(StoreError::LogIsGone { path, key });
             }
-            let signer = match keys::load(home) {
-                Err(keys::KeyFileError::Missing(_)) => keys::init(home, None)?,
-                found => found?,
-            };
+            let signer = keys::generate(name)?;
+            keys::prepare_next(home, &signer)?;
             let key = signer.verifier_key().clone();
-            (begin(&path, connection, signer, views, clock)?, key, Beginning::Began)
+            let sequencer = begin(&path, connection, signer, views, clock)?;
+            keys::adopt(home, &key)?;
+            (sequencer, key, Beginning::Began)
         } else {
             let in_force = reader::key_in_force(&connection, &path)?;
             let signer = keys::signer_for(home, &in_force)?;

@@ -13,8 +13,9 @@ use super::cid_runs::{self, Prefix, RUN};
 use super::connection::{self, Access};
 use super::error::StoreError;
 use super::rows::{self, Stored};
-use super::{damaged, views};
+use super::{damaged, schema, views};
 use crate::home::Home;
+use crate::keys;
 
 /// Fewest hex digits that name an entry: fewer would hardly ever be enough.
 const MIN_PREFIX: usize = 4;
@@ -50,18 +51,35 @@ impl Reader {
             return Err(crate::home::HomeError::IsAFile(home.root().to_owned()).into());
         }
         let path = home.database();
-        let connection = connection::open(&path, Access::Read)?;
+        // A key in its final place has signed a log; without it there never was one.
+        let none = || match keys::secret_path(home) {
+            key if key.exists() => StoreError::LogIsGone { path: home.database(), key },
+            _ => StoreError::NoLedger(home.root().to_owned()),
+        };
+        let connection = match connection::open(&path, Access::Read) {
+            Err(StoreError::NoLedger(_)) => return Err(none()),
+            opened => opened?,
+        };
+        let begun = schema::version(&connection).map_err(|error| StoreError::from_sqlite(&path, &error))?;
         let reader = Self { path, connection };
         reader.begin()?;
-        if reader.size()? == 0 {
-            return Err(StoreError::NoLedger(home.root().to_owned()));
+        if begun == 0 || reader.size()? == 0 {
+            return Err(none());
         }
         Ok(reader)
     }
 
-    /// Moves on to the log as it is now.
+    /// Lets go of the snapshot. While one is held, the write-ahead log cannot be begun again and grows; whoever waits
+    /// lets go first and then calls [`Self::refresh`].
+    pub fn release(&self) -> Result<(), StoreError> {
+        self.connection.execute_batch("COMMIT").map_err(|error| self.failed(&error))
+    }
+
+    /// Takes a snapshot of the log as it is now.
     pub fn refresh(&self) -> Result<(), StoreError> {
-        self.connection.execute_batch("COMMIT").map_err(|error| self.failed(&error))?;
+        if !self.connection.is_autocommit() {
+            self.release()?;
+        }
         self.begin()
     }
 
@@ -76,10 +94,6 @@ impl Reader {
     }
 
     fn failed(&self, error: &rusqlite::Error) -> StoreError {
-        // A database without our tables was never finished being made.
-        if error.to_string().contains("no such table") {
-            return StoreError::NoLedger(self.path.parent().unwrap_or(&self.path).to_owned());
-        }
         StoreError::from_sqlite(&self.path, error)
     }
 
@@ -88,6 +102,14 @@ impl Reader {
         let max =
             self.connection.query_row("SELECT coalesce(max(idx) + 1, 0) FROM ledger", [], |row| row.get(0));
         max.map_err(|error| self.failed(&error))
+    }
+
+    /// Whether there are rows before the first place, where no entry can be.
+    pub fn has_rows_before_the_first(&self) -> Result<bool, StoreError> {
+        let min = self
+            .connection
+            .query_row("SELECT coalesce(min(idx) < 0, FALSE) FROM ledger", [], |row| row.get(0));
+        min.map_err(|error| self.failed(&error))
     }
 
     /// The newest signed checkpoint. It covers every entry of this snapshot.
@@ -137,7 +159,10 @@ impl Reader {
     pub fn lookup(&self, name: &str) -> Result<Lookup, StoreError> {
         let hex = name.strip_prefix("b3:").unwrap_or(name);
         // Short numbers are places; CIDs are told by their length or their prefix.
-        if hex.len() == name.len() && name.len() < 16 && name.bytes().all(|byte| byte.is_ascii_digit()) {
+        if hex.len() == name.len()
+            && (1..16).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_digit())
+        {
             let size = self.size()?;
             return Ok(match name.parse().ok().map(|index| self.entry(index)).transpose()?.flatten() {
                 Some(found) => Lookup::Found(Box::new(found)),
@@ -213,7 +238,14 @@ impl Reader {
         let select =
             self.connection
                 .query_row("SELECT prev_idx FROM ledger WHERE idx = ?1", [index], |row| row.get(0));
-        Ok(select.optional().map_err(|error| self.failed(&error))?.flatten())
+        let previous: Option<u64> = select.optional().map_err(|error| self.failed(&error))?.flatten();
+        match previous {
+            Some(previous) if previous >= index => Err(damaged(
+                &self.path,
+                format!("entry {index} points back to entry {previous}: run `tribune ledger rebuild`"),
+            )),
+            previous => Ok(previous),
+        }
     }
 
     /// Hands over every entry from `start` on, in order, until one is not taken. One that cannot be read comes as its

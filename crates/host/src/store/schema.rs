@@ -59,6 +59,11 @@ const STEPS: [&str; 1] = [
 /// The version this build writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
 
+/// The version a database has; 0 before its tables were made.
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
 /// Refuses a database that is not ours or from the future.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
@@ -79,7 +84,7 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreErr
 
 /// Brings the database to this version. Writes nothing if it is there already.
 pub(super) fn migrate(connection: &Connection) -> Result<(), rusqlite::Error> {
-    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let version = version(connection)?;
     if version == VERSION {
         return Ok(());
     }

@@ -19,7 +19,8 @@ const QUEUE: usize = 512;
 /// Entries in one commit at most. More would make the first caller wait for the last without saving syncs.
 const MAX_BATCH: usize = 512;
 
-/// Bytes of entries in one request at most, which bounds the queue's memory: four entries of the largest size.
+/// Bytes of entries in one request at most: four entries of the largest size. With [`QUEUE`] it bounds what can wait in
+/// memory; only a flood of the largest requests comes near.
 const MAX_REQUEST_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 
 /// A handle for appending; clones share the queue.

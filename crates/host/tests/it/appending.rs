@@ -211,6 +211,27 @@ fn readers_keep_their_snapshot_and_never_stop_the_writer() {
 }
 
 #[test]
+fn l9_the_write_ahead_log_is_begun_again_unless_a_snapshot_is_held() {
+    let home = TempHome::with(1);
+    let reader = home.reader();
+    let store = home.store();
+    let log_after_16_mib = || {
+        let mut large = draft("a", 0);
+        large.payload.insert("x".into(), "y".repeat(200_000).into());
+        for _ in 0..80 {
+            writer(&store).append_blocking(&large).unwrap();
+        }
+        std::fs::metadata(home.home.root().join("tribune.db-wal")).unwrap().len()
+    };
+    reader.release().unwrap();
+    let released = log_after_16_mib();
+    assert!(released < 12 << 20, "{released}");
+    reader.refresh().unwrap();
+    let held = log_after_16_mib();
+    assert!(held > 16 << 20, "a snapshot keeps what it can see: {held}");
+}
+
+#[test]
 fn one_process_at_a_time_writes() {
     let home = TempHome::new();
     let store = home.store();
@@ -252,6 +273,19 @@ fn a_history_is_read_along_its_own_thread() {
     assert!(tail.iter().all(|stored| stored.entry.entity_id == "entity-1"));
     let none = tribune_host::store::Filter { entity_id: Some("nobody".to_owned()), quality: None };
     assert!(reader.tail(&none, 5).unwrap().is_empty());
+}
+
+#[test]
+fn a_history_that_points_forward_is_damage_and_not_a_circle() {
+    let home = TempHome::with(100);
+    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    let connection = rusqlite::Connection::open(home.home.database()).unwrap();
+    connection.execute("UPDATE ledger SET prev_idx = 98 WHERE idx = 50", []).unwrap();
+    drop(connection);
+    let entity = home.reader().entry(50).unwrap().unwrap().entry.entity_id;
+    let filter = tribune_host::store::Filter { entity_id: Some(entity), quality: Some(EntryQuality::Turn) };
+    let error = home.reader().tail(&filter, 5).unwrap_err().to_string();
+    assert!(error.contains("entry 50 points back to entry 98"), "{error}");
 }
 
 #[test]

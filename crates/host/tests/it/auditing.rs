@@ -240,3 +240,66 @@ fn an_export_appears_whole_or_not_at_all() {
         0
     );
 }
+
+#[test]
+fn absurd_places_in_the_database_are_findings_and_no_panics() {
+    for (act, what) in [
+        ("UPDATE ledger SET idx = 4611686018427387904 WHERE idx = 41", "entry 41: it is missing"),
+        ("UPDATE ledger SET idx = 9223372036854775807 WHERE idx = 41", "is damaged"),
+        ("UPDATE ledger SET idx = -1 WHERE idx = 41", "the ledger has rows before entry 0"),
+        ("DROP TABLE tree_tiles", "no such table"),
+    ] {
+        let export = exported(40);
+        sql_any(&export.home, act);
+        let verified = tribune_host::Reader::open(&export.home.home)
+            .and_then(|reader| audit::verify_home(&reader, &export.key, Vec::new(), &mut |_| {}));
+        let said = match verified {
+            Ok(report) => {
+                let Integrity::Broken(findings) = report.integrity else { panic!("{act}: not found") };
+                findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            }
+            Err(error) => {
+                assert!(matches!(error, tribune_host::StoreError::Damaged { .. }), "{act}: {error}");
+                error.to_string()
+            }
+        };
+        assert!(said.contains(what), "{act}: {said}");
+        assert!(tribune_host::Store::open(&export.home.home, &Stopped).is_err(), "{act}");
+    }
+}
+
+fn sql_any(home: &TempHome, statement: &str) {
+    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    let connection = Connection::open(home.home.database()).unwrap();
+    connection.execute_batch(statement).unwrap();
+}
+
+#[test]
+fn files_that_are_not_part_of_the_log_are_reported() {
+    let export = exported(300);
+    for name in ["tile/0/999", "tile/0/001.p/3", "tile/entries/000.p/9", "tile/7/000", "tile/notes.txt"] {
+        let path = export.folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "x").unwrap();
+        let Integrity::Broken(findings) = export.verify().integrity else { panic!("{name}: not found") };
+        assert_eq!(findings[0].to_string(), format!("{name}: it is not part of this log"));
+        fs::remove_file(&path).unwrap();
+    }
+    assert!(sound(&export.verify()));
+}
+
+#[test]
+fn l9_hostile_files_neither_hang_nor_fill_memory() {
+    let export = exported(300);
+    let tile = export.folder.join("tile/0/000");
+    // A file of a terabyte, none of it on disk.
+    fs::File::options().write(true).open(&tile).unwrap().set_len(1 << 40).unwrap();
+    assert!(!sound(&export.verify()));
+    fs::remove_file(&tile).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &tile, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
+    assert!(!sound(&export.verify()), "a pipe nobody writes to");
+    let entries = export.folder.join(export::ENTRIES);
+    fs::File::options().write(true).open(&entries).unwrap().set_len(1 << 40).unwrap();
+    assert!(!sound(&export.verify()));
+}

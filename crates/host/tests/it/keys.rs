@@ -123,3 +123,26 @@ fn a_rotation_interrupted_at_any_step_is_finished_or_forgotten() {
     assert!(!next.exists());
     assert_eq!(fs::read_to_string(keys::public_path(&home.home)).unwrap(), format!("{new}\n"));
 }
+
+#[test]
+fn a_log_is_never_begun_twice_under_one_key() {
+    for lost in [&["tribune.db"][..], &["tribune.db", "keys/ledger.vkey"]] {
+        let home = TempHome::with(3);
+        lost.iter().for_each(|name| fs::remove_file(home.home.root().join(name)).unwrap());
+        let error = Store::open(&home.home, &Stopped).unwrap_err();
+        assert!(matches!(error, StoreError::LogIsGone { .. }), "{lost:?}: {error}");
+        assert!(matches!(tribune_host::Reader::open(&home.home), Err(StoreError::LogIsGone { .. })));
+    }
+}
+
+#[test]
+fn a_beginning_interrupted_before_the_log_knew_its_key_begins_again() {
+    let home = TempHome::new();
+    home.home.prepare().unwrap();
+    keys::prepare_next(&home.home, &keys::generate(None).unwrap()).unwrap();
+    let stray = home.home.keys().join("ledger.key.next.4711.new");
+    fs::write(&stray, "half a secret").unwrap();
+    home.store().close();
+    assert!(!stray.exists(), "half-written secrets do not stay");
+    assert_eq!(keys::load(&home.home).unwrap().verifier_key(), &home.reader().key_in_force().unwrap());
+}

@@ -428,6 +428,9 @@ fn check_tags<'t>(tags: impl ExactSizeIterator<Item = &'t str>) -> Result<(), Fi
         return Err(bad("tags", format_args!("there are {}; the limit is {MAX_TAGS}", tags.len())));
     }
     for tag in tags {
+        if has_control(tag) {
+            return Err(bad("tags", "a tag has a control character"));
+        }
         if tag.is_empty() || tag.len() > MAX_TAG_BYTES {
             return Err(bad(
                 "tags",

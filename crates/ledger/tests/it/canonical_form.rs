@@ -75,7 +75,7 @@ fn rfc_8785_appendix_b_numbers() {
     }
 }
 
-/// A million doubles of four kinds, printed by us (from the standard library's digits) and by an independent crate.
+/// A million doubles of four kinds, printed by us and by an independent crate with another source of digits.
 #[test]
 fn a_million_doubles_agree_with_another_implementation() {
     let mut dice = Dice::new(8785);

@@ -337,3 +337,28 @@ fn a_proof_that_was_stripped_swapped_or_invented_is_found() {
         "it carries a ZkStark proof, which this version cannot check, so it is not accepted"
     );
 }
+
+#[test]
+fn a_broken_log_is_never_shown_to_be_complete() {
+    let mut log = Log::sample(20, &mut Dice::new(16));
+    let (early, late) = (log.checkpoint_at(4), log.checkpoint_at(20));
+    log.lines[5..].iter_mut().for_each(|line| *line = b"garbage".to_vec());
+    assert!(matches!(log.verify(&[&early]).completeness, Completeness::Shown { size: 4, .. }));
+    let Completeness::Failed(gaps) = log.verify(&[&early, &late]).completeness else { panic!() };
+    assert!(matches!(gaps[..], [Gap::NotComparable { .. }]), "{gaps:?}");
+}
+
+#[test]
+fn a_log_cut_before_its_change_of_key_is_cut_and_not_foreign_to_holders_of_the_newest_key() {
+    let log = Log::sample(20, &mut Dice::new(17));
+    let held = log.checkpoint_at(20);
+    let mut cut = Log { key: signer_key(2), ..log.clone() };
+    cut.lines.truncate(7);
+    let report = cut.verify(&[&held]);
+    assert_eq!(report.integrity, Integrity::Sound);
+    let Completeness::Failed(gaps) = report.completeness else { panic!() };
+    assert!(gaps.iter().all(|gap| matches!(gap, Gap::Cut { signed: 20, here: 7, .. })), "{gaps:?}");
+    // Who holds only the first key cannot tell who signed; that is no reason to call it sound.
+    cut.key = signer_key(1);
+    assert_ne!(cut.verify(&[&held]).integrity, Integrity::Sound);
+}
