@@ -101,6 +101,16 @@ pub fn verify_export(
     let mut lines = BufReader::with_capacity(1 << 18, entries);
     let mut line = Vec::with_capacity(4096);
     loop {
+        // Most lines lie whole in the buffer and need not be copied out of it.
+        let buffered = lines.fill_buf()?;
+        if let Some(end) = memchr::memchr(b'\n', buffered) {
+            verifier.push(&buffered[..end]);
+            lines.consume(end + 1);
+            if verifier.entries().is_multiple_of(TELL_EVERY) {
+                progress(verifier.entries());
+            }
+            continue;
+        }
         line.clear();
         if lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             break;

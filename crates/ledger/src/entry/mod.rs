@@ -173,6 +173,32 @@ impl FromStr for Timestamp {
     }
 }
 
+impl Timestamp {
+    /// Whether a text is a timestamp, without making one: most can be told by looking at their digits.
+    pub(crate) fn check(text: &str) -> Result<(), NotATimestamp> {
+        let bytes = text.as_bytes();
+        let number = |at: usize| (bytes[at].wrapping_sub(b'0'), bytes[at + 1].wrapping_sub(b'0'));
+        let between = |at: usize, low: u8, high: u8| {
+            let (tens, ones) = number(at);
+            tens <= 9 && ones <= 9 && (low..=high).contains(&(tens * 10 + ones))
+        };
+        // The first 28 days of every month, in years that no library doubts.
+        let plain = bytes.len() == Self::TEXT_BYTES
+            && between(0, 1, 98)
+            && between(2, 0, 99)
+            && between(5, 1, 12)
+            && between(8, 1, 28)
+            && between(11, 0, 23)
+            && between(14, 0, 59)
+            && between(17, 0, 59)
+            && [20, 22, 24].into_iter().all(|at| between(at, 0, 99))
+            && [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'.'), (26, b'Z')]
+                .into_iter()
+                .all(|(at, byte)| bytes[at] == byte);
+        if plain { Ok(()) } else { text.parse::<Self>().map(drop) }
+    }
+}
+
 macro_rules! serde_as_text {
     ($type:ty) => {
         impl Serialize for $type {
@@ -211,6 +237,17 @@ mod tests {
             "2026-11-15T24:00:00.000000Z",
         ] {
             assert_eq!(bad.parse::<Timestamp>(), Err(NotATimestamp), "{bad}");
+            assert_eq!(Timestamp::check(bad), Err(NotATimestamp), "{bad}");
+        }
+        // The quick look and the parser agree on every text one byte away from a good one.
+        let good = "2026-11-28T23:59:59.999999Z";
+        for at in 0..good.len() {
+            for byte in 0..128 {
+                let mut text = good.as_bytes().to_vec();
+                text[at] = byte;
+                let text = String::from_utf8(text).unwrap();
+                assert_eq!(Timestamp::check(&text).is_ok(), text.parse::<Timestamp>().is_ok(), "{text}");
+            }
         }
         let fine = jiff::Timestamp::from_nanosecond(1_763_235_664_123_456_789).unwrap();
         let cut = Timestamp::new(fine);

@@ -291,14 +291,14 @@ impl<'a> EntryRef<'a> {
         }
         let value = |i: usize| &text[members[i].value.clone()];
 
-        check_id("actor", &unescape(unquote("actor", value(0))?))?;
+        check_quoted_id("actor", unquote("actor", value(0))?)?;
         let attested_by = match value(1) {
             "null" => None,
             key => Some(unquote("attested_by", key)?.parse().map_err(|error| bad("attested_by", error))?),
         };
         let cid = Cid::from_text(unquote("cid", value(2))?.as_bytes()).map_err(|error| bad("cid", error))?;
         let entity_id = unquote("entity_id", value(3))?;
-        check_id("entity_id", &unescape(entity_id))?;
+        check_quoted_id("entity_id", entity_id)?;
         if value(4) != "null" {
             check_envelope(&typed::<Envelope>("envelope", value(4))?)?;
         }
@@ -312,12 +312,12 @@ impl<'a> EntryRef<'a> {
         };
         let quality = unquote("quality", value(8))?.parse().map_err(|error| bad("quality", error))?;
         let seq = value(9).parse().map_err(|_| bad("seq", "it must be a whole number from 0"))?;
-        check_id("source", &unescape(unquote("source", value(10))?))?;
+        check_quoted_id("source", unquote("source", value(10))?)?;
         if value(11) != "[]" {
             check_tags(typed::<Vec<Cow<'_, str>>>("tags", value(11))?.iter().map(AsRef::as_ref))?;
         }
-        check_id("target", &unescape(unquote("target", value(12))?))?;
-        unquote("timestamp", value(13))?.parse::<Timestamp>().map_err(|error| bad("timestamp", error))?;
+        check_quoted_id("target", unquote("target", value(12))?)?;
+        Timestamp::check(unquote("timestamp", value(13))?).map_err(|error| bad("timestamp", error))?;
         Ok(Self { line, cid, quality, seq, attested_by, proof, parents, entity_id, members })
     }
 
@@ -404,6 +404,11 @@ fn check_id(field: &'static str, id: &str) -> Result<(), FieldError> {
         1..=MAX_ID_BYTES => Ok(()),
         bytes => Err(bad(field, format_args!("it has {bytes} bytes; the limit is {MAX_ID_BYTES}"))),
     }
+}
+
+/// The same for an id as it stands in canonical text.
+fn check_quoted_id(field: &'static str, inner: &str) -> Result<(), FieldError> {
+    check_id(field, &unescape(inner))
 }
 
 fn has_control(text: &str) -> bool {

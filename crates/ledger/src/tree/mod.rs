@@ -10,6 +10,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use sha2::block_api::compress256;
 use sha2::{Digest as _, Sha256};
 
 use crate::cid::Cid;
@@ -26,12 +27,19 @@ impl Hash {
 
     /// A leaf. Its data is the 32 bytes of a CID.
     pub fn leaf(cid: &Cid) -> Self {
-        Self(Sha256::new().chain_update([0]).chain_update(cid.as_bytes()).finalize().into())
+        let mut block = [0; 64];
+        block[1..33].copy_from_slice(cid.as_bytes());
+        sha256_of(&mut [block], 33)
     }
 
     /// An inner node.
     pub fn node(left: &Self, right: &Self) -> Self {
-        Self(Sha256::new().chain_update([1]).chain_update(left.0).chain_update(right.0).finalize().into())
+        let mut blocks = [[0; 64]; 2];
+        blocks[0][0] = 1;
+        blocks[0][1..33].copy_from_slice(&left.0);
+        blocks[0][33..].copy_from_slice(&right.0[..31]);
+        blocks[1][0] = right.0[31];
+        sha256_of(&mut blocks, 65)
     }
 
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
@@ -46,6 +54,32 @@ impl Hash {
     pub fn from_base64(text: &str) -> Option<Self> {
         STANDARD.decode(text).ok()?.try_into().ok().map(Self)
     }
+}
+
+/// SHA-256 of the first `length` bytes of `blocks`, which leave room for the padding. Leaves and nodes have one length
+/// each, so no general buffering is needed; this is a third of the time a tree takes.
+fn sha256_of(blocks: &mut [[u8; 64]], length: usize) -> Hash {
+    const START: [u32; 8] = [
+        0x6a09_e667,
+        0xbb67_ae85,
+        0x3c6e_f372,
+        0xa54f_f53a,
+        0x510e_527f,
+        0x9b05_688c,
+        0x1f83_d9ab,
+        0x5be0_cd19,
+    ];
+    blocks[length / 64][length % 64] = 0x80;
+    if let Some(last) = blocks.last_mut() {
+        last[56..].copy_from_slice(&(length as u64 * 8).to_be_bytes());
+    }
+    let mut state = START;
+    compress256(&mut state, blocks);
+    let mut hash = [0; 32];
+    for (bytes, word) in hash.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+        *bytes = word.to_be_bytes();
+    }
+    Hash(hash)
 }
 
 /// Base64, as checkpoints and proofs print it.
@@ -141,6 +175,15 @@ mod tests {
         by_tile.push_perfect(merkle_tree_hash(&leaves[..256]), 8);
         leaves[256..].iter().for_each(|leaf| by_tile.push(*leaf));
         assert_eq!(by_tile, by_leaf);
+    }
+
+    #[test]
+    fn leaves_and_nodes_are_plain_sha_256() {
+        let cid = Cid::of_entry(&[b"x"]);
+        let leaf = Hash::leaf(&cid);
+        let plain = |parts: &[&[u8]]| Hash(Sha256::digest(parts.concat()).into());
+        assert_eq!(leaf, plain(&[&[0], cid.as_bytes()]));
+        assert_eq!(Hash::node(&leaf, &Hash::empty()), plain(&[&[1], &leaf.0, &Hash::empty().0]));
     }
 
     #[test]
