@@ -313,9 +313,7 @@ impl<'a> EntryRef<'a> {
         let quality = unquote("quality", value(8))?.parse().map_err(|error| bad("quality", error))?;
         let seq = value(9).parse().map_err(|_| bad("seq", "it must be a whole number from 0"))?;
         check_quoted_id("source", unquote("source", value(10))?)?;
-        if value(11) != "[]" {
-            check_tags(typed::<Vec<Cow<'_, str>>>("tags", value(11))?.iter().map(AsRef::as_ref))?;
-        }
+        read_tags(value(11))?;
         check_quoted_id("target", unquote("target", value(12))?)?;
         Timestamp::check(unquote("timestamp", value(13))?).map_err(|error| bad("timestamp", error))?;
         Ok(Self { line, cid, quality, seq, attested_by, proof, parents, entity_id, members })
@@ -394,6 +392,26 @@ fn read_parents(json: &str) -> Result<Vec<Cid>, FieldError> {
     };
     check_parents(&parents)?;
     Ok(parents)
+}
+
+/// Checks the tags in a canonical array; only one with escapes has to be taken apart.
+fn read_tags(json: &str) -> Result<(), FieldError> {
+    let inner = json
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .ok_or_else(|| bad("tags", "it must be an array"))?;
+    if inner.is_empty() {
+        return Ok(());
+    }
+    if inner.contains('\\') {
+        return check_tags(typed::<Vec<String>>("tags", json)?.iter().map(String::as_str));
+    }
+    // Without escapes, quotes stand only around the items, so `","` stands only between two of them.
+    let items = unquote("tags", inner)?;
+    if items.split("\",\"").any(|item| item.contains('"')) {
+        return Err(bad("tags", "each must be a string"));
+    }
+    check_tags(items.split("\",\"").collect::<Vec<_>>().into_iter())
 }
 
 fn check_id(field: &'static str, id: &str) -> Result<(), FieldError> {

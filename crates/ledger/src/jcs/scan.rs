@@ -86,6 +86,24 @@ fn plain(text: &[u8]) -> usize {
     memchr::memchr2(b'"', b'\\', &text[seen..]).map_or(text.len(), |at| seen + at)
 }
 
+/// Whether a text such as `0.25` is canonical by its looks. Fifteen digits always survive a double, so the shortest text
+/// that reads back is this one, and from 10^-6 up it is written without an exponent.
+fn is_short_decimal(text: &[u8]) -> bool {
+    let Some(point) = text.iter().position(|&byte| byte == b'.') else { return false };
+    let (whole, fraction) = (&text[..point], &text[point + 1..]);
+    let is_digits = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let leading_zeros = match whole {
+        b"0" => fraction.iter().take_while(|&&digit| digit == b'0').count(),
+        [b'0', ..] => return false,
+        _ => 0,
+    };
+    is_digits(whole)
+        && is_digits(fraction)
+        && fraction.last() != Some(&b'0')
+        && leading_zeros <= 5
+        && whole.len() + fraction.len() <= 15
+}
+
 struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
@@ -243,6 +261,8 @@ impl Scanner<'_> {
             digits.len() <= 16
                 && (digits[0] != b'0' || token == b"0")
                 && digits.iter().fold(0_u64, |n, d| n * 10 + u64::from(d - b'0')) <= MAX_SAFE_INTEGER
+        } else if is_short_decimal(digits) {
+            true
         } else {
             let double = std::str::from_utf8(token).ok().and_then(|token| token.parse::<f64>().ok());
             let mut printed = Vec::with_capacity(24);

@@ -296,3 +296,23 @@ fn the_scanner_refuses_valid_json_that_is_not_canonical() {
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(!scanned(deep.as_bytes()));
 }
+
+/// Decimals of every length around the border between the quick look and the full one.
+#[test]
+fn the_scanner_judges_decimals_as_the_writer_prints_them() {
+    let mut dice = Dice::new(15);
+    for _ in 0..200_000 {
+        let whole = match dice.below(3) {
+            0 => "0".to_owned(),
+            1 => (dice.next() % 1000).to_string(),
+            _ => (dice.next() % 10_u64.pow(1 + dice.below(12) as u32)).to_string(),
+        };
+        let zeros = "0".repeat(dice.below(9));
+        let fraction = (dice.next() % 10_u64.pow(1 + dice.below(12) as u32)).to_string();
+        let sign = if dice.below(2) == 0 { "-" } else { "" };
+        let number = format!("{sign}{whole}.{zeros}{fraction}");
+        let text = format!("{{\"a\":{number}}}");
+        let canonical = jcs::parse(text.as_bytes()).ok().and_then(|value| jcs::to_vec(&value).ok());
+        assert_eq!(scanned(text.as_bytes()), canonical.as_deref() == Some(text.as_bytes()), "{number}");
+    }
+}
