@@ -1,8 +1,12 @@
 //! What is written down: one entry per turn, tool call, verdict, approval and change.
 
+mod bounds;
+mod read;
 mod text;
 
-pub use text::{EntryRef, EntryText, FieldError, Unplaced};
+pub use bounds::FieldError;
+pub use read::EntryRef;
+pub use text::{EntryText, Unplaced};
 
 use std::fmt;
 use std::str::FromStr;

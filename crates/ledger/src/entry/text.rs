@@ -1,56 +1,15 @@
-//! An entry as canonical text, written and read without building a JSON tree.
+//! An entry as canonical text, written without building a JSON tree.
 //!
 //! The members of an entry stand in a fixed order, so the text without `cid` and `proof` (what the CID covers) is the
 //! line with two pieces cut out. The store keeps the members in columns and puts the line together again.
 
-use std::borrow::Cow;
-
+use super::bounds::{FieldError, bad, check_envelope, check_id, check_parents, check_tags};
+use super::read::{EntryRef, read_parents};
 use super::{Draft, EntryQuality, LedgerEntry, Timestamp};
 use crate::cid::{Cid, EntryHasher};
-use crate::envelope::Envelope;
-use crate::jcs::scan::{self, Member, NotCanonical, unescape};
-use crate::jcs::{self, JcsError};
-use crate::limits::{MAX_AUDIENCE, MAX_ENTRY_BYTES, MAX_ID_BYTES, MAX_PARENTS, MAX_TAG_BYTES, MAX_TAGS};
+use crate::jcs;
+use crate::limits::MAX_ENTRY_BYTES;
 use crate::proof::{Attestation, AttestationKey, Proof};
-
-/// The members of an entry in canonical order.
-const MEMBERS: [&str; 14] = [
-    "actor",
-    "attested_by",
-    "cid",
-    "entity_id",
-    "envelope",
-    "parents",
-    "payload",
-    "proof",
-    "quality",
-    "seq",
-    "source",
-    "tags",
-    "target",
-    "timestamp",
-];
-
-/// Why a value is not an entry.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FieldError {
-    #[error("the entry has {bytes} bytes; the limit is {limit}")]
-    TooLarge { bytes: usize, limit: usize },
-    #[error(transparent)]
-    NotCanonical(#[from] NotCanonical),
-    #[error("`{0}` is not a field of an entry, or stands where another is missing")]
-    UnknownField(String),
-    #[error("`{0}` is missing")]
-    MissingField(&'static str),
-    #[error("`{field}`: {what}")]
-    Bad { field: &'static str, what: String },
-    #[error("`payload`: {0}")]
-    Payload(JcsError),
-}
-
-fn bad(field: &'static str, what: impl ToString) -> FieldError {
-    FieldError::Bad { field, what: what.to_string() }
-}
 
 /// An entry whose members are canonical text already: what the store keeps, and what a line is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,114 +206,8 @@ enum Cover {
     Hashed,
 }
 
-/// An entry read from its canonical line, borrowing from it. Every field was checked, but the CID was not yet.
-#[derive(Debug, Clone)]
-pub struct EntryRef<'a> {
-    line: &'a [u8],
-    members: Vec<Member>,
-    pub cid: Cid,
-    pub quality: EntryQuality,
-    pub seq: u64,
-    pub attested_by: Option<AttestationKey>,
-    pub proof: Proof,
-    pub parents: Vec<Cid>,
-    /// Canonical and still escaped: equal texts are equal ids.
-    pub entity_id: &'a str,
-}
-
-impl<'a> EntryRef<'a> {
-    /// Reads one canonical line, without its newline.
-    pub fn read(line: &'a [u8]) -> Result<Self, FieldError> {
-        if line.len() > MAX_ENTRY_BYTES + PROOF_ROOM {
-            return Err(FieldError::TooLarge { bytes: line.len(), limit: MAX_ENTRY_BYTES });
-        }
-        let text = std::str::from_utf8(line)
-            .map_err(|error| NotCanonical { at: error.valid_up_to(), what: "it is not UTF-8" })?;
-        let members = scan::object(text)?;
-        for (i, name) in MEMBERS.into_iter().enumerate() {
-            match members.get(i).map(|member| &line[member.key.clone()]) {
-                Some(key) if key == name.as_bytes() => {}
-                Some(key) if MEMBERS.iter().all(|known| known.as_bytes() != key) => {
-                    return Err(FieldError::UnknownField(String::from_utf8_lossy(key).into_owned()));
-                }
-                _ => return Err(FieldError::MissingField(name)),
-            }
-        }
-        if let Some(extra) = members.get(MEMBERS.len()) {
-            let key = String::from_utf8_lossy(&line[extra.key.clone()]).into_owned();
-            return Err(FieldError::UnknownField(key));
-        }
-        let start = |i: usize| members[i].start();
-        let hashed = line.len() - (start(3) - start(2)) - (start(8) - start(7));
-        if hashed > MAX_ENTRY_BYTES {
-            return Err(FieldError::TooLarge { bytes: hashed, limit: MAX_ENTRY_BYTES });
-        }
-        let value = |i: usize| &text[members[i].value.clone()];
-
-        check_quoted_id("actor", unquote("actor", value(0))?)?;
-        let attested_by = match value(1) {
-            "null" => None,
-            key => Some(unquote("attested_by", key)?.parse().map_err(|error| bad("attested_by", error))?),
-        };
-        let cid = Cid::from_text(unquote("cid", value(2))?.as_bytes()).map_err(|error| bad("cid", error))?;
-        let entity_id = unquote("entity_id", value(3))?;
-        check_quoted_id("entity_id", entity_id)?;
-        if value(4) != "null" {
-            check_envelope(&typed::<Envelope>("envelope", value(4))?)?;
-        }
-        let parents = read_parents(value(5))?;
-        if !value(6).starts_with('{') {
-            return Err(bad("payload", "it must be an object"));
-        }
-        let proof = match value(7) {
-            "null" => Proof::Null,
-            proof => typed("proof", proof)?,
-        };
-        let quality = unquote("quality", value(8))?.parse().map_err(|error| bad("quality", error))?;
-        let seq = value(9).parse().map_err(|_| bad("seq", "it must be a whole number from 0"))?;
-        check_quoted_id("source", unquote("source", value(10))?)?;
-        read_tags(value(11))?;
-        check_quoted_id("target", unquote("target", value(12))?)?;
-        Timestamp::check(unquote("timestamp", value(13))?).map_err(|error| bad("timestamp", error))?;
-        Ok(Self { line, cid, quality, seq, attested_by, proof, parents, entity_id, members })
-    }
-
-    /// The CID that the line has, whatever it claims.
-    pub fn compute_cid(&self) -> Cid {
-        // `cid` is member 2 and `proof` member 7; neither is first or last, so each is cut together with the comma
-        // after it.
-        let start = |i: usize| self.members[i].start();
-        Cid::of_entry(&[&self.line[..start(2)], &self.line[start(3)..start(7)], &self.line[start(8)..]])
-    }
-
-    /// The payload's canonical text.
-    pub fn payload(&self) -> &'a [u8] {
-        &self.line[self.members[6].value.clone()]
-    }
-
-    /// The entry with every member parsed.
-    pub fn to_entry(&self) -> Result<LedgerEntry, FieldError> {
-        serde_json::from_slice(self.line).map_err(|error| bad("line", error))
-    }
-}
-
 /// Digits of the largest place.
 const LONGEST_PLACE: usize = 16;
-
-/// Room for `cid` and `proof`, which the entry limit does not count: 80 bytes of CID and a signature, generously.
-const PROOF_ROOM: usize = 64 * 1024;
-
-/// What stands between the quotes of a canonical JSON string.
-fn unquote<'t>(field: &'static str, value: &'t str) -> Result<&'t str, FieldError> {
-    value
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-        .ok_or_else(|| bad(field, "it must be a string"))
-}
-
-fn typed<'t, T: serde::Deserialize<'t>>(field: &'static str, json: &'t str) -> Result<T, FieldError> {
-    serde_json::from_str(json).map_err(|error| bad(field, error))
-}
 
 fn canonical(field: &'static str, value: &impl serde::Serialize) -> Result<String, FieldError> {
     let value = serde_json::to_value(value).map_err(|error| bad(field, error))?;
@@ -374,104 +227,6 @@ fn array(items: impl Iterator<Item = impl AsRef<str>>) -> String {
     out.push(b']');
     // INVARIANT: only whole strings and ASCII were written.
     String::from_utf8(out).unwrap_or_default()
-}
-
-fn read_parents(json: &str) -> Result<Vec<Cid>, FieldError> {
-    let inner = json
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .ok_or_else(|| bad("parents", "it must be an array"))?;
-    let parents = match inner {
-        "" => Vec::new(),
-        inner => inner
-            .split(',')
-            .map(|item| {
-                Cid::from_text(unquote("parents", item)?.as_bytes()).map_err(|error| bad("parents", error))
-            })
-            .collect::<Result<_, _>>()?,
-    };
-    check_parents(&parents)?;
-    Ok(parents)
-}
-
-/// Checks the tags in a canonical array; only one with escapes has to be taken apart.
-fn read_tags(json: &str) -> Result<(), FieldError> {
-    let inner = json
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .ok_or_else(|| bad("tags", "it must be an array"))?;
-    if inner.is_empty() {
-        return Ok(());
-    }
-    if inner.contains('\\') {
-        return check_tags(typed::<Vec<String>>("tags", json)?.iter().map(String::as_str));
-    }
-    // Without escapes, quotes stand only around the items, so `","` stands only between two of them.
-    let items = unquote("tags", inner)?;
-    if items.split("\",\"").any(|item| item.contains('"')) {
-        return Err(bad("tags", "each must be a string"));
-    }
-    check_tags(items.split("\",\"").collect::<Vec<_>>().into_iter())
-}
-
-fn check_id(field: &'static str, id: &str) -> Result<(), FieldError> {
-    match id.len() {
-        0 => Err(bad(field, "it is empty")),
-        // It is shown in tables and log lines.
-        _ if has_control(id) => Err(bad(field, "it has a control character")),
-        1..=MAX_ID_BYTES => Ok(()),
-        bytes => Err(bad(field, format_args!("it has {bytes} bytes; the limit is {MAX_ID_BYTES}"))),
-    }
-}
-
-/// The same for an id as it stands in canonical text.
-fn check_quoted_id(field: &'static str, inner: &str) -> Result<(), FieldError> {
-    check_id(field, &unescape(inner))
-}
-
-fn has_control(text: &str) -> bool {
-    // C1 controls begin with 0xC2; without that byte only ASCII has to be looked at.
-    let suspicious =
-        text.bytes().fold(false, |found, byte| found | (byte < 0x20) | (byte == 0x7F) | (byte == 0xC2));
-    suspicious && text.chars().any(char::is_control)
-}
-
-fn check_parents(parents: &[Cid]) -> Result<(), FieldError> {
-    if parents.len() > MAX_PARENTS {
-        return Err(bad("parents", format_args!("there are {}; the limit is {MAX_PARENTS}", parents.len())));
-    }
-    match parents.iter().enumerate().find(|(i, parent)| parents[..*i].contains(parent)) {
-        Some((_, twice)) => Err(bad("parents", format_args!("{twice} stands there twice"))),
-        None => Ok(()),
-    }
-}
-
-fn check_tags<'t>(tags: impl ExactSizeIterator<Item = &'t str>) -> Result<(), FieldError> {
-    if tags.len() > MAX_TAGS {
-        return Err(bad("tags", format_args!("there are {}; the limit is {MAX_TAGS}", tags.len())));
-    }
-    for tag in tags {
-        if has_control(tag) {
-            return Err(bad("tags", "a tag has a control character"));
-        }
-        if tag.is_empty() || tag.len() > MAX_TAG_BYTES {
-            return Err(bad(
-                "tags",
-                format_args!("a tag has 1 to {MAX_TAG_BYTES} bytes, this one {}", tag.len()),
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn check_envelope(envelope: &Envelope) -> Result<(), FieldError> {
-    if envelope.audience.len() > MAX_AUDIENCE {
-        return Err(bad(
-            "envelope",
-            format_args!("its audience is {}; the limit is {MAX_AUDIENCE}", envelope.audience.len()),
-        ));
-    }
-    Ok(())
 }
 
 impl LedgerEntry {
