@@ -140,6 +140,11 @@ impl Cid {
         &self.0
     }
 
+    /// The first 16 of the 32 bytes.
+    pub(crate) fn first_half(&self) -> u128 {
+        u128::from_le_bytes(*self.0.first_chunk().unwrap_or(&[0; 16]))
+    }
+
     /// Reads the text form without going through `str`.
     pub fn from_text(text: &[u8]) -> Result<Self, NotACid> {
         let hex = text.strip_prefix(b"b3:").ok_or(NotACid)?;
