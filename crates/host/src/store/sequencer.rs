@@ -15,7 +15,8 @@ use super::views::{EntityBatch, Views};
 use super::writer::{self, Request, Work};
 
 /// Bytes written to the write-ahead log before it is copied into the database and begun again. A short log is written
-/// over and over in place, which syncs faster than one that grows; a shorter one would be copied too often.
+/// over and over in place, and readers and the next start have less of it to go through. Between 2 and 32 MiB the
+/// measured difference is within the noise of the disk.
 const COPY_BACK_AFTER: u64 = 4 << 20;
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.

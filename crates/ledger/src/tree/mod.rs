@@ -57,7 +57,7 @@ impl Hash {
 }
 
 /// SHA-256 of the first `length` bytes of `blocks`, which leave room for the padding. Leaves and nodes have one length
-/// each, so no general buffering is needed; this is a third of the time a tree takes.
+/// each, so no general buffering is needed.
 fn sha256_of(blocks: &mut [[u8; 64]], length: usize) -> Hash {
     const START: [u32; 8] = [
         0x6a09_e667,
