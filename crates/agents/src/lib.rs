@@ -1,0 +1,18 @@
+//! Who runs a turn. A backend implements [`AgentRuntime`]; whoever governs it sees only that trait.
+//!
+//! Where to start reading: [`runtime`] for the trait, [`event`] for what a turn is made of, [`rehearsal`] for the
+//! simplest backend there is.
+
+pub mod content;
+pub mod event;
+pub mod rehearsal;
+pub mod runtime;
+pub mod session;
+
+pub use content::{ContentBlock, Message, Role};
+pub use event::{EventKind, RuntimeEvent, StopReason, Usage};
+pub use runtime::{
+    AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, ToolCall, ToolOutcome, ToolSpec, Toolbox,
+    TurnInput,
+};
+pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};

@@ -1,0 +1,171 @@
+//! The trait that every backend implements, and what a turn gets from its host.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::content::{ContentBlock, Message};
+use crate::event::RuntimeEvent;
+use crate::session::{AgentId, CloseReason, SessionKey, SessionMode, SessionStatus};
+
+/// The events of a turn. An `Err` ends it.
+pub type EventStream = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
+
+/// Runs turns. Whatever implements this can be governed, and a session cannot tell the governed from the bare one.
+#[async_trait]
+pub trait AgentRuntime: Send + Sync {
+    /// Opens the session, or finds it open.
+    async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError>;
+
+    /// Runs one turn. The stream ends after its `done` event; dropping it ends the turn.
+    ///
+    /// A backend numbers its events from 1 in each turn; whoever records them gives them their number in the session.
+    fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream;
+
+    /// Asks the running turn to end. It ends with `done` and stop reason `cancelled`.
+    async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError>;
+
+    async fn close(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError>;
+
+    async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError>;
+}
+
+#[async_trait]
+impl<R: AgentRuntime + ?Sized> AgentRuntime for Arc<R> {
+    async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+        (**self).ensure_session(input).await
+    }
+
+    fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
+        (**self).run_turn(handle, input)
+    }
+
+    async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
+        (**self).cancel(handle).await
+    }
+
+    async fn close(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError> {
+        (**self).close(handle, reason).await
+    }
+
+    async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError> {
+        (**self).status(handle).await
+    }
+}
+
+/// An open session, in the hands of whoever runs turns in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handle {
+    pub key: Arc<SessionKey>,
+    /// BLAKE3 of agent id, key and creation time, in hex.
+    pub session_id: Arc<str>,
+}
+
+/// Which session to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionInput {
+    pub key: SessionKey,
+    pub mode: SessionMode,
+    pub backend: String,
+    pub model: Option<String>,
+    /// The key the agent proved, if it did.
+    pub pubkey: Option<String>,
+    /// Name of the mandate it acts under.
+    pub mandate: String,
+    /// Who opened it, for the record.
+    pub opened_by: String,
+}
+
+impl SessionInput {
+    pub const fn agent(&self) -> &AgentId {
+        self.key.agent()
+    }
+}
+
+/// What a turn begins with.
+#[derive(Clone)]
+pub struct TurnInput {
+    /// What the user says.
+    pub content: Vec<ContentBlock>,
+    /// The system prompt. Never shown to anyone.
+    pub system: String,
+    /// Messages that stand before the user's.
+    pub preceding: Vec<Message>,
+    /// The only way to act on the world.
+    pub tools: Arc<dyn Toolbox>,
+    /// Fires when the turn is to end.
+    pub cancel: CancellationToken,
+}
+
+impl fmt::Debug for TurnInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Content and prompt never reach a log.
+        f.debug_struct("TurnInput").field("blocks", &self.content.len()).finish_non_exhaustive()
+    }
+}
+
+/// The tools of a turn. A call passes the gate, is written down, run if it may, and its result written down; the
+/// events of all that appear in the turn's stream by themselves.
+#[async_trait]
+pub trait Toolbox: Send + Sync {
+    /// What the agent may be told about.
+    fn tools(&self) -> &[ToolSpec];
+
+    /// Asks for one call. A denial comes back as an error result that the model can explain.
+    async fn call(&self, call: ToolCall) -> ToolOutcome;
+}
+
+/// A tool as an agent is told of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    pub name: String,
+    pub description: String,
+    /// JSON schema of the input.
+    pub input_schema: Value,
+}
+
+/// A call an agent wants to make.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// Unique within the turn.
+    pub id: String,
+    pub name: String,
+    pub input: Value,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolOutcome {
+    pub content: String,
+    pub is_error: bool,
+}
+
+impl ToolOutcome {
+    pub fn good(content: impl Into<String>) -> Self {
+        Self { content: content.into(), is_error: false }
+    }
+
+    pub fn error(content: impl Into<String>) -> Self {
+        Self { content: content.into(), is_error: true }
+    }
+}
+
+/// Why a turn or a session could not go on. The message may be shown to the peer; it holds no content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RuntimeError {
+    /// One word for programs, such as `interrupted`.
+    pub code: String,
+    pub message: String,
+}
+
+impl RuntimeError {
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
+    }
+}
