@@ -8,7 +8,9 @@ pub mod export;
 pub mod files;
 pub mod home;
 pub mod keys;
+pub mod record;
 pub mod store;
+pub mod vault;
 
 pub use clock::{Clock, SystemClock};
 pub use home::Home;

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use super::error::StoreError;
 use super::schema;
@@ -19,12 +19,15 @@ const CACHE_KIB: i64 = 4096;
 /// How long to wait for a lock. Only opening and schema changes ever meet one.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// Prepared statements kept per connection: more than the store has.
+const STATEMENTS: usize = 64;
+
 /// How every SQLite database begins.
 const HEADER: &[u8] = b"SQLite format 3\0";
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// The one writer. The caller holds the home's lock.
     Write,
     /// A reader; it sees one snapshot per transaction and never waits for the writer.
@@ -42,7 +45,41 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
         }
         Access::Read => open_reader(path)?,
     };
+    set_up(&connection, access, path)?;
+    schema::check(&connection, path)?;
+    Ok(connection)
+}
+
+/// Opens the SQLCipher database at `path` under a raw key of 64 hex digits; as writer, creates it if it is missing.
+pub(crate) fn open_keyed(path: &Path, key: &str, access: Access) -> Result<Connection, StoreError> {
+    let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
+    let flags = match access {
+        Access::Write => {
+            create_file(path)?;
+            OpenFlags::SQLITE_OPEN_READ_WRITE
+        }
+        Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
+    };
+    let connection = connect(path, flags).map_err(failed)?;
+    // A build without a cipher would take the key and write in the clear.
+    let cipher: Option<String> =
+        connection.query_row("PRAGMA cipher_version", [], |row| row.get(0)).optional().map_err(failed)?;
+    if cipher.is_none_or(|version| version.is_empty()) {
+        let what = "this build of SQLite has no cipher".to_owned();
+        return Err(StoreError::Io { path: path.to_owned(), what });
+    }
+    connection.execute_batch("PRAGMA cipher_log_level = NONE;").map_err(failed)?;
+    let pragma = zeroize::Zeroizing::new(format!("PRAGMA key = \"x'{key}'\";"));
+    connection.execute_batch(&pragma).map_err(failed)?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(failed)?;
+    set_up(&connection, access, path)?;
+    Ok(connection)
+}
+
+fn set_up(connection: &Connection, access: Access, path: &Path) -> Result<(), StoreError> {
+    let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
     connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     let settings = format!(
         "PRAGMA cache_size = -{CACHE_KIB};
          PRAGMA temp_store = MEMORY;
@@ -66,8 +103,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
             .execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;")
             .map_err(failed)?;
     }
-    schema::check(&connection, path)?;
-    Ok(connection)
+    Ok(())
 }
 
 /// A database that is nobody's and goes away when it is closed.

@@ -30,6 +30,8 @@ pub enum StoreError {
     Damaged { path: PathBuf, what: String },
     #[error("`{path}` holds no log, but `{key}` has signed one: restore the database from a backup, or move the keys folder away to begin another log", path = .path.display(), key = .key.display())]
     LogIsGone { path: PathBuf, key: PathBuf },
+    #[error("the vault's key `{path}` is of no use ({what}): restore it from a backup, or move `vault.db` away to begin another vault; what was said so far is then lost", path = .path.display())]
+    VaultKey { path: PathBuf, what: &'static str },
     #[error("the disk of `{0}` is full, nothing of this was recorded: free some space and start again")]
     DiskFull(PathBuf),
     #[error(
@@ -40,6 +42,8 @@ pub enum StoreError {
     ReadOnly(String),
     #[error("the store was closed")]
     Closed,
+    #[error("content could not be sealed, so nothing was recorded: {0}")]
+    Sealing(String),
     #[error("the entry is refused: {0}")]
     Entry(#[from] FieldError),
     #[error("the entry is refused: its parent {0} is not in the log")]
@@ -60,7 +64,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// What an SQLite error about the database at `path` means.
-    pub(super) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
+    pub(crate) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
         let path = path.to_owned();
         let what = error.to_string();
         match error.sqlite_error_code() {

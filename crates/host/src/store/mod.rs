@@ -5,12 +5,15 @@
 //! in the page cache cannot be told from what is on disk.
 
 mod cid_runs;
-mod connection;
+pub(crate) mod connection;
 mod error;
 mod reader;
+mod readers;
 mod rows;
 mod schema;
 mod sequencer;
+mod session_reads;
+mod session_views;
 mod views;
 mod writer;
 
@@ -23,8 +26,11 @@ use tribune_ledger::{Checkpoint, Ed25519Signer, NoteSigner as _, VerifierKey};
 
 pub use error::StoreError;
 pub use reader::{Filter, Lookup, Reader};
+pub use readers::Readers;
 pub use rows::Stored;
 pub use sequencer::Appended;
+pub use session_reads::SessionFilter;
+pub use session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow};
 pub use views::ViewFault;
 pub use writer::{LedgerWriter, Receipt};
 

@@ -93,7 +93,7 @@ impl Reader {
         &self.connection
     }
 
-    fn failed(&self, error: &rusqlite::Error) -> StoreError {
+    pub(super) fn failed(&self, error: &rusqlite::Error) -> StoreError {
         StoreError::from_sqlite(&self.path, error)
     }
 

@@ -10,7 +10,7 @@ use super::error::StoreError;
 const APPLICATION_ID: i64 = 0x5472_6962;
 
 /// Each step brings a database from the version of its position to the next. Steps are never edited, only added.
-const STEPS: [&str; 1] = [
+const STEPS: [&str; 2] = [
     // `ledger` is the truth. Entries are found by place; a CID is found through `cid_runs`, because an index in CID
     // order would make every entry dirty a page of its own. The rest are views over it, rebuilt by `views`.
     "CREATE TABLE ledger (
@@ -54,6 +54,67 @@ const STEPS: [&str; 1] = [
         id   INTEGER PRIMARY KEY CHECK (id = 0),
         note TEXT NOT NULL                -- signed in the same commit as the newest entry
     ) STRICT;",
+    // Views of sessions. Their rows are keyed by the place of the entry they come from and chained backwards by it, as
+    // entries are; looking one up by CID goes through the log.
+    "CREATE TABLE sessions (
+        id            TEXT PRIMARY KEY,     -- BLAKE3 of agent id, key and creation time
+        agent_id      TEXT NOT NULL,
+        session_key   TEXT NOT NULL UNIQUE,
+        backend       TEXT NOT NULL,
+        model         TEXT,
+        mode          TEXT NOT NULL,        -- persistent, domain, oneshot
+        state         TEXT NOT NULL,        -- idle, running, cancelled, closed
+        pubkey        TEXT,                 -- the Ed25519 key the agent proved
+        mandate       TEXT NOT NULL,
+        last_activity TEXT NOT NULL,
+        created_at    TEXT NOT NULL,
+        closed_for    TEXT,
+        turns         INTEGER NOT NULL,
+        last_turn     INTEGER,              -- idx of the newest row of `turns`
+        prev_cid      TEXT,                 -- its CID
+        messages      INTEGER NOT NULL,
+        last_message  INTEGER               -- idx of the newest row of `history`
+    ) STRICT;
+    CREATE TABLE turns (
+        idx          INTEGER PRIMARY KEY,   -- place of the entry that began it
+        id           TEXT NOT NULL,         -- CID of that entry
+        session_id   TEXT NOT NULL,
+        seq          INTEGER NOT NULL,
+        prev_idx     INTEGER,
+        prev_cid     TEXT,                  -- the turn before it
+        input_hash   TEXT NOT NULL,         -- commitment; the vault has the words
+        output_hash  TEXT,                  -- the same, once complete
+        stop_reason  TEXT,
+        usage        TEXT,                  -- JSON: {input_tokens, output_tokens}
+        started_at   TEXT NOT NULL,
+        completed_at TEXT,
+        proof        TEXT
+    ) STRICT;
+    CREATE TABLE history (
+        idx        INTEGER PRIMARY KEY,     -- place of the entry that tells of the message
+        id         TEXT NOT NULL,           -- CID of that entry
+        session_id TEXT NOT NULL,
+        turn_id    TEXT,
+        seq        INTEGER NOT NULL,
+        prev_idx   INTEGER,
+        role       TEXT NOT NULL,
+        content    TEXT NOT NULL,           -- commitment under which the vault has the words
+        ref        TEXT,                    -- the tool, or the letter
+        created_at TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE open_work (
+        cid         TEXT PRIMARY KEY,       -- the entry that began it
+        kind        TEXT NOT NULL,          -- turn, tool_call, forget
+        session_key TEXT NOT NULL,
+        name        TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE heartbeats (
+        agent_id   TEXT PRIMARY KEY,
+        first_seen TEXT NOT NULL,
+        last_seen  TEXT NOT NULL,
+        sessions   INTEGER NOT NULL,
+        turns      INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;",
 ];
 
 /// The version this build writes.

@@ -1,6 +1,7 @@
 //! What a commit does: gives entries their place, writes them with their views and a signed checkpoint in one
 //! transaction, and answers each caller after it is on disk.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rusqlite::{CachedStatement, Connection};
@@ -21,6 +22,9 @@ const COPY_BACK_AFTER: u64 = 4 << 20;
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
+
+/// What an entry takes beside its payload, about.
+const ENTRY_OVERHEAD: usize = 512;
 
 /// Where an entry ended up. To hold one is to know that the entry is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +165,7 @@ impl Edge {
                 }
                 Ok(Ok(appended))
             }
+            Work::Placed(entries) => self.apply_placed(entries, rows),
             Work::Sealed(entry) => self.apply_sealed(*entry, rows),
             Work::Rotate { to, entry } => {
                 let applied = self.apply_sealed(*entry, rows)?;
@@ -170,6 +175,35 @@ impl Edge {
                 Ok(applied)
             }
         }
+    }
+
+    /// Entries whose places and names the caller gave them. The places are checked; the names were made in this process.
+    fn apply_placed(
+        &mut self,
+        entries: Vec<EntryText>,
+        rows: &mut Rows<'_>,
+    ) -> rusqlite::Result<Result<Vec<Appended>, StoreError>> {
+        let mut ahead: HashMap<&str, u64> = HashMap::new();
+        for (n, entry) in entries.iter().enumerate() {
+            let next = rows.entities.state(rows.connection, &entry.entity_id)?.next_seq;
+            let expected = ahead.entry(&entry.entity_id).or_insert(next);
+            if entry.seq != *expected {
+                return Ok(Err(StoreError::OutOfTurn { expected: *expected, found: entry.seq }));
+            }
+            *expected += 1;
+            for parent in entry.parent_cids() {
+                let along = entries[..n].iter().any(|earlier| earlier.cid == parent);
+                if !along && !self.views.contains(rows.connection, &parent)? {
+                    return Ok(Err(StoreError::NoSuchParent(parent)));
+                }
+            }
+        }
+        let mut appended = Vec::with_capacity(entries.len());
+        for entry in entries {
+            self.since_copy += (entry.payload.len() + ENTRY_OVERHEAD) as u64;
+            appended.push(self.insert(rows, entry.entity_id.clone(), |_| entry)?);
+        }
+        Ok(Ok(appended))
     }
 
     fn apply_sealed(

@@ -12,14 +12,19 @@ use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::tile::{self, TileEdge};
 
 use super::cid_runs::{self, RUN, Recent};
-use super::{rows, schema};
+use super::{rows, schema, session_views};
 
-/// The tables that [`Views`] writes, each with its columns and key order.
-const TABLES: [(&str, &str, &str); 3] = [
+/// The tables of the log itself, each with its columns and key order.
+const OWN_TABLES: [(&str, &str, &str); 3] = [
     ("entities", "entity_id, next_seq, last_idx, head", "entity_id"),
     ("tree_tiles", "level, n, root, nodes", "level, n"),
     ("cid_runs", "run, block, keys", "run, block"),
 ];
+
+/// Every table that [`Views`] writes.
+fn tables() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    OWN_TABLES.into_iter().chain(session_views::TABLES)
+}
 
 /// Entries applied per step of a rebuild; enough to spread the cost, few enough to hold in memory.
 const REBUILD_BATCH: usize = 512;
@@ -135,6 +140,7 @@ impl Views {
 
     /// Takes the next entry, which is in the log already.
     pub(super) fn apply(&mut self, connection: &Connection, entry: &EntryText) -> rusqlite::Result<()> {
+        session_views::apply(connection, self.size(), entry)?;
         let leaf = Hash::leaf(&entry.cid);
         self.recent.push(entry.cid);
         for full in self.edge.push(leaf) {
@@ -229,7 +235,7 @@ pub(super) fn rebuild(
     target: &Connection,
     progress: &mut dyn FnMut(u64),
 ) -> rusqlite::Result<Rebuild> {
-    for (table, _, _) in TABLES {
+    for (table, _, _) in tables() {
         target.execute(&format!("DELETE FROM {table}"), [])?;
     }
     let mut views = Views::empty();
@@ -287,7 +293,7 @@ pub(super) fn check(
             None => format!("entry {index} points back, though it is its entity's first"),
         },
     });
-    for (table, columns, key) in TABLES {
+    for (table, columns, key) in tables() {
         if fault.is_none() {
             fault = compare(source, scratch, table, columns, key)?;
         }

@@ -39,6 +39,8 @@ pub struct Receipt(pub(super) oneshot::Receiver<Result<Vec<Appended>, StoreError
 pub(super) enum Work {
     /// Placed by the writer.
     Drafts(Vec<Unplaced>),
+    /// Placed by the one who writes these histories, in their order.
+    Placed(Vec<EntryText>),
     /// Placed and attested by the caller, who must have guessed the place right.
     Sealed(Box<EntryText>),
     /// The log's key passes to another signer.
@@ -69,6 +71,20 @@ impl LedgerWriter {
         let (request, receipt) = drafts_request(drafts)?;
         self.queue.send(request).await.map_err(|_| self.closed())?;
         receipt.0.await.map_err(|_| self.closed())?
+    }
+
+    /// Appends several entries that the only writer of their histories placed itself, all or none. It knows their CIDs
+    /// beforehand, so that one may be the parent of the next.
+    pub async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
+        if entries.len() > MAX_BATCH {
+            return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
+        }
+        for entry in &entries {
+            refuse_reserved(&entry.entity_id, entry.quality)?;
+        }
+        let (request, receipt) = request(Work::Placed(entries));
+        self.queue.send(request).await.map_err(|_| self.closed())?;
+        receipt.0.await.map_err(|_| self.closed())?.map(drop)
     }
 
     /// Appends an entry that its author placed and attested. Refused if another entry took the place.
@@ -211,6 +227,7 @@ impl Request {
     fn len(&self) -> usize {
         match &self.work {
             Work::Drafts(entries) => entries.len(),
+            Work::Placed(entries) => entries.len(),
             Work::Sealed(_) | Work::Rotate { .. } => 1,
         }
     }

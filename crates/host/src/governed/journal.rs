@@ -1,0 +1,177 @@
+//! The one hand that writes a session's history: entries to the ledger, words and events to the vault.
+//!
+//! Whatever belongs together is put on a [`Page`]; a page is written as a whole, to both at once, and its events may be
+//! seen once it is. The journal places its entries itself, so that it knows their CIDs before they are on disk.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tribune_agents::{EventKind, Handle, RuntimeEvent};
+use tribune_ledger::commitment::Commitment;
+use tribune_ledger::entry::EntryText;
+use tribune_ledger::{Cid, Draft, EntryQuality, LedgerEntry};
+
+use crate::clock::Clock;
+use crate::record::payload;
+use crate::store::{LedgerWriter, StoreError};
+use crate::vault::{Batch, Event, SessionVault, Vault};
+
+/// A session's history, open for writing.
+pub(crate) struct Journal {
+    pub(super) handle: Handle,
+    ledger: LedgerWriter,
+    vault: Arc<Vault>,
+    clock: Arc<dyn Clock>,
+    session: SessionVault,
+    next_entry: u64,
+    /// The newest turn.
+    pub(super) prev_turn: Option<Cid>,
+    /// Set when a page could not be written: what is on disk is not known, and nothing more is written through this.
+    broken: bool,
+}
+
+/// What is written together.
+#[derive(Default)]
+pub(super) struct Page {
+    batch: Batch,
+    entries: Vec<EntryText>,
+    events: Vec<RuntimeEvent>,
+}
+
+/// Where a journal goes on.
+pub(super) struct Position {
+    pub(super) handle: Handle,
+    pub(super) next_entry: u64,
+    pub(super) prev_turn: Option<Cid>,
+}
+
+/// An entry to be, without what the journal knows by itself.
+pub(super) struct Line<'a, P> {
+    pub(super) quality: EntryQuality,
+    pub(super) target: &'a str,
+    pub(super) parents: Vec<Cid>,
+    pub(super) record: &'a P,
+}
+
+impl Journal {
+    pub(super) async fn open(
+        ledger: LedgerWriter,
+        vault: Arc<Vault>,
+        clock: Arc<dyn Clock>,
+        position: Position,
+    ) -> Result<Self, StoreError> {
+        let Position { handle, next_entry, prev_turn } = position;
+        let session = vault.session(&handle.session_id, next_entry).await?;
+        Ok(Self { handle, ledger, vault, clock, session, next_entry, prev_turn, broken: false })
+    }
+
+    pub(super) fn now(&self) -> tribune_ledger::Timestamp {
+        self.clock.now()
+    }
+
+    /// The newest event that is stored.
+    pub(super) const fn last_event(&self) -> Option<&Event> {
+        self.session.last_event.as_ref()
+    }
+
+    pub(super) const fn next_event(&self) -> u64 {
+        self.session.next_event
+    }
+
+    pub(super) const fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(super) fn page(&mut self) -> Page {
+        Page { batch: Batch::new(&mut self.session), ..Page::default() }
+    }
+
+    /// Puts content on the page; returns what the ledger may know of it.
+    pub(super) fn content(&self, page: &mut Page, text: &[u8]) -> Result<Commitment, StoreError> {
+        page.batch.content(&self.session, text).map_err(|error| StoreError::Sealing(error.to_string()))
+    }
+
+    /// Puts an entry on the page and gives it its place.
+    pub(super) fn entry<P: Serialize>(
+        &mut self,
+        page: &mut Page,
+        line: Line<'_, P>,
+    ) -> Result<LedgerEntry, StoreError> {
+        let key = self.handle.key.as_str();
+        let draft = Draft {
+            entity_id: key.to_owned(),
+            target: line.target.to_owned(),
+            quality: line.quality,
+            timestamp: self.clock.now(),
+            source: key.to_owned(),
+            actor: self.handle.key.agent().as_str().to_owned(),
+            parents: line.parents,
+            tags: Vec::new(),
+            payload: payload(line.record),
+            attested_by: None,
+            envelope: None,
+        };
+        let text = EntryText::seal(&draft, self.next_entry)?;
+        let entry = LedgerEntry {
+            cid: text.cid,
+            entity_id: draft.entity_id,
+            seq: text.seq,
+            target: draft.target,
+            quality: draft.quality,
+            timestamp: draft.timestamp,
+            source: draft.source,
+            actor: draft.actor,
+            parents: draft.parents,
+            tags: draft.tags,
+            payload: draft.payload,
+            attested_by: None,
+            proof: tribune_ledger::Proof::Null,
+            envelope: None,
+        };
+        self.next_entry += 1;
+        page.entries.push(text);
+        Ok(entry)
+    }
+
+    /// Puts an event on the page and gives it its number.
+    pub(super) fn event(&mut self, page: &mut Page, kind: EventKind) {
+        let seq = self.session.next_event;
+        self.session.next_event += 1;
+        page.events.push(RuntimeEvent { seq, kind });
+    }
+
+    /// Lets go of events that are older than the newest `kept`.
+    pub(super) const fn drop_old_events(&self, page: &mut Page, kept: u64) {
+        if self.session.next_event > kept + 1 {
+            page.batch.drop_events_below(self.session.next_event - kept);
+        }
+    }
+
+    /// Writes the page. Its events come back when everything on it is durable.
+    pub(super) async fn write(&mut self, page: Page) -> Result<Vec<RuntimeEvent>, StoreError> {
+        if self.broken {
+            return Err(StoreError::Closed);
+        }
+        // Until this is done, nobody knows what is on disk; a page that is given up half-way leaves the mark set.
+        self.broken = true;
+        let Page { mut batch, entries, events } = page;
+        let after_entry = self.next_entry.saturating_sub(1);
+        for event in &events {
+            let json = serde_json::to_string(event).map_err(|error| StoreError::Sealing(error.to_string()))?;
+            let event = Event { seq: event.seq, json };
+            batch
+                .event(&self.session, &event, after_entry)
+                .map_err(|error| StoreError::Sealing(error.to_string()))?;
+        }
+        let words = async {
+            if batch.is_empty() { Ok(()) } else { self.vault.write(batch).await }
+        };
+        let record = async {
+            if entries.is_empty() { Ok(()) } else { self.ledger.append_placed(entries).await }
+        };
+        let (words, record) = tokio::join!(words, record);
+        words.and(record)?;
+        self.broken = false;
+        Ok(events)
+    }
+}

@@ -1,0 +1,264 @@
+//! Governs any runtime: [`ConstitutionalRuntime`] is an [`AgentRuntime`] around another. The session sees one runtime
+//! and cannot tell; the backend inside sees a prompt, tools that ask first, and nothing else.
+//!
+//! A turn, in this order: the session's opening is on record; letters are put before the input; the prompt is put
+//! together; the tool list passes the gate; the backend runs; each call passes the gate again with its input; each
+//! result is recorded under its call; the turn is completed. Every event that leaves this stream is durable.
+
+mod journal;
+mod recover;
+mod toolbox;
+mod turn;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tribune_agents::{
+    AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey, SessionState,
+    SessionStatus, TurnInput,
+};
+use tribune_constitution::{Constitution, Gate, Mandate};
+use tribune_ledger::cid::Domain;
+use tribune_ledger::{Cid, EntryQuality};
+
+use self::journal::{Journal, Line, Position};
+use crate::clock::Clock;
+use crate::record::{Lifecycle, Opening};
+use crate::registry::board::Board;
+use crate::registry::mailbox::Mailbox;
+use crate::session::transcript::Transcripts;
+use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
+use crate::tools::HostTools;
+use crate::vault::Vault;
+
+pub use recover::Recovered;
+
+/// Everything a governed turn stands on, shared by all sessions.
+pub struct Governance {
+    pub ledger: LedgerWriter,
+    pub readers: Readers,
+    pub vault: Arc<Vault>,
+    pub clock: Arc<dyn Clock>,
+    pub constitution: Arc<Constitution>,
+    pub gate: Arc<dyn Gate>,
+    pub mailbox: Arc<Mailbox>,
+    pub board: Arc<Board>,
+    pub tools: Arc<HostTools>,
+    pub transcripts: Transcripts,
+    /// How long a turn may take.
+    pub turn_limit: std::time::Duration,
+    pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
+    /// Letters that a running turn is about to put on record, so that no two sessions take the same one.
+    pub(crate) claimed: Mutex<HashSet<String>>,
+}
+
+impl std::fmt::Debug for Governance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Governance")
+    }
+}
+
+/// A runtime under law.
+#[derive(Debug, Clone)]
+pub struct ConstitutionalRuntime<R> {
+    inner: R,
+    governance: Arc<Governance>,
+}
+
+impl<R> ConstitutionalRuntime<R> {
+    pub const fn new(inner: R, governance: Arc<Governance>) -> Self {
+        Self { inner, governance }
+    }
+}
+
+#[async_trait]
+impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R> {
+    async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+        let handle = self.governance.open_session(&input).await?;
+        self.inner.ensure_session(input).await?;
+        Ok(handle)
+    }
+
+    fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
+        turn::run(self.inner.clone(), Arc::clone(&self.governance), handle.clone(), input)
+    }
+
+    async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
+        self.inner.cancel(handle).await
+    }
+
+    async fn close(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError> {
+        // The record first: a backend that cannot let go must not keep a session open.
+        self.governance.close_session(handle, reason).await?;
+        self.inner.close(handle, reason).await
+    }
+
+    async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError> {
+        let mut status = self.inner.status(handle).await?;
+        let key = handle.key.as_str().to_owned();
+        let row = self.governance.readers.read(move |reader| reader.session(&key)).await.map_err(failed)?;
+        if let Some(row) = row {
+            status = SessionStatus { state: row.state, backend: row.backend, model: row.model };
+        }
+        Ok(status)
+    }
+}
+
+impl Governance {
+    /// The mandate of this name. One that is not there is not replaced by another.
+    pub(crate) fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
+        self.constitution.mandate(name).ok_or_else(|| {
+            RuntimeError::new(
+                "no_mandate",
+                format!("there is no mandate `{name}`: add mandates/{name}.md, or name another in the roster"),
+            )
+        })
+    }
+
+    /// The journal of a session that is open.
+    pub(crate) async fn journal(
+        &self,
+        handle: &Handle,
+    ) -> Result<Arc<tokio::sync::Mutex<Journal>>, StoreError> {
+        if let Some(journal) = self.loaded(&handle.key) {
+            return Ok(journal);
+        }
+        let key = handle.key.as_str().to_owned();
+        let (next_entry, row) =
+            self.readers.read(move |reader| Ok((reader.next_seq(&key)?, reader.session(&key)?))).await?;
+        let prev_turn = row.as_ref().and_then(|row| row.last_turn.as_deref()?.parse().ok());
+        let position = Position { handle: handle.clone(), next_entry, prev_turn };
+        let (ledger, vault, clock) = (self.ledger.clone(), Arc::clone(&self.vault), Arc::clone(&self.clock));
+        let mut journal = Journal::open(ledger, vault, clock, position).await?;
+        if let Some(row) = &row {
+            recover::complete_stream(self, &mut journal, row).await?;
+        }
+        let journal = Arc::new(tokio::sync::Mutex::new(journal));
+        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever came first has the one that counts.
+        Ok(Arc::clone(journals.entry((*handle.key).clone()).or_insert(journal)))
+    }
+
+    fn loaded(&self, key: &SessionKey) -> Option<Arc<tokio::sync::Mutex<Journal>>> {
+        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = Arc::clone(journals.get(key)?);
+        // One that failed is thrown away, so that the next reads what is really on disk.
+        if found.try_lock().is_ok_and(|journal| journal.is_broken()) {
+            journals.remove(key);
+            return None;
+        }
+        Some(found)
+    }
+
+    fn unload(&self, key: &SessionKey) {
+        self.journals.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    async fn open_session(&self, input: &SessionInput) -> Result<Handle, RuntimeError> {
+        self.mandate(&input.mandate)?;
+        let key = input.key.as_str().to_owned();
+        let row = self.readers.read(move |reader| reader.session(&key)).await.map_err(failed)?;
+        let session_id: Arc<str> = match &row {
+            Some(row) => row.id.as_str().into(),
+            None => session_id(input.agent(), &input.key, &self.clock.now().to_string()).into(),
+        };
+        let handle = Handle { key: Arc::new(input.key.clone()), session_id };
+        let journal = self.journal(&handle).await.map_err(failed)?;
+        let opening = Opening {
+            agent_id: input.agent().as_str().to_owned(),
+            session_id: handle.session_id.to_string(),
+            backend: input.backend.clone(),
+            model: input.model.clone(),
+            mode: input.mode,
+            pubkey: input.pubkey.clone(),
+            mandate: input.mandate.clone(),
+            opened_by: input.opened_by.clone(),
+        };
+        let record = match &row {
+            None => Lifecycle::Opened(opening),
+            Some(row) if row.state == SessionState::Closed || !same_terms(row, input) => {
+                Lifecycle::Reopened(opening)
+            }
+            Some(_) => return Ok(handle),
+        };
+        write_lifecycle(&journal, &record, Vec::new()).await.map_err(failed)?;
+        // The board is for people and other agents; a session does not fail for want of it.
+        if let Err(error) = self.board.append("checked in", self.clock.now(), input.agent().as_str()) {
+            tracing::warn!(%error, "the board could not be written");
+        }
+        Ok(handle)
+    }
+
+    async fn close_session(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError> {
+        let journal = self.journal(handle).await.map_err(failed)?;
+        write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await.map_err(failed)?;
+        self.unload(&handle.key);
+        Ok(())
+    }
+
+    /// Shreds what was said in a closed session.
+    pub(crate) async fn forget(&self, handle: &Handle, by: &str) -> Result<Cid, StoreError> {
+        let journal = self.journal(handle).await?;
+        let intent =
+            write_lifecycle(&journal, &Lifecycle::Forgetting { by: by.to_owned() }, Vec::new()).await?;
+        self.shred(handle, &journal, intent, by).await
+    }
+
+    async fn shred(
+        &self,
+        handle: &Handle,
+        journal: &tokio::sync::Mutex<Journal>,
+        intent: Cid,
+        by: &str,
+    ) -> Result<Cid, StoreError> {
+        self.vault.forget(&handle.session_id).await?;
+        if let Err(error) = self.transcripts.forget(&handle.key) {
+            return Err(StoreError::Io { path: self.transcripts.path(&handle.key), what: error.to_string() });
+        }
+        let done = Lifecycle::Forgotten { by: by.to_owned() };
+        let cid = write_lifecycle(journal, &done, vec![intent]).await?;
+        // The next turn gets a key of its own.
+        self.unload(&handle.key);
+        Ok(cid)
+    }
+}
+
+async fn write_lifecycle(
+    journal: &tokio::sync::Mutex<Journal>,
+    record: &Lifecycle,
+    parents: Vec<Cid>,
+) -> Result<Cid, StoreError> {
+    let mut journal = journal.lock().await;
+    let mut page = journal.page();
+    let target = journal.handle.session_id.to_string();
+    let line = Line { quality: EntryQuality::SessionLifecycle, target: &target, parents, record };
+    let entry = journal.entry(&mut page, line)?;
+    journal.write(page).await?;
+    Ok(entry.cid)
+}
+
+fn same_terms(row: &SessionRow, input: &SessionInput) -> bool {
+    row.mandate == input.mandate
+        && row.mode == input.mode
+        && row.backend == input.backend
+        && row.model == input.model
+        && row.pubkey == input.pubkey
+}
+
+/// BLAKE3 of agent id, key and creation time; each with its length before it, so that they cannot run together.
+pub fn session_id(agent: &AgentId, key: &SessionKey, created_at: &str) -> String {
+    let fields = [agent.as_str(), key.as_str(), created_at];
+    let lengths = fields.map(|field| (field.len() as u64).to_be_bytes());
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for (length, field) in lengths.iter().zip(fields) {
+        parts.push(length);
+        parts.push(field.as_bytes());
+    }
+    Domain::Session.hash(&parts).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A storage error as whoever runs a turn sees it. Its sentence names files of this home, never content.
+pub(crate) fn failed(error: StoreError) -> RuntimeError {
+    RuntimeError::new("storage", error.to_string())
+}

@@ -1,0 +1,159 @@
+//! After a crash: whatever was begun and not ended is written down as interrupted, and the session can be used again.
+
+use tribune_agents::{EventKind, Handle, RuntimeEvent, SessionKey, SessionState, StopReason};
+use tribune_ledger::EntryQuality;
+
+use super::Governance;
+use super::journal::{Journal, Line};
+use crate::record::{CallOutcome, ToolResultRecord, Turn, TurnPhase};
+use crate::store::{OpenWork, SessionRow, StoreError};
+
+/// What a start found unfinished.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub turns: u64,
+    pub calls: u64,
+    pub forgets: u64,
+}
+
+/// What clients are told of a turn that a crash cut short.
+const INTERRUPTED: &str =
+    "the daemon ended while this turn was running: its input is kept, and the session can be used again";
+
+impl Governance {
+    /// Ends everything that an earlier daemon left unfinished.
+    pub async fn recover(&self) -> Result<Recovered, StoreError> {
+        let mut recovered = Recovered::default();
+        let work = self.readers.read(|reader| reader.open_work()).await?;
+        for one_session in work.chunk_by(|a, b| a.session_key == b.session_key) {
+            self.recover_session(one_session, &mut recovered).await?;
+        }
+        Ok(recovered)
+    }
+
+    async fn recover_session(&self, work: &[OpenWork], recovered: &mut Recovered) -> Result<(), StoreError> {
+        let Some(first) = work.first() else { return Ok(()) };
+        let name = first.session_key.clone();
+        let row = self.readers.read(move |reader| reader.session(&name)).await?;
+        let (Some(row), Ok(key)) = (row, first.session_key.parse::<SessionKey>()) else { return Ok(()) };
+        let handle = Handle { key: key.into(), session_id: row.id.as_str().into() };
+        let journal = self.journal(&handle).await?;
+        // Calls before the turn they belong to: the order in which they would have ended.
+        for kind in ["tool_call", "turn", "forget"] {
+            for unfinished in work.iter().filter(|work| work.kind == kind) {
+                let Ok(cid) = unfinished.cid.parse() else { continue };
+                match kind {
+                    "tool_call" => {
+                        let record = ToolResultRecord {
+                            tool: unfinished.name.clone(),
+                            call_id: String::new(),
+                            outcome: CallOutcome::Interrupted,
+                            is_error: true,
+                            output_hash: None,
+                        };
+                        let mut journal = journal.lock().await;
+                        let mut page = journal.page();
+                        let line = Line {
+                            quality: EntryQuality::ToolResult,
+                            target: &unfinished.name,
+                            parents: vec![cid],
+                            record: &record,
+                        };
+                        journal.entry(&mut page, line)?;
+                        journal.write(page).await?;
+                        recovered.calls += 1;
+                    }
+                    "turn" => {
+                        interrupt_turn(self, &mut *journal.lock().await, cid).await?;
+                        recovered.turns += 1;
+                    }
+                    _ => {
+                        self.shred(&handle, &journal, cid, "recovery").await?;
+                        recovered.forgets += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn interrupt_turn(
+    governance: &Governance,
+    journal: &mut Journal,
+    begun: tribune_ledger::Cid,
+) -> Result<(), StoreError> {
+    let name = begun.to_string();
+    let started = governance
+        .readers
+        .read(move |reader| {
+            let Some(index) = name.parse().ok().map(|cid| reader.find(&cid)).transpose()?.flatten() else {
+                return Ok(None);
+            };
+            reader.entry(index)
+        })
+        .await?;
+    let started: Option<Turn> = started.and_then(|stored| serde_json::from_str(&stored.entry.payload).ok());
+    let Some(started) = started else { return Ok(()) };
+    let record = Turn {
+        phase: TurnPhase::Interrupted,
+        timestamp: journal.now().to_string(),
+        constitution_hash: governance.constitution.hash().to_string(),
+        ..started
+    };
+    let mut page = journal.page();
+    let target = journal.handle.session_id.to_string();
+    let line = Line { quality: EntryQuality::Turn, target: &target, parents: vec![begun], record: &record };
+    let entry = journal.entry(&mut page, line)?;
+    // A turn whose first event never reached the disk was never acknowledged; its stream begins here.
+    if !stream_mentions(governance, journal, &begun.to_string())? {
+        journal.event(&mut page, EventKind::TurnStarted { turn: begun.to_string() });
+    }
+    journal.event(
+        &mut page,
+        EventKind::Error { code: "interrupted".to_owned(), message: INTERRUPTED.to_owned() },
+    );
+    journal.event(&mut page, EventKind::LedgerAppend { entry: Box::new(entry) });
+    journal.event(&mut page, EventKind::Done { stop_reason: StopReason::Interrupted });
+    journal.write(page).await.map(drop)
+}
+
+/// Whether the events of a session that are still unfinished begin with this turn.
+fn stream_mentions(governance: &Governance, journal: &Journal, turn: &str) -> Result<bool, StoreError> {
+    const LOOK_BACK: u64 = 1_000;
+    let after = journal.next_event().saturating_sub(LOOK_BACK);
+    let range = governance.vault.events(&journal.handle.session_id, after, LOOK_BACK as usize)?;
+    let last_end = range.events.iter().rposition(|event| is_done(&event.json));
+    let open = &range.events[last_end.map_or(0, |at| at + 1)..];
+    // A long turn began further back than was looked.
+    Ok(open.len() as u64 >= LOOK_BACK - 1 || open.iter().any(|event| event.json.contains(turn)))
+}
+
+/// The ledger can be one page ahead of the vault: a turn that it knows to be complete gets the end of its stream.
+pub(super) async fn complete_stream(
+    governance: &Governance,
+    journal: &mut Journal,
+    row: &SessionRow,
+) -> Result<(), StoreError> {
+    let quiet = matches!(row.state, SessionState::Idle | SessionState::Cancelled);
+    let ended = match journal.last_event() {
+        Some(event) => is_done(&event.json),
+        // Without events: none was written yet, or all were shredded and the count goes on.
+        None => row.turns == 0 || journal.next_event() > 1,
+    };
+    if !quiet || ended {
+        return Ok(());
+    }
+    let session = row.clone();
+    let turns = governance.readers.read(move |reader| reader.turns(&session, 1)).await?;
+    let Some(turn) = turns.first() else { return Ok(()) };
+    let stop_reason = turn.stop_reason.as_deref().and_then(StopReason::parse).unwrap_or(StopReason::Interrupted);
+    let mut page = journal.page();
+    journal.event(&mut page, EventKind::Done { stop_reason });
+    journal.write(page).await.map(drop)
+}
+
+fn is_done(json: &str) -> bool {
+    serde_json::from_str(json)
+        .is_ok_and(|event: RuntimeEvent| matches!(event.kind, EventKind::Done { .. }))
+}

@@ -1,0 +1,148 @@
+//! What the daemon writes down of sessions, turns and calls: the payloads of its entries. The views read the same types
+//! back, so the two cannot drift apart. No message text is here, only commitments to it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tribune_agents::{CloseReason, SessionMode, StopReason, Usage};
+use tribune_ledger::commitment::Commitment;
+
+/// Histories that begin like this belong to sessions; only their session writes them.
+pub const SESSION_ENTITIES: &str = "agent:";
+
+/// A session's life.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Lifecycle {
+    Opened(Opening),
+    /// A closed session is open again, with the terms it has now.
+    Reopened(Opening),
+    Closed {
+        reason: CloseReason,
+    },
+    /// Its content is about to be shredded.
+    Forgetting {
+        by: String,
+    },
+    /// Its content is gone for good.
+    Forgotten {
+        by: String,
+    },
+}
+
+/// The terms on which a session is opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    pub agent_id: String,
+    pub session_id: String,
+    pub backend: String,
+    pub model: Option<String>,
+    pub mode: SessionMode,
+    /// The key that the agent proved, if it did.
+    pub pubkey: Option<String>,
+    pub mandate: String,
+    pub opened_by: String,
+}
+
+/// A turn, in the skill trace format, at one of its two ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    #[serde(flatten)]
+    pub phase: TurnPhase,
+    pub skill_name: String,
+    pub inputs_hash: Commitment,
+    pub timestamp: String,
+    pub actor: String,
+    /// The turn before this one.
+    pub prev_cid: Option<String>,
+    pub constitution_hash: String,
+}
+
+/// Where a turn stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum TurnPhase {
+    Started,
+    Completed {
+        outputs_hash: Commitment,
+        stop_reason: StopReason,
+        usage: Usage,
+    },
+    /// The daemon ended before the turn did.
+    Interrupted,
+}
+
+/// A call that an agent asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCallRecord {
+    pub tool: String,
+    pub call_id: String,
+    pub input_hash: Commitment,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolResultRecord {
+    pub tool: String,
+    pub call_id: String,
+    pub outcome: CallOutcome,
+    pub is_error: bool,
+    /// None when there is nothing that came of it.
+    pub output_hash: Option<Commitment>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallOutcome {
+    Ran,
+    Denied,
+    Cancelled,
+    /// The daemon ended while it ran: whether it took effect is not known.
+    Interrupted,
+}
+
+/// A letter put before a turn's input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MailboxRecord {
+    pub letter: String,
+    pub from: String,
+    pub content_hash: Commitment,
+}
+
+/// A payload as an entry takes it.
+pub fn payload(record: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(record) {
+        Ok(Value::Object(members)) => members,
+        // INVARIANT: every record above is a struct or a tagged enum, which serialise as objects.
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_has_the_skill_trace_members() {
+        let commitment =
+            "b3c:0000000000000000000000000000000000000000000000000000000000000000".parse().unwrap();
+        let turn = Turn {
+            phase: TurnPhase::Completed {
+                outputs_hash: commitment,
+                stop_reason: StopReason::EndTurn,
+                usage: Usage::default(),
+            },
+            skill_name: "agent_runner".into(),
+            inputs_hash: commitment,
+            timestamp: "2026-11-15T12:00:00.000000Z".into(),
+            actor: "main".into(),
+            prev_cid: None,
+            constitution_hash: "b3:00".into(),
+        };
+        let members = payload(&turn);
+        for name in ["skill_name", "inputs_hash", "outputs_hash", "timestamp", "actor", "phase", "prev_cid"] {
+            assert!(members.contains_key(name), "{name}");
+        }
+        assert_eq!(serde_json::from_value::<Turn>(Value::Object(members)).unwrap(), turn);
+    }
+}

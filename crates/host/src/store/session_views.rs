@@ -1,0 +1,376 @@
+//! Sessions, turns, history and unfinished work, as the entries give them.
+//!
+//! Rows of a session are chained by their place in the log, as its entries are, so that appending never touches an
+//! index in random order. An entry whose payload is not one of ours changes nothing here.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::de::DeserializeOwned;
+use tribune_agents::{CloseReason, Role, SessionMode, SessionState, StopReason};
+use tribune_ledger::EntryQuality;
+use tribune_ledger::commitment::Commitment;
+use tribune_ledger::entry::EntryText;
+
+use crate::record::{Lifecycle, MailboxRecord, Opening, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
+
+/// The tables written here, each with its columns and key order.
+pub(super) const TABLES: [(&str, &str, &str); 5] = [
+    (
+        "sessions",
+        "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at, closed_for, \
+         turns, last_turn, prev_cid, messages, last_message",
+        "session_key",
+    ),
+    (
+        "turns",
+        "idx, id, session_id, seq, prev_idx, prev_cid, input_hash, output_hash, stop_reason, usage, started_at, \
+         completed_at, proof",
+        "idx",
+    ),
+    ("history", "idx, id, session_id, turn_id, seq, prev_idx, role, content, ref, created_at", "idx"),
+    ("open_work", "cid, kind, session_key, name", "cid"),
+    ("heartbeats", "agent_id, first_seen, last_seen, sessions, turns", "agent_id"),
+];
+
+/// Takes the next entry, which stands at `index`.
+pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
+    let view = View { connection, index, entry };
+    match entry.quality {
+        EntryQuality::SessionLifecycle => view.read(View::lifecycle),
+        EntryQuality::Turn => view.read(View::turn),
+        EntryQuality::ToolCall => view.read(View::tool_call),
+        EntryQuality::ToolResult => view.read(View::tool_result),
+        EntryQuality::MailboxInject => view.read(View::mailbox),
+        EntryQuality::PolicyVerdict
+        | EntryQuality::Approval
+        | EntryQuality::Change
+        | EntryQuality::Delivery
+        | EntryQuality::KeyChange
+        | EntryQuality::Note => Ok(()),
+    }
+}
+
+struct View<'a> {
+    connection: &'a Connection,
+    index: u64,
+    entry: &'a EntryText,
+}
+
+/// The members of a session that the next row of it is made from.
+struct SessionEdge {
+    id: String,
+    turns: u64,
+    last_turn: Option<u64>,
+    prev_cid: Option<String>,
+    messages: u64,
+    last_message: Option<u64>,
+}
+
+impl View<'_> {
+    fn read<T: DeserializeOwned>(
+        &self,
+        take: impl FnOnce(&Self, T) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        serde_json::from_str(&self.entry.payload).map_or(Ok(()), |record| take(self, record))
+    }
+
+    fn run(&self, sql: &str, params: impl rusqlite::Params) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute(params).map(drop)
+    }
+
+    fn at(&self) -> String {
+        self.entry.timestamp.to_string()
+    }
+
+    fn lifecycle(&self, record: Lifecycle) -> rusqlite::Result<()> {
+        let key = &self.entry.entity_id;
+        match record {
+            Lifecycle::Opened(opening) => self.opened(&opening),
+            Lifecycle::Reopened(opening) => self.reopened(&opening),
+            Lifecycle::Closed { reason } => self.run(
+                "UPDATE sessions SET state = ?2, closed_for = ?3, last_activity = ?4 WHERE session_key = ?1",
+                params![key, SessionState::Closed.as_str(), reason.as_str(), self.at()],
+            ),
+            Lifecycle::Forgetting { .. } => self.open_work("forget", ""),
+            Lifecycle::Forgotten { .. } => self.work_done(),
+        }
+    }
+
+    fn opened(&self, opening: &Opening) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT OR IGNORE INTO sessions (id, agent_id, session_key, backend, model, mode, state, pubkey, mandate,
+                                             last_activity, created_at, turns, messages)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0)",
+            params![
+                opening.session_id,
+                opening.agent_id,
+                self.entry.entity_id,
+                opening.backend,
+                opening.model,
+                opening.mode.as_str(),
+                SessionState::Idle.as_str(),
+                opening.pubkey,
+                opening.mandate,
+                self.at(),
+            ],
+        )?;
+        self.run(
+            "INSERT INTO heartbeats (agent_id, first_seen, last_seen, sessions, turns) VALUES (?1, ?2, ?2, 1, 0)
+             ON CONFLICT (agent_id) DO UPDATE SET last_seen = ?2, sessions = sessions + 1",
+            params![opening.agent_id, self.at()],
+        )
+    }
+
+    fn reopened(&self, opening: &Opening) -> rusqlite::Result<()> {
+        self.run(
+            "UPDATE sessions SET state = ?2, backend = ?3, model = ?4, mode = ?5, pubkey = ?6, mandate = ?7,
+                                 last_activity = ?8, closed_for = NULL
+             WHERE session_key = ?1",
+            params![
+                self.entry.entity_id,
+                SessionState::Idle.as_str(),
+                opening.backend,
+                opening.model,
+                opening.mode.as_str(),
+                opening.pubkey,
+                opening.mandate,
+                self.at(),
+            ],
+        )?;
+        self.heartbeat(&opening.agent_id, 0)
+    }
+
+    fn heartbeat(&self, agent_id: &str, turns: u64) -> rusqlite::Result<()> {
+        self.run(
+            "UPDATE heartbeats SET last_seen = ?2, turns = turns + ?3 WHERE agent_id = ?1",
+            params![agent_id, self.at(), turns],
+        )
+    }
+
+    fn turn(&self, record: Turn) -> rusqlite::Result<()> {
+        let Some(session) = self.session()? else { return Ok(()) };
+        match record.phase {
+            TurnPhase::Started => self.turn_started(&session, &record),
+            TurnPhase::Completed { outputs_hash, stop_reason, usage } => {
+                let usage = serde_json::to_string(&usage).unwrap_or_default();
+                self.turn_ended(&session, stop_reason, Some((&outputs_hash, &usage)))?;
+                self.message(&session, Role::Assistant.as_str(), &outputs_hash, None)
+            }
+            TurnPhase::Interrupted => self.turn_ended(&session, StopReason::Interrupted, None),
+        }
+    }
+
+    fn turn_started(&self, session: &SessionEdge, record: &Turn) -> rusqlite::Result<()> {
+        let cid = self.entry.cid.to_string();
+        self.run(
+            "INSERT INTO turns (idx, id, session_id, seq, prev_idx, prev_cid, input_hash, started_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                self.index,
+                cid,
+                session.id,
+                session.turns,
+                session.last_turn,
+                session.prev_cid,
+                record.inputs_hash.to_string(),
+                self.at(),
+            ],
+        )?;
+        self.run(
+            "UPDATE sessions SET state = ?2, last_activity = ?3, turns = turns + 1, last_turn = ?4, prev_cid = ?5
+             WHERE session_key = ?1",
+            params![self.entry.entity_id, SessionState::Running.as_str(), self.at(), self.index, cid],
+        )?;
+        self.open_work("turn", "")?;
+        self.heartbeat(&record.actor, 1)?;
+        self.message_of(session, Some(&cid), Role::User.as_str(), &record.inputs_hash, None)
+    }
+
+    fn turn_ended(
+        &self,
+        session: &SessionEdge,
+        stop_reason: StopReason,
+        output: Option<(&Commitment, &str)>,
+    ) -> rusqlite::Result<()> {
+        self.run(
+            "UPDATE turns SET output_hash = ?2, usage = ?3, stop_reason = ?4, completed_at = ?5 WHERE idx = ?1",
+            params![
+                session.last_turn,
+                output.map(|(hash, _)| hash.to_string()),
+                output.map(|(_, usage)| usage),
+                stop_reason.as_str(),
+                self.at(),
+            ],
+        )?;
+        let state = match stop_reason {
+            StopReason::Cancelled => SessionState::Cancelled,
+            _ => SessionState::Idle,
+        };
+        self.run(
+            "UPDATE sessions SET state = ?2, last_activity = ?3 WHERE session_key = ?1",
+            params![self.entry.entity_id, state.as_str(), self.at()],
+        )?;
+        self.work_done()
+    }
+
+    fn tool_call(&self, record: ToolCallRecord) -> rusqlite::Result<()> {
+        let Some(session) = self.session()? else { return Ok(()) };
+        self.open_work("tool_call", &record.tool)?;
+        self.message(&session, "tool_call", &record.input_hash, Some(&record.tool))
+    }
+
+    fn tool_result(&self, record: ToolResultRecord) -> rusqlite::Result<()> {
+        let Some(session) = self.session()? else { return Ok(()) };
+        self.work_done()?;
+        match &record.output_hash {
+            Some(output) => self.message(&session, Role::Tool.as_str(), output, Some(&record.tool)),
+            None => Ok(()),
+        }
+    }
+
+    fn mailbox(&self, record: MailboxRecord) -> rusqlite::Result<()> {
+        let Some(session) = self.session()? else { return Ok(()) };
+        self.message(&session, Role::Mailbox.as_str(), &record.content_hash, Some(&record.letter))
+    }
+
+    /// Something has begun that another entry must end.
+    fn open_work(&self, kind: &str, name: &str) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT OR REPLACE INTO open_work (cid, kind, session_key, name) VALUES (?1, ?2, ?3, ?4)",
+            params![self.entry.cid.to_string(), kind, self.entry.entity_id, name],
+        )
+    }
+
+    /// The first parent is what has ended.
+    fn work_done(&self) -> rusqlite::Result<()> {
+        let Some(begun) = self.entry.parent_cids().first().map(ToString::to_string) else { return Ok(()) };
+        self.run("DELETE FROM open_work WHERE cid = ?1", [begun])
+    }
+
+    /// A row of history in the session's newest turn.
+    fn message(
+        &self,
+        session: &SessionEdge,
+        role: &str,
+        content: &Commitment,
+        name: Option<&str>,
+    ) -> rusqlite::Result<()> {
+        self.message_of(session, session.prev_cid.as_deref(), role, content, name)
+    }
+
+    fn message_of(
+        &self,
+        session: &SessionEdge,
+        turn: Option<&str>,
+        role: &str,
+        content: &Commitment,
+        name: Option<&str>,
+    ) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT INTO history (idx, id, session_id, turn_id, seq, prev_idx, role, content, ref, created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                self.index,
+                self.entry.cid.to_string(),
+                session.id,
+                turn,
+                session.messages,
+                session.last_message,
+                role,
+                content.to_string(),
+                name,
+                self.at(),
+            ],
+        )?;
+        self.run(
+            "UPDATE sessions SET messages = messages + 1, last_message = ?2 WHERE session_key = ?1",
+            params![self.entry.entity_id, self.index],
+        )
+    }
+
+    fn session(&self) -> rusqlite::Result<Option<SessionEdge>> {
+        let mut select = self.connection.prepare_cached(
+            "SELECT id, turns, last_turn, prev_cid, messages, last_message FROM sessions WHERE session_key = ?1",
+        )?;
+        let row = select.query_row([&self.entry.entity_id], |row| {
+            Ok(SessionEdge {
+                id: row.get(0)?,
+                turns: row.get(1)?,
+                last_turn: row.get(2)?,
+                prev_cid: row.get(3)?,
+                messages: row.get(4)?,
+                last_message: row.get(5)?,
+            })
+        });
+        row.optional()
+    }
+}
+
+/// A session as the log tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRow {
+    pub id: String,
+    pub agent_id: String,
+    pub key: String,
+    pub backend: String,
+    pub model: Option<String>,
+    pub mode: SessionMode,
+    pub state: SessionState,
+    pub pubkey: Option<String>,
+    pub mandate: String,
+    pub last_activity: String,
+    pub created_at: String,
+    pub closed_for: Option<CloseReason>,
+    pub turns: u64,
+    /// CID of its newest turn.
+    pub last_turn: Option<String>,
+    pub(super) last_turn_index: Option<u64>,
+    pub(super) last_message_index: Option<u64>,
+}
+
+/// A turn as the log tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnRow {
+    /// CID of the entry that began it.
+    pub id: String,
+    pub seq: u64,
+    pub prev_cid: Option<String>,
+    pub input_hash: String,
+    pub output_hash: Option<String>,
+    pub stop_reason: Option<String>,
+    /// JSON.
+    pub usage: Option<String>,
+    pub started_at: String,
+    pub completed_at: Option<String>,
+}
+
+/// A message as the log tells it: who spoke, and the commitment under which the vault has the words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageRow {
+    pub id: String,
+    pub turn: Option<String>,
+    pub seq: u64,
+    pub role: String,
+    pub content: String,
+    /// The tool, or the letter.
+    pub name: Option<String>,
+    pub created_at: String,
+}
+
+/// Something that was begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenWork {
+    pub cid: String,
+    pub kind: String,
+    pub session_key: String,
+    pub name: String,
+}
+
+/// When an agent was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat {
+    pub agent_id: String,
+    pub first_seen: String,
+    pub last_seen: String,
+    pub sessions: u64,
+    pub turns: u64,
+}

@@ -1,0 +1,343 @@
+//! What was said. The ledger keeps commitments; the words, the salts that open the commitments and the stream of events
+//! are here, in a SQLCipher database, each session's sealed under a key of its own. Deleting that key erases the
+//! session's words for good, and no hash in the ledger changes.
+//!
+//! Events are written before anyone sees them. Each names the ledger entry it depends on: an event whose entry did not
+//! reach the disk before a crash was never shown, and is removed when its session is next used.
+
+mod cipher;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use tokio::sync::{mpsc, oneshot};
+use tribune_ledger::commitment::{Commitment, Salt};
+use zeroize::Zeroizing;
+
+pub use cipher::{CipherError, ContentKey};
+
+use crate::files::{self, Secrecy};
+use crate::home::Home;
+use crate::keys::KeyFileError;
+use crate::store::StoreError;
+use crate::store::connection::{self, Access};
+
+/// Requests waiting at most; the next caller waits for room.
+const QUEUE: usize = 512;
+
+/// Events of a session that are kept; older ones are dropped at the end of a turn. A client that was away for longer
+/// reads the history instead.
+pub const EVENTS_KEPT: u64 = 20_000;
+
+/// The open vault. Dropping it lets queued writes finish first.
+#[derive(Debug)]
+pub struct Vault {
+    path: PathBuf,
+    queue: Option<mpsc::Sender<writer::Request>>,
+    thread: Option<JoinHandle<()>>,
+    // Short reads that never wait for the writer; one connection serves them all.
+    reader: Mutex<Connection>,
+}
+
+/// A session as the vault knows it.
+#[derive(Debug, Clone)]
+pub struct SessionVault {
+    pub session_id: String,
+    pub key: ContentKey,
+    /// The key is not stored yet; the first write stores it.
+    pub fresh: bool,
+    /// The number the next event gets.
+    pub next_event: u64,
+    /// The newest event.
+    pub last_event: Option<Event>,
+}
+
+/// One piece of content, sealed.
+#[derive(Debug)]
+pub struct Content {
+    pub commitment: Commitment,
+    sealed: Vec<u8>,
+}
+
+/// One event as it is stored: its number and its JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub seq: u64,
+    pub json: String,
+}
+
+/// What one commit writes for a session.
+#[derive(Debug, Default)]
+pub struct Batch {
+    session_id: String,
+    /// Stored with the first batch of a session.
+    key: Option<ContentKey>,
+    contents: Vec<Content>,
+    /// Number, place of the ledger entry it depends on, sealed JSON.
+    events: Vec<(u64, u64, Vec<u8>)>,
+    /// Events below this number are dropped.
+    drop_below: Option<u64>,
+}
+
+/// What the vault says about a range of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRange {
+    /// The first event that is still kept.
+    pub oldest: u64,
+    pub events: Vec<Event>,
+}
+
+impl Batch {
+    pub fn new(session: &mut SessionVault) -> Self {
+        let fresh = std::mem::replace(&mut session.fresh, false);
+        Self {
+            session_id: session.session_id.clone(),
+            key: fresh.then(|| session.key.clone()),
+            ..Self::default()
+        }
+    }
+
+    /// Adds content; returns the commitment under which the ledger knows it.
+    pub fn content(&mut self, session: &SessionVault, text: &[u8]) -> Result<Commitment, CipherError> {
+        let mut salt = [0; 32];
+        getrandom::fill(&mut salt).map_err(|_| CipherError::NoRandomness)?;
+        let salt = Salt::from_random(salt);
+        let commitment = Commitment::to(text, &salt);
+        let mut plain = Zeroizing::new(Vec::with_capacity(32 + text.len()));
+        plain.extend_from_slice(salt.expose());
+        plain.extend_from_slice(text);
+        let sealed = session.key.seal(&plain, commitment.to_string().as_bytes())?;
+        self.contents.push(Content { commitment, sealed });
+        Ok(commitment)
+    }
+
+    /// Adds an event that may be seen once the entry at `after_entry` of the session's history is durable.
+    pub fn event(
+        &mut self,
+        session: &SessionVault,
+        event: &Event,
+        after_entry: u64,
+    ) -> Result<(), CipherError> {
+        let sealed = session.key.seal(event.json.as_bytes(), &event.seq.to_be_bytes())?;
+        self.events.push((event.seq, after_entry, sealed));
+        Ok(())
+    }
+
+    pub const fn drop_events_below(&mut self, seq: u64) {
+        self.drop_below = Some(seq);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.contents.is_empty() && self.events.is_empty() && self.drop_below.is_none()
+    }
+}
+
+impl Vault {
+    /// Opens the vault of `home`, whose lock the caller holds.
+    pub fn open(home: &Home) -> Result<Self, StoreError> {
+        let path = home.root().join("vault.db");
+        let key = vault_key(home, &path)?;
+        let connection = connection::open_keyed(&path, &key, Access::Write)?;
+        writer::prepare(&connection).map_err(|error| StoreError::from_sqlite(&path, &error))?;
+        let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
+        let (queue, requests) = mpsc::channel(QUEUE);
+        let writing = path.clone();
+        let thread = std::thread::Builder::new()
+            .name("vault-writer".to_owned())
+            .spawn(move || writer::run(&writing, connection, requests))
+            .map_err(|error| StoreError::Io { path: path.clone(), what: error.to_string() })?;
+        Ok(Self { path, queue: Some(queue), thread: Some(thread), reader })
+    }
+
+    /// Writes a batch; returns when it is durable.
+    pub async fn write(&self, batch: Batch) -> Result<(), StoreError> {
+        self.send(writer::Work::Batch(Box::new(batch))).await
+    }
+
+    /// Shreds everything said in a session. Its events keep counting from where they are.
+    pub async fn forget(&self, session_id: &str) -> Result<(), StoreError> {
+        self.send(writer::Work::Forget(session_id.to_owned())).await
+    }
+
+    async fn send(&self, work: writer::Work) -> Result<(), StoreError> {
+        let (answer, receipt) = oneshot::channel();
+        let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
+        queue.send(writer::Request { work, answer }).await.map_err(|_| StoreError::Closed)?;
+        receipt.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Finds a session, or gets ready for a new one, and removes events whose ledger entry never became durable.
+    /// `next_entry` is the number of the next entry in the session's history.
+    pub async fn session(&self, session_id: &str, next_entry: u64) -> Result<SessionVault, StoreError> {
+        let found = self.read(|connection| find_session(connection, session_id, next_entry))?;
+        let Some((key, next_event, ahead)) = found else {
+            let key = ContentKey::generate().map_err(|error| self.cipher(error))?;
+            return Ok(SessionVault {
+                session_id: session_id.to_owned(),
+                key,
+                fresh: true,
+                next_event: 1,
+                last_event: None,
+            });
+        };
+        if ahead {
+            self.send(writer::Work::Trim { session_id: session_id.to_owned(), next_entry }).await?;
+        }
+        let (fresh, key) = match key {
+            Some(key) => (false, key),
+            None => (true, ContentKey::generate().map_err(|error| self.cipher(error))?),
+        };
+        let mut session =
+            SessionVault { session_id: session_id.to_owned(), key, fresh, next_event, last_event: None };
+        if ahead {
+            let found = self.read(|connection| find_session(connection, session_id, next_entry))?;
+            session.next_event = found.map_or(1, |(_, next_event, _)| next_event);
+        }
+        if !session.fresh && session.next_event > 1 {
+            let last = self.events(&session.session_id, session.next_event - 2, 1)?;
+            session.last_event = last.events.into_iter().next();
+        }
+        Ok(session)
+    }
+
+    /// At most `limit` events behind `after`, in order.
+    pub fn events(&self, session_id: &str, after: u64, limit: usize) -> Result<EventRange, StoreError> {
+        let (key, oldest, sealed) =
+            self.read(|connection| read_events(connection, session_id, after, limit))?;
+        let Some(key) = key else { return Ok(EventRange { oldest, events: Vec::new() }) };
+        let mut events = Vec::with_capacity(sealed.len());
+        for (seq, body) in sealed {
+            let json = key.open(&body, &seq.to_be_bytes()).map_err(|error| self.cipher(error))?;
+            let json = String::from_utf8(json).map_err(|_| self.cipher(CipherError::DoesNotOpen))?;
+            events.push(Event { seq, json });
+        }
+        Ok(EventRange { oldest, events })
+    }
+
+    /// The content behind a commitment, checked against it. None if it was shredded or never kept.
+    pub fn content(&self, session_id: &str, commitment: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let found = self.read(|connection| read_content(connection, session_id, commitment))?;
+        let Some((key, sealed)) = found else { return Ok(None) };
+        let plain = key.open(&sealed, commitment.as_bytes()).map_err(|error| self.cipher(error))?;
+        let opens = plain.split_first_chunk::<32>().filter(|(salt, text)| {
+            let expected = Commitment::to(text, &Salt::from_random(**salt));
+            expected.to_string() == commitment
+        });
+        match opens {
+            Some((_, text)) => Ok(Some(text.to_vec())),
+            None => Err(self.cipher(CipherError::DoesNotOpen)),
+        }
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let reader = self.reader.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        read(&reader).map_err(|error| StoreError::from_sqlite(&self.path, &error))
+    }
+
+    fn cipher(&self, error: CipherError) -> StoreError {
+        StoreError::Damaged { path: self.path.clone(), what: error.to_string() }
+    }
+}
+
+impl Drop for Vault {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            // The thread does not panic; if it did, there is nothing left to wait for.
+            let _ = thread.join();
+        }
+    }
+}
+
+type Found = (Option<ContentKey>, u64, bool);
+
+/// The session's key, the number of its next event, and whether it has events that are ahead of the ledger.
+fn find_session(
+    connection: &Connection,
+    session_id: &str,
+    next_entry: u64,
+) -> rusqlite::Result<Option<Found>> {
+    let mut select =
+        connection.prepare_cached("SELECT session, key, floor FROM sessions WHERE session_id = ?1")?;
+    let row = select.query_row([session_id], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, Option<[u8; 32]>>(1)?, row.get::<_, u64>(2)?))
+    });
+    let Some((session, key, floor)) = row.optional()? else { return Ok(None) };
+    let mut newest = connection
+        .prepare_cached("SELECT seq, after_entry FROM events WHERE session = ?1 ORDER BY seq DESC LIMIT 1")?;
+    let newest =
+        newest.query_row([session], |row| Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?))).optional()?;
+    let next_event = newest.map_or(floor, |(seq, _)| (seq + 1).max(floor));
+    let ahead = newest.is_some_and(|(_, after_entry)| after_entry >= next_entry);
+    Ok(Some((key.map(ContentKey::from_bytes), next_event, ahead)))
+}
+
+type SealedEvents = (Option<ContentKey>, u64, Vec<(u64, Vec<u8>)>);
+
+fn read_events(
+    connection: &Connection,
+    session_id: &str,
+    after: u64,
+    limit: usize,
+) -> rusqlite::Result<SealedEvents> {
+    let mut select =
+        connection.prepare_cached("SELECT session, key, floor FROM sessions WHERE session_id = ?1")?;
+    let row = select.query_row([session_id], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, Option<[u8; 32]>>(1)?, row.get::<_, u64>(2)?))
+    });
+    let Some((session, key, floor)) = row.optional()? else { return Ok((None, 1, Vec::new())) };
+    let mut select = connection.prepare_cached(
+        "SELECT seq, body FROM events WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+    )?;
+    let rows =
+        select.query_map(params![session, after, limit as u64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok((key.map(ContentKey::from_bytes), floor, rows.collect::<Result<_, _>>()?))
+}
+
+fn read_content(
+    connection: &Connection,
+    session_id: &str,
+    commitment: &str,
+) -> rusqlite::Result<Option<(ContentKey, Vec<u8>)>> {
+    let mut select = connection.prepare_cached(
+        "SELECT key, body FROM sessions JOIN contents USING (session)
+         WHERE session_id = ?1 AND commitment = ?2 AND key IS NOT NULL",
+    )?;
+    let row = select.query_row([session_id, commitment], |row| Ok((row.get::<_, [u8; 32]>(0)?, row.get(1)?)));
+    Ok(row.optional()?.map(|(key, body)| (ContentKey::from_bytes(key), body)))
+}
+
+/// The key of the database file. It is made with it.
+fn vault_key(home: &Home, database: &std::path::Path) -> Result<Zeroizing<String>, StoreError> {
+    let path = home.keys().join("vault.key");
+    let failed = |error: std::io::Error| StoreError::Key(KeyFileError::Io { path: path.clone(), error });
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let text = Zeroizing::new(text);
+            let hex = text.trim();
+            if hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Ok(Zeroizing::new(hex.to_owned()));
+            }
+            Err(StoreError::VaultKey { path, what: "it does not hold 64 hex digits" })
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if database.exists() {
+                return Err(StoreError::VaultKey {
+                    path,
+                    what: "it is missing, and the vault opens with nothing else",
+                });
+            }
+            let mut bytes = Zeroizing::new([0_u8; 32]);
+            getrandom::fill(bytes.as_mut_slice())
+                .map_err(|error| failed(std::io::Error::other(error.to_string())))?;
+            let hex: Zeroizing<String> =
+                Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+            files::replace(&path, format!("{}\n", *hex).as_bytes(), Secrecy::Owner).map_err(failed)?;
+            Ok(hex)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}

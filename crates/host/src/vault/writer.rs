@@ -1,0 +1,176 @@
+//! The vault's one writer: a thread that commits whatever has queued up, and answers when it is on disk.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Batch;
+use crate::store::StoreError;
+
+/// Requests in one commit at most.
+const MAX_BATCH: usize = 256;
+
+/// Commits between copies of the write-ahead log into the database: about 4 MiB of pages.
+const COPY_BACK_EVERY: u32 = 128;
+
+/// The tables. `floor` is the first event that can still be there; it only rises.
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS sessions (
+        session    INTEGER PRIMARY KEY,
+        session_id TEXT NOT NULL UNIQUE,
+        key        BLOB,                    -- null once shredded
+        floor      INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS contents (
+        session    INTEGER NOT NULL,
+        commitment TEXT NOT NULL,
+        body       BLOB NOT NULL,           -- sealed: salt, then the content
+        PRIMARY KEY (session, commitment)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS events (
+        session     INTEGER NOT NULL,
+        seq         INTEGER NOT NULL,
+        after_entry INTEGER NOT NULL,       -- seen once this entry of the session's history is durable
+        body        BLOB NOT NULL,          -- sealed JSON
+        PRIMARY KEY (session, seq)
+    ) STRICT, WITHOUT ROWID;";
+
+pub(super) enum Work {
+    Batch(Box<Batch>),
+    Trim { session_id: String, next_entry: u64 },
+    Forget(String),
+}
+
+pub(super) struct Request {
+    pub(super) work: Work,
+    pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Request")
+    }
+}
+
+pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("PRAGMA secure_delete = ON;")?;
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    let made: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if made == 0 {
+        connection.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?;
+    }
+    Ok(())
+}
+
+/// Takes requests until every handle is gone. After an error nothing more is written: what a failed sync left behind
+/// cannot be told from what is on disk.
+pub(super) fn run(path: &Path, connection: Connection, mut requests: mpsc::Receiver<Request>) {
+    let mut failure: Option<String> = None;
+    let mut commits = 0;
+    while let Some(first) = requests.blocking_recv() {
+        let mut batch = vec![first];
+        while batch.len() < MAX_BATCH {
+            let Ok(next) = requests.try_recv() else { break };
+            batch.push(next);
+        }
+        let (work, answers): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|request| (request.work, request.answer)).unzip();
+        let forgets = work.iter().any(|work| matches!(work, Work::Forget(_)));
+        let result = match &failure {
+            Some(why) => Err(StoreError::ReadOnly(why.clone())),
+            None => commit(&connection, &work).map_err(|error| StoreError::from_sqlite(path, &error)),
+        };
+        let result = result.and_then(|()| {
+            commits += 1;
+            if !forgets && commits % COPY_BACK_EVERY != 0 {
+                return Ok(());
+            }
+            // The log still holds the pages from before a shredding; truncating it lets go of them.
+            let mode = if forgets { "TRUNCATE" } else { "PASSIVE" };
+            connection
+                .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))
+                .map_err(|error| StoreError::from_sqlite(path, &error))
+        });
+        if let (Err(error), None) = (&result, &failure) {
+            failure = Some(error.to_string());
+        }
+        for answer in answers {
+            // A caller that stopped waiting needs no answer.
+            let _ = answer.send(match (&result, &failure) {
+                (Ok(()), _) => Ok(()),
+                (Err(_), Some(why)) => Err(StoreError::ReadOnly(why.clone())),
+                (Err(_), None) => Err(StoreError::Closed),
+            });
+        }
+    }
+}
+
+fn commit(connection: &Connection, work: &[Work]) -> rusqlite::Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    for work in work {
+        match work {
+            Work::Batch(batch) => write(connection, batch)?,
+            Work::Trim { session_id, next_entry } => {
+                if let Some(session) = session(connection, session_id)? {
+                    connection
+                        .prepare_cached("DELETE FROM events WHERE session = ?1 AND after_entry >= ?2")?
+                        .execute(params![session, next_entry])?;
+                }
+            }
+            Work::Forget(session_id) => forget(connection, session_id)?,
+        }
+    }
+    connection.execute_batch("COMMIT")
+}
+
+fn write(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
+    if let Some(key) = &batch.key {
+        connection
+            .prepare_cached(
+                "INSERT INTO sessions (session_id, key, floor) VALUES (?1, ?2, 1)
+                 ON CONFLICT (session_id) DO UPDATE SET key = ?2",
+            )?
+            .execute(params![batch.session_id, key.expose()])?;
+    }
+    let session = session(connection, &batch.session_id)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let mut insert = connection
+        .prepare_cached("INSERT OR REPLACE INTO contents (session, commitment, body) VALUES (?1, ?2, ?3)")?;
+    for content in &batch.contents {
+        insert.execute(params![session, content.commitment.to_string(), content.sealed])?;
+    }
+    let mut insert = connection
+        .prepare_cached("INSERT INTO events (session, seq, after_entry, body) VALUES (?1, ?2, ?3, ?4)")?;
+    for (seq, after_entry, sealed) in &batch.events {
+        insert.execute(params![session, seq, after_entry, sealed])?;
+    }
+    if let Some(below) = batch.drop_below {
+        connection
+            .prepare_cached("DELETE FROM events WHERE session = ?1 AND seq < ?2")?
+            .execute(params![session, below])?;
+        connection
+            .prepare_cached("UPDATE sessions SET floor = max(floor, ?2) WHERE session = ?1")?
+            .execute(params![session, below])?;
+    }
+    Ok(())
+}
+
+fn forget(connection: &Connection, session_id: &str) -> rusqlite::Result<()> {
+    let Some(session) = session(connection, session_id)? else { return Ok(()) };
+    connection.execute(
+        "UPDATE sessions
+         SET key = NULL, floor = max(floor, coalesce((SELECT max(seq) + 1 FROM events WHERE session = ?1), floor))
+         WHERE session = ?1",
+        [session],
+    )?;
+    connection.execute("DELETE FROM events WHERE session = ?1", [session])?;
+    connection.execute("DELETE FROM contents WHERE session = ?1", [session])?;
+    Ok(())
+}
+
+fn session(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached("SELECT session FROM sessions WHERE session_id = ?1")?
+        .query_row([session_id], |row| row.get(0))
+        .optional()
+}
