@@ -15,6 +15,10 @@ pub enum Domain {
     Entry,
     /// A salted commitment to content.
     Commitment,
+    /// A constitution with its mandates.
+    Constitution,
+    /// What a session is called in the ledger.
+    Session,
 }
 
 impl Domain {
@@ -23,6 +27,8 @@ impl Domain {
         match self {
             Self::Entry => "tribune 2026 ledger entry v1",
             Self::Commitment => "tribune 2026 content commitment v1",
+            Self::Constitution => "tribune 2026 constitution bundle v1",
+            Self::Session => "tribune 2026 session id v1",
         }
     }
 
@@ -41,9 +47,15 @@ impl Domain {
             LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Entry.context()));
         static COMMITMENT: LazyLock<blake3::Hasher> =
             LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Commitment.context()));
+        static CONSTITUTION: LazyLock<blake3::Hasher> =
+            LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Constitution.context()));
+        static SESSION: LazyLock<blake3::Hasher> =
+            LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Session.context()));
         match self {
             Self::Entry => ENTRY.clone(),
             Self::Commitment => COMMITMENT.clone(),
+            Self::Constitution => CONSTITUTION.clone(),
+            Self::Session => SESSION.clone(),
         }
     }
 }
@@ -258,8 +270,13 @@ mod tests {
 
     #[test]
     fn kinds_of_object_never_share_a_hash() {
-        assert_ne!(Domain::Entry.hash(&[b"same"]), Domain::Commitment.hash(&[b"same"]));
-        assert_eq!(Domain::Entry.hash(&[b"sa", b"me"]), Domain::Entry.hash(&[b"same"]));
-        assert_eq!(Domain::Entry.hash(&[b"same"]), blake3::derive_key(Domain::Entry.context(), b"same"));
+        let kinds = [Domain::Entry, Domain::Commitment, Domain::Constitution, Domain::Session];
+        for (i, kind) in kinds.into_iter().enumerate() {
+            assert_eq!(kind.hash(&[b"sa", b"me"]), kind.hash(&[b"same"]));
+            assert_eq!(kind.hash(&[b"same"]), blake3::derive_key(kind.context(), b"same"));
+            for other in &kinds[..i] {
+                assert_ne!(kind.hash(&[b"same"]), other.hash(&[b"same"]));
+            }
+        }
     }
 }

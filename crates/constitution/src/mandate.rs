@@ -1,0 +1,221 @@
+//! A mandate: which tools an agent may call, and the words that tell it so.
+//!
+//! A mandate is a markdown file whose front matter names the tools:
+//!
+//! ```text
+//! ---
+//! tools: read, search
+//! ---
+//! # What you are for
+//! ```
+//!
+//! The front matter is what the gate enforces; the prose is what the agent reads. Nothing here reads the file.
+
+use serde::Serialize;
+
+use crate::nearest::nearest;
+use crate::prompt;
+
+/// Bytes of a mandate file: it is read in every session's prompt.
+pub const MAX_MANDATE_BYTES: usize = 64 * 1024;
+
+/// Bytes of a mandate's name: a word, not a sentence.
+pub const MAX_NAME_BYTES: usize = 64;
+
+/// The mandate of whoever has no other.
+pub const DEFAULT_MANDATE: &str = "default";
+
+/// The default mandate as it is first written to a home.
+pub const DEFAULT_MANDATE_TEXT: &str = include_str!("default_mandate.md");
+
+/// The most that the mandate for strangers may allow.
+pub const STRANGER_TOOLS: [&str; 3] = ["read", "search", "send_message"];
+
+/// Keys of the front matter.
+const KEYS: [&str; 1] = ["tools"];
+
+/// The line before and after the front matter.
+const FENCE: &str = "---";
+
+/// What an agent may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mandate {
+    pub name: String,
+    // INVARIANT: sorted, without duplicates, and each was known when the mandate was read.
+    tools: Vec<String>,
+    /// What follows the front matter.
+    pub prose: String,
+}
+
+/// Why a text is no mandate. Each sentence ends with what to do; whoever knows the file puts its name before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MandateError {
+    #[error(
+        "`{0}` cannot name a mandate: use lowercase letters, digits, `-` and `_`, beginning with a letter or digit, at most {MAX_NAME_BYTES}"
+    )]
+    Name(String),
+    #[error("the mandate has {bytes} bytes: shorten it to at most {MAX_MANDATE_BYTES}")]
+    TooLarge { bytes: usize },
+    #[error("line 1: a mandate begins with its front matter: put `---`, a line `tools: …` and `---` on top")]
+    NoFrontMatter,
+    #[error("line 1: the front matter has no end: put a line `---` after it")]
+    Unclosed,
+    #[error("line {line}: `{text}` is not of the form `key: value`: the keys are {}", listed(&KEYS))]
+    NotAKey { line: usize, text: String },
+    #[error("line {line}: unknown key `{key}`: {} keys are {}", meant(.nearest), listed(&KEYS))]
+    UnknownKey { line: usize, key: String, nearest: Option<String> },
+    #[error("line {line}: `{key}` is given twice: remove one of them")]
+    DuplicateKey { line: usize, key: String },
+    #[error("the front matter does not name the tools: add a line such as `tools: {}`", listed_plain(&STRANGER_TOOLS))]
+    NoTools,
+    #[error("line {line}: a tool's name is missing between two commas: remove one of them")]
+    EmptyTool { line: usize },
+    #[error("line {line}: unknown tool `{tool}`: {} tools are {}", meant(.nearest), .known.join(", "))]
+    UnknownTool { line: usize, tool: String, nearest: Option<String>, known: Vec<String> },
+    #[error(
+        "line {line}: a line beginning with `{}` would pass for the end of the prompt: word it differently",
+        prompt::FOOTER
+    )]
+    Footer { line: usize },
+    #[error(
+        "the mandate `default` is for strangers and may allow {} only, not {}: make another mandate for agents that need more",
+        listed_plain(&STRANGER_TOOLS), .beyond.join(", ")
+    )]
+    DefaultTooWide { beyond: Vec<String> },
+}
+
+impl Mandate {
+    /// Reads a mandate. `known_tools` are all tools there are: a mandate that names another has a typing error, and
+    /// would otherwise be found out in the middle of a turn.
+    pub fn parse(name: &str, text: &str, known_tools: &[&str]) -> Result<Self, MandateError> {
+        if !is_name(name) {
+            return Err(MandateError::Name(shown(name)));
+        }
+        if text.len() > MAX_MANDATE_BYTES {
+            return Err(MandateError::TooLarge { bytes: text.len() });
+        }
+        let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+        if lines.next().map(|(_, line)| line.trim_end()) != Some(FENCE) {
+            return Err(MandateError::NoFrontMatter);
+        }
+        let mut tools = None;
+        loop {
+            let (line, text) = lines.next().ok_or(MandateError::Unclosed)?;
+            match text.trim() {
+                FENCE => break,
+                "" => {}
+                text => front_matter_line(line, text, known_tools, &mut tools)?,
+            }
+        }
+        let tools = tools.ok_or(MandateError::NoTools)?;
+        if let Some(line) = prompt::line_like_footer(text) {
+            return Err(MandateError::Footer { line });
+        }
+        let prose: Vec<&str> = lines.map(|(_, line)| line).collect();
+        Ok(Self { name: name.to_owned(), tools, prose: prose.join("\n").trim().to_owned() })
+    }
+
+    /// The tools, sorted.
+    pub fn tools(&self) -> &[String] {
+        &self.tools
+    }
+
+    pub fn allows(&self, tool: &str) -> bool {
+        self.tools.binary_search_by(|own| own.as_str().cmp(tool)).is_ok()
+    }
+
+    /// The mandate named `default` is given to people nobody vouched for, so it stays within [`STRANGER_TOOLS`]. Other
+    /// mandates pass.
+    pub fn check_default(&self) -> Result<(), MandateError> {
+        let beyond: Vec<String> =
+            self.tools.iter().filter(|tool| !STRANGER_TOOLS.contains(&tool.as_str())).cloned().collect();
+        if self.name == DEFAULT_MANDATE && !beyond.is_empty() {
+            return Err(MandateError::DefaultTooWide { beyond });
+        }
+        Ok(())
+    }
+}
+
+fn front_matter_line(
+    line: usize,
+    text: &str,
+    known_tools: &[&str],
+    tools: &mut Option<Vec<String>>,
+) -> Result<(), MandateError> {
+    let Some((key, value)) = text.split_once(':') else {
+        return Err(MandateError::NotAKey { line, text: shown(text) });
+    };
+    let key = key.trim_end();
+    if key != "tools" {
+        let nearest = nearest(key, &KEYS).map(str::to_owned);
+        return Err(MandateError::UnknownKey { line, key: shown(key), nearest });
+    }
+    if tools.is_some() {
+        return Err(MandateError::DuplicateKey { line, key: shown(key) });
+    }
+    *tools = Some(tool_list(line, value.trim(), known_tools)?);
+    Ok(())
+}
+
+/// An empty list is a mandate to talk only.
+fn tool_list(line: usize, value: &str, known_tools: &[&str]) -> Result<Vec<String>, MandateError> {
+    if value.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut tools = Vec::new();
+    for tool in value.split(',').map(str::trim) {
+        if tool.is_empty() {
+            return Err(MandateError::EmptyTool { line });
+        }
+        if !known_tools.contains(&tool) {
+            return Err(MandateError::UnknownTool {
+                line,
+                tool: shown(tool),
+                nearest: nearest(tool, known_tools).map(str::to_owned),
+                known: known_tools.iter().map(|&known| known.to_owned()).collect(),
+            });
+        }
+        tools.push(tool.to_owned());
+    }
+    tools.sort_unstable();
+    tools.dedup();
+    Ok(tools)
+}
+
+fn is_name(name: &str) -> bool {
+    let first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let word = |byte: u8| first(byte) || byte == b'-' || byte == b'_';
+    name.len() <= MAX_NAME_BYTES && name.bytes().next().is_some_and(first) && name.bytes().all(word)
+}
+
+/// A text from outside in a message: short, and on one line.
+pub(crate) fn shown(text: &str) -> String {
+    const MAX_SHOWN_CHARS: usize = 64;
+    let mut chars = text.chars();
+    let mut short: String = chars
+        .by_ref()
+        .take(MAX_SHOWN_CHARS)
+        .map(|c| if prompt::breaks_line(c) { '\u{FFFD}' } else { c })
+        .collect();
+    if chars.next().is_some() {
+        short.push('…');
+    }
+    short
+}
+
+/// The guess, and the article that the sentence goes on with.
+fn meant(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"))
+}
+
+fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn listed_plain(names: &[&str]) -> String {
+    names.join(", ")
+}
+
+#[cfg(test)]
+#[path = "mandate_tests.rs"]
+mod tests;
