@@ -6,6 +6,7 @@
 //! result is recorded under its call; the turn is completed. Every event that leaves this stream is durable.
 
 mod journal;
+mod letters;
 mod recover;
 mod toolbox;
 mod turn;

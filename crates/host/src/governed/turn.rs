@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{BoxStream, FuturesUnordered};
@@ -12,20 +12,19 @@ use serde::Serialize;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 use tokio::time::{Instant, Sleep};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, Message, Role, RuntimeError, RuntimeEvent, StopReason,
-    ToolCall, ToolOutcome, TurnInput, Usage,
+    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, Role, RuntimeError, RuntimeEvent, StopReason, ToolCall,
+    ToolOutcome, TurnInput, Usage,
 };
 use tribune_constitution::{CallFacts, Mandate, Verdict, prompt};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 
 use super::journal::{Journal, Line, Page};
+use super::letters::Letters;
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools};
 use super::{Governance, failed};
-use crate::record::{CallOutcome, MailboxRecord, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
-use crate::registry::mailbox::Letter;
+use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
 use crate::session::transcript::TranscriptLine;
-use crate::store::StoreError;
 use crate::vault::EVENTS_KEPT;
 
 /// Events of the backend that are written as one page, at most: what has queued up while the page before was written.
@@ -46,9 +45,6 @@ const MAX_CALLS: usize = 10_000;
 
 /// Bytes of the board in the prompt.
 const BOARD_EXCERPT: usize = 2048;
-
-/// Messages of a session looked through for letters that it already had.
-const LETTERS_LOOKED_BACK: usize = 1_000;
 
 /// What a turn does for the record; every turn of every backend is run by this.
 const SKILL: &str = "agent_runner";
@@ -212,15 +208,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let (ask, asked) = mpsc::channel(CALLS_WAITING);
         let input_text = tribune_agents::content::text_of(&input.content);
         let cancel = input.cancel.clone();
-        let input = TurnInput {
-            system,
-            preceding,
-            tools: Arc::new(TurnTools { specs, asked: ask }),
-            // The backend's own token: it is told to stop by whoever runs the turn, in its time.
-            cancel: tokio_util::sync::CancellationToken::new(),
-            ..input
-        };
-        let token = input.cancel.clone();
+        let tools = Arc::new(TurnTools { specs, asked: ask });
+        let input = TurnInput { system, preceding, tools, cancel: cancel.child_token(), ..input };
         let chunks =
             AssertUnwindSafe(inner.run_turn(&handle, input)).catch_unwind().ready_chunks(CHUNK).boxed();
         let limit = Box::pin(tokio::time::sleep(governance.turn_limit));
@@ -230,7 +219,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             handle,
             mandate,
             journal,
-            cancel: cancelling(cancel, token),
+            cancel,
             chunks,
             asked,
             running: FuturesUnordered::new(),
@@ -526,98 +515,6 @@ impl<R: AgentRuntime + 'static> Running<R> {
     }
 }
 
-/// The letters that a turn takes with it.
-struct Letters {
-    agent: tribune_agents::AgentId,
-    fresh: Vec<Letter>,
-    /// Already on record from a turn whose acknowledgement was lost.
-    known: Vec<String>,
-    claimed: Vec<String>,
-    governance: Arc<Governance>,
-}
-
-impl Letters {
-    fn claim(
-        governance: &Arc<Governance>,
-        handle: &Handle,
-        row: &crate::store::SessionRow,
-    ) -> Result<Self, RuntimeError> {
-        let agent = handle.key.agent().clone();
-        let unread = governance.mailbox.unread(&agent).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the mailbox could not be read");
-            Vec::new()
-        });
-        let mut letters = Self {
-            agent,
-            fresh: Vec::new(),
-            known: Vec::new(),
-            claimed: Vec::new(),
-            governance: Arc::clone(governance),
-        };
-        if unread.is_empty() {
-            return Ok(letters);
-        }
-        let had = governance.readers.now(|reader| reader.messages(row, LETTERS_LOOKED_BACK)).map_err(failed)?;
-        let mut claimed = governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-        for letter in unread {
-            let is_known = had
-                .iter()
-                .any(|message| message.role == Role::Mailbox.as_str() && message.name.as_deref() == Some(&letter.id));
-            if is_known {
-                letters.known.push(letter.id);
-            } else if claimed.insert(letter.id.clone()) {
-                letters.claimed.push(letter.id.clone());
-                letters.fresh.push(letter);
-            }
-        }
-        Ok(letters)
-    }
-
-    /// Puts each letter on the page; returns them as the messages that stand before the user's.
-    fn inject(&self, journal: &mut Journal, page: &mut Page, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
-        let mut messages = Vec::with_capacity(self.fresh.len());
-        for letter in &self.fresh {
-            let said = format!("[mailbox from {}: {}]", letter.from, letter.text);
-            let content = vec![ContentBlock::text(said)];
-            let content_hash = journal.content(page, &json_of(&content)?).map_err(failed)?;
-            let record =
-                MailboxRecord { letter: letter.id.clone(), from: letter.from.clone(), content_hash };
-            let target = journal.handle.session_id.to_string();
-            let line = Line {
-                quality: EntryQuality::MailboxInject,
-                target: &target,
-                parents: vec![turn],
-                record: &record,
-            };
-            let entry = journal.entry(page, line).map_err(failed)?;
-            journal.event(page, EventKind::MailboxInjected { entry: Box::new(entry) });
-            messages.push(Message { role: Role::Mailbox, content });
-        }
-        Ok(messages)
-    }
-
-    /// The letters are on record: they need not be read again.
-    fn acknowledge(&self, governance: &Governance) {
-        let ids: Vec<&str> =
-            self.fresh.iter().map(|letter| letter.id.as_str()).chain(self.known.iter().map(String::as_str)).collect();
-        if ids.is_empty() {
-            return;
-        }
-        if let Err(error) = governance.mailbox.ack(&ids, governance.clock.now()) {
-            tracing::warn!(%error, agent = %self.agent, "letters could not be marked as read");
-        }
-    }
-}
-
-impl Drop for Letters {
-    fn drop(&mut self) {
-        let mut claimed = self.governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-        for id in &self.claimed {
-            claimed.remove(id);
-        }
-    }
-}
-
 /// A verdict as it is recorded: the decision, and what it was made from.
 #[derive(Serialize)]
 struct VerdictRecord<'a> {
@@ -670,16 +567,6 @@ fn denial(verdict: &Verdict) -> ToolOutcome {
     ToolOutcome::error(text)
 }
 
-/// Passes a cancel on to the backend's own token as soon as it comes.
-fn cancelling(
-    outer: tokio_util::sync::CancellationToken,
-    inner: tokio_util::sync::CancellationToken,
-) -> tokio_util::sync::CancellationToken {
-    let watched = outer.clone();
-    let _ = inner;
-    watched
-}
-
 async fn wait(sleep: &mut Option<Pin<Box<Sleep>>>) {
     match sleep {
         Some(sleep) => sleep.await,
@@ -691,7 +578,7 @@ fn ended_early() -> RuntimeError {
     RuntimeError::new("ended_early", "the backend's stream ended without saying that the turn is done")
 }
 
-fn json_of(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, RuntimeError> {
+pub(super) fn json_of(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, RuntimeError> {
     serde_json::to_vec(value).map_err(|error| RuntimeError::new("internal", error.to_string()))
 }
 

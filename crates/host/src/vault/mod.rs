@@ -203,6 +203,12 @@ impl Vault {
         Ok(session)
     }
 
+    /// The number of a session's newest event; 0 before the first.
+    pub fn newest_event(&self, session_id: &str) -> Result<u64, StoreError> {
+        let found = self.read(|connection| find_session(connection, session_id, u64::MAX))?;
+        Ok(found.map_or(0, |(_, next_event, _)| next_event - 1))
+    }
+
     /// At most `limit` events behind `after`, in order.
     pub fn events(&self, session_id: &str, after: u64, limit: usize) -> Result<EventRange, StoreError> {
         let (key, oldest, sealed) =

@@ -150,6 +150,11 @@ impl Timestamp {
     pub fn new(time: jiff::Timestamp) -> Self {
         Self(jiff::Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
     }
+
+    /// The moment that long before this one; the beginning of time if there is none.
+    pub fn minus(self, time: std::time::Duration) -> Self {
+        Self::new(self.0.checked_sub(time).unwrap_or(jiff::Timestamp::MIN))
+    }
 }
 
 impl fmt::Display for Timestamp {

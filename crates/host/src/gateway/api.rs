@@ -1,0 +1,502 @@
+//! What can be asked of the daemon, whichever door it comes through. Each operation takes a principal first.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tribune_agents::{AgentId, CloseReason, ContentBlock, SessionKey, SessionMode, SessionState};
+use tribune_ledger::tree::prove;
+use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
+
+use super::error::ApiError;
+use super::principal::Principal;
+use super::wire::{
+    AgentAdd, AgentInfo, AgentList, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo, EventPage, Forgotten,
+    History, LedgerTail, MessageInfo, NoteWrite, NotesWritten, SessionInfo, SessionInit, SessionList, SessionPage,
+    TurnInfo, TurnResult, Turns, Written,
+};
+use crate::record::SESSION_ENTITIES;
+use crate::registry::{Agents, RosterAgent};
+use crate::session::{SessionManager, Subscription, Ticket};
+use crate::status::Status;
+use crate::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
+
+/// Rows on one page, if nothing is said, and at most.
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1_000;
+
+/// Content blocks of one input, and the bytes of all their text and data together.
+const MAX_BLOCKS: usize = 64;
+const MAX_INPUT_BYTES: usize = 8 << 20;
+
+/// Notes in one request.
+const MAX_NOTES: usize = 100;
+
+/// Bytes of one note: a paragraph.
+pub const MAX_NOTE_BYTES: usize = 8 * 1024;
+
+/// Everything the doors share.
+#[derive(Debug)]
+pub struct Api {
+    pub sessions: SessionManager,
+    pub agents: Arc<Agents>,
+    pub readers: Readers,
+    pub store: Arc<Store>,
+    pub status: Arc<Status>,
+}
+
+type Answer<T> = Result<T, ApiError>;
+
+impl Api {
+    pub async fn session_init(&self, who: &Principal, init: SessionInit) -> Answer<SessionInfo> {
+        let key = self.key_of(who, &init)?;
+        let mode = match init.mode.as_deref() {
+            None => SessionMode::default(),
+            Some(word) => SessionMode::parse(word)
+                .ok_or_else(|| ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word))))?,
+        };
+        who.owns(&key)?;
+        self.sessions.ensure(key.clone(), mode, who.opener()).await?;
+        self.session_status(who, key.as_str()).await
+    }
+
+    /// The key that was named, or the caller's own with the agent.
+    fn key_of(&self, who: &Principal, init: &SessionInit) -> Answer<SessionKey> {
+        if let Some(key) = &init.session_key {
+            let key = parse_key(key)?;
+            if init.agent_id.as_ref().is_some_and(|agent| agent != key.agent().as_str()) {
+                return Err(ApiError::params("agent_id is not the agent in session_key: give one of them"));
+            }
+            return Ok(key);
+        }
+        let agent: AgentId = match (&init.agent_id, who.agent()) {
+            (Some(agent), _) => agent.parse().map_err(|error| ApiError::params(format!("{error}")))?,
+            (None, Some(own)) => own.clone(),
+            (None, None) => crate::registry::MAIN_AGENT.parse().map_err(|error| ApiError::params(format!("{error}")))?,
+        };
+        let peer = who.agent().map_or("operator", AgentId::as_str);
+        SessionKey::direct(&agent, "rpc", "local", peer).map_err(|error| ApiError::params(error.to_string()))
+    }
+
+    /// A session that the caller may use.
+    fn own_key(&self, who: &Principal, key: &str) -> Answer<SessionKey> {
+        let key = parse_key(key)?;
+        who.owns(&key)?;
+        Ok(key)
+    }
+
+    pub async fn session_status(&self, who: &Principal, key: &str) -> Answer<SessionInfo> {
+        let key = self.own_key(who, key)?;
+        let (running, last_seq) = self.sessions.live(&key).await?;
+        let row = self.sessions.row(&key).await?;
+        let row = row.ok_or_else(|| ApiError::new("not_found", format!("there is no session `{key}`")))?;
+        let mut info = SessionInfo::from(row);
+        if running {
+            info.state = SessionState::Running.as_str().to_owned();
+        }
+        info.last_seq = Some(last_seq);
+        Ok(info)
+    }
+
+    pub async fn session_list(&self, who: &Principal, list: SessionList) -> Answer<SessionPage> {
+        let state = match list.state.as_deref() {
+            None => None,
+            Some(word) => Some(SessionState::parse(word).ok_or_else(|| {
+                ApiError::params(format!("state is idle, running, cancelled or closed, not `{}`", short(word)))
+            })?),
+        };
+        let agent_id = match (who.agent(), list.agent_id) {
+            (None, asked) => asked,
+            (Some(own), None) => Some(own.to_string()),
+            (Some(own), Some(asked)) if asked == own.as_str() => Some(asked),
+            (Some(_), Some(_)) => return Err(ApiError::forbidden("an agent may list its own sessions only")),
+        };
+        let limit = page(list.limit)?;
+        let filter = SessionFilter { agent_id, state, after: list.after };
+        let mut rows = self.sessions.list(filter, limit + 1).await?;
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| more).map(|row| row.key.clone());
+        Ok(SessionPage { sessions: rows.into_iter().map(SessionInfo::from).collect(), next })
+    }
+
+    pub async fn session_cancel(&self, who: &Principal, key: &str) -> Answer<Cancelled> {
+        let key = self.own_key(who, key)?;
+        Ok(Cancelled { cancelled: self.sessions.cancel(&key).await? })
+    }
+
+    pub async fn session_close(&self, who: &Principal, key: &str) -> Answer<SessionInfo> {
+        let key = self.own_key(who, key)?;
+        self.sessions.close(&key, CloseReason::Requested).await?;
+        self.session_status(who, key.as_str()).await
+    }
+
+    pub async fn session_forget(&self, who: &Principal, key: &str) -> Answer<Forgotten> {
+        who.operator()?;
+        let key = parse_key(key)?;
+        Ok(Forgotten { cid: self.sessions.forget(&key, "operator").await?.to_string() })
+    }
+
+    pub async fn session_turns(&self, who: &Principal, key: &str, limit: Option<usize>) -> Answer<Turns> {
+        let key = self.own_key(who, key)?;
+        let limit = page(limit)?;
+        let turns = self
+            .readers
+            .read(move |reader| match reader.session(key.as_str())? {
+                Some(session) => reader.turns(&session, limit).map(Ok),
+                None => Ok(Err(no_session(&key))),
+            })
+            .await??;
+        Ok(Turns { turns: turns.into_iter().map(TurnInfo::from).collect() })
+    }
+
+    pub async fn session_history(&self, who: &Principal, key: &str, limit: Option<usize>) -> Answer<History> {
+        let key = self.own_key(who, key)?;
+        let limit = page(limit)?;
+        let vault = Arc::clone(self.sessions.vault());
+        let messages = self
+            .readers
+            .read(move |reader| {
+                let Some(session) = reader.session(key.as_str())? else { return Ok(Err(no_session(&key))) };
+                let mut messages = Vec::new();
+                for row in reader.messages(&session, limit)? {
+                    let words = vault.content(&session.id, &row.content)?;
+                    messages.push(MessageInfo::new(row, words));
+                }
+                Ok(Ok(messages))
+            })
+            .await??;
+        Ok(History { messages })
+    }
+
+    pub async fn subscribe(&self, who: &Principal, key: &str, after: u64) -> Answer<(SessionKey, Subscription)> {
+        let key = self.own_key(who, key)?;
+        let subscription = self.sessions.subscribe(&key, after).await?;
+        Ok((key, subscription))
+    }
+
+    /// One page of events, without waiting for more.
+    pub async fn session_events(
+        &self,
+        who: &Principal,
+        key: &str,
+        after: u64,
+        limit: Option<usize>,
+    ) -> Answer<EventPage> {
+        let limit = page(limit.or(Some(MAX_PAGE)))?;
+        let (key, mut subscription) = self.subscribe(who, key, after).await?;
+        let (_, last_seq) = self.sessions.live(&key).await?;
+        let events = if after < last_seq { subscription.next(limit).await? } else { Vec::new() };
+        let events = events.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
+        Ok(EventPage { events, last_seq })
+    }
+
+    /// Asks for a turn.
+    pub async fn turn_run(
+        &self,
+        who: &Principal,
+        key: &str,
+        content: Vec<ContentBlock>,
+    ) -> Answer<(SessionKey, Ticket)> {
+        let key = self.own_key(who, key)?;
+        check_content(&content)?;
+        let ticket = self.sessions.run_turn(&key, content).await?;
+        Ok((key, ticket))
+    }
+
+    /// Runs a turn to its end.
+    pub async fn turn_result(&self, key: SessionKey, mut ticket: Ticket, wait: bool) -> Answer<TurnResult> {
+        let accepted = ticket.accepted().await?;
+        let mut result = TurnResult {
+            session_key: key.to_string(),
+            turn: accepted.turn,
+            first_seq: accepted.first_seq,
+            last_seq: None,
+            stop_reason: None,
+            usage: None,
+        };
+        if wait {
+            let end = ticket.ended().await?;
+            result.last_seq = Some(end.last_seq);
+            result.stop_reason = Some(end.stop_reason.as_str().to_owned());
+            result.usage = Some(end.usage);
+        }
+        Ok(result)
+    }
+
+    pub async fn ledger_tail(&self, who: &Principal, tail: LedgerTail) -> Answer<Entries> {
+        who.operator()?;
+        let limit = page(tail.limit)?;
+        let quality = match tail.quality {
+            None => None,
+            Some(word) => {
+                Some(word.parse::<EntryQuality>().map_err(|error| ApiError::params(error.to_string()))?)
+            }
+        };
+        let filter = Filter { entity_id: tail.entity_id, quality };
+        let entries = self.readers.read(move |reader| reader.tail(&filter, limit)).await?;
+        Ok(Entries { entries: entries.iter().map(EntryInfo::new).collect() })
+    }
+
+    pub async fn ledger_entry(&self, who: &Principal, name: String) -> Answer<EntryInfo> {
+        who.operator()?;
+        self.readers.read(move |reader| Ok(find(reader, &name)?.map(|stored| EntryInfo::new(&stored)))).await?
+    }
+
+    pub async fn ledger_checkpoint(&self, who: &Principal) -> Answer<CheckpointInfo> {
+        who.operator()?;
+        let note = self.readers.read(|reader| reader.checkpoint()).await?;
+        let said = Checkpoint::parse(&note).map_err(|error| ApiError::new("storage", error.to_string()))?;
+        Ok(CheckpointInfo { origin: said.origin, size: said.size, root: said.root.to_string(), note })
+    }
+
+    /// A C2SP tlog-proof that an entry is in the log.
+    pub async fn ledger_prove(&self, who: &Principal, name: String) -> Answer<String> {
+        who.operator()?;
+        self.readers
+            .read(move |reader| {
+                let stored = match find(reader, &name)? {
+                    Ok(stored) => stored,
+                    Err(error) => return Ok(Err(error)),
+                };
+                let checkpoint = reader.checkpoint()?;
+                let proof = prove::inclusion(reader, stored.index, reader.size()?);
+                let proof = match proof {
+                    Ok(proof) => proof,
+                    Err(error) => return Ok(Err(ApiError::new("storage", error.to_string()))),
+                };
+                let bundle = tribune_ledger::bundle::TlogProof { index: stored.index, proof, checkpoint };
+                Ok(Ok(bundle.to_string()))
+            })
+            .await?
+    }
+
+    pub async fn ledger_note(&self, who: &Principal, note: NoteWrite) -> Answer<NotesWritten> {
+        who.operator()?;
+        if note.texts.is_empty() || note.texts.len() > MAX_NOTES {
+            return Err(ApiError::params(format!("a request holds 1 to {MAX_NOTES} notes")));
+        }
+        if note.entity.starts_with(SESSION_ENTITIES) {
+            return Err(ApiError::params(format!(
+                "histories that begin with `{SESSION_ENTITIES}` are written by their sessions alone: name another entity"
+            )));
+        }
+        if let Some(bad) = note.texts.iter().find(|text| text.is_empty() || text.len() > MAX_NOTE_BYTES) {
+            return Err(ApiError::params(format!(
+                "a note has 1 to {MAX_NOTE_BYTES} bytes; this one has {}",
+                bad.len()
+            )));
+        }
+        let mut parents: Vec<Cid> = Vec::with_capacity(note.parents.len());
+        for parent in &note.parents {
+            let cid = parent.parse().map_err(|_| ApiError::params(format!("`{}` is not a CID", short(parent))))?;
+            parents.push(cid);
+        }
+        if parents.is_empty() && note.after_head {
+            let entity = note.entity.clone();
+            let head = self.readers.read(move |reader| reader.head(&entity)).await?;
+            parents.extend(head.map(|head| head.entry.cid));
+        }
+        let clock = &self.sessions.governance().clock;
+        let draft = |text: &String| Draft {
+            entity_id: note.entity.clone(),
+            target: note.entity.clone(),
+            quality: EntryQuality::Note,
+            timestamp: clock.now(),
+            source: note.entity.clone(),
+            actor: "operator".to_owned(),
+            parents: parents.clone(),
+            tags: note.tags.clone(),
+            payload: Map::from_iter([("text".to_owned(), Value::from(text.clone()))]),
+            attested_by: None,
+            envelope: None,
+        };
+        let drafts: Vec<Draft> = note.texts.iter().map(draft).collect();
+        let appended = self.sessions.governance().ledger.append_all(&drafts).await?;
+        let written = appended
+            .iter()
+            .map(|entry| Written { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq })
+            .collect();
+        Ok(NotesWritten { written })
+    }
+
+    /// Passes the log to a new key; returns it.
+    pub async fn rotate_key(&self, who: &Principal) -> Answer<(String, Written)> {
+        who.operator()?;
+        let store = Arc::clone(&self.store);
+        let clock = Arc::clone(&self.sessions.governance().clock);
+        let rotated = tokio::task::spawn_blocking(move || store.rotate_key(&*clock)).await;
+        let (key, entry) = rotated.map_err(|error| ApiError::new("internal", error.to_string()))??;
+        Ok((key.to_string(), Written { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq }))
+    }
+
+    pub async fn agents(&self, who: &Principal) -> Answer<AgentList> {
+        who.operator()?;
+        let heartbeats = self.readers.read(|reader| reader.heartbeats()).await?;
+        let constitution = &self.sessions.governance().constitution;
+        let tools = |mandate: &str| {
+            constitution.mandate(mandate).map(|mandate| mandate.tools().to_vec()).unwrap_or_default()
+        };
+        let mut agents: Vec<AgentInfo> = self
+            .agents
+            .all()
+            .into_iter()
+            .map(|agent| {
+                let info = AgentInfo {
+                    tools: tools(&agent.mandate),
+                    agent_id: agent.id.to_string(),
+                    name: agent.name,
+                    backend: Some(agent.backend),
+                    model: agent.model,
+                    mandate: agent.mandate,
+                    standing: agent.standing,
+                    pubkey: agent.pubkey,
+                    rostered: true,
+                    last_seen: None,
+                    sessions: 0,
+                    turns: 0,
+                };
+                match heartbeats.iter().find(|seen| seen.agent_id == info.agent_id) {
+                    Some(seen) => info.seen(seen),
+                    None => info,
+                }
+            })
+            .collect();
+        for seen in &heartbeats {
+            if !agents.iter().any(|agent| agent.agent_id == seen.agent_id) {
+                let mandate = tribune_constitution::DEFAULT_MANDATE.to_owned();
+                let stranger = AgentInfo {
+                    agent_id: seen.agent_id.clone(),
+                    name: None,
+                    backend: None,
+                    model: None,
+                    tools: tools(&mandate),
+                    mandate,
+                    standing: false,
+                    pubkey: None,
+                    rostered: false,
+                    last_seen: None,
+                    sessions: 0,
+                    turns: 0,
+                };
+                agents.push(stranger.seen(seen));
+            }
+        }
+        Ok(AgentList { agents })
+    }
+
+    pub async fn agent(&self, who: &Principal, id: &str) -> Answer<AgentInfo> {
+        let all = self.agents(who).await?;
+        all.agents
+            .into_iter()
+            .find(|agent| agent.agent_id == id)
+            .ok_or_else(|| ApiError::new("unknown_agent", format!("there is no agent `{}`", short(id))))
+    }
+
+    pub async fn agent_add(&self, who: &Principal, add: AgentAdd) -> Answer<AgentInfo> {
+        who.operator()?;
+        let id: AgentId = add.agent_id.parse().map_err(|error| ApiError::params(format!("{error}")))?;
+        let agent = RosterAgent::new(id.clone(), add.name, add.backend, add.model, add.mandate, add.standing, add.pubkey);
+        self.sessions.governance().mandate(&agent.mandate).map_err(|error| ApiError::params(error.message))?;
+        if !self.status.backends.contains(&agent.backend) {
+            let known = self.status.backends.join(", ");
+            return Err(ApiError::params(format!("there is no backend `{}`: this build has {known}", short(&agent.backend))));
+        }
+        let agents = Arc::clone(&self.agents);
+        let added = tokio::task::spawn_blocking(move || agents.add(agent)).await;
+        added
+            .map_err(|error| ApiError::new("internal", error.to_string()))?
+            .map_err(|error| ApiError::new("conflict", error.to_string()))?;
+        self.agent(who, id.as_str()).await
+    }
+
+    pub async fn status(&self, who: &Principal) -> Answer<DaemonStatus> {
+        who.operator()?;
+        let entries = self.readers.read(|reader| reader.size()).await?;
+        let (sessions_open, sessions_loaded) = self.sessions.counts();
+        let waiting = self.waiting();
+        let status = &self.status;
+        let constitution = &self.sessions.governance().constitution;
+        Ok(DaemonStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            address: status.address.to_string(),
+            home: status.home.display().to_string(),
+            started_at: status.started_at.to_string(),
+            ready: waiting.is_empty(),
+            waiting,
+            constitution_hash: constitution.hash().to_string(),
+            mandates: constitution.mandates().keys().cloned().collect(),
+            backends: status.backends.clone(),
+            log: status.log.clone(),
+            entries,
+            sessions_open,
+            sessions_loaded,
+            connections: status.connections(),
+            recovered_turns: status.recovered.turns,
+            recovered_calls: status.recovered.calls,
+        })
+    }
+
+    /// What is not ready, by name. Nothing of it is secret.
+    pub fn waiting(&self) -> Vec<String> {
+        let mut waiting = Vec::new();
+        if self.status.draining.is_cancelled() {
+            waiting.push("gateway: draining".to_owned());
+        }
+        if self.sessions.governance().ledger.failure().is_some() {
+            waiting.push("ledger: read-only since a disk error".to_owned());
+        }
+        if self.sessions.vault().failed() {
+            waiting.push("vault: read-only since a disk error".to_owned());
+        }
+        waiting
+    }
+}
+
+fn parse_key(key: &str) -> Answer<SessionKey> {
+    key.parse().map_err(|error| ApiError::params(format!("{error}")))
+}
+
+fn no_session(key: &SessionKey) -> ApiError {
+    ApiError::new("not_found", format!("there is no session `{key}`: open it with session.init"))
+}
+
+fn page(limit: Option<usize>) -> Answer<usize> {
+    match limit.unwrap_or(PAGE) {
+        limit @ 1..=MAX_PAGE => Ok(limit),
+        limit => Err(ApiError::params(format!("limit is 1 to {MAX_PAGE}, not {limit}"))),
+    }
+}
+
+fn check_content(content: &[ContentBlock]) -> Answer<()> {
+    if content.is_empty() || content.len() > MAX_BLOCKS {
+        return Err(ApiError::params(format!("input.content holds 1 to {MAX_BLOCKS} blocks")));
+    }
+    let bytes: usize = content
+        .iter()
+        .map(|block| match block {
+            ContentBlock::Text { text } => text.len(),
+            ContentBlock::Image { data, .. } | ContentBlock::Audio { data, .. } => data.len(),
+            ContentBlock::Resource { resource } => {
+                resource.text.as_ref().map_or(0, String::len) + resource.blob.as_ref().map_or(0, String::len)
+            }
+        })
+        .sum();
+    if bytes > MAX_INPUT_BYTES {
+        return Err(ApiError::new("too_large", format!("an input has at most {MAX_INPUT_BYTES} bytes")));
+    }
+    Ok(())
+}
+
+fn find(reader: &Reader, name: &str) -> Result<Answer<crate::store::Stored>, StoreError> {
+    Ok(match reader.lookup(name)? {
+        Lookup::Found(stored) => Ok(*stored),
+        Lookup::Nothing(what) => Err(ApiError::new("not_found", what)),
+        Lookup::Several(_) => Err(ApiError::params(format!("several entries begin with `{}`", short(name)))),
+    })
+}
+
+/// Something the caller sent, cut to what fits in a sentence and without what would break it.
+pub(super) fn short(text: &str) -> String {
+    text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
+}

@@ -1,0 +1,109 @@
+//! One error for every door: a word for programs, a sentence for people, and what each door makes of it.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::wire::{ErrorBody, ErrorInfo};
+use crate::session::SessionError;
+use crate::store::StoreError;
+
+/// Every word an error can have, with its JSON-RPC number and its HTTP status.
+pub const CODES: [(&str, i64, u16); 27] = [
+    ("parse_error", -32700, 400),
+    ("invalid_request", -32600, 400),
+    ("method_not_found", -32601, 404),
+    ("invalid_params", -32602, 400),
+    ("internal", -32603, 500),
+    ("unauthorized", -32001, 401),
+    ("forbidden", -32002, 403),
+    ("not_found", -32003, 404),
+    ("busy", -32004, 429),
+    ("session_closed", -32005, 409),
+    ("draining", -32006, 503),
+    ("rate_limited", -32007, 429),
+    ("running", -32008, 409),
+    ("too_many_sessions", -32009, 429),
+    ("expired", -32010, 410),
+    ("ahead", -32011, 416),
+    ("storage", -32012, 503),
+    ("unknown_agent", -32013, 404),
+    ("unknown_backend", -32014, 409),
+    ("no_mandate", -32015, 409),
+    ("conflict", -32016, 409),
+    ("too_large", -32017, 413),
+    ("too_many_requests", -32018, 429),
+    ("foreign_host", -32019, 403),
+    ("foreign_origin", -32020, 403),
+    ("too_many_connections", -32021, 503),
+    ("backend", -32022, 502),
+];
+
+/// Why a request was not answered with a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError {
+    pub code: &'static str,
+    pub message: String,
+}
+
+impl ApiError {
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub fn params(message: impl Into<String>) -> Self {
+        Self::new("invalid_params", message)
+    }
+
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new("forbidden", message)
+    }
+
+    pub fn unauthorized() -> Self {
+        Self::new(
+            "unauthorized",
+            "this needs a principal: send `Authorization: Bearer TOKEN` with the token in run/token, or call auth.token or auth.agent first",
+        )
+    }
+
+    fn numbers(&self) -> (i64, u16) {
+        let found = CODES.iter().find(|(code, _, _)| *code == self.code);
+        found.map_or((-32603, 500), |(_, number, status)| (*number, *status))
+    }
+
+    /// As a JSON-RPC error object.
+    pub fn to_rpc(&self) -> Value {
+        json!({ "code": self.numbers().0, "message": self.message, "data": { "code": self.code } })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.numbers().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let error = ErrorInfo { code: self.code.to_owned(), message: self.message };
+        (status, Json(ErrorBody { error })).into_response()
+    }
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        let known = CODES.iter().find(|(code, _, _)| *code == error.code());
+        // A backend has words of its own; the sentence keeps them.
+        let code = known.map_or("backend", |(code, _, _)| code);
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let code = match &error {
+            StoreError::Entry(_)
+            | StoreError::NoSuchParent(_)
+            | StoreError::TooMuchAtOnce { .. }
+            | StoreError::Reserved(_) => "invalid_params",
+            _ => "storage",
+        };
+        Self::new(code, error.to_string())
+    }
+}

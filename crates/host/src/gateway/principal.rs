@@ -1,0 +1,211 @@
+//! Who is calling, and what that lets them do. What a caller may do follows from what it proved, and cannot be asked for.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use subtle::ConstantTimeEq as _;
+use tribune_agents::{AgentId, SessionKey};
+use tribune_constitution::DEFAULT_MANDATE;
+use tribune_ledger::AttestationKey;
+
+use super::error::ApiError;
+use super::wire::{AuthAgent, WhoAmI};
+use crate::registry::Agents;
+use crate::session::Opener;
+
+/// Wrong attempts that are answered within [`WINDOW`]; further ones are turned away unlooked at, except right ones.
+const ATTEMPTS: usize = 20;
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// A caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Principal {
+    /// Holds the operator token: may do everything.
+    Operator,
+    /// Proved the key that the roster has for this agent.
+    Agent { id: AgentId, pubkey: String },
+    /// Proved a key that the roster does not know.
+    Stranger { id: AgentId, pubkey: String },
+    /// Proved nothing, where the configuration lets such callers in.
+    Anonymous { id: AgentId },
+}
+
+impl Principal {
+    /// Refuses everyone but the operator.
+    pub fn operator(&self) -> Result<(), ApiError> {
+        match self {
+            Self::Operator => Ok(()),
+            Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => Err(ApiError::forbidden(
+                "only the operator may do this: use the token in run/token",
+            )),
+        }
+    }
+
+    /// Refuses a session that is not the caller's.
+    pub fn owns(&self, key: &SessionKey) -> Result<(), ApiError> {
+        match self.agent() {
+            None => Ok(()),
+            Some(own) if own == key.agent() => Ok(()),
+            Some(own) => Err(ApiError::forbidden(format!(
+                "this connection is the agent `{own}` and may use sessions that begin with agent:{own}: only"
+            ))),
+        }
+    }
+
+    /// The agent that is calling; none for the operator.
+    pub const fn agent(&self) -> Option<&AgentId> {
+        match self {
+            Self::Operator => None,
+            Self::Agent { id, .. } | Self::Stranger { id, .. } | Self::Anonymous { id } => Some(id),
+        }
+    }
+
+    pub fn opener(&self) -> Opener {
+        match self {
+            Self::Operator => Opener { name: "operator".to_owned(), pubkey: None, is_stranger: false },
+            Self::Agent { id, pubkey } => {
+                Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: false }
+            }
+            Self::Stranger { id, pubkey } => {
+                Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: true }
+            }
+            Self::Anonymous { id } => Opener { name: id.to_string(), pubkey: None, is_stranger: true },
+        }
+    }
+
+    pub fn describe(&self, agents: &Agents) -> WhoAmI {
+        let (principal, mandate) = match self {
+            Self::Operator => ("operator", None),
+            Self::Agent { id, .. } => ("agent", agents.agent(id).map(|agent| agent.mandate)),
+            Self::Stranger { .. } => ("stranger", Some(DEFAULT_MANDATE.to_owned())),
+            Self::Anonymous { .. } => ("anonymous", Some(DEFAULT_MANDATE.to_owned())),
+        };
+        WhoAmI { principal: principal.to_owned(), agent_id: self.agent().map(ToString::to_string), mandate }
+    }
+}
+
+/// Knows the token and counts wrong attempts.
+pub struct Doorman {
+    /// BLAKE3 of the token: compared instead of it, so that lengths do not matter and the token is not kept.
+    token: [u8; 32],
+    audience: String,
+    wrong: Mutex<Vec<Instant>>,
+}
+
+impl std::fmt::Debug for Doorman {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Doorman")
+    }
+}
+
+impl Doorman {
+    pub fn new(token: &str, audience: String) -> Self {
+        Self { token: digest(token), audience, wrong: Mutex::default() }
+    }
+
+    pub fn audience(&self) -> &str {
+        &self.audience
+    }
+
+    /// Whether this is the operator's token. A right one is always let in, however many wrong ones came before.
+    pub fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
+        if bool::from(digest(token).ct_eq(&self.token)) {
+            return Ok(Principal::Operator);
+        }
+        Err(self.refuse("this is not the operator's token: it is in run/token of the daemon's home"))
+    }
+
+    /// Whether the key's owner signed this connection's nonce.
+    pub fn check_agent(&self, nonce: &str, proof: &AuthAgent, agents: &Agents) -> Result<Principal, ApiError> {
+        let wrong = || self.refuse("the signature does not prove this key: sign the text that docs/guide/rpc.md gives");
+        let key: AttestationKey = proof
+            .public_key
+            .parse()
+            .map_err(|_| ApiError::params("public_key is `ed25519:` followed by 64 lowercase hex digits"))?;
+        let signature = hex::<64>(&proof.signature)
+            .ok_or_else(|| ApiError::params("signature is 128 lowercase hex digits"))?;
+        let text = challenge_text(&self.audience, nonce, &proof.public_key);
+        if !key.verifies(text.as_bytes(), &signature) {
+            return Err(wrong());
+        }
+        let pubkey = proof.public_key.clone();
+        match agents.by_pubkey(&pubkey) {
+            Some(agent) => Ok(Principal::Agent { id: agent.id, pubkey }),
+            None => Ok(Principal::Stranger { id: stranger_id(&pubkey)?, pubkey }),
+        }
+    }
+
+    fn refuse(&self, why: &str) -> ApiError {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        wrong.retain(|at| at.elapsed() < WINDOW);
+        if wrong.len() >= ATTEMPTS {
+            return ApiError::new(
+                "rate_limited",
+                format!("too many wrong attempts: wait {} seconds", WINDOW.as_secs()),
+            );
+        }
+        wrong.push(Instant::now());
+        ApiError::new("unauthorized", why)
+    }
+}
+
+/// What an agent signs to prove its key.
+pub fn challenge_text(audience: &str, nonce: &str, public_key: &str) -> String {
+    format!("tribune/agent-auth/v1\n{audience}\n{nonce}\n{public_key}\n")
+}
+
+/// The agent id of a key that nobody knows. Part of its hash, so that it is the same each time.
+fn stranger_id(pubkey: &str) -> Result<AgentId, ApiError> {
+    let hash = blake3::hash(pubkey.as_bytes()).to_hex();
+    format!("stranger-{}", &hash[..24]).parse().map_err(|error| ApiError::new("internal", format!("{error}")))
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    *blake3::hash(token.as_bytes()).as_bytes()
+}
+
+pub(super) fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let mut bytes = [0; N];
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_tokens_are_turned_away_and_the_right_one_never() {
+        let door = Doorman::new("right", "log".into());
+        for _ in 0..ATTEMPTS {
+            assert_eq!(door.check_token("wrong").unwrap_err().code, "unauthorized");
+        }
+        assert_eq!(door.check_token("wrong").unwrap_err().code, "rate_limited");
+        assert_eq!(door.check_token("right").unwrap(), Principal::Operator);
+        for near in ["righ", "right ", "Right", ""] {
+            assert!(door.check_token(near).is_err(), "{near:?}");
+        }
+    }
+
+    #[test]
+    fn an_agent_owns_its_sessions_and_no_others() {
+        let stranger = Principal::Stranger { id: "stranger-1".parse().unwrap(), pubkey: String::new() };
+        let own = "agent:stranger-1:rpc:local:dm:x".parse().unwrap();
+        let other = "agent:stranger-12:rpc:local:dm:x".parse().unwrap();
+        assert!(stranger.owns(&own).is_ok());
+        assert_eq!(stranger.owns(&other).unwrap_err().code, "forbidden");
+        assert!(stranger.operator().is_err());
+        assert!(Principal::Operator.owns(&other).is_ok());
+    }
+}

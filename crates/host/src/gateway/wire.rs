@@ -1,0 +1,500 @@
+//! What crosses the gateway: parameters and results of every method, for RPC and REST alike. Unknown members are
+//! refused, so that nobody believes to have asked for something that was ignored.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tribune_agents::ContentBlock;
+use utoipa::ToSchema;
+
+use crate::store::{Heartbeat, MessageRow, SessionRow, Stored, TurnRow};
+
+/// `session.init`: opens a session, or finds it open.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionInit {
+    /// `agent:AGENT:CHANNEL:ACCOUNT:dm:PEER`. Without it, the caller's own session with `agent_id`.
+    pub session_key: Option<String>,
+    /// Without it and without a key: `main`.
+    pub agent_id: Option<String>,
+    /// `persistent`, `domain` or `oneshot`; `domain` if not given.
+    pub mode: Option<String>,
+}
+
+/// Names one session.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionRef {
+    pub session_key: String,
+}
+
+/// `session.list`.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SessionList {
+    /// Only sessions of this agent.
+    pub agent_id: Option<String>,
+    /// Only sessions in this state: `idle`, `running`, `cancelled` or `closed`.
+    pub state: Option<String>,
+    /// Only keys behind this one: the `next` of the page before.
+    pub after: Option<String>,
+    /// At most this many; 100 if not given, at most 1,000.
+    pub limit: Option<usize>,
+}
+
+/// `session.events`: goes on with a session's events behind a place.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionEvents {
+    pub session_key: String,
+    /// The last `seq` that was received; 0 for all that is kept.
+    #[serde(default)]
+    pub after: u64,
+    /// Go on with events as they come, as `session.event` notifications. Without it: one page.
+    #[serde(default = "yes")]
+    pub follow: bool,
+    /// Events on one page; 1,000 if not given, which is the most.
+    pub limit: Option<usize>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// `session.unfollow`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Unfollow {
+    pub subscription: u64,
+}
+
+/// `turn.run`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TurnRun {
+    pub session_key: String,
+    pub input: TurnContent,
+    /// Answer at the turn's end, with its events as notifications before. With `false`: answer when the input is durable.
+    #[serde(default = "yes")]
+    pub wait: bool,
+}
+
+/// What a turn begins with.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TurnContent {
+    /// Content blocks: text, image, audio, resource.
+    #[schema(value_type = Vec<Object>)]
+    pub content: Vec<ContentBlock>,
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct SessionInfo {
+    pub session_key: String,
+    pub session_id: String,
+    pub agent_id: String,
+    pub backend: String,
+    pub model: Option<String>,
+    pub mode: String,
+    /// `idle`, `running`, `cancelled` or `closed`.
+    pub state: String,
+    pub mandate: String,
+    pub created_at: String,
+    pub last_activity: String,
+    /// Why it was closed: `requested`, `evicted` or `finished`.
+    pub closed_for: Option<String>,
+    pub turns: u64,
+    /// CID of the newest turn.
+    pub last_turn: Option<String>,
+    /// Number of the newest event. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seq: Option<u64>,
+}
+
+impl From<SessionRow> for SessionInfo {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            session_key: row.key,
+            session_id: row.id,
+            agent_id: row.agent_id,
+            backend: row.backend,
+            model: row.model,
+            mode: row.mode.as_str().to_owned(),
+            state: row.state.as_str().to_owned(),
+            mandate: row.mandate,
+            created_at: row.created_at,
+            last_activity: row.last_activity,
+            closed_for: row.closed_for.map(|reason| reason.as_str().to_owned()),
+            turns: row.turns,
+            last_turn: row.last_turn,
+            last_seq: None,
+        }
+    }
+}
+
+/// A page of sessions.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct SessionPage {
+    pub sessions: Vec<SessionInfo>,
+    /// Give this as `after` for the next page; absent on the last.
+    pub next: Option<String>,
+}
+
+/// `session.cancel`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Cancelled {
+    /// Whether a turn was running. It ends with `done` and stop reason `cancelled`.
+    pub cancelled: bool,
+}
+
+/// `session.forget`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Forgotten {
+    /// CID of the entry that says so.
+    pub cid: String,
+}
+
+/// A page of events.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct EventPage {
+    #[schema(value_type = Vec<Object>)]
+    pub events: Vec<Value>,
+    /// Number of the session's newest event.
+    pub last_seq: u64,
+}
+
+/// `session.events` with `follow`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Following {
+    pub subscription: u64,
+    pub last_seq: u64,
+}
+
+/// A turn that was run, or with `wait: false` one that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct TurnResult {
+    pub session_key: String,
+    /// CID of the turn.
+    pub turn: String,
+    /// Number of its first event.
+    pub first_seq: u64,
+    /// The rest once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seq: Option<u64>,
+    /// `end_turn`, `max_tokens`, `refusal`, `cancelled`, `interrupted` or `error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub usage: Option<tribune_agents::Usage>,
+}
+
+/// A turn as the log has it.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct TurnInfo {
+    pub turn: String,
+    pub seq: u64,
+    pub prev_cid: Option<String>,
+    pub input_hash: String,
+    pub output_hash: Option<String>,
+    pub stop_reason: Option<String>,
+    #[schema(value_type = Option<Object>)]
+    pub usage: Option<Value>,
+    pub started_at: String,
+    pub completed_at: Option<String>,
+}
+
+impl From<TurnRow> for TurnInfo {
+    fn from(row: TurnRow) -> Self {
+        Self {
+            turn: row.id,
+            seq: row.seq,
+            prev_cid: row.prev_cid,
+            input_hash: row.input_hash,
+            output_hash: row.output_hash,
+            stop_reason: row.stop_reason,
+            usage: row.usage.and_then(|usage| serde_json::from_str(&usage).ok()),
+            started_at: row.started_at,
+            completed_at: row.completed_at,
+        }
+    }
+}
+
+/// A message: what the log has of it, and the words from the vault.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct MessageInfo {
+    pub cid: String,
+    pub turn: Option<String>,
+    pub seq: u64,
+    /// `user`, `assistant`, `tool_call`, `tool` or `mailbox`.
+    pub role: String,
+    /// The tool or the letter.
+    pub name: Option<String>,
+    pub at: String,
+    /// The commitment in the ledger.
+    pub hash: String,
+    /// The words; null if they were shredded.
+    #[schema(value_type = Option<Object>)]
+    pub content: Option<Value>,
+}
+
+impl MessageInfo {
+    pub(super) fn new(row: MessageRow, words: Option<Vec<u8>>) -> Self {
+        Self {
+            cid: row.id,
+            turn: row.turn,
+            seq: row.seq,
+            role: row.role,
+            name: row.name,
+            at: row.created_at,
+            hash: row.content,
+            content: words.and_then(|words| serde_json::from_slice(&words).ok()),
+        }
+    }
+}
+
+/// How many of the newest.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Newest {
+    /// At most this many; 100 if not given, at most 1,000.
+    pub limit: Option<usize>,
+}
+
+/// `session.turns` and `session.history`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionNewest {
+    pub session_key: String,
+    pub limit: Option<usize>,
+}
+
+/// Turns, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Turns {
+    pub turns: Vec<TurnInfo>,
+}
+
+/// Messages, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct History {
+    pub messages: Vec<MessageInfo>,
+}
+
+/// `ledger.tail`.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LedgerTail {
+    /// Only entries of this entity.
+    pub entity_id: Option<String>,
+    /// Only entries of this kind.
+    pub quality: Option<String>,
+    /// At most this many; 100 if not given, at most 1,000.
+    pub limit: Option<usize>,
+}
+
+/// `ledger.entry` and `ledger.prove`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EntryName {
+    /// Its place in the log, its CID, or the CID's first digits.
+    pub entry: String,
+}
+
+/// An entry and its place.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct EntryInfo {
+    pub index: u64,
+    #[schema(value_type = Object)]
+    pub entry: Value,
+}
+
+impl EntryInfo {
+    pub(super) fn new(stored: &Stored) -> Self {
+        let mut line = Vec::new();
+        stored.entry.write_line(&mut line);
+        Self { index: stored.index, entry: serde_json::from_slice(&line).unwrap_or(Value::Null) }
+    }
+}
+
+/// Entries, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Entries {
+    pub entries: Vec<EntryInfo>,
+}
+
+/// The newest signed checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CheckpointInfo {
+    pub origin: String,
+    pub size: u64,
+    pub root: String,
+    /// The signed note.
+    pub note: String,
+}
+
+/// `ledger.note`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoteWrite {
+    pub texts: Vec<String>,
+    pub entity: String,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// CIDs. Empty: what `after_head` says.
+    #[serde(default)]
+    pub parents: Vec<String>,
+    /// Without parents: follow from the entity's newest entry.
+    #[serde(default)]
+    pub after_head: bool,
+}
+
+/// Where notes ended up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct NotesWritten {
+    pub written: Vec<Written>,
+}
+
+/// Where an entry ended up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Written {
+    pub index: u64,
+    pub cid: String,
+    pub seq: u64,
+}
+
+/// An agent of the roster, or one that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AgentInfo {
+    pub agent_id: String,
+    pub name: Option<String>,
+    /// Absent for a stranger.
+    pub backend: Option<String>,
+    pub model: Option<String>,
+    pub mandate: String,
+    /// What the mandate allows.
+    pub tools: Vec<String>,
+    pub standing: bool,
+    pub pubkey: Option<String>,
+    pub rostered: bool,
+    pub last_seen: Option<String>,
+    pub sessions: u64,
+    pub turns: u64,
+}
+
+impl AgentInfo {
+    pub(super) fn seen(mut self, heartbeat: &Heartbeat) -> Self {
+        self.last_seen = Some(heartbeat.last_seen.clone());
+        self.sessions = heartbeat.sessions;
+        self.turns = heartbeat.turns;
+        self
+    }
+}
+
+/// All agents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AgentList {
+    pub agents: Vec<AgentInfo>,
+}
+
+/// `agent.show`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentRef {
+    pub agent_id: String,
+}
+
+/// `agent.add`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentAdd {
+    pub agent_id: String,
+    pub name: Option<String>,
+    pub backend: Option<String>,
+    pub model: Option<String>,
+    pub mandate: Option<String>,
+    #[serde(default)]
+    pub standing: bool,
+    /// `ed25519:` and 64 hex digits.
+    pub pubkey: Option<String>,
+}
+
+/// `daemon.status`.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct DaemonStatus {
+    pub version: String,
+    pub pid: u32,
+    pub address: String,
+    pub home: String,
+    pub started_at: String,
+    pub ready: bool,
+    /// What is not ready, by name.
+    pub waiting: Vec<String>,
+    pub constitution_hash: String,
+    pub mandates: Vec<String>,
+    pub backends: Vec<String>,
+    pub log: String,
+    pub entries: u64,
+    pub sessions_open: usize,
+    pub sessions_loaded: usize,
+    pub connections: usize,
+    /// What the last start found unfinished.
+    pub recovered_turns: u64,
+    pub recovered_calls: u64,
+}
+
+/// `auth.token`.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuthToken {
+    pub token: String,
+}
+
+/// `auth.challenge`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Challenge {
+    pub nonce: String,
+    /// The log's name: a signature made for one daemon is of no use at another.
+    pub audience: String,
+}
+
+/// `auth.agent`: the signature is Ed25519 over `tribune/agent-auth/v1\nAUDIENCE\nNONCE\nPUBLIC_KEY\n`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuthAgent {
+    /// `ed25519:` and 64 hex digits.
+    pub public_key: String,
+    /// 128 hex digits.
+    pub signature: String,
+}
+
+/// Who the connection is from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WhoAmI {
+    /// `operator`, `agent`, `stranger` or `anonymous`.
+    pub principal: String,
+    pub agent_id: Option<String>,
+    pub mandate: Option<String>,
+}
+
+/// Nothing more to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Done {
+    pub ok: bool,
+}
+
+/// An error, in REST.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ErrorBody {
+    pub error: ErrorInfo,
+}
+
+/// One word for programs, one sentence for people.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ErrorInfo {
+    pub code: String,
+    pub message: String,
+}

@@ -1,0 +1,108 @@
+//! The letters that a turn takes with it: from the mailbox, on record, and marked as read.
+
+use std::sync::{Arc, PoisonError};
+
+use tribune_agents::{AgentId, ContentBlock, EventKind, Handle, Message, Role, RuntimeError};
+use tribune_ledger::{Cid, EntryQuality};
+
+use super::journal::{Journal, Line, Page};
+use super::turn::json_of;
+use super::{Governance, failed};
+use crate::record::MailboxRecord;
+use crate::registry::mailbox::Letter;
+use crate::store::SessionRow;
+
+/// Messages of a session looked through for letters that it already had.
+const LOOKED_BACK: usize = 1_000;
+
+/// Unread letters, claimed for one turn until this is dropped.
+pub(super) struct Letters {
+    agent: AgentId,
+    fresh: Vec<Letter>,
+    /// Already on record from a turn whose acknowledgement was lost.
+    known: Vec<String>,
+    claimed: Vec<String>,
+    governance: Arc<Governance>,
+}
+
+impl Letters {
+    pub(super) fn claim(
+        governance: &Arc<Governance>,
+        handle: &Handle,
+        row: &SessionRow,
+    ) -> Result<Self, RuntimeError> {
+        let agent = handle.key.agent().clone();
+        let unread = governance.mailbox.unread(&agent).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the mailbox could not be read");
+            Vec::new()
+        });
+        let mut letters = Self {
+            agent,
+            fresh: Vec::new(),
+            known: Vec::new(),
+            claimed: Vec::new(),
+            governance: Arc::clone(governance),
+        };
+        if unread.is_empty() {
+            return Ok(letters);
+        }
+        let had = governance.readers.now(|reader| reader.messages(row, LOOKED_BACK)).map_err(failed)?;
+        let mut claimed = governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        for letter in unread {
+            let is_known = had
+                .iter()
+                .any(|message| message.role == Role::Mailbox.as_str() && message.name.as_deref() == Some(&letter.id));
+            if is_known {
+                letters.known.push(letter.id);
+            } else if claimed.insert(letter.id.clone()) {
+                letters.claimed.push(letter.id.clone());
+                letters.fresh.push(letter);
+            }
+        }
+        Ok(letters)
+    }
+
+    /// Puts each letter on the page; returns them as the messages that stand before the user's.
+    pub(super) fn inject(&self, journal: &mut Journal, page: &mut Page, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
+        let mut messages = Vec::with_capacity(self.fresh.len());
+        for letter in &self.fresh {
+            let said = format!("[mailbox from {}: {}]", letter.from, letter.text);
+            let content = vec![ContentBlock::text(said)];
+            let content_hash = journal.content(page, &json_of(&content)?).map_err(failed)?;
+            let record =
+                MailboxRecord { letter: letter.id.clone(), from: letter.from.clone(), content_hash };
+            let target = journal.handle.session_id.to_string();
+            let line = Line {
+                quality: EntryQuality::MailboxInject,
+                target: &target,
+                parents: vec![turn],
+                record: &record,
+            };
+            let entry = journal.entry(page, line).map_err(failed)?;
+            journal.event(page, EventKind::MailboxInjected { entry: Box::new(entry) });
+            messages.push(Message { role: Role::Mailbox, content });
+        }
+        Ok(messages)
+    }
+
+    /// The letters are on record: they need not be read again.
+    pub(super) fn acknowledge(&self, governance: &Governance) {
+        let ids: Vec<&str> =
+            self.fresh.iter().map(|letter| letter.id.as_str()).chain(self.known.iter().map(String::as_str)).collect();
+        if ids.is_empty() {
+            return;
+        }
+        if let Err(error) = governance.mailbox.ack(&ids, governance.clock.now()) {
+            tracing::warn!(%error, agent = %self.agent, "letters could not be marked as read");
+        }
+    }
+}
+
+impl Drop for Letters {
+    fn drop(&mut self) {
+        let mut claimed = self.governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in &self.claimed {
+            claimed.remove(id);
+        }
+    }
+}

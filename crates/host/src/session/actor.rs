@@ -1,0 +1,233 @@
+//! One session: a task that takes one command after the other, so that turns of a session never overlap.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt as _;
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tribune_agents::{
+    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, SessionMode, StopReason, ToolCall, ToolOutcome,
+    ToolSpec, Toolbox, TurnInput, Usage,
+};
+
+use super::error::SessionError;
+use super::feed::Feed;
+
+/// A loaded session, as everyone but its actor sees it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(super) handle: Handle,
+    pub(super) inbox: mpsc::Sender<Command>,
+    pub(crate) feed: Feed,
+    running: Mutex<Option<CancellationToken>>,
+}
+
+/// What a session is asked to do. Boxed where it is large, because every idle session has room for a queue of these.
+#[derive(Debug)]
+pub(super) enum Command {
+    Run(Box<Run>),
+    Close(Box<Close>),
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) content: Vec<ContentBlock>,
+    pub(super) accepted: oneshot::Sender<Result<Accepted, SessionError>>,
+    pub(super) ended: oneshot::Sender<Result<TurnEnd, SessionError>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Close {
+    pub(super) reason: CloseReason,
+    pub(super) answer: oneshot::Sender<Result<(), SessionError>>,
+}
+
+/// A turn's input is durable and the turn runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Accepted {
+    /// CID of the turn.
+    pub turn: String,
+    /// Number of its first event.
+    pub first_seq: u64,
+}
+
+/// A turn is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TurnEnd {
+    /// CID of the turn.
+    pub turn: String,
+    pub stop_reason: StopReason,
+    pub usage: Usage,
+    /// Number of its last event.
+    pub last_seq: u64,
+}
+
+impl Session {
+    pub(super) fn new(handle: Handle, head: u64, queue: usize) -> (Arc<Self>, mpsc::Receiver<Command>) {
+        let (inbox, commands) = mpsc::channel(queue);
+        let session = Self { handle, inbox, feed: Feed::new(head), running: Mutex::new(None) };
+        (Arc::new(session), commands)
+    }
+
+    pub(crate) const fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Tells the running turn to end. False if there is none.
+    pub(super) fn cancel(&self) -> bool {
+        match &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(token) => {
+                token.cancel();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn set_running(&self, token: Option<CancellationToken>) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+}
+
+/// What an actor works with.
+pub(super) struct Actor {
+    pub(super) session: Arc<Session>,
+    pub(super) runtime: Arc<dyn AgentRuntime>,
+    pub(super) mode: SessionMode,
+    pub(super) draining: CancellationToken,
+}
+
+/// Takes commands until the session is closed or the daemon stops. Returns whether the session was closed.
+pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> bool {
+    loop {
+        let command = tokio::select! {
+            command = commands.recv() => command,
+            // What still waits was not accepted; its callers are told.
+            () = actor.draining.cancelled() => None,
+        };
+        match command {
+            Some(Command::Run(run)) => {
+                // Boxed, so that an idle session's task stays small.
+                Box::pin(actor.run_turn(*run)).await;
+                if actor.mode == SessionMode::Oneshot && actor.close(CloseReason::Finished).await.is_ok() {
+                    refuse(&actor, commands, closed);
+                    return true;
+                }
+            }
+            Some(Command::Close(close)) => {
+                let result = actor.close(close.reason).await;
+                let is_closed = result.is_ok();
+                let _ = close.answer.send(result);
+                if is_closed {
+                    refuse(&actor, commands, closed);
+                    return true;
+                }
+            }
+            None => {
+                refuse(&actor, commands, |_| SessionError::Draining);
+                return false;
+            }
+        }
+    }
+}
+
+fn closed(actor: &Actor) -> SessionError {
+    SessionError::Closed(actor.session.handle.key.to_string())
+}
+
+/// Answers everything that still waits.
+fn refuse(actor: &Actor, mut commands: mpsc::Receiver<Command>, why: fn(&Actor) -> SessionError) {
+    commands.close();
+    while let Ok(command) = commands.try_recv() {
+        match command {
+            Command::Run(run) => drop(run.accepted.send(Err(why(actor)))),
+            Command::Close(close) => drop(close.answer.send(Err(why(actor)))),
+        }
+    }
+}
+
+impl Actor {
+    async fn close(&self, reason: CloseReason) -> Result<(), SessionError> {
+        Ok(self.runtime.close(&self.session.handle, reason).await?)
+    }
+
+    /// Runs one turn to its end, whoever still listens.
+    async fn run_turn(&self, run: Run) {
+        let Run { content, accepted, ended } = run;
+        let cancel = CancellationToken::new();
+        self.session.set_running(Some(cancel.clone()));
+        let input = TurnInput {
+            content,
+            system: String::new(),
+            preceding: Vec::new(),
+            tools: Arc::new(NoTools),
+            cancel,
+        };
+        let mut accepted = Some(accepted);
+        let mut end = TurnEnd {
+            turn: String::new(),
+            stop_reason: StopReason::Error,
+            usage: Usage::default(),
+            last_seq: 0,
+        };
+        let mut failure = None;
+        let mut events = self.runtime.run_turn(&self.session.handle, input);
+        while let Some(event) = events.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    failure = Some(SessionError::from(error));
+                    break;
+                }
+            };
+            match &event.kind {
+                EventKind::TurnStarted { turn } => {
+                    end.turn.clone_from(turn);
+                    if let Some(accepted) = accepted.take() {
+                        let _ = accepted.send(Ok(Accepted { turn: turn.clone(), first_seq: event.seq }));
+                    }
+                }
+                EventKind::UsageUpdate { input_tokens, output_tokens } => {
+                    end.usage = Usage { input_tokens: *input_tokens, output_tokens: *output_tokens };
+                }
+                EventKind::Done { stop_reason } => {
+                    end.stop_reason = *stop_reason;
+                    // Before anyone sees the end: whoever does may ask for the next turn at once.
+                    self.session.set_running(None);
+                }
+                _ => {}
+            }
+            end.last_seq = event.seq;
+            self.session.feed.publish(&event);
+        }
+        drop(events);
+        self.session.set_running(None);
+        match (failure, accepted) {
+            (Some(error), Some(accepted)) => drop(accepted.send(Err(error))),
+            (Some(error), None) => {
+                tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
+                drop(ended.send(Err(error)));
+            }
+            (None, _) => drop(ended.send(Ok(end))),
+        }
+    }
+}
+
+/// The tools of a runtime that nobody governs: none.
+struct NoTools;
+
+#[async_trait::async_trait]
+impl Toolbox for NoTools {
+    fn tools(&self) -> &[ToolSpec] {
+        &[]
+    }
+
+    async fn call(&self, _: ToolCall) -> ToolOutcome {
+        ToolOutcome::error("there are no tools here")
+    }
+}

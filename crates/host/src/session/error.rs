@@ -1,0 +1,60 @@
+//! What a session cannot do, each with one word for programs and one sentence for people.
+
+use tribune_agents::RuntimeError;
+use tribune_agents::session::NameError;
+
+use crate::store::StoreError;
+
+/// Why a session did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("there is no session `{0}`: open it with session.init")]
+    NotFound(String),
+    #[error("the session `{0}` is closed: open it again with session.init")]
+    Closed(String),
+    #[error("the session `{0}` has as many turns waiting as it may ({1}): wait for one to end, or cancel it")]
+    Busy(String, usize),
+    #[error("the session `{0}` is running a turn: wait for its end, or cancel it")]
+    Running(String),
+    #[error("the daemon is stopping and takes no new work: try again when it is back")]
+    Draining,
+    #[error("{0} sessions are open, which is the limit: close some, or raise sessions.maxOpen")]
+    TooMany(usize),
+    #[error("there is no agent `{0}`: add it with `tribune agents add {0}`")]
+    UnknownAgent(String),
+    #[error("there is no backend `{0}`: this build has {1}")]
+    UnknownBackend(String, String),
+    #[error("the session's events end at {head}: nothing comes after {after} yet, so read again from an earlier place")]
+    Ahead { after: u64, head: u64 },
+    #[error("events up to {} are no longer kept: read on after {}, or ask for the session's history", .oldest - 1, .oldest - 1)]
+    Expired { oldest: u64 },
+    #[error("{0}")]
+    Input(String),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl SessionError {
+    /// One word for programs.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Name(_) | Self::Input(_) => "invalid_params",
+            Self::NotFound(_) => "not_found",
+            Self::Closed(_) => "session_closed",
+            Self::Busy(..) => "busy",
+            Self::Running(_) => "running",
+            Self::Draining => "draining",
+            Self::TooMany(_) => "too_many_sessions",
+            Self::UnknownAgent(_) => "unknown_agent",
+            Self::UnknownBackend(..) => "unknown_backend",
+            Self::Ahead { .. } => "ahead",
+            Self::Expired { .. } => "expired",
+            Self::Runtime(error) => &error.code,
+            Self::Store(_) => "storage",
+        }
+    }
+}

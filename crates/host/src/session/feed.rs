@@ -1,0 +1,123 @@
+//! The live end of a session's events. Whoever follows a session reads at its own pace: from memory while the events
+//! are fresh, from the vault when it fell behind. A slow reader costs the session nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tribune_agents::RuntimeEvent;
+
+use crate::vault::Event;
+
+/// Events kept in memory while someone follows, at most this many and this many bytes.
+const RECENT: usize = 512;
+const RECENT_BYTES: usize = 256 << 10;
+
+/// The newest events of one session.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    head: watch::Sender<Head>,
+    recent: Mutex<Recent>,
+}
+
+/// Where the stream ends now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Number of the newest event.
+    pub(super) seq: u64,
+    /// The session was let go: nothing more comes through this feed.
+    pub(super) is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct Recent {
+    events: VecDeque<Event>,
+    bytes: usize,
+}
+
+impl Feed {
+    pub(super) fn new(head: u64) -> Self {
+        Self { head: watch::Sender::new(Head { seq: head, is_over: false }), recent: Mutex::default() }
+    }
+
+    pub(crate) fn head(&self) -> u64 {
+        self.head.borrow().seq
+    }
+
+    pub(super) fn follow(&self) -> watch::Receiver<Head> {
+        self.head.subscribe()
+    }
+
+    /// Shows an event that is durable.
+    pub(super) fn publish(&self, event: &RuntimeEvent) {
+        if self.head.receiver_count() > 0
+            && let Ok(json) = serde_json::to_string(event)
+        {
+            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            recent.bytes += json.len();
+            recent.events.push_back(Event { seq: event.seq, json });
+            while recent.events.len() > RECENT || recent.bytes > RECENT_BYTES {
+                let dropped = recent.events.pop_front();
+                recent.bytes -= dropped.map_or(0, |event| event.json.len());
+            }
+        } else {
+            self.clear();
+        }
+        self.head.send_replace(Head { seq: event.seq, is_over: false });
+    }
+
+    /// Tells everyone who follows that nothing more comes.
+    pub(super) fn end(&self) {
+        self.head.send_modify(|head| head.is_over = true);
+    }
+
+    /// Lets go of what is kept in memory; the vault has it all.
+    pub(super) fn clear(&self) {
+        *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = Recent::default();
+    }
+
+    /// Events behind `after`, if the next one is still in memory.
+    pub(super) fn recent(&self, after: u64, limit: usize) -> Option<Vec<Event>> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = recent.events.front()?.seq;
+        let skip = (after + 1).checked_sub(first)?;
+        let events: Vec<Event> =
+            recent.events.iter().skip(usize::try_from(skip).ok()?).take(limit).cloned().collect();
+        Some(events).filter(|events| !events.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribune_agents::EventKind;
+
+    use super::*;
+
+    fn event(seq: u64) -> RuntimeEvent {
+        RuntimeEvent { seq, kind: EventKind::TextDelta { text: "x".into() } }
+    }
+
+    #[test]
+    fn recent_events_are_given_from_any_place_that_is_still_there() {
+        let feed = Feed::new(10);
+        let follower = feed.follow();
+        for seq in 11..=1000 {
+            feed.publish(&event(seq));
+        }
+        let seqs = |after, limit| {
+            feed.recent(after, limit).map(|events| events.iter().map(|event| event.seq).collect::<Vec<_>>())
+        };
+        assert_eq!(seqs(998, 10), Some(vec![999, 1000]));
+        assert_eq!(seqs(488, 2), Some(vec![489, 490]), "the oldest that is kept");
+        assert_eq!(seqs(487, 2), None, "one before it: the vault has to be asked");
+        assert_eq!(seqs(1000, 2), None);
+        assert_eq!(*follower.borrow(), Head { seq: 1000, is_over: false });
+    }
+
+    #[test]
+    fn nothing_is_kept_for_nobody() {
+        let feed = Feed::new(0);
+        feed.publish(&event(1));
+        assert_eq!((feed.head(), feed.recent(0, 10)), (1, None));
+    }
+}
