@@ -11,6 +11,7 @@ pub mod session;
 
 pub use content::{ContentBlock, Message, Role};
 pub use event::{EventKind, RuntimeEvent, StopReason, Usage};
+pub use rehearsal::{RehearsalBackend, Scenes};
 pub use runtime::{
     AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, ToolCall, ToolOutcome, ToolSpec, Toolbox,
     TurnInput,

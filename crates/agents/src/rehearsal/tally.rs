@@ -1,0 +1,75 @@
+//! What a turn did so far: the numbers of its events, its tokens, and when it is enough.
+
+use super::bounds::{MAX_MOVES, MAX_TURN_BYTES};
+use super::cursor::Ending;
+use crate::content::text_of;
+use crate::event::{EventKind, RuntimeEvent, Usage};
+use crate::runtime::TurnInput;
+
+/// Bytes that count as one token: the usual rule of thumb.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Counts for one turn.
+#[derive(Debug)]
+pub(super) struct Tally {
+    seq: u64,
+    moves: u32,
+    bytes_in: u64,
+    bytes_out: u64,
+    /// The script named the tokens itself.
+    named: bool,
+}
+
+impl Tally {
+    pub(super) fn new(input: &TurnInput) -> Self {
+        let preceding: usize = input.preceding.iter().map(|message| text_of(&message.content).len()).sum();
+        let bytes = input.system.len() + preceding + text_of(&input.content).len();
+        Self { seq: 0, moves: 0, bytes_in: bytes as u64, bytes_out: 0, named: false }
+    }
+
+    /// One event, one wait or one step more. `Err` when it would be one too many.
+    pub(super) fn step(&mut self) -> Result<(), Ending> {
+        self.moves += 1;
+        let message = if self.moves > MAX_MOVES {
+            format!("The script did {MAX_MOVES} things in one turn and was stopped.")
+        } else if self.bytes_out > MAX_TURN_BYTES {
+            format!("The script said {MAX_TURN_BYTES} bytes in one turn and was stopped.")
+        } else {
+            return Ok(());
+        };
+        let message = format!("{message} Use smaller numbers in `repeat` and `flood`.");
+        Err(Ending::Error { code: "too_long", message })
+    }
+
+    pub(super) const fn moves(&self) -> u32 {
+        self.moves
+    }
+
+    /// The event with its number.
+    pub(super) fn event(&mut self, kind: EventKind) -> RuntimeEvent {
+        match &kind {
+            EventKind::TextDelta { text } | EventKind::ReasoningDelta { text } => {
+                self.bytes_out += text.len() as u64;
+            }
+            EventKind::ToolCallUpdate { input_delta, .. } => self.bytes_out += input_delta.len() as u64,
+            EventKind::UsageUpdate { .. } => self.named = true,
+            EventKind::ToolCall { .. }
+            | EventKind::ToolResult { .. }
+            | EventKind::Done { .. }
+            | EventKind::Error { .. }
+            | EventKind::TurnStarted { .. }
+            | EventKind::PolicyGate { .. }
+            | EventKind::MailboxInjected { .. }
+            | EventKind::LedgerAppend { .. } => {}
+        }
+        self.seq += 1;
+        RuntimeEvent { seq: self.seq, kind }
+    }
+
+    /// The tokens of the turn, unless the script named them.
+    pub(super) fn estimate(&self) -> Option<Usage> {
+        let tokens = |bytes: u64| u32::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
+        (!self.named)
+            .then(|| Usage { input_tokens: tokens(self.bytes_in), output_tokens: tokens(self.bytes_out) })
+    }
+}
