@@ -8,6 +8,7 @@ pub mod export;
 pub mod files;
 pub mod home;
 pub mod keys;
+pub mod redact;
 pub mod store;
 
 pub use clock::{Clock, SystemClock};
