@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod clock;
+pub mod config;
 pub mod export;
 pub mod files;
 pub mod home;
