@@ -1,4 +1,5 @@
-//! Everything of Tribune that touches the world. Today: the home folder, the log's keys, the store and the export.
+//! Everything of Tribune that touches the world. Today: the home folder, its configuration, the log's keys, the store,
+//! the export and the transcripts of sessions.
 //!
 //! Where to start reading: [`store`] for how an entry becomes durable, [`export`] for what leaves the house.
 
@@ -10,6 +11,7 @@ pub mod files;
 pub mod home;
 pub mod keys;
 pub mod redact;
+pub mod session;
 pub mod store;
 
 pub use clock::{Clock, SystemClock};
