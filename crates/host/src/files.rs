@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use rustix::fs::OFlags;
+
 /// Who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secrecy {
@@ -24,7 +26,11 @@ pub fn replace(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> 
         Secrecy::Public => 0o644,
     };
     let write = || {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&fresh)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(mode);
+        // A link planted under this name would have its target emptied.
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let mut file = options.open(&fresh)?;
         file.write_all(content)?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)

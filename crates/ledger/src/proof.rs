@@ -33,7 +33,8 @@ impl AttestationKey {
         &self.0
     }
 
-    fn verifies(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+    /// Whether this key made the signature, by the strict rules: no small-order keys, no second form.
+    pub fn verifies(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         let signature = Signature::from_bytes(signature);
         VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
     }

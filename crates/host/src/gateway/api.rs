@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tribune_agents::{AgentId, CloseReason, ContentBlock, SessionKey, SessionMode, SessionState};
+use tribune_ledger::bundle::ProofBundle;
 use tribune_ledger::tree::prove;
 use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
 
@@ -259,12 +260,13 @@ impl Api {
                     Err(error) => return Ok(Err(error)),
                 };
                 let checkpoint = reader.checkpoint()?;
-                let proof = prove::inclusion(reader, stored.index, reader.size()?);
-                let proof = match proof {
-                    Ok(proof) => proof,
+                let mut entry = Vec::new();
+                stored.entry.write_line(&mut entry);
+                let path = match prove::inclusion(reader, stored.index, reader.size()?) {
+                    Ok(path) => path,
                     Err(error) => return Ok(Err(ApiError::new("storage", error.to_string()))),
                 };
-                let bundle = tribune_ledger::bundle::TlogProof { index: stored.index, proof, checkpoint };
+                let bundle = ProofBundle { entry, index: stored.index, path, checkpoint };
                 Ok(Ok(bundle.to_string()))
             })
             .await?

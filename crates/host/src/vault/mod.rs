@@ -9,7 +9,8 @@ mod cipher;
 mod writer;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -40,6 +41,7 @@ pub struct Vault {
     thread: Option<JoinHandle<()>>,
     // Short reads that never wait for the writer; one connection serves them all.
     reader: Mutex<Connection>,
+    failed: Arc<AtomicBool>,
 }
 
 /// A session as the vault knows it.
@@ -144,12 +146,18 @@ impl Vault {
         writer::prepare(&connection).map_err(|error| StoreError::from_sqlite(&path, &error))?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let (queue, requests) = mpsc::channel(QUEUE);
-        let writing = path.clone();
+        let failed = Arc::new(AtomicBool::new(false));
+        let (writing, failing) = (path.clone(), Arc::clone(&failed));
         let thread = std::thread::Builder::new()
             .name("vault-writer".to_owned())
-            .spawn(move || writer::run(&writing, connection, requests))
+            .spawn(move || writer::run(&writing, connection, requests, &failing))
             .map_err(|error| StoreError::Io { path: path.clone(), what: error.to_string() })?;
-        Ok(Self { path, queue: Some(queue), thread: Some(thread), reader })
+        Ok(Self { path, queue: Some(queue), thread: Some(thread), reader, failed })
+    }
+
+    /// Whether nothing can be written any more, since an earlier error.
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// Writes a batch; returns when it is durable.

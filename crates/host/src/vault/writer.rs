@@ -1,6 +1,7 @@
 //! The vault's one writer: a thread that commits whatever has queued up, and answers when it is on disk.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::{mpsc, oneshot};
@@ -65,7 +66,7 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Takes requests until every handle is gone. After an error nothing more is written: what a failed sync left behind
 /// cannot be told from what is on disk.
-pub(super) fn run(path: &Path, connection: Connection, mut requests: mpsc::Receiver<Request>) {
+pub(super) fn run(path: &Path, connection: Connection, mut requests: mpsc::Receiver<Request>, failed: &AtomicBool) {
     let mut failure: Option<String> = None;
     let mut commits = 0;
     while let Some(first) = requests.blocking_recv() {
@@ -94,6 +95,7 @@ pub(super) fn run(path: &Path, connection: Connection, mut requests: mpsc::Recei
         });
         if let (Err(error), None) = (&result, &failure) {
             failure = Some(error.to_string());
+            failed.store(true, Ordering::Relaxed);
         }
         for answer in answers {
             // A caller that stopped waiting needs no answer.

@@ -1,0 +1,118 @@
+//! What is said when a configuration is refused: file, line, column, and a sentence with the next step.
+
+use std::io;
+use std::path::PathBuf;
+
+use json5::{ErrorCode, Position};
+use tribune_constitution::nearest::nearest;
+
+use super::MAX_CONFIG_BYTES;
+
+/// Characters of a path that a message repeats.
+const MAX_SHOWN_CHARS: usize = 120;
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(
+        "`{path}` cannot be read ({error}): check its mode and owner, or move it away to run with the defaults"
+    )]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{file}: the configuration is larger than {MAX_CONFIG_BYTES} bytes: shorten it")]
+    TooLarge { file: String },
+    /// Line and column count from 1, the column in characters.
+    #[error("{file}:{line}:{column}: {message}")]
+    At { file: String, line: usize, column: usize, message: String },
+}
+
+/// A refusal from the first reading: syntax, or a whole sentence.
+pub(super) fn in_walk(file: &str, error: &json5::Error) -> ConfigError {
+    let message = match error.code() {
+        Some(code) => syntax(code, error.position().is_some()),
+        None => text_of(error),
+    };
+    at(file, error.position(), message)
+}
+
+/// A refusal from the second reading, where the syntax is known to be right.
+pub(super) fn in_value(file: &str, error: &serde_path_to_error::Error<json5::Error>) -> ConfigError {
+    let (inner, path) = (error.inner(), shown(&error.path().to_string()));
+    let subject = if path == "." { "the configuration".to_owned() } else { format!("`{path}`") };
+    let text = text_of(inner);
+    let message = match inner.code() {
+        Some(code) => format!("{subject} {}", wrong_type(code)),
+        None if text.starts_with("unknown field") => unknown_key(&path, &text),
+        None => format!("{subject} {text}"),
+    };
+    at(file, inner.position(), message)
+}
+
+/// Bytes that are no text begin behind `valid`.
+pub(super) fn not_utf8(file: &str, valid: &[u8]) -> ConfigError {
+    let text = String::from_utf8_lossy(valid);
+    let position = Position::from_offset(text.len(), &text);
+    at(file, Some(position), "this is not UTF-8: save the file as UTF-8 text".to_owned())
+}
+
+/// The path of `key` in the object at `parent`, fit for a message.
+pub(super) fn joined(parent: &str, key: &str) -> String {
+    let dot = if parent.is_empty() { "" } else { "." };
+    shown(&format!("{parent}{dot}{key}"))
+}
+
+fn at(file: &str, position: Option<Position>, message: String) -> ConfigError {
+    let Position { line, column } = position.unwrap_or(Position { line: 0, column: 0 });
+    ConfigError::At { file: file.to_owned(), line: line + 1, column: column + 1, message }
+}
+
+/// The message without the position that `json5` puts behind it.
+fn text_of(error: &json5::Error) -> String {
+    let text = error.to_string();
+    let behind = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
+    text.strip_suffix(behind.as_str()).unwrap_or(&text).to_owned()
+}
+
+/// `serde` says: unknown field `x`, expected one of `a`, `b`. The names it lists are ours and hold no backtick.
+fn unknown_key(path: &str, text: &str) -> String {
+    let listed = text.rsplit_once("`, expected ").map_or("", |(_, listed)| listed);
+    let names: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
+    let key = path.rsplit('.').next().unwrap_or(path);
+    let meant =
+        nearest(key, &names).map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"));
+    format!("unknown key `{path}`: {meant} keys here are {}", names.join(", "))
+}
+
+fn wrong_type(code: ErrorCode) -> String {
+    let expected = match code {
+        ErrorCode::ExpectedNumber => "a number",
+        ErrorCode::ExpectedString => "a string in quotes",
+        ErrorCode::ExpectedBool => "`true` or `false`",
+        ErrorCode::ExpectedOpeningBrace => "an object in `{ }`",
+        ErrorCode::ExpectedOpeningBracket => "a list in `[ ]`",
+        other => return format!("cannot be read: {other}"),
+    };
+    format!("has the wrong type: write {expected}")
+}
+
+fn syntax(code: ErrorCode, has_position: bool) -> String {
+    let opened = match code {
+        ErrorCode::EofParsingValue if !has_position => {
+            return "the file holds no configuration: write at least `{}`, or remove it".to_owned();
+        }
+        ErrorCode::EofParsingArray => "a list",
+        ErrorCode::EofParsingComment => "a comment",
+        ErrorCode::EofParsingObject => "an object",
+        ErrorCode::EofParsingEscapeSequence | ErrorCode::EofParsingString => "a string",
+        ErrorCode::EofParsingIdentifier => "a key",
+        ErrorCode::EofParsingBool
+        | ErrorCode::EofParsingNull
+        | ErrorCode::EofParsingNumber
+        | ErrorCode::EofParsingValue => "a value",
+        other => return format!("this is not valid JSON5 ({other}): correct the text here"),
+    };
+    format!("the file ends in the middle of {opened}: complete it, and close what is opened here")
+}
+
+fn shown(path: &str) -> String {
+    path.chars().take(MAX_SHOWN_CHARS).map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+}

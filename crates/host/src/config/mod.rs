@@ -1,0 +1,133 @@
+//! The daemon's configuration: `config.json5`, read once and valid before the first port is bound.
+//!
+//! A text goes through two readings. [`walk`] looks at it without knowing what the keys mean: syntax, duplicates,
+//! secrets. [`raw`] then reads the keys, and its values check themselves where they stand, so that every refusal has a
+//! line and a column. What comes out is a [`Config`], which the rest of the daemon believes without asking.
+//!
+//! No secret has a place here, and no key is ignored: a word that means nothing is a mistake someone should hear about.
+
+mod error;
+mod raw;
+mod values;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+pub use error::ConfigError;
+pub use values::{Anonymous, LogLevel};
+
+use raw::RawConfig;
+
+/// Bytes of a configuration file. Every key with a comment takes a hundredth of this.
+pub const MAX_CONFIG_BYTES: usize = 256 * 1024;
+
+/// Every key at its default, with what it is for.
+pub const EXAMPLE: &str = include_str!("example.json5");
+
+/// A valid configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    pub gateway: GatewayConfig,
+    pub sessions: SessionsConfig,
+    pub transcript: TranscriptConfig,
+    pub log: LogConfig,
+}
+
+/// Where and to whom the gateway listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayConfig {
+    // INVARIANT: a loopback address.
+    pub address: SocketAddr,
+    /// `Host` headers that are accepted beside the loopback names, in lowercase.
+    pub hosts: Vec<String>,
+    /// `Origin` headers that are accepted beside the gateway's own, in lowercase and without a default port.
+    pub origins: Vec<String>,
+    pub anonymous: Anonymous,
+    pub max_connections: usize,
+    pub max_message_bytes: usize,
+    /// A connection that says nothing for this long is closed.
+    pub idle: Duration,
+    /// Turns have this long to reach a safe point when the daemon stops.
+    pub drain: Duration,
+}
+
+/// How long sessions live and how much they may pile up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionsConfig {
+    /// A session without a turn for this long is closed.
+    pub ttl: Duration,
+    /// Turns that may wait in one session.
+    pub queue: usize,
+    pub max_open: usize,
+    /// A turn that runs for longer is cancelled.
+    pub turn: Duration,
+}
+
+/// What is kept of conversations in plain files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TranscriptConfig {
+    pub enabled: bool,
+    /// Of one session's file.
+    pub max_bytes: u64,
+    /// Of one session's file.
+    pub max_turns: u64,
+}
+
+/// What the daemon says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    pub level: LogLevel,
+    /// Of one file, before the next is begun.
+    pub max_bytes: u64,
+    /// Files that are kept.
+    pub files: usize,
+}
+
+impl Config {
+    /// Reads the file at `path`; without one, everything has its default.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let mut bytes = Vec::new();
+        let read = |bytes: &mut Vec<u8>| -> io::Result<()> {
+            File::open(path)?.take(MAX_CONFIG_BYTES as u64 + 1).read_to_end(bytes)?;
+            Ok(())
+        };
+        match read(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(ConfigError::Io { path: path.to_owned(), error }),
+        }
+        let name = path.to_string_lossy();
+        if bytes.len() > MAX_CONFIG_BYTES {
+            return Err(ConfigError::TooLarge { file: name.into_owned() });
+        }
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Self::parse(&name, text),
+            Err(error) => Err(error::not_utf8(&name, &bytes[..error.valid_up_to()])),
+        }
+    }
+
+    /// Reads a configuration; `file_name` is what messages call it.
+    pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigError> {
+        if text.len() > MAX_CONFIG_BYTES {
+            return Err(ConfigError::TooLarge { file: file_name.to_owned() });
+        }
+        json5::from_str::<walk::Walked>(text).map_err(|found| error::in_walk(file_name, &found))?;
+        let mut deserializer = json5::Deserializer::from_str(text);
+        serde_path_to_error::deserialize::<_, RawConfig>(&mut deserializer)
+            .map(Self::from)
+            .map_err(|found| error::in_value(file_name, &found))
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        RawConfig::default().into()
+    }
+}

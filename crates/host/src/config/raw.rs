@@ -1,0 +1,127 @@
+//! The keys as they are written, each with its default and its bounds.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::values::{Address, Anonymous, Bounded, Host, List, LogLevel, Origin, Word};
+use super::{Config, GatewayConfig, LogConfig, SessionsConfig, TranscriptConfig};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawConfig {
+    gateway: RawGateway,
+    sessions: RawSessions,
+    transcript: RawTranscript,
+    log: RawLog,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawGateway {
+    address: Address,
+    hosts: List<Host>,
+    origins: List<Origin>,
+    anonymous: Word<Anonymous>,
+    max_connections: Bounded<1, 65_536>,
+    max_message_bytes: Bounded<KIB, { 64 * MIB }>,
+    idle_seconds: Bounded<5, 86_400>,
+    drain_seconds: Bounded<0, 600>,
+}
+
+impl Default for RawGateway {
+    fn default() -> Self {
+        Self {
+            address: Address::default(),
+            hosts: List::default(),
+            origins: List::default(),
+            anonymous: Word(Anonymous::Deny),
+            max_connections: Bounded(4096),
+            max_message_bytes: Bounded(8 * MIB),
+            idle_seconds: Bounded(300),
+            drain_seconds: Bounded(10),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawSessions {
+    ttl_minutes: Bounded<1, 43_200>,
+    queue: Bounded<1, 1024>,
+    max_open: Bounded<1, 1_000_000>,
+    turn_minutes: Bounded<1, 1440>,
+}
+
+impl Default for RawSessions {
+    fn default() -> Self {
+        Self {
+            ttl_minutes: Bounded(30),
+            queue: Bounded(8),
+            max_open: Bounded(20_000),
+            turn_minutes: Bounded(60),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawTranscript {
+    enabled: bool,
+    max_bytes: Bounded<KIB, GIB>,
+    max_turns: Bounded<1, 1_000_000>,
+}
+
+impl Default for RawTranscript {
+    fn default() -> Self {
+        Self { enabled: true, max_bytes: Bounded(MIB), max_turns: Bounded(1000) }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawLog {
+    level: Word<LogLevel>,
+    max_bytes: Bounded<{ 64 * KIB }, GIB>,
+    files: Bounded<1, 100>,
+}
+
+impl Default for RawLog {
+    fn default() -> Self {
+        Self { level: Word(LogLevel::Info), max_bytes: Bounded(8 * MIB), files: Bounded(4) }
+    }
+}
+
+impl From<RawConfig> for Config {
+    fn from(raw: RawConfig) -> Self {
+        let RawConfig { gateway, sessions, transcript, log } = raw;
+        Self {
+            gateway: GatewayConfig {
+                address: gateway.address.0,
+                hosts: gateway.hosts.0.into_iter().map(|host| host.0).collect(),
+                origins: gateway.origins.0.into_iter().map(|origin| origin.0).collect(),
+                anonymous: gateway.anonymous.0,
+                max_connections: gateway.max_connections.count(),
+                max_message_bytes: gateway.max_message_bytes.count(),
+                idle: Duration::from_secs(gateway.idle_seconds.0),
+                drain: Duration::from_secs(gateway.drain_seconds.0),
+            },
+            sessions: SessionsConfig {
+                ttl: Duration::from_secs(60 * sessions.ttl_minutes.0),
+                queue: sessions.queue.count(),
+                max_open: sessions.max_open.count(),
+                turn: Duration::from_secs(60 * sessions.turn_minutes.0),
+            },
+            transcript: TranscriptConfig {
+                enabled: transcript.enabled,
+                max_bytes: transcript.max_bytes.0,
+                max_turns: transcript.max_turns.0,
+            },
+            log: LogConfig { level: log.level.0, max_bytes: log.max_bytes.0, files: log.files.count() },
+        }
+    }
+}

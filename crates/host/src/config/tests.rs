@@ -1,0 +1,299 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse("config.json5", text)
+}
+
+fn refusal(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_example_is_the_default() {
+    assert_eq!(parse(EXAMPLE).unwrap(), Config::default());
+    assert_eq!(parse("{}").unwrap(), Config::default());
+    assert_eq!(parse("{gateway: {}, log: {},}").unwrap(), Config::default());
+}
+
+/// The valid names, as the reader itself lists them.
+fn names(text: &str) -> Vec<String> {
+    let said = refusal(text);
+    let listed = said.rsplit_once("keys here are ").unwrap().1;
+    listed.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn the_example_shows_every_key() {
+    let sections = names("{_: 1}");
+    assert_eq!(sections, ["gateway", "sessions", "transcript", "log"]);
+    let mut keys = BTreeSet::new();
+    for section in sections {
+        keys.extend(names(&format!("{{{section}: {{_: 1}}}}")));
+        keys.insert(section);
+    }
+    assert_eq!(keys.len(), 21, "{keys:?}");
+    for key in keys {
+        assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
+    }
+}
+
+#[test]
+fn values_are_read() {
+    let config = parse(
+        r#"{
+            gateway: {
+                address: "[::1]:0", hosts: ["Tribune.example.org", "[::1]:80"],
+                origins: ["https://Tribune.example.org:443", "tauri://localhost", "http://a:443"],
+                anonymous: 'default_mandate', maxConnections: 0x10, maxMessageBytes: 1024, idleSeconds: 5, drainSeconds: 0,
+            },
+            "sessions": {ttlMinutes: 43200, queue: 1024, maxOpen: 1, turnMinutes: 1440},
+            transcript: {enabled: false, maxBytes: 1073741824, maxTurns: 1},
+            log: {level: "debug", maxBytes: 65536, files: 100}, // done
+        }"#,
+    );
+    assert_eq!(
+        config.unwrap(),
+        Config {
+            gateway: GatewayConfig {
+                address: "[::1]:0".parse().unwrap(),
+                hosts: vec!["tribune.example.org".into(), "[::1]:80".into()],
+                origins: vec![
+                    "https://tribune.example.org".into(),
+                    "tauri://localhost".into(),
+                    "http://a:443".into()
+                ],
+                anonymous: Anonymous::DefaultMandate,
+                max_connections: 16,
+                max_message_bytes: 1024,
+                idle: Duration::from_secs(5),
+                drain: Duration::ZERO,
+            },
+            sessions: SessionsConfig {
+                ttl: Duration::from_secs(30 * 24 * 3600),
+                queue: 1024,
+                max_open: 1,
+                turn: Duration::from_secs(24 * 3600),
+            },
+            transcript: TranscriptConfig { enabled: false, max_bytes: 1 << 30, max_turns: 1 },
+            log: LogConfig { level: LogLevel::Debug, max_bytes: 65_536, files: 100 },
+        }
+    );
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    for (text, said) in [
+        (
+            "{\n  gatway: {},\n}",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log",
+        ),
+        (
+            "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",
+            "config.json5:3:13: unknown key `gateway.adress`: did you mean `address`? The keys here are address, hosts, origins, anonymous, maxConnections, maxMessageBytes, idleSeconds, drainSeconds",
+        ),
+        (
+            "{sessions: {ttl_minutes: 1}}",
+            "config.json5:1:13: unknown key `sessions.ttl_minutes`: did you mean `ttlMinutes`? The keys here are ttlMinutes, queue, maxOpen, turnMinutes",
+        ),
+        (
+            "{log: {colour: true}}",
+            "config.json5:1:8: unknown key `log.colour`: the keys here are level, maxBytes, files",
+        ),
+        (
+            "{log: {'`, expected `x': true}}",
+            "config.json5:1:8: unknown key `log.`, expected `x`: the keys here are level, maxBytes, files",
+        ),
+    ] {
+        assert_eq!(refusal(text), said);
+    }
+}
+
+#[test]
+fn wrong_values_name_their_path_and_what_fits() {
+    for (text, said) in [
+        (
+            "{gateway: {\n  maxConnections: 0 }}",
+            "2:19: `gateway.maxConnections` is 0: use a whole number from 1 to 65536",
+        ),
+        (
+            "{gateway: {maxConnections: 65537}}",
+            "1:28: `gateway.maxConnections` is 65537: use a whole number from 1 to 65536",
+        ),
+        ("{sessions: {queue: -1}}", "1:20: `sessions.queue` is -1: use a whole number from 1 to 1024"),
+        ("{sessions: {queue: 1.5}}", "1:20: `sessions.queue` is 1.5: use a whole number from 1 to 1024"),
+        ("{sessions: {queue: NaN}}", "1:20: `sessions.queue` is NaN: use a whole number from 1 to 1024"),
+        (
+            "{sessions: {queue: 99999999999999999999}}",
+            "1:20: `sessions.queue` is 99999999999999999999: use a whole number from 1 to 1024",
+        ),
+        ("{sessions: {queue: '8'}}", "1:20: `sessions.queue` has the wrong type: write a number"),
+        ("{sessions: {queue: null}}", "1:20: `sessions.queue` has the wrong type: write a number"),
+        ("{log: {level: 1}}", "1:15: `log.level` has the wrong type: write a string in quotes"),
+        (
+            "{transcript: {enabled: 1}}",
+            "1:24: `transcript.enabled` has the wrong type: write `true` or `false`",
+        ),
+        ("{log: []}", "1:7: `log` has the wrong type: write an object in `{ }`"),
+        ("{gateway: {hosts: 'a'}}", "1:19: `gateway.hosts` has the wrong type: write a list in `[ ]`"),
+        (
+            "{gateway: {hosts: ['a', 1]}}",
+            "1:25: `gateway.hosts[1]` has the wrong type: write a string in quotes",
+        ),
+        ("[]", "1:1: the configuration has the wrong type: write an object in `{ }`"),
+        (
+            "{log: {level: 'wran'}}",
+            "1:15: `log.level` is `wran`: did you mean \"warn\"? Use one of \"error\", \"warn\", \"info\", \"debug\"",
+        ),
+        (
+            "{gateway: {anonymous: 'yes'}}",
+            "1:23: `gateway.anonymous` is `yes`: use one of \"deny\", \"default_mandate\"",
+        ),
+        (
+            "{gateway: {address: 'localhost:1'}}",
+            "1:21: `gateway.address` is `localhost:1`, which is no address with a port: write it like \"127.0.0.1:18789\"",
+        ),
+        (
+            "{gateway: {address: '0.0.0.0:18789'}}",
+            "1:21: `gateway.address` is `0.0.0.0:18789`, which other machines can reach: keep a loopback address such as \"127.0.0.1:18789\", and for them put a reverse proxy with TLS in front",
+        ),
+        (
+            "{gateway: {hosts: ['https://a']}}",
+            "1:20: `gateway.hosts[0]` is `https://a`, which no `Host` header says: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
+        ),
+        (
+            "{gateway: {origins: ['a', 'https://a/']}}",
+            "1:22: `gateway.origins[0]` is `a`, which no `Origin` header says: write it like \"https://tribune.example.org\", without a path",
+        ),
+    ] {
+        assert_eq!(refusal(text), format!("config.json5:{said}"));
+    }
+    for bad in ["", "*", "a b", "a/b", "a:b", "a:99999", "ä", "u@a", "[::1", "[x]", "a:1:2"] {
+        for text in
+            [format!("{{gateway: {{hosts: ['{bad}']}}}}"), format!("{{gateway: {{origins: ['x://{bad}']}}}}")]
+        {
+            assert!(parse(&text).is_err(), "{text}");
+        }
+    }
+    for bad in ["null", "*", "://a", "1x://a", "https:/a"] {
+        assert!(parse(&format!("{{gateway: {{origins: ['{bad}']}}}}")).is_err(), "{bad}");
+    }
+    let list = |count: usize| format!("{{gateway: {{hosts: [{}]}}}}", "'a',".repeat(count));
+    assert!(parse(&list(64)).is_ok());
+    assert_eq!(
+        refusal(&list(65)),
+        "config.json5:1:19: `gateway.hosts` has more than 64 entries: remove some"
+    );
+}
+
+#[test]
+fn broken_texts_show_where() {
+    for (text, said) in [
+        ("", "1:1: the file holds no configuration: write at least `{}`, or remove it"),
+        ("// nothing\n", "1:1: the file holds no configuration: write at least `{}`, or remove it"),
+        (
+            "{\n  log: {}\n  gateway: {}\n}",
+            "3:3: this is not valid JSON5 (expected comma): correct the text here",
+        ),
+        ("{log}", "1:5: this is not valid JSON5 (expected colon): correct the text here"),
+        ("{} {}", "1:4: this is not valid JSON5 (trailing characters): correct the text here"),
+        (
+            "{\n  log: {",
+            "2:8: the file ends in the middle of an object: complete it, and close what is opened here",
+        ),
+        (
+            "{log: {level: 'info",
+            "1:7: the file ends in the middle of a string: complete it, and close what is opened here",
+        ),
+        (
+            "{log: {level: 'a\nb'}}",
+            "1:17: this is not valid JSON5 (line terminator in string): correct the text here",
+        ),
+        ("{\n  log: {},\n  log: {} }", "3:3: `log` is given twice: remove one of them"),
+        (
+            "{log: {files: 1, level: 'info',\n\n   'files': 2}}",
+            "3:4: `log.files` is given twice: remove one of them",
+        ),
+        // Spelled differently, it is the same key.
+        ("{log: {files: 1, f\\u0069les: 2}}", "1:18: `log.files` is given twice: remove one of them"),
+    ] {
+        assert_eq!(refusal(text), format!("config.json5:{said}"));
+    }
+    let deep = "[".repeat(MAX_CONFIG_BYTES);
+    assert_eq!(refusal(&deep), "config.json5:1:33: this is nested deeper than 32 levels: flatten it");
+    let deep = "{a:".repeat(MAX_CONFIG_BYTES / 3);
+    assert_eq!(refusal(&deep), "config.json5:1:97: this is nested deeper than 32 levels: flatten it");
+    assert_eq!(
+        refusal(&" ".repeat(MAX_CONFIG_BYTES + 1)),
+        "config.json5: the configuration is larger than 262144 bytes: shorten it"
+    );
+}
+
+#[test]
+fn secrets_are_refused_and_not_repeated() {
+    let secret = format!("trb{}{}", "_", "5e".repeat(32));
+    let escaped = secret.replacen('t', "\\x74", 1);
+    let rest = "holds what looks like a secret: take it out, since this file is no place for one, and have it replaced if anyone may have seen it";
+    for (text, place) in [
+        (format!("{{gateway: {{\n address: '{secret}'}}}}"), "2:11: `gateway.address`"),
+        (format!("{{gateway: {{hosts: ['a', '{escaped}']}}}}"), "1:25: `gateway.hosts[1]`"),
+        (format!("{{gateway: {{token: 'x {secret}'}}}}"), "1:19: `gateway.token`"),
+        (format!("{{'{secret}': 1}}"), "1:2: this"),
+        (format!("'{secret}'"), "1:1: this"),
+    ] {
+        let said = refusal(&text);
+        assert!(!said.contains("5e5e"), "{said}");
+        assert_eq!(said, format!("config.json5:{place} {rest}"));
+    }
+}
+
+#[test]
+fn files_are_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json5");
+    assert_eq!(Config::load(&path).unwrap(), Config::default());
+
+    std::fs::write(&path, "{log: {files: 2}}").unwrap();
+    assert_eq!(Config::load(&path).unwrap().log.files, 2);
+
+    std::fs::write(&path, "{log: {files: 0}}").unwrap();
+    assert_eq!(
+        Config::load(&path).unwrap_err().to_string(),
+        format!("{}:1:15: `log.files` is 0: use a whole number from 1 to 100", path.display())
+    );
+
+    std::fs::write(&path, b"{\n // \xC3\xBC \xFF\n}").unwrap();
+    assert_eq!(
+        Config::load(&path).unwrap_err().to_string(),
+        format!("{}:2:7: this is not UTF-8: save the file as UTF-8 text", path.display())
+    );
+
+    std::fs::write(&path, " ".repeat(MAX_CONFIG_BYTES + 1)).unwrap();
+    assert!(matches!(Config::load(&path), Err(ConfigError::TooLarge { .. })));
+    let refused = Config::load(folder.path()).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("check its mode and owner, or move it away to run with the defaults"),
+        "{refused}"
+    );
+}
+
+/// Pieces of the example in any order: a valid configuration or one line of refusal.
+#[test]
+fn no_text_breaks_it() {
+    let pieces: Vec<&str> = EXAMPLE
+        .split_inclusive([' ', '\n', ',', '{', '}'])
+        .chain(["\u{2028}", "'", "\\u", "0x", "-", "1e9999", "\0", "ü", "[", "]", "null"])
+        .collect();
+    let mut state = 7_u64;
+    for round in 0..20_000 {
+        let mut text = String::from("{");
+        for _ in 0..round % 16 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            text.push_str(pieces[(state >> 33) as usize % pieces.len()]);
+        }
+        if let Err(error) = parse(&text) {
+            assert!(!error.to_string().contains(['\n', '\0']), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Values that check themselves while they are read, because only then is their place in the file known.
+//!
+//! A refusal is the rest of a sentence that begins with the value's path: "is 0: use a whole number from 1 to 9".
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use tribune_constitution::nearest::nearest;
+
+/// Entries of a list: names someone typed.
+const MAX_ENTRIES: usize = 64;
+
+/// Bytes of a host name with its port, as DNS bounds it.
+const MAX_HOST_BYTES: usize = 255;
+
+/// Characters of a refused value that a message repeats.
+const MAX_SHOWN_CHARS: usize = 64;
+
+/// Who is let in without a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anonymous {
+    /// Nobody.
+    Deny,
+    /// Everyone, under the mandate for strangers.
+    DefaultMandate,
+}
+
+/// The least serious message that is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// One of a few words.
+pub(super) trait Words: Sized + Copy + 'static {
+    const WORDS: &'static [(&'static str, Self)];
+}
+
+impl Words for Anonymous {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("deny", Self::Deny), ("default_mandate", Self::DefaultMandate)];
+}
+
+impl Words for LogLevel {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("error", Self::Error), ("warn", Self::Warn), ("info", Self::Info), ("debug", Self::Debug)];
+}
+
+impl LogLevel {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Word<T>(pub(super) T);
+
+/// A whole number from `MIN` to `MAX`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounded<const MIN: u64, const MAX: u64>(pub(super) u64);
+
+/// Where the gateway listens: this machine only.
+#[derive(Debug)]
+pub(super) struct Address(pub(super) SocketAddr);
+
+/// What a `Host` header may say: `name` or `name:port`.
+#[derive(Debug)]
+pub(super) struct Host(pub(super) String);
+
+/// What an `Origin` header may say: `scheme://host` or `scheme://host:port`.
+#[derive(Debug)]
+pub(super) struct Origin(pub(super) String);
+
+#[derive(Debug)]
+pub(super) struct List<T>(pub(super) Vec<T>);
+
+impl<const MIN: u64, const MAX: u64> Bounded<MIN, MAX> {
+    /// As a number of things in memory; no bound is beyond it.
+    pub(super) fn count(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    fn refusal(found: impl fmt::Display) -> String {
+        format!("is {found}: use a whole number from {MIN} to {MAX}")
+    }
+}
+
+impl Default for Address {
+    fn default() -> Self {
+        Self(SocketAddr::from((Ipv4Addr::LOCALHOST, 18789)))
+    }
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// A text that becomes a value or the rest of a sentence.
+trait FromText: Sized {
+    fn from_text(text: &str) -> Result<Self, String>;
+}
+
+impl<T: Words> FromText for Word<T> {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if let Some((_, value)) = T::WORDS.iter().find(|(word, _)| *word == text) {
+            return Ok(Self(*value));
+        }
+        let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
+        let meant = nearest(text, &words)
+            .map_or_else(|| "use".to_owned(), |word| format!("did you mean \"{word}\"? Use"));
+        let choices: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        Err(format!("is {}: {meant} one of {}", shown(text), choices.join(", ")))
+    }
+}
+
+impl FromText for Address {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let address: SocketAddr = text.parse().map_err(|_| {
+            format!("is {}, which is no address with a port: write it like \"127.0.0.1:18789\"", shown(text))
+        })?;
+        if !address.ip().is_loopback() {
+            return Err(format!(
+                "is {}, which other machines can reach: keep a loopback address such as \"127.0.0.1:18789\", and for \
+                 them put a reverse proxy with TLS in front",
+                shown(text)
+            ));
+        }
+        Ok(Self(address))
+    }
+}
+
+impl FromText for Host {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if !is_host(text) {
+            return Err(format!(
+                "is {}, which no `Host` header says: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
+                shown(text)
+            ));
+        }
+        Ok(Self(text.to_ascii_lowercase()))
+    }
+}
+
+impl FromText for Origin {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let lower = text.to_ascii_lowercase();
+        let is_scheme = |scheme: &str| {
+            let word = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+            scheme.bytes().next().is_some_and(|first| first.is_ascii_alphabetic()) && scheme.bytes().all(word)
+        };
+        let (scheme, host) = match lower.split_once("://") {
+            Some((scheme, host)) if is_scheme(scheme) && is_host(host) => (scheme, host),
+            _ => {
+                return Err(format!(
+                    "is {}, which no `Origin` header says: write it like \"https://tribune.example.org\", without a \
+                     path",
+                    shown(text)
+                ));
+            }
+        };
+        // Browsers leave the default port out.
+        let host = match scheme {
+            "http" => host.strip_suffix(":80").unwrap_or(host),
+            "https" => host.strip_suffix(":443").unwrap_or(host),
+            _ => host,
+        };
+        Ok(Self(format!("{scheme}://{host}")))
+    }
+}
+
+/// `name`, `name:port`, `[v6]` or `[v6]:port`.
+fn is_host(text: &str) -> bool {
+    let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((v6, rest)) if v6.parse::<std::net::Ipv6Addr>().is_ok() => ("v6", rest),
+        Some(_) => return false,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    !name.is_empty() && text.len() <= MAX_HOST_BYTES && name.bytes().all(word) && is_port
+}
+
+/// A refused value, short and on one line. Secrets were refused before any value is shown.
+fn shown(text: &str) -> String {
+    let mut chars = text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c });
+    let short: String = chars.by_ref().take(MAX_SHOWN_CHARS).collect();
+    format!("`{short}{}`", if chars.next().is_some() { "…" } else { "" })
+}
+
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: FromText> Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::from_text(text).map_err(E::custom)
+    }
+}
+
+macro_rules! from_text {
+    ($($type:ident $(<$parameter:ident: $bound:ident>)?),+) => {$(
+        impl<'de $(, $parameter: $bound)?> Deserialize<'de> for $type $(<$parameter>)? {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(TextVisitor(PhantomData))
+            }
+        }
+    )+};
+}
+from_text!(Word<T: Words>, Address, Host, Origin);
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_u64(NumberVisitor)
+    }
+}
+
+struct NumberVisitor<const MIN: u64, const MAX: u64>;
+
+impl<const MIN: u64, const MAX: u64> Visitor<'_> for NumberVisitor<MIN, MAX> {
+    type Value = Bounded<MIN, MAX>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {MIN} to {MAX}")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        if (MIN..=MAX).contains(&number) { Ok(Bounded(number)) } else { Err(refused::<MIN, MAX, E>(number)) }
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        u64::try_from(number)
+            .map_or_else(|_| Err(refused::<MIN, MAX, E>(number)), |number| self.visit_u64(number))
+    }
+
+    fn visit_u128<E: Error>(self, number: u128) -> Result<Self::Value, E> {
+        Err(refused::<MIN, MAX, E>(number))
+    }
+
+    fn visit_i128<E: Error>(self, number: i128) -> Result<Self::Value, E> {
+        Err(refused::<MIN, MAX, E>(number))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        Err(refused::<MIN, MAX, E>(number))
+    }
+}
+
+fn refused<const MIN: u64, const MAX: u64, E: Error>(number: impl fmt::Display) -> E {
+    E::custom(Bounded::<MIN, MAX>::refusal(number))
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
+struct ListVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = List<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<List<T>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            if list.len() == MAX_ENTRIES {
+                return Err(A::Error::custom(format!("has more than {MAX_ENTRIES} entries: remove some")));
+            }
+            list.push(item);
+        }
+        Ok(List(list))
+    }
+}

@@ -1,0 +1,139 @@
+//! The first reading: whatever the keys mean, the text is valid JSON5, no key stands twice in one object, and no string
+//! looks like a secret.
+//!
+//! Each check happens while its string is read, which is when the place in the file is known.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use crate::redact::Redactor;
+
+/// Nesting of objects and lists: our keys need three levels, and each costs stack.
+const MAX_DEPTH: usize = 32;
+
+/// A text that passed.
+#[derive(Debug)]
+pub(super) struct Walked;
+
+impl<'de> Deserialize<'de> for Walked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ValueSeed { path: "", depth: 0 }.deserialize(deserializer).map(|()| Self)
+    }
+}
+
+/// Any value at `path`.
+#[derive(Clone, Copy)]
+struct ValueSeed<'p> {
+    path: &'p str,
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl ValueSeed<'_> {
+    fn deeper<E: Error>(self) -> Result<usize, E> {
+        if self.depth == MAX_DEPTH {
+            return Err(E::custom(format!("this is nested deeper than {MAX_DEPTH} levels: flatten it")));
+        }
+        Ok(self.depth + 1)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        if Redactor::new().finds(text) {
+            let what = if self.path.is_empty() { "this".to_owned() } else { format!("`{}`", self.path) };
+            return Err(E::custom(format!(
+                "{what} holds what looks like a secret: take it out, since this file is no place for one, and have it \
+                 replaced if anyone may have seen it"
+            )));
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let depth = self.deeper()?;
+        let mut index = 0_usize;
+        loop {
+            let path = format!("{}[{index}]", self.path);
+            if items.next_element_seed(ValueSeed { path: &path, depth })?.is_none() {
+                return Ok(());
+            }
+            index += 1;
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let depth = self.deeper()?;
+        let mut seen = BTreeSet::new();
+        while let Some(path) = members.next_key_seed(KeySeed { parent: self.path, seen: &mut seen })? {
+            members.next_value_seed(ValueSeed { path: &path, depth })?;
+        }
+        Ok(())
+    }
+}
+
+/// A key of the object at `parent`; becomes the path of its value.
+struct KeySeed<'p> {
+    parent: &'p str,
+    seen: &'p mut BTreeSet<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for KeySeed<'_> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<String, E> {
+        ValueSeed { path: "", depth: 0 }.visit_str::<E>(key)?;
+        let path = super::error::joined(self.parent, key);
+        if !self.seen.insert(key.to_owned()) {
+            return Err(E::custom(format!("`{path}` is given twice: remove one of them")));
+        }
+        Ok(path)
+    }
+}

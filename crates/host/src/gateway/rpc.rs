@@ -1,0 +1,322 @@
+//! Tribune RPC: JSON-RPC 2.0, one request per text frame.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::api::{Api, short};
+use super::error::ApiError;
+use super::principal::Principal;
+use super::wire::{
+    AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest, SessionRef,
+};
+
+/// Every method. Those that only a connection can answer (`auth.*`, `session.events`, `session.unfollow`, `turn.run`)
+/// are in [`super::socket`].
+pub const METHODS: [&str; 25] = [
+    "agent.add",
+    "agent.list",
+    "agent.show",
+    "auth.agent",
+    "auth.challenge",
+    "auth.token",
+    "auth.whoami",
+    "daemon.status",
+    "keys.rotate",
+    "ledger.checkpoint",
+    "ledger.entry",
+    "ledger.note",
+    "ledger.prove",
+    "ledger.tail",
+    "session.cancel",
+    "session.close",
+    "session.events",
+    "session.forget",
+    "session.history",
+    "session.init",
+    "session.list",
+    "session.status",
+    "session.turns",
+    "session.unfollow",
+    "turn.run",
+];
+
+/// Bytes of a request's id when it is a string.
+const MAX_ID_BYTES: usize = 256;
+
+/// A request, checked as far as its envelope.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    /// As it came, to go back unchanged.
+    pub(super) id: &'a RawValue,
+    pub(super) method: String,
+    params: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'a> {
+    jsonrpc: Option<String>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+}
+
+/// What a frame holds.
+#[derive(Debug)]
+pub(super) enum Frame<'a> {
+    Request(Request<'a>),
+    /// A request without an id: it wants no answer, and there is none to be had.
+    Notification,
+    /// The answer to what is no request.
+    Refused(String),
+}
+
+/// Reads a frame. Whatever is wrong with it, there is one answer.
+pub(super) fn read(text: &str) -> Frame<'_> {
+    let refuse = |error: ApiError| Frame::Refused(failure("null", &error));
+    let invalid = |what: &str| ApiError::new("invalid_request", what);
+    let first = text.trim_start().as_bytes().first();
+    if first == Some(&b'[') {
+        return refuse(invalid("batches are not taken: send one request per frame"));
+    }
+    // The whole text must be JSON before its members are looked at, or an error would be blamed on the wrong thing.
+    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        return refuse(ApiError::new("parse_error", format!("the frame is not JSON: {}", place(&error))));
+    }
+    if let Err(what) = check_depth(text) {
+        return refuse(ApiError::new("parse_error", what));
+    }
+    if first != Some(&b'{') {
+        return refuse(invalid("a request is an object"));
+    }
+    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+        Ok(envelope) => envelope,
+        Err(error) => return refuse(invalid(&format!("the request is not JSON-RPC 2.0: {}", place(&error)))),
+    };
+    let id = match envelope.id {
+        None => return Frame::Notification,
+        Some(id) => id,
+    };
+    let fits = match serde_json::from_str(id.get()) {
+        Ok(Value::String(text)) => text.len() <= MAX_ID_BYTES,
+        Ok(Value::Number(number)) => number.is_i64() || number.is_u64(),
+        _ => false,
+    };
+    if !fits {
+        return refuse(invalid(&format!("an id is a whole number or a string of at most {MAX_ID_BYTES} bytes")));
+    }
+    let answer = |error: ApiError| Frame::Refused(failure(id.get(), &error));
+    if envelope.jsonrpc.as_deref() != Some("2.0") {
+        return answer(invalid("`jsonrpc` must be \"2.0\""));
+    }
+    match envelope.method {
+        None => answer(invalid("`method` is missing")),
+        Some(method) => Frame::Request(Request { id, method, params: envelope.params }),
+    }
+}
+
+/// Nesting of a frame at most; the parser's own limit is deeper than anything that makes sense here.
+const MAX_DEPTH: usize = 64;
+
+fn check_depth(text: &str) -> Result<(), String> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    return Err(format!("the frame is nested deeper than {MAX_DEPTH}"));
+                }
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where and what, without a word of what was sent.
+fn place(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        serde_json::error::Category::Eof => "it ends too early",
+        serde_json::error::Category::Syntax => "it is malformed",
+        serde_json::error::Category::Data => "it has members that do not belong, or of the wrong type",
+        serde_json::error::Category::Io => "it could not be read",
+    };
+    format!("{what} (line {}, column {})", error.line(), error.column())
+}
+
+impl Request<'_> {
+    /// The parameters as this method takes them.
+    pub(super) fn params<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        let text = self.params.map_or("{}", RawValue::get);
+        if !text.starts_with('{') {
+            return Err(ApiError::params("params is an object"));
+        }
+        serde_json::from_str(text).map_err(|error| {
+            // The error's own words name members and types, and for unknown words repeat what was sent; cut short.
+            ApiError::params(format!("params of {}: {}", short(&self.method), short(&error.to_string())))
+        })
+    }
+
+    /// Refuses parameters where there are none.
+    pub(super) fn no_params(&self) -> Result<(), ApiError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct None {}
+        self.params::<None>().map(drop)
+    }
+}
+
+/// Answers a method that needs nothing of the connection but its principal.
+pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) -> Result<Value, ApiError> {
+    match request.method.as_str() {
+        "session.init" => value(api.session_init(who, request.params::<SessionInit>()?).await?),
+        "session.status" => value(api.session_status(who, &request.params::<SessionRef>()?.session_key).await?),
+        "session.list" => value(api.session_list(who, request.params::<SessionList>()?).await?),
+        "session.cancel" => value(api.session_cancel(who, &request.params::<SessionRef>()?.session_key).await?),
+        "session.close" => value(api.session_close(who, &request.params::<SessionRef>()?.session_key).await?),
+        "session.forget" => value(api.session_forget(who, &request.params::<SessionRef>()?.session_key).await?),
+        "session.turns" => {
+            let SessionNewest { session_key, limit } = request.params()?;
+            value(api.session_turns(who, &session_key, limit).await?)
+        }
+        "session.history" => {
+            let SessionNewest { session_key, limit } = request.params()?;
+            value(api.session_history(who, &session_key, limit).await?)
+        }
+        "ledger.tail" => value(api.ledger_tail(who, request.params::<LedgerTail>()?).await?),
+        "ledger.entry" => value(api.ledger_entry(who, request.params::<EntryName>()?.entry).await?),
+        "ledger.checkpoint" => {
+            request.no_params()?;
+            value(api.ledger_checkpoint(who).await?)
+        }
+        "ledger.prove" => {
+            let proof = api.ledger_prove(who, request.params::<EntryName>()?.entry).await?;
+            Ok(json!({ "proof": proof }))
+        }
+        "ledger.note" => value(api.ledger_note(who, request.params::<NoteWrite>()?).await?),
+        "keys.rotate" => {
+            request.no_params()?;
+            let (key, written) = api.rotate_key(who).await?;
+            Ok(json!({ "key": key, "entry": value(written)? }))
+        }
+        "agent.list" => {
+            request.no_params()?;
+            value(api.agents(who).await?)
+        }
+        "agent.show" => value(api.agent(who, &request.params::<AgentRef>()?.agent_id).await?),
+        "agent.add" => value(api.agent_add(who, request.params::<AgentAdd>()?).await?),
+        "daemon.status" => {
+            request.no_params()?;
+            value(api.status(who).await?)
+        }
+        "auth.whoami" => {
+            request.no_params()?;
+            value(who.describe(&api.agents))
+        }
+        unknown => {
+            let near = tribune_constitution::nearest::nearest(unknown, &METHODS)
+                .map_or_else(String::new, |name| format!(": did you mean `{name}`?"));
+            Err(ApiError::new("method_not_found", format!("there is no method `{}`{near}", short(unknown))))
+        }
+    }
+}
+
+pub(super) fn value(result: impl Serialize) -> Result<Value, ApiError> {
+    serde_json::to_value(result).map_err(|error| ApiError::new("internal", error.to_string()))
+}
+
+/// A result, as a frame.
+pub(super) fn success(id: &str, result: &Value) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+}
+
+/// An error, as a frame.
+pub(super) fn failure(id: &str, error: &ApiError) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{}}}"#, error.to_rpc())
+}
+
+/// One event, as a notification.
+pub(super) fn notification(session_key: &str, subscription: Option<u64>, event: &str) -> String {
+    // A session key has no character that JSON would have to escape.
+    match subscription {
+        None => format!(
+            r#"{{"jsonrpc":"2.0","method":"session.event","params":{{"session_key":"{session_key}","event":{event}}}}}"#
+        ),
+        Some(subscription) => format!(
+            r#"{{"jsonrpc":"2.0","method":"session.event","params":{{"session_key":"{session_key}","subscription":{subscription},"event":{event}}}}}"#
+        ),
+    }
+}
+
+/// What is sent when a subscription will bring nothing more.
+pub(super) fn ended(session_key: &str, subscription: u64, error: Option<&ApiError>) -> String {
+    let mut params = json!({ "session_key": session_key, "subscription": subscription });
+    if let Some(error) = error {
+        params["error"] = error.to_rpc();
+    }
+    json!({ "jsonrpc": "2.0", "method": "session.ended", "params": params }).to_string()
+}
+
+/// What a method without an answer to give says.
+pub(super) const DONE: Done = Done { ok: true };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> Value {
+        match read(text) {
+            Frame::Refused(answer) => serde_json::from_str(&answer).unwrap(),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_gets_one_clear_error() {
+        for (text, id, code) in [
+            ("", Value::Null, -32700),
+            ("{", Value::Null, -32700),
+            ("nonsense", Value::Null, -32700),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"x"} trailing"#, Value::Null, -32700),
+            ("[]", Value::Null, -32600),
+            (r#"[{"jsonrpc":"2.0","id":1,"method":"x"}]"#, Value::Null, -32600),
+            ("1", Value::Null, -32600),
+            (r#"{"id":1,"method":"x"}"#, 1.into(), -32600),
+            (r#"{"jsonrpc":"1.0","id":"a","method":"x"}"#, "a".into(), -32600),
+            (r#"{"jsonrpc":"2.0","id":0}"#, 0.into(), -32600),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#, Value::Null, -32600),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, Value::Null, -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, Value::Null, -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"x","extra":1}"#, Value::Null, -32600),
+        ] {
+            let answer = refused(text);
+            assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &code.into()), "{text}");
+        }
+        let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{}{}}}"#, "[".repeat(100), "]".repeat(100));
+        assert_eq!(refused(&deep)["error"]["code"], -32700);
+        let deeper = "[".repeat(1_000_000);
+        assert_eq!(refused(&format!("{{\"a\":{deeper}"))["error"]["code"], -32700);
+    }
+
+    #[test]
+    fn an_id_goes_back_as_it_came() {
+        for id in ["0", "-1", "9007199254740993", "\"a\\u0041\"", "\"\""] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#);
+            match read(&text) {
+                Frame::Request(request) => assert_eq!(request.id.get(), id),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(read(r#"{"jsonrpc":"2.0","method":"x"}"#), Frame::Notification));
+        assert_eq!(refused(r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#)["error"]["code"], -32600);
+    }
+}
