@@ -79,13 +79,19 @@ impl SessionKey {
     }
 
     pub fn is_subagent(&self) -> bool {
-        self.text.split(':').any(|part| part == "subagent")
+        is_subagent(&self.text.split(':').collect::<Vec<_>>())
     }
 
     /// The key of a direct conversation.
     pub fn direct(agent: &AgentId, channel: &str, account: &str, peer: &str) -> Result<Self, NameError> {
         format!("agent:{agent}:{channel}:{account}:dm:{peer}").parse()
     }
+}
+
+/// A `subagent` segment with something behind it; a peer may be called that.
+fn is_subagent(parts: &[&str]) -> bool {
+    let direct = matches!(parts, ["agent", _, _, _, "dm", _]) && parts[2] != "subagent";
+    !direct && parts.len() >= 4 && parts[0] == "agent" && parts[2..parts.len() - 1].contains(&"subagent")
 }
 
 impl FromStr for SessionKey {
@@ -98,8 +104,7 @@ impl FromStr for SessionKey {
         let form = || NameError::SessionForm(text.to_owned());
         let parts: Vec<&str> = text.split(':').collect();
         let direct = matches!(parts.as_slice(), ["agent", _, _, _, "dm", _]);
-        let sub = parts.len() >= 4 && parts[0] == "agent" && parts[2..parts.len() - 1].contains(&"subagent");
-        if !direct && !sub || parts.iter().any(|part| part.is_empty()) {
+        if !direct && !is_subagent(&parts) || parts.iter().any(|part| part.is_empty()) {
             return Err(form());
         }
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._+@=-".contains(&byte);
@@ -252,6 +257,8 @@ mod tests {
         ] {
             assert!(bad.parse::<SessionKey>().is_err(), "{bad}");
         }
+        let named: SessionKey = "agent:main:tg:1:dm:subagent".parse().unwrap();
+        assert!(!named.is_subagent(), "a peer may be called that");
         assert_eq!("agent:main:tg:1:dm:2".parse::<SessionKey>().unwrap().channel(), Some("tg"));
         assert!("a".repeat(300).parse::<SessionKey>().is_err());
     }

@@ -1,22 +1,28 @@
-//! Everything of Tribune that touches the world. Today: the home folder, its configuration, the log's keys, the store,
-//! the export and the transcripts of sessions.
+//! The daemon: everything of Tribune that touches the world.
 //!
-//! Where to start reading: [`store`] for how an entry becomes durable, [`export`] for what leaves the house.
+//! Where to start reading: [`daemon`] wires it together in start order. [`governed`] is the way of a turn, [`session`] the
+//! queue before it, [`gateway`] the door. [`store`] makes an entry durable, [`vault`] keeps what was said, [`registry`]
+//! knows the agents, [`tools`] are what they can do without a sandbox.
 
 pub mod audit;
 pub mod clock;
 pub mod config;
+pub mod daemon;
 pub mod export;
 pub mod files;
+pub mod gateway;
+pub mod governed;
 pub mod home;
 pub mod keys;
-<<<<<<< HEAD
+pub mod law;
 pub mod record;
-=======
 pub mod redact;
+pub mod registry;
 pub mod session;
->>>>>>> law
+pub mod status;
 pub mod store;
+pub mod telemetry;
+pub mod tools;
 pub mod vault;
 
 pub use clock::{Clock, SystemClock};

@@ -11,9 +11,9 @@ use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
 use super::error::ApiError;
 use super::principal::Principal;
 use super::wire::{
-    AgentAdd, AgentInfo, AgentList, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo, EventPage, Forgotten,
-    History, LedgerTail, MessageInfo, NoteWrite, NotesWritten, SessionInfo, SessionInit, SessionList, SessionPage,
-    TurnInfo, TurnResult, Turns, Written,
+    AgentAdd, AgentInfo, AgentList, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo, EventPage,
+    Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten, SessionInfo, SessionInit,
+    SessionList, SessionPage, TurnInfo, TurnResult, Turns, Written,
 };
 use crate::record::SESSION_ENTITIES;
 use crate::registry::{Agents, RosterAgent};
@@ -52,8 +52,9 @@ impl Api {
         let key = self.key_of(who, &init)?;
         let mode = match init.mode.as_deref() {
             None => SessionMode::default(),
-            Some(word) => SessionMode::parse(word)
-                .ok_or_else(|| ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word))))?,
+            Some(word) => SessionMode::parse(word).ok_or_else(|| {
+                ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word)))
+            })?,
         };
         who.owns(&key)?;
         self.sessions.ensure(key.clone(), mode, who.opener()).await?;
@@ -72,7 +73,9 @@ impl Api {
         let agent: AgentId = match (&init.agent_id, who.agent()) {
             (Some(agent), _) => agent.parse().map_err(|error| ApiError::params(format!("{error}")))?,
             (None, Some(own)) => own.clone(),
-            (None, None) => crate::registry::MAIN_AGENT.parse().map_err(|error| ApiError::params(format!("{error}")))?,
+            (None, None) => {
+                crate::registry::MAIN_AGENT.parse().map_err(|error| ApiError::params(format!("{error}")))?
+            }
         };
         let peer = who.agent().map_or("operator", AgentId::as_str);
         SessionKey::direct(&agent, "rpc", "local", peer).map_err(|error| ApiError::params(error.to_string()))
@@ -102,7 +105,10 @@ impl Api {
         let state = match list.state.as_deref() {
             None => None,
             Some(word) => Some(SessionState::parse(word).ok_or_else(|| {
-                ApiError::params(format!("state is idle, running, cancelled or closed, not `{}`", short(word)))
+                ApiError::params(format!(
+                    "state is idle, running, cancelled or closed, not `{}`",
+                    short(word)
+                ))
             })?),
         };
         let agent_id = match (who.agent(), list.agent_id) {
@@ -169,7 +175,12 @@ impl Api {
         Ok(History { messages })
     }
 
-    pub async fn subscribe(&self, who: &Principal, key: &str, after: u64) -> Answer<(SessionKey, Subscription)> {
+    pub async fn subscribe(
+        &self,
+        who: &Principal,
+        key: &str,
+        after: u64,
+    ) -> Answer<(SessionKey, Subscription)> {
         let key = self.own_key(who, key)?;
         let subscription = self.sessions.subscribe(&key, after).await?;
         Ok((key, subscription))
@@ -240,7 +251,9 @@ impl Api {
 
     pub async fn ledger_entry(&self, who: &Principal, name: String) -> Answer<EntryInfo> {
         who.operator()?;
-        self.readers.read(move |reader| Ok(find(reader, &name)?.map(|stored| EntryInfo::new(&stored)))).await?
+        self.readers
+            .read(move |reader| Ok(find(reader, &name)?.map(|stored| EntryInfo::new(&stored))))
+            .await?
     }
 
     pub async fn ledger_checkpoint(&self, who: &Principal) -> Answer<CheckpointInfo> {
@@ -290,7 +303,8 @@ impl Api {
         }
         let mut parents: Vec<Cid> = Vec::with_capacity(note.parents.len());
         for parent in &note.parents {
-            let cid = parent.parse().map_err(|_| ApiError::params(format!("`{}` is not a CID", short(parent))))?;
+            let cid =
+                parent.parse().map_err(|_| ApiError::params(format!("`{}` is not a CID", short(parent))))?;
             parents.push(cid);
         }
         if parents.is_empty() && note.after_head {
@@ -397,11 +411,25 @@ impl Api {
     pub async fn agent_add(&self, who: &Principal, add: AgentAdd) -> Answer<AgentInfo> {
         who.operator()?;
         let id: AgentId = add.agent_id.parse().map_err(|error| ApiError::params(format!("{error}")))?;
-        let agent = RosterAgent::new(id.clone(), add.name, add.backend, add.model, add.mandate, add.standing, add.pubkey);
-        self.sessions.governance().mandate(&agent.mandate).map_err(|error| ApiError::params(error.message))?;
+        let agent = RosterAgent {
+            id: id.clone(),
+            name: add.name,
+            backend: add.backend.unwrap_or_else(|| crate::registry::DEFAULT_BACKEND.to_owned()),
+            model: add.model,
+            mandate: add.mandate.unwrap_or_else(|| tribune_constitution::DEFAULT_MANDATE.to_owned()),
+            standing: add.standing,
+            pubkey: add.pubkey,
+        };
+        self.sessions
+            .governance()
+            .mandate(&agent.mandate)
+            .map_err(|error| ApiError::params(error.message))?;
         if !self.status.backends.contains(&agent.backend) {
             let known = self.status.backends.join(", ");
-            return Err(ApiError::params(format!("there is no backend `{}`: this build has {known}", short(&agent.backend))));
+            return Err(ApiError::params(format!(
+                "there is no backend `{}`: this build has {known}",
+                short(&agent.backend)
+            )));
         }
         let agents = Arc::clone(&self.agents);
         let added = tokio::task::spawn_blocking(move || agents.add(agent)).await;

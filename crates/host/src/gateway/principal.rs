@@ -35,9 +35,9 @@ impl Principal {
     pub fn operator(&self) -> Result<(), ApiError> {
         match self {
             Self::Operator => Ok(()),
-            Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => Err(ApiError::forbidden(
-                "only the operator may do this: use the token in run/token",
-            )),
+            Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => {
+                Err(ApiError::forbidden("only the operator may do this: use the token in run/token"))
+            }
         }
     }
 
@@ -116,8 +116,15 @@ impl Doorman {
     }
 
     /// Whether the key's owner signed this connection's nonce.
-    pub fn check_agent(&self, nonce: &str, proof: &AuthAgent, agents: &Agents) -> Result<Principal, ApiError> {
-        let wrong = || self.refuse("the signature does not prove this key: sign the text that docs/guide/rpc.md gives");
+    pub fn check_agent(
+        &self,
+        nonce: &str,
+        proof: &AuthAgent,
+        agents: &Agents,
+    ) -> Result<Principal, ApiError> {
+        let wrong = || {
+            self.refuse("the signature does not prove this key: sign the text that docs/guide/rpc.md gives")
+        };
         let key: AttestationKey = proof
             .public_key
             .parse()

@@ -9,7 +9,8 @@ use super::api::{Api, short};
 use super::error::ApiError;
 use super::principal::Principal;
 use super::wire::{
-    AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest, SessionRef,
+    AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
+    SessionRef,
 };
 
 /// Every method. Those that only a connection can answer (`auth.*`, `session.events`, `session.unfollow`, `turn.run`)
@@ -107,7 +108,9 @@ pub(super) fn read(text: &str) -> Frame<'_> {
         _ => false,
     };
     if !fits {
-        return refuse(invalid(&format!("an id is a whole number or a string of at most {MAX_ID_BYTES} bytes")));
+        return refuse(invalid(&format!(
+            "an id is a whole number or a string of at most {MAX_ID_BYTES} bytes"
+        )));
     }
     let answer = |error: ApiError| Frame::Refused(failure(id.get(), &error));
     if envelope.jsonrpc.as_deref() != Some("2.0") {
@@ -179,11 +182,17 @@ impl Request<'_> {
 pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) -> Result<Value, ApiError> {
     match request.method.as_str() {
         "session.init" => value(api.session_init(who, request.params::<SessionInit>()?).await?),
-        "session.status" => value(api.session_status(who, &request.params::<SessionRef>()?.session_key).await?),
+        "session.status" => {
+            value(api.session_status(who, &request.params::<SessionRef>()?.session_key).await?)
+        }
         "session.list" => value(api.session_list(who, request.params::<SessionList>()?).await?),
-        "session.cancel" => value(api.session_cancel(who, &request.params::<SessionRef>()?.session_key).await?),
+        "session.cancel" => {
+            value(api.session_cancel(who, &request.params::<SessionRef>()?.session_key).await?)
+        }
         "session.close" => value(api.session_close(who, &request.params::<SessionRef>()?.session_key).await?),
-        "session.forget" => value(api.session_forget(who, &request.params::<SessionRef>()?.session_key).await?),
+        "session.forget" => {
+            value(api.session_forget(who, &request.params::<SessionRef>()?.session_key).await?)
+        }
         "session.turns" => {
             let SessionNewest { session_key, limit } = request.params()?;
             value(api.session_turns(who, &session_key, limit).await?)
@@ -301,7 +310,11 @@ mod tests {
             let answer = refused(text);
             assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &code.into()), "{text}");
         }
-        let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{}{}}}"#, "[".repeat(100), "]".repeat(100));
+        let deep = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{}{}}}"#,
+            "[".repeat(100),
+            "]".repeat(100)
+        );
         assert_eq!(refused(&deep)["error"]["code"], -32700);
         let deeper = "[".repeat(1_000_000);
         assert_eq!(refused(&format!("{{\"a\":{deeper}"))["error"]["code"], -32700);

@@ -74,7 +74,7 @@ impl Journal {
         self.session.last_event.as_ref()
     }
 
-    pub(super) const fn next_event(&self) -> u64 {
+    pub(crate) const fn next_event(&self) -> u64 {
         self.session.next_event
     }
 
@@ -157,18 +157,16 @@ impl Journal {
         let Page { mut batch, entries, events } = page;
         let after_entry = self.next_entry.saturating_sub(1);
         for event in &events {
-            let json = serde_json::to_string(event).map_err(|error| StoreError::Sealing(error.to_string()))?;
+            let json =
+                serde_json::to_string(event).map_err(|error| StoreError::Sealing(error.to_string()))?;
             let event = Event { seq: event.seq, json };
             batch
                 .event(&self.session, &event, after_entry)
                 .map_err(|error| StoreError::Sealing(error.to_string()))?;
         }
-        let words = async {
-            if batch.is_empty() { Ok(()) } else { self.vault.write(batch).await }
-        };
-        let record = async {
-            if entries.is_empty() { Ok(()) } else { self.ledger.append_placed(entries).await }
-        };
+        let words = async { if batch.is_empty() { Ok(()) } else { self.vault.write(batch).await } };
+        let record =
+            async { if entries.is_empty() { Ok(()) } else { self.ledger.append_placed(entries).await } };
         let (words, record) = tokio::join!(words, record);
         words.and(record)?;
         self.broken = false;

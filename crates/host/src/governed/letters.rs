@@ -49,9 +49,9 @@ impl Letters {
         let had = governance.readers.now(|reader| reader.messages(row, LOOKED_BACK)).map_err(failed)?;
         let mut claimed = governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         for letter in unread {
-            let is_known = had
-                .iter()
-                .any(|message| message.role == Role::Mailbox.as_str() && message.name.as_deref() == Some(&letter.id));
+            let is_known = had.iter().any(|message| {
+                message.role == Role::Mailbox.as_str() && message.name.as_deref() == Some(&letter.id)
+            });
             if is_known {
                 letters.known.push(letter.id);
             } else if claimed.insert(letter.id.clone()) {
@@ -63,14 +63,18 @@ impl Letters {
     }
 
     /// Puts each letter on the page; returns them as the messages that stand before the user's.
-    pub(super) fn inject(&self, journal: &mut Journal, page: &mut Page, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
+    pub(super) fn inject(
+        &self,
+        journal: &mut Journal,
+        page: &mut Page,
+        turn: Cid,
+    ) -> Result<Vec<Message>, RuntimeError> {
         let mut messages = Vec::with_capacity(self.fresh.len());
         for letter in &self.fresh {
             let said = format!("[mailbox from {}: {}]", letter.from, letter.text);
             let content = vec![ContentBlock::text(said)];
             let content_hash = journal.content(page, &json_of(&content)?).map_err(failed)?;
-            let record =
-                MailboxRecord { letter: letter.id.clone(), from: letter.from.clone(), content_hash };
+            let record = MailboxRecord { letter: letter.id.clone(), from: letter.from.clone(), content_hash };
             let target = journal.handle.session_id.to_string();
             let line = Line {
                 quality: EntryQuality::MailboxInject,
@@ -86,15 +90,19 @@ impl Letters {
     }
 
     /// The letters are on record: they need not be read again.
-    pub(super) fn acknowledge(&self, governance: &Governance) {
-        let ids: Vec<&str> =
-            self.fresh.iter().map(|letter| letter.id.as_str()).chain(self.known.iter().map(String::as_str)).collect();
-        if ids.is_empty() {
+    pub(super) async fn acknowledge(self) {
+        if self.fresh.is_empty() && self.known.is_empty() {
             return;
         }
-        if let Err(error) = governance.mailbox.ack(&ids, governance.clock.now()) {
-            tracing::warn!(%error, agent = %self.agent, "letters could not be marked as read");
-        }
+        let marked = tokio::task::spawn_blocking(move || {
+            let fresh = self.fresh.iter().map(|letter| letter.id.as_str());
+            let ids: Vec<&str> = fresh.chain(self.known.iter().map(String::as_str)).collect();
+            if let Err(error) = self.governance.mailbox.ack(&ids, self.governance.clock.now()) {
+                tracing::warn!(%error, agent = %self.agent, "letters could not be marked as read");
+            }
+        });
+        // It fails only when the daemon is being torn down; the letters come again, and are known by then.
+        let _ = marked.await;
     }
 }
 

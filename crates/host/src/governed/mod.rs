@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_agents::{
-    AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey, SessionState,
-    SessionStatus, TurnInput,
+    AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey,
+    SessionState, SessionStatus, TurnInput,
 };
 use tribune_constitution::{Constitution, Gate, Mandate};
 use tribune_ledger::cid::Domain;
@@ -28,7 +28,7 @@ use crate::clock::Clock;
 use crate::record::{Lifecycle, Opening};
 use crate::registry::board::Board;
 use crate::registry::mailbox::Mailbox;
-use crate::session::transcript::Transcripts;
+use crate::session::Transcripts;
 use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::HostTools;
 use crate::vault::Vault;
@@ -112,7 +112,9 @@ impl Governance {
         self.constitution.mandate(name).ok_or_else(|| {
             RuntimeError::new(
                 "no_mandate",
-                format!("there is no mandate `{name}`: add mandates/{name}.md, or name another in the roster"),
+                format!(
+                    "there is no mandate `{name}`: add mandates/{name}.md, or name another in the roster"
+                ),
             )
         })
     }
@@ -154,6 +156,7 @@ impl Governance {
 
     fn unload(&self, key: &SessionKey) {
         self.journals.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.transcripts.let_go(key);
     }
 
     async fn open_session(&self, input: &SessionInput) -> Result<Handle, RuntimeError> {

@@ -1,12 +1,13 @@
 //! After a crash: whatever was begun and not ended is written down as interrupted, and the session can be used again.
 
-use tribune_agents::{EventKind, Handle, RuntimeEvent, SessionKey, SessionState, StopReason};
+use tribune_agents::{EventKind, Handle, SessionKey, SessionState, StopReason};
 use tribune_ledger::EntryQuality;
 
 use super::Governance;
 use super::journal::{Journal, Line};
 use crate::record::{CallOutcome, ToolResultRecord, Turn, TurnPhase};
 use crate::store::{OpenWork, SessionRow, StoreError};
+use crate::vault::Event;
 
 /// What a start found unfinished.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -123,7 +124,7 @@ fn stream_mentions(governance: &Governance, journal: &Journal, turn: &str) -> Re
     const LOOK_BACK: u64 = 1_000;
     let after = journal.next_event().saturating_sub(LOOK_BACK);
     let range = governance.vault.events(&journal.handle.session_id, after, LOOK_BACK as usize)?;
-    let last_end = range.events.iter().rposition(|event| is_done(&event.json));
+    let last_end = range.events.iter().rposition(Event::is_done);
     let open = &range.events[last_end.map_or(0, |at| at + 1)..];
     // A long turn began further back than was looked.
     Ok(open.len() as u64 >= LOOK_BACK - 1 || open.iter().any(|event| event.json.contains(turn)))
@@ -137,7 +138,7 @@ pub(super) async fn complete_stream(
 ) -> Result<(), StoreError> {
     let quiet = matches!(row.state, SessionState::Idle | SessionState::Cancelled);
     let ended = match journal.last_event() {
-        Some(event) => is_done(&event.json),
+        Some(event) => event.is_done(),
         // Without events: none was written yet, or all were shredded and the count goes on.
         None => row.turns == 0 || journal.next_event() > 1,
     };
@@ -147,13 +148,9 @@ pub(super) async fn complete_stream(
     let session = row.clone();
     let turns = governance.readers.read(move |reader| reader.turns(&session, 1)).await?;
     let Some(turn) = turns.first() else { return Ok(()) };
-    let stop_reason = turn.stop_reason.as_deref().and_then(StopReason::parse).unwrap_or(StopReason::Interrupted);
+    let stop_reason =
+        turn.stop_reason.as_deref().and_then(StopReason::parse).unwrap_or(StopReason::Interrupted);
     let mut page = journal.page();
     journal.event(&mut page, EventKind::Done { stop_reason });
     journal.write(page).await.map(drop)
-}
-
-fn is_done(json: &str) -> bool {
-    serde_json::from_str(json)
-        .is_ok_and(|event: RuntimeEvent| matches!(event.kind, EventKind::Done { .. }))
 }

@@ -12,8 +12,8 @@ use serde::Serialize;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 use tokio::time::{Instant, Sleep};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, Role, RuntimeError, RuntimeEvent, StopReason, ToolCall,
-    ToolOutcome, TurnInput, Usage,
+    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, Role, RuntimeError, RuntimeEvent, StopReason,
+    ToolCall, ToolOutcome, TurnInput, Usage,
 };
 use tribune_constitution::{CallFacts, Mandate, Verdict, prompt};
 use tribune_ledger::commitment::Commitment;
@@ -24,7 +24,10 @@ use super::letters::Letters;
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools};
 use super::{Governance, failed};
 use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
+use crate::registry::board::EXCERPT_BYTES;
 use crate::session::transcript::TranscriptLine;
+use crate::store::SessionRow;
+use crate::tools::HostTools;
 use crate::vault::EVENTS_KEPT;
 
 /// Events of the backend that are written as one page, at most: what has queued up while the page before was written.
@@ -42,9 +45,6 @@ const MAX_CALL_BYTES: usize = 1 << 20;
 
 /// Calls in one turn.
 const MAX_CALLS: usize = 10_000;
-
-/// Bytes of the board in the prompt.
-const BOARD_EXCERPT: usize = 2048;
 
 /// What a turn does for the record; every turn of every backend is run by this.
 const SKILL: &str = "agent_runner";
@@ -65,9 +65,11 @@ pub(super) fn run<R: AgentRuntime + 'static>(
     let steps = futures_util::stream::once(begin).flat_map(|(running, first)| {
         let rest = futures_util::stream::unfold(running, |running| async {
             let mut running = running?;
-            let step = running.step().await;
-            let next = if matches!(step, Ok(Step::More(_))) { Some(running) } else { None };
-            Some((step.map(Step::events), next))
+            match running.step().await {
+                Ok(Step::More(events)) => Some((Ok(events), Some(running))),
+                Ok(Step::Over) => None,
+                Err(error) => Some((Err(error), None)),
+            }
         });
         futures_util::stream::once(async { first }).chain(rest)
     });
@@ -82,15 +84,7 @@ pub(super) fn run<R: AgentRuntime + 'static>(
 
 enum Step {
     More(Vec<RuntimeEvent>),
-    Last(Vec<RuntimeEvent>),
-}
-
-impl Step {
-    fn events(self) -> Vec<RuntimeEvent> {
-        match self {
-            Self::More(events) | Self::Last(events) => events,
-        }
-    }
+    Over,
 }
 
 type Panicked = Box<dyn std::any::Any + Send>;
@@ -128,6 +122,8 @@ struct Running<R> {
     denied: Vec<String>,
     cut_off: Option<Pin<Box<Sleep>>>,
     limit: Pin<Box<Sleep>>,
+    /// The end is on record and was shown.
+    is_over: bool,
 }
 
 /// How a turn ends.
@@ -150,11 +146,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
         handle: Handle,
         input: TurnInput,
     ) -> Result<(Self, Vec<RuntimeEvent>), RuntimeError> {
-        let key = handle.key.as_str().to_owned();
-        let row = governance.readers.read(move |reader| reader.session(&key)).await.map_err(failed)?;
-        let row = row.ok_or_else(|| RuntimeError::new("not_found", "there is no such session"))?;
+        let (row, letters, board) = look_around(&governance, &handle).await?;
         let mandate = governance.mandate(&row.mandate)?.clone();
-        let letters = Letters::claim(&governance, &handle, &row)?;
         let journal = governance.journal(&handle).await.map_err(failed)?;
         let mut journal = journal.lock_owned().await;
         let mut page = journal.page();
@@ -179,14 +172,10 @@ impl<R: AgentRuntime + 'static> Running<R> {
         journal.event(&mut page, EventKind::LedgerAppend { entry: Box::new(entry) });
 
         let preceding = letters.inject(&mut journal, &mut page, turn)?;
-        let board = governance.board.excerpt(BOARD_EXCERPT).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the board could not be read");
-            String::new()
-        });
         let agent = handle.key.agent().as_str();
         let system = prompt::assemble(&governance.constitution, &mandate, &board, agent);
 
-        let mut specs = governance.tools.specs();
+        let mut specs = HostTools::specs();
         let mut verdicts = Vec::new();
         specs.retain(|spec| {
             let verdict = decide(&governance, &handle, &mandate, &spec.name, None);
@@ -196,14 +185,18 @@ impl<R: AgentRuntime + 'static> Running<R> {
         });
         for (tool, verdict) in &verdicts {
             let record = VerdictRecord::new(&governance, &mandate, tool, verdict, None);
-            let line =
-                Line { quality: EntryQuality::PolicyVerdict, target: tool, parents: vec![turn], record: &record };
+            let line = Line {
+                quality: EntryQuality::PolicyVerdict,
+                target: tool,
+                parents: vec![turn],
+                record: &record,
+            };
             let entry = journal.entry(&mut page, line).map_err(failed)?;
             journal.event(&mut page, EventKind::PolicyGate { entry: Box::new(entry) });
         }
         let events = journal.write(page).await.map_err(failed)?;
         journal.prev_turn = Some(turn);
-        letters.acknowledge(&governance);
+        letters.acknowledge().await;
 
         let (ask, asked) = mpsc::channel(CALLS_WAITING);
         let input_text = tribune_agents::content::text_of(&input.content);
@@ -234,12 +227,17 @@ impl<R: AgentRuntime + 'static> Running<R> {
             denied: Vec::new(),
             cut_off: None,
             limit,
+            is_over: false,
         };
         Ok((running, events))
     }
 
     /// Waits for one thing and writes it down.
     async fn step(&mut self) -> Result<Step, RuntimeError> {
+        if self.is_over {
+            self.tell_others().await;
+            return Ok(Step::Over);
+        }
         // What the backend said before it asked comes first.
         tokio::select! {
             biased;
@@ -299,7 +297,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     self.usage = Usage { input_tokens, output_tokens };
                     kinds.push(event.kind);
                 }
-                EventKind::ReasoningDelta { .. } | EventKind::ToolCallUpdate { .. } | EventKind::Error { .. } => {
+                EventKind::ReasoningDelta { .. }
+                | EventKind::ToolCallUpdate { .. }
+                | EventKind::Error { .. } => {
                     kinds.push(event.kind);
                 }
                 // These are the record's own words; a backend that speaks them is not believed.
@@ -330,10 +330,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
         }
         let verdict = decide(&self.governance, &self.handle, &self.mandate, &call.name, Some(&call.input));
         let mut page = self.journal.page();
-        let input_hash =
-            self.journal.content(&mut page, &json_of(&call.input)?).map_err(failed)?;
-        let record =
-            ToolCallRecord { tool: call.name.clone(), call_id: call.id.clone(), input_hash };
+        let input_hash = self.journal.content(&mut page, &json_of(&call.input)?).map_err(failed)?;
+        let record = ToolCallRecord { tool: call.name.clone(), call_id: call.id.clone(), input_hash };
         let called = self.line(&mut page, EntryQuality::ToolCall, &call.name, vec![self.turn], &record)?;
         self.journal.event(
             &mut page,
@@ -343,7 +341,13 @@ impl<R: AgentRuntime + 'static> Running<R> {
         self.journal.event(&mut page, EventKind::LedgerAppend { entry: Box::new(called) });
         let record =
             VerdictRecord::new(&self.governance, &self.mandate, &call.name, &verdict, Some(input_hash));
-        let judged = self.line(&mut page, EntryQuality::PolicyVerdict, &call.name, vec![cid], &record)?;
+        let line = Line {
+            quality: EntryQuality::PolicyVerdict,
+            target: &call.name,
+            parents: vec![cid],
+            record: &record,
+        };
+        let judged = self.journal.entry(&mut page, line).map_err(failed)?;
         let judged_cid = judged.cid;
         self.journal.event(&mut page, EventKind::PolicyGate { entry: Box::new(judged) });
 
@@ -388,7 +392,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let agent = self.handle.key.agent().clone();
         self.running.push(Box::pin(async move {
             let run = AssertUnwindSafe(tools.run(&agent, &allowed.call)).catch_unwind().await;
-            let outcome = run.unwrap_or_else(|_| ToolOutcome::error("the tool failed in a way it did not expect"));
+            let outcome =
+                run.unwrap_or_else(|_| ToolOutcome::error("the tool failed in a way it did not expect"));
             (allowed, outcome)
         }));
     }
@@ -473,34 +478,36 @@ impl<R: AgentRuntime + 'static> Running<R> {
         self.journal.event(&mut page, EventKind::Done { stop_reason });
         self.journal.drop_old_events(&mut page, EVENTS_KEPT);
         let events = self.journal.write(page).await.map_err(failed)?;
-        self.tell_others();
-        Ok(Step::Last(events))
+        self.is_over = true;
+        Ok(Step::More(events))
     }
 
     /// What others read of the turn: the board and the transcript. The turn is complete whether or not they can be
-    /// written.
-    fn tell_others(&self) {
+    /// written, and its end was shown already.
+    async fn tell_others(&mut self) {
         let now = self.journal.now();
-        if !self.denied.is_empty() {
-            let post = format!("{} denied: {}", count(self.denied.len(), "call"), self.denied.join(", "));
-            if let Err(error) = self.governance.board.append(&post, now, &self.started.actor) {
+        let turn = self.turn.to_string();
+        let line = |role: Role, text: String| TranscriptLine { turn: turn.clone(), role, text, at: now };
+        let mut lines = vec![line(Role::User, std::mem::take(&mut self.input_text))];
+        if !self.output.is_empty() {
+            lines.push(line(Role::Assistant, std::mem::take(&mut self.output)));
+        }
+        let denied = std::mem::take(&mut self.denied);
+        let post = (!denied.is_empty())
+            .then(|| format!("{} denied: {}", count(denied.len(), "call"), denied.join(", ")));
+        let (governance, key) = (Arc::clone(&self.governance), Arc::clone(&self.handle.key));
+        let told = tokio::task::spawn_blocking(move || {
+            if let Some(post) = post
+                && let Err(error) = governance.board.append(&post, now, key.agent().as_str())
+            {
                 tracing::warn!(%error, "the board could not be written");
             }
-        }
-        let turn = self.turn.to_string();
-        let line = |role: Role, text: &str| TranscriptLine {
-            turn: turn.clone(),
-            role: role.as_str(),
-            text: text.to_owned(),
-            at: now,
-        };
-        let mut lines = vec![line(Role::User, &self.input_text)];
-        if !self.output.is_empty() {
-            lines.push(line(Role::Assistant, &self.output));
-        }
-        if let Err(error) = self.governance.transcripts.append_turn(&self.handle.key, &lines) {
-            tracing::warn!(%error, "the transcript could not be written");
-        }
+            if let Err(error) = governance.transcripts.append_turn(&key, &lines) {
+                tracing::warn!(%error, "the transcript could not be written");
+            }
+        });
+        // It fails only when the daemon is being torn down.
+        let _ = told.await;
     }
 
     fn line<P: Serialize>(
@@ -513,6 +520,25 @@ impl<R: AgentRuntime + 'static> Running<R> {
     ) -> Result<LedgerEntry, RuntimeError> {
         self.journal.entry(page, Line { quality, target, parents, record }).map_err(failed)
     }
+}
+
+/// What a turn reads from the disk before it begins: its session, its letters and the board.
+async fn look_around(
+    governance: &Arc<Governance>,
+    handle: &Handle,
+) -> Result<(SessionRow, Letters, String), RuntimeError> {
+    let (governance, handle) = (Arc::clone(governance), handle.clone());
+    let looked = tokio::task::spawn_blocking(move || {
+        let row = governance.readers.now(|reader| reader.session(handle.key.as_str())).map_err(failed)?;
+        let row = row.ok_or_else(|| RuntimeError::new("not_found", "there is no such session"))?;
+        let letters = Letters::claim(&governance, &handle, &row)?;
+        let board = governance.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the board could not be read");
+            String::new()
+        });
+        Ok((row, letters, board))
+    });
+    looked.await.unwrap_or_else(|error| Err(RuntimeError::new("internal", error.to_string())))
 }
 
 /// A verdict as it is recorded: the decision, and what it was made from.

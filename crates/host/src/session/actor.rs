@@ -7,8 +7,8 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{
-    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, SessionMode, StopReason, ToolCall, ToolOutcome,
-    ToolSpec, Toolbox, TurnInput, Usage,
+    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, SessionMode, StopReason, ToolCall,
+    ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
 };
 
 use super::error::SessionError;

@@ -26,7 +26,9 @@ pub enum SessionError {
     UnknownAgent(String),
     #[error("there is no backend `{0}`: this build has {1}")]
     UnknownBackend(String, String),
-    #[error("the session's events end at {head}: nothing comes after {after} yet, so read again from an earlier place")]
+    #[error(
+        "the session's events end at {head}: nothing comes after {after} yet, so read again from an earlier place"
+    )]
     Ahead { after: u64, head: u64 },
     #[error("events up to {} are no longer kept: read on after {}, or ask for the session's history", .oldest - 1, .oldest - 1)]
     Expired { oldest: u64 },

@@ -7,6 +7,7 @@ mod actor;
 mod error;
 mod feed;
 pub mod transcript;
+mod transcripts;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,6 +28,7 @@ pub use self::actor::{Accepted, TurnEnd};
 use self::actor::{Actor, Close, Command, Run, Session};
 pub use self::error::SessionError;
 use self::feed::Head;
+pub use self::transcripts::{Projection, Transcripts};
 use crate::governed::Governance;
 use crate::registry::Agents;
 use crate::store::{SessionFilter, SessionRow};
@@ -270,7 +272,11 @@ impl SessionManager {
     }
 
     /// Asks for a turn. It is queued behind those that were asked for before.
-    pub async fn run_turn(&self, key: &SessionKey, content: Vec<ContentBlock>) -> Result<Ticket, SessionError> {
+    pub async fn run_turn(
+        &self,
+        key: &SessionKey,
+        content: Vec<ContentBlock>,
+    ) -> Result<Ticket, SessionError> {
         if self.shared.draining.is_cancelled() {
             return Err(SessionError::Draining);
         }
@@ -279,7 +285,9 @@ impl SessionManager {
         let (end, ended) = oneshot::channel();
         let run = Command::Run(Box::new(Run { content, accepted: accept, ended: end }));
         session.inbox.try_send(run).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => SessionError::Busy(key.to_string(), self.shared.limits.queue),
+            mpsc::error::TrySendError::Full(_) => {
+                SessionError::Busy(key.to_string(), self.shared.limits.queue)
+            }
             mpsc::error::TrySendError::Closed(_) => SessionError::Closed(key.to_string()),
         })?;
         Ok(Ticket { accepted, ended })
@@ -343,12 +351,14 @@ impl SessionManager {
         let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
         let session = match row.state {
             SessionState::Closed => self.loaded(key),
-            SessionState::Idle | SessionState::Running | SessionState::Cancelled => match self.session(key).await {
-                Ok(session) => Some(session),
-                // It was closed in between; what it said is still there.
-                Err(SessionError::Closed(_)) => None,
-                Err(error) => return Err(error),
-            },
+            SessionState::Idle | SessionState::Running | SessionState::Cancelled => {
+                match self.session(key).await {
+                    Ok(session) => Some(session),
+                    // It was closed in between; what it said is still there.
+                    Err(SessionError::Closed(_)) => None,
+                    Err(error) => return Err(error),
+                }
+            }
         };
         // Following before looking: an event that comes in between is not missed.
         let head_now = session.as_ref().map(|session| session.feed.follow());
@@ -466,15 +476,19 @@ impl Subscription {
                     return Ok(events);
                 }
             }
-            match &mut self.head {
-                Some(feed) if !head.is_over && feed.changed().await.is_ok() => {}
-                _ => return Ok(Vec::new()),
+            let more = match &mut self.head {
+                Some(feed) if !head.is_over => feed.changed().await.is_ok(),
+                _ => false,
+            };
+            if !more {
+                return Ok(Vec::new());
             }
         }
     }
 
     fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
-        if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, limit)) {
+        if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, limit))
+        {
             return Ok(recent);
         }
         let range = self.vault.events(&self.session_id, self.after, limit)?;

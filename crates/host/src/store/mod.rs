@@ -133,7 +133,9 @@ impl Store {
     }
 
     fn stop(&mut self) {
-        self.writer = None;
+        if let Some(writer) = self.writer.take() {
+            writer.stop();
+        }
         if let Some(thread) = self.thread.take() {
             // The thread does not panic; if it did, there is nothing left to wait for.
             let _ = thread.join();

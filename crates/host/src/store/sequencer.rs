@@ -174,6 +174,8 @@ impl Edge {
                 }
                 Ok(applied)
             }
+            // The thread that takes requests ends on it.
+            Work::Stop => Ok(Ok(Vec::new())),
         }
     }
 

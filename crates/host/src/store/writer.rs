@@ -45,6 +45,8 @@ pub(super) enum Work {
     Sealed(Box<EntryText>),
     /// The log's key passes to another signer.
     Rotate { to: Box<dyn NoteSigner>, entry: Box<EntryText> },
+    /// What was asked before is written; nothing is taken any more.
+    Stop,
 }
 
 /// One caller's request, and where its answer goes.
@@ -135,6 +137,16 @@ impl LedgerWriter {
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
+    /// Ends the writer behind everything that is queued, whoever still holds a handle. Callable from anywhere.
+    pub(super) fn stop(self) {
+        let (stop, _) = request(Work::Stop);
+        if let Err(mpsc::error::TrySendError::Full(stop)) = self.queue.try_send(stop) {
+            // Waiting for room is not allowed in an async runtime, so another thread does it.
+            let waiting = std::thread::spawn(move || drop(self.queue.blocking_send(stop)));
+            let _ = waiting.join();
+        }
+    }
+
     /// Why nothing can be appended any more, if so.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
@@ -197,7 +209,10 @@ fn run(sequencer: Sequencer, mut requests: mpsc::Receiver<Request>, failure: &On
     let mut alive = Some(sequencer);
     let mut held_over: Option<Request> = None;
     while let Some(first) = held_over.take().or_else(|| requests.blocking_recv()) {
-        let Some(sequencer) = &mut alive else {
+        let Some(sequencer) = alive.as_mut().filter(|_| !matches!(first.work, Work::Stop)) else {
+            if matches!(first.work, Work::Stop) {
+                return;
+            }
             let why = failure.get().cloned().unwrap_or_default();
             // A caller that stopped waiting needs no answer.
             let _ = first.answer.send(Err(StoreError::ReadOnly(why)));
@@ -207,6 +222,10 @@ fn run(sequencer: Sequencer, mut requests: mpsc::Receiver<Request>, failure: &On
         let mut entries = batch[0].len();
         while entries < MAX_BATCH {
             let Ok(next) = requests.try_recv() else { break };
+            if matches!(next.work, Work::Stop) {
+                held_over = Some(next);
+                break;
+            }
             entries += next.len();
             if entries > MAX_BATCH {
                 held_over = Some(next);
@@ -229,6 +248,7 @@ impl Request {
             Work::Drafts(entries) => entries.len(),
             Work::Placed(entries) => entries.len(),
             Work::Sealed(_) | Work::Rotate { .. } => 1,
+            Work::Stop => 0,
         }
     }
 }

@@ -71,6 +71,18 @@ pub struct Event {
     pub json: String,
 }
 
+impl Event {
+    /// Whether it is the last of a turn.
+    pub fn is_done(&self) -> bool {
+        #[derive(serde::Deserialize)]
+        struct Kind<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: std::borrow::Cow<'a, str>,
+        }
+        serde_json::from_str::<Kind<'_>>(&self.json).is_ok_and(|event| event.kind == "done")
+    }
+}
+
 /// What one commit writes for a session.
 #[derive(Debug, Default)]
 pub struct Batch {

@@ -66,7 +66,12 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Takes requests until every handle is gone. After an error nothing more is written: what a failed sync left behind
 /// cannot be told from what is on disk.
-pub(super) fn run(path: &Path, connection: Connection, mut requests: mpsc::Receiver<Request>, failed: &AtomicBool) {
+pub(super) fn run(
+    path: &Path,
+    connection: Connection,
+    mut requests: mpsc::Receiver<Request>,
+    failed: &AtomicBool,
+) {
     let mut failure: Option<String> = None;
     let mut commits = 0;
     while let Some(first) = requests.blocking_recv() {

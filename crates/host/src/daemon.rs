@@ -1,0 +1,356 @@
+//! The daemon, from the lock on its home to the open port, in start order. Whatever fails, fails before the port opens.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tribune_agents::AgentRuntime;
+use tribune_agents::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
+use tribune_constitution::MandateGate;
+
+use crate::clock::Clock;
+use crate::config::{Anonymous, Config};
+use crate::files::{self, Secrecy};
+use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Principal};
+use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
+use crate::home::Home;
+use crate::law::{self, LawError};
+use crate::redact::Redactor;
+use crate::registry::{Agents, Board, DEFAULT_ROSTER, Mailbox, RosterError};
+use crate::session::transcript::TranscriptLimits;
+use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, Transcripts};
+use crate::status::Status;
+use crate::store::{Readers, Store, StoreError};
+use crate::tools::{self, HostTools};
+use crate::vault::Vault;
+
+/// How long connections get to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+/// Why the daemon did not start. Nothing was served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Law(#[from] LawError),
+    #[error(transparent)]
+    Roster(#[from] RosterError),
+    #[error(transparent)]
+    Scenes(#[from] SceneError),
+    #[error("sessions could not be prepared: {0}")]
+    Sessions(#[from] SessionError),
+    #[error(
+        "{0} is taken by another program (OpenClaw's gateway has the same default): stop that one, or choose another with --port or gateway.address"
+    )]
+    PortTaken(SocketAddr),
+    #[error(
+        "the daemon cannot listen on {address} ({error}): choose another address with --port or gateway.address"
+    )]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("`{path}` cannot be written ({error})", path = .path.display())]
+    File { path: PathBuf, error: io::Error },
+}
+
+/// What a running daemon leaves for clients to find: `run/daemon.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whereabouts {
+    pub pid: u32,
+    pub address: SocketAddr,
+    pub started_at: String,
+    pub version: String,
+}
+
+impl Whereabouts {
+    pub fn path(home: &Home) -> PathBuf {
+        home.root().join("run").join("daemon.json")
+    }
+
+    /// Where the daemon of this home said it is. It may be gone by now.
+    pub fn read(home: &Home) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(Self::path(home)).ok()?).ok()
+    }
+}
+
+/// A daemon that accepts connections.
+#[derive(Debug)]
+pub struct Daemon {
+    home: Home,
+    address: SocketAddr,
+    token_path: PathBuf,
+    recovered: Recovered,
+    standing: usize,
+    drain: Duration,
+    sessions: SessionManager,
+    store: Arc<Store>,
+    /// Stops accepting.
+    accepting: CancellationToken,
+    /// Ends connections.
+    stopping: CancellationToken,
+    draining: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Daemon {
+    /// Starts the daemon of `home`. When this returns, it is ready.
+    pub async fn start(home: &Home, config: &Config, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        // The log, and with it the home: a second daemon stops here.
+        let store = open_store(home, &clock).await?;
+        let ledger = store.writer()?;
+        let readers = Readers::new(home);
+        let log = readers.now(|reader| Ok(reader.key_in_force()?.name().to_owned()))?;
+
+        let vault = Arc::new(Vault::open(home)?);
+
+        let constitution = Arc::new(law::load(home.root())?);
+        let gate = Arc::new(MandateGate::new(tools::NAMES));
+
+        make_folders(home)?;
+        let data = home.root().join("data");
+        let roster = data.join("agent-roster.jsonl");
+        write_if_missing(&roster, DEFAULT_ROSTER.as_bytes())?;
+        let agents = Arc::new(Agents::load(roster)?);
+        let mailbox = Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")));
+        let board = Arc::new(Board::new(home.root().join("board.md")));
+        let known = Arc::clone(&agents);
+        let tools = Arc::new(HostTools::new(
+            home.root().to_owned(),
+            Arc::clone(&mailbox),
+            Arc::clone(&clock),
+            Arc::new(move |agent| known.knows(agent)),
+        ));
+
+        let token_path = home.root().join("run").join("token");
+        let token = operator_token(&token_path)?;
+        let redactor = Redactor::new().with_known(vec![token.clone()]);
+        let limits = TranscriptLimits {
+            max_bytes: config.transcript.max_bytes,
+            max_turns: config.transcript.max_turns,
+        };
+        let projection = if config.transcript.enabled { Projection::On } else { Projection::Off };
+        let transcripts = Transcripts::new(home.root().to_owned(), limits, redactor, projection);
+
+        let governance = Arc::new(Governance {
+            ledger,
+            readers: readers.clone(),
+            vault,
+            clock: Arc::clone(&clock),
+            constitution,
+            gate,
+            mailbox,
+            board,
+            tools,
+            transcripts,
+            turn_limit: config.sessions.turn,
+            journals: Default::default(),
+            claimed: Default::default(),
+        });
+        let recovered = governance.recover().await?;
+
+        let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
+        let rehearsal: Arc<dyn AgentRuntime> = Arc::new(ConstitutionalRuntime::new(
+            Arc::new(RehearsalBackend::new(scenes)),
+            Arc::clone(&governance),
+        ));
+        let runtimes = HashMap::from([(BACKEND.to_owned(), rehearsal)]);
+        let mut backends: Vec<String> = runtimes.keys().cloned().collect();
+        backends.sort();
+
+        let limits = SessionLimits {
+            ttl: config.sessions.ttl,
+            queue: config.sessions.queue,
+            max_open: config.sessions.max_open,
+        };
+        let sessions = SessionManager::new(governance, runtimes, Arc::clone(&agents), limits)?;
+        let standing = sessions.preload().await?;
+
+        let listener = listen(config.gateway.address).await?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| StartError::Listen { address: config.gateway.address, error })?;
+        let (accepting, stopping, draining) =
+            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let status = Arc::new(Status {
+            address,
+            home: home.root().to_owned(),
+            started_at: clock.now(),
+            backends,
+            log: log.clone(),
+            recovered: recovered.clone(),
+            draining: draining.clone(),
+            connections: AtomicUsize::new(0),
+        });
+        let api = Api { sessions: sessions.clone(), agents, readers, store: Arc::clone(&store), status };
+        let gateway = Gateway::new(Parts {
+            api,
+            doorman: Doorman::new(&token, log),
+            names: Names::new(address, &config.gateway.hosts, &config.gateway.origins),
+            limits: GatewayLimits {
+                max_connections: config.gateway.max_connections,
+                max_message_bytes: config.gateway.max_message_bytes,
+                idle: config.gateway.idle,
+            },
+            anonymous: anonymous(config.gateway.anonymous),
+            stopping: stopping.clone(),
+        });
+        let tasks = TaskTracker::new();
+        tasks.spawn(gateway.serve(listener, accepting.clone()));
+        let sweeper = sessions.clone();
+        tasks.spawn(async move { sweeper.sweep().await });
+
+        leave_whereabouts(home, address, &*clock)?;
+        tracing::info!(%address, standing, turns = recovered.turns, calls = recovered.calls, "ready");
+        Ok(Self {
+            home: home.clone(),
+            address,
+            token_path,
+            recovered,
+            standing,
+            drain: config.gateway.drain,
+            sessions,
+            store,
+            accepting,
+            stopping,
+            draining,
+            tasks,
+        })
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The file with the operator's token.
+    pub fn token_path(&self) -> &Path {
+        &self.token_path
+    }
+
+    /// What an earlier daemon left unfinished.
+    pub const fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
+    /// Sessions of standing agents that are open.
+    pub const fn standing(&self) -> usize {
+        self.standing
+    }
+
+    /// Stops in two phases: takes no more work and lets turns end; then ends what is left. A second word through
+    /// `hurry` goes straight to the second phase.
+    pub async fn stop(self, hurry: impl Future<Output = ()>) -> Drained {
+        tracing::info!("stopping: no new work is taken");
+        self.accepting.cancel();
+        self.draining.cancel();
+        let deadline = self.drain;
+        let drained = {
+            let mut hurry = std::pin::pin!(hurry);
+            let mut draining = std::pin::pin!(self.sessions.drain(deadline));
+            tokio::select! {
+                drained = draining.as_mut() => drained,
+                () = hurry.as_mut() => self.sessions.drain(Duration::ZERO).await,
+            }
+        };
+        tracing::info!(
+            cancelled = drained.cancelled,
+            abandoned = drained.abandoned,
+            "stopping: turns are over"
+        );
+        self.stopping.cancel();
+        self.tasks.close();
+        let _ = tokio::time::timeout(GOODBYE, self.tasks.wait()).await;
+        // Where a daemon was is only left behind by one that could not clean up.
+        let _ = std::fs::remove_file(Whereabouts::path(&self.home));
+        let Self { sessions, store, .. } = self;
+        drop(sessions);
+        // The last to go: it syncs and gives up the lock.
+        let _ = tokio::task::spawn_blocking(move || drop(store)).await;
+        drained
+    }
+}
+
+async fn open_store(home: &Home, clock: &Arc<dyn Clock>) -> Result<Arc<Store>, StartError> {
+    let (home, clock) = (home.clone(), Arc::clone(clock));
+    let opened = tokio::task::spawn_blocking(move || Store::open(&home, &*clock)).await;
+    Ok(Arc::new(opened.map_err(|_| StoreError::Closed)??))
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => StartError::PortTaken(address),
+        _ => StartError::Listen { address, error },
+    })
+}
+
+fn anonymous(config: Anonymous) -> Option<Principal> {
+    match config {
+        Anonymous::Deny => None,
+        // INVARIANT: the word is a valid id.
+        Anonymous::DefaultMandate => "anonymous".parse().ok().map(|id| Principal::Anonymous { id }),
+    }
+}
+
+fn make_folders(home: &Home) -> Result<(), StartError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    for folder in ["data", "agents", "logs"] {
+        let path = home.root().join(folder);
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| StartError::File { path, error })?;
+    }
+    Ok(())
+}
+
+/// Writes a file that is not there yet.
+pub fn write_if_missing(path: &Path, content: &[u8]) -> Result<bool, StartError> {
+    if path.symlink_metadata().is_ok() {
+        return Ok(false);
+    }
+    files::replace(path, content, Secrecy::Owner)
+        .map_err(|error| StartError::File { path: path.to_owned(), error })?;
+    Ok(true)
+}
+
+/// The token in its file; made if there is none. One that does not look like a token is replaced.
+fn operator_token(path: &Path) -> Result<String, StartError> {
+    let failed = |error| StartError::File { path: path.to_owned(), error };
+    if let Ok(text) = std::fs::read_to_string(path) {
+        let token = text.trim();
+        let is_token = token.strip_prefix("trb_").is_some_and(|hex| {
+            hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        });
+        if is_token {
+            // Others may have widened its mode since.
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+            return Ok(token.to_owned());
+        }
+    }
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes).map_err(|error| failed(io::Error::other(error.to_string())))?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let token = format!("trb_{hex}");
+    files::replace(path, format!("{token}\n").as_bytes(), Secrecy::Owner).map_err(failed)?;
+    Ok(token)
+}
+
+fn leave_whereabouts(home: &Home, address: SocketAddr, clock: &dyn Clock) -> Result<(), StartError> {
+    let path = Whereabouts::path(home);
+    let whereabouts = Whereabouts {
+        pid: std::process::id(),
+        address,
+        started_at: clock.now().to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let json = serde_json::to_vec(&whereabouts).unwrap_or_default();
+    files::replace(&path, &json, Secrecy::Owner).map_err(|error| StartError::File { path, error })
+}

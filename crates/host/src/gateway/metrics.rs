@@ -1,0 +1,100 @@
+//! What is counted, for `/metrics`.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::api::Api;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Asked {
+    method: String,
+    outcome: &'static str,
+}
+
+/// The gateway's counters. None has a label that a caller chooses.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    requests: Family<Asked, Counter>,
+    connections: Gauge,
+    connections_total: Counter,
+    auth_failures: Counter,
+    sessions_open: Gauge,
+    sessions_loaded: Gauge,
+    ledger_entries: Gauge,
+    ready: Gauge,
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let mut registry = Registry::with_prefix("tribune");
+        let requests = Family::<Asked, Counter>::default();
+        registry.register("rpc_requests", "RPC requests by method and outcome", requests.clone());
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let connections = gauge("connections", "WebSocket connections that are open");
+        let sessions_open = gauge("sessions_open", "Sessions that are not closed");
+        let sessions_loaded = gauge("sessions_loaded", "Sessions that are in memory");
+        let ledger_entries = gauge("ledger_entries", "Entries in the ledger");
+        let ready = gauge("ready", "1 if everything is ready");
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let connections_total = counter("connections_opened", "WebSocket connections so far");
+        let auth_failures = counter("auth_failures", "Wrong tokens and signatures so far");
+        Self {
+            registry,
+            requests,
+            connections,
+            connections_total,
+            auth_failures,
+            sessions_open,
+            sessions_loaded,
+            ledger_entries,
+            ready,
+        }
+    }
+
+    pub(super) fn connected(&self) {
+        self.connections.inc();
+        self.connections_total.inc();
+    }
+
+    pub(super) fn disconnected(&self) {
+        self.connections.dec();
+    }
+
+    pub(super) fn auth_failed(&self) {
+        self.auth_failures.inc();
+    }
+
+    pub(super) fn request(&self, method: &str, good: bool) {
+        let outcome = if good { "ok" } else { "error" };
+        self.requests.get_or_create(&Asked { method: method.to_owned(), outcome }).inc();
+    }
+
+    /// Everything, in the text format of Prometheus.
+    pub(super) async fn render(&self, api: &Api) -> String {
+        let (open, loaded) = api.sessions.counts();
+        let whole = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        self.sessions_open.set(whole(open));
+        self.sessions_loaded.set(whole(loaded));
+        if let Ok(entries) = api.readers.read(|reader| reader.size()).await {
+            self.ledger_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+        }
+        self.ready.set(i64::from(api.waiting().is_empty()));
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

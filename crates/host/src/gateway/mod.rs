@@ -1,0 +1,340 @@
+//! The door: one listener for WebSocket RPC, REST and the pages a machine asks for. Whoever comes in has a principal,
+//! comes from an address and an origin that are ours, and stays within the limits.
+
+mod api;
+mod error;
+mod metrics;
+mod principal;
+mod rest;
+mod rpc;
+mod socket;
+pub mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use api::{Api, MAX_NOTE_BYTES};
+pub use error::{ApiError, CODES};
+pub use principal::{Doorman, Principal, challenge_text};
+pub use rest::openapi;
+pub use rpc::METHODS;
+
+use self::metrics::Metrics;
+
+/// How long a connection may take to send the head of a request.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long to wait when the machine has no more descriptors to give, before asking again.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// Read buffer of a connection. Large frames grow it; idle connections stay small.
+const READ_BUFFER: usize = 4 << 10;
+
+/// What bounds the gateway.
+#[derive(Debug, Clone)]
+pub struct GatewayLimits {
+    pub max_connections: usize,
+    pub max_message_bytes: usize,
+    pub idle: Duration,
+}
+
+/// Who may knock, by the names they call us.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// Values of the Host header that mean us.
+    pub hosts: Vec<String>,
+    /// Origins whose pages may talk to us.
+    pub origins: Vec<String>,
+}
+
+impl Names {
+    /// What a daemon on a loopback address is called, and what the configuration adds.
+    pub fn new(address: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
+        let port = address.port();
+        let own = [
+            format!("127.0.0.1:{port}"),
+            format!("localhost:{port}"),
+            format!("[::1]:{port}"),
+            address.to_string(),
+        ];
+        let own_origins = own.iter().map(|host| format!("http://{host}"));
+        Self {
+            origins: own_origins.chain(origins.iter().map(|origin| origin.to_ascii_lowercase())).collect(),
+            hosts: own.iter().cloned().chain(hosts.iter().map(|host| host.to_ascii_lowercase())).collect(),
+        }
+    }
+}
+
+/// Everything a connection needs.
+#[derive(Debug)]
+pub struct Gateway {
+    pub api: Api,
+    pub doorman: Doorman,
+    pub names: Names,
+    pub limits: GatewayLimits,
+    /// Who a caller without proof is; none if such are not let in.
+    pub anonymous: Option<Principal>,
+    /// Fires when connections are to end.
+    pub stopping: CancellationToken,
+    pub tasks: TaskTracker,
+    metrics: Metrics,
+}
+
+/// What a gateway is made of.
+#[derive(Debug)]
+pub struct Parts {
+    pub api: Api,
+    pub doorman: Doorman,
+    pub names: Names,
+    pub limits: GatewayLimits,
+    pub anonymous: Option<Principal>,
+    pub stopping: CancellationToken,
+}
+
+impl Gateway {
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let Parts { api, doorman, names, limits, anonymous, stopping } = parts;
+        let (tasks, metrics) = (TaskTracker::new(), Metrics::new());
+        Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics })
+    }
+
+    fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
+        self.doorman.check_token(token).inspect_err(|_| self.metrics.auth_failed())
+    }
+
+    /// Accepts connections until told to stop, then lets those that are open end.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, accepting: CancellationToken) {
+        let router = router(Arc::clone(&self));
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = accepting.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, _)) => self.accept(stream, router.clone()),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                }
+            }
+        }
+        drop(listener);
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn accept(self: &Arc<Self>, stream: TcpStream, router: Router) {
+        let connections = &self.api.status.connections;
+        let open = connections.fetch_add(1, Ordering::Relaxed);
+        let gateway = Arc::clone(self);
+        let full = open >= self.limits.max_connections;
+        self.tasks.spawn(async move {
+            // Small frames go out at once; a failure to say so changes nothing but speed.
+            let _ = stream.set_nodelay(true);
+            if full {
+                refuse_full(stream).await;
+            } else {
+                gateway.connection(stream, router).await;
+            }
+            gateway.api.status.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    async fn connection(&self, stream: TcpStream, router: Router) {
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(HEAD_WITHIN)
+            .max_buf_size(64 << 10)
+            .keep_alive(true);
+        let serving =
+            http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
+        let mut serving = std::pin::pin!(serving);
+        tokio::select! {
+            // A peer that breaks off is no news.
+            _ = serving.as_mut() => {}
+            () = self.stopping.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                let _ = tokio::time::timeout(Duration::from_secs(2), serving).await;
+            }
+        }
+    }
+}
+
+/// One connection too many gets an answer, not silence.
+async fn refuse_full(stream: TcpStream) {
+    let body = json!({ "error": { "code": "too_many_connections", "message": "gateway.maxConnections are open: close some" } });
+    let body = body.to_string();
+    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    let _ = tokio::time::timeout(Duration::from_secs(1), async {
+        let (_, mut write) = stream.into_split();
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut write, answer.as_bytes()).await;
+    })
+    .await;
+}
+
+fn router(gateway: Arc<Gateway>) -> Router {
+    let (rest, document) = rest::router().split_for_parts();
+    drop(document);
+    let document = Arc::new(serde_json::to_value(openapi()).unwrap_or_default());
+    Router::new()
+        .route("/", get(front_door))
+        .route("/rpc", get(front_door))
+        .route("/healthz", get(|| async { Json(json!({ "ok": true })) }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics_page))
+        .route("/v1/openapi.json", get(move || async move { Json((*document).clone()) }))
+        .merge(rest)
+        .fallback(|| async {
+            ApiError::new("not_found", "there is nothing here: /v1/openapi.json lists what there is")
+        })
+        .method_not_allowed_fallback(|| async {
+            (
+                StatusCode::METHOD_NOT_ALLOWED,
+                ApiError::new("method_not_found", "not with this method").into_response(),
+            )
+                .into_response()
+        })
+        .layer(DefaultBodyLimit::max(gateway.limits.max_message_bytes))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&gateway), check_names))
+        .with_state(gateway)
+}
+
+/// A page on a foreign site can make a browser call us, by our address or by a name that it points at us. It cannot
+/// make the browser lie about where it comes from.
+async fn check_names(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+    match check_headers(&gateway.names, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn check_headers(names: &Names, headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok()).map(str::to_ascii_lowercase);
+    if hosts.next().is_some() || host.is_none_or(|host| !names.hosts.contains(&host)) {
+        return Err(ApiError::new(
+            "foreign_host",
+            "the Host header does not name this daemon: use its address, or add the name to gateway.hosts",
+        ));
+    }
+    for origin in headers.get_all(ORIGIN) {
+        let origin = origin.to_str().map(str::to_ascii_lowercase).unwrap_or_default();
+        if !names.origins.contains(&origin) {
+            return Err(ApiError::new(
+                "foreign_origin",
+                "pages of this origin may not talk to the daemon: add it to gateway.origins if they should",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// `/` and `/rpc`: a WebSocket, or a word to whoever looks in with a browser.
+async fn front_door(
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Response {
+    let principal = match rest::bearer(headers.get(AUTHORIZATION)) {
+        Ok(Some(token)) => match gateway.check_token(token) {
+            Ok(principal) => Some(principal),
+            Err(error) => return error.into_response(),
+        },
+        Ok(None) => gateway.anonymous.clone(),
+        Err(error) => return error.into_response(),
+    };
+    let Ok(upgrade) = upgrade else {
+        let what = "This is Tribune. Programs speak JSON-RPC 2.0 over a WebSocket here, or REST under /v1 (see /v1/openapi.json).\n";
+        return what.into_response();
+    };
+    let limit = gateway.limits.max_message_bytes;
+    let upgrade = upgrade
+        .max_message_size(limit)
+        .max_frame_size(limit)
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(0)
+        .max_write_buffer_size(limit.max(1 << 20));
+    let tasks = gateway.tasks.clone();
+    upgrade.on_upgrade(move |socket| async move {
+        // Tracked, so that stopping waits for it.
+        let serving = tasks.spawn(socket::serve(gateway, socket, principal));
+        let _ = serving.await;
+    })
+}
+
+async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
+    let waiting = gateway.api.waiting();
+    let status = if waiting.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({ "ready": waiting.is_empty(), "waiting": waiting }))).into_response()
+}
+
+async fn metrics_page(State(gateway): State<Arc<Gateway>>) -> Response {
+    let text = gateway.metrics.render(&gateway.api).await;
+    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_names_and_origins_are_let_in() {
+        let names = Names::new(
+            "127.0.0.1:18789".parse().unwrap(),
+            &["Tribune.example".into()],
+            &["https://App.example".into()],
+        );
+        let check = |host: Option<&str>, origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(host) = host {
+                headers.insert(HOST, host.parse().unwrap());
+            }
+            if let Some(origin) = origin {
+                headers.insert(ORIGIN, origin.parse().unwrap());
+            }
+            check_headers(&names, &headers).map_err(|error| error.code)
+        };
+        for host in
+            ["127.0.0.1:18789", "localhost:18789", "LOCALHOST:18789", "[::1]:18789", "tribune.example"]
+        {
+            assert_eq!(check(Some(host), None), Ok(()), "{host}");
+        }
+        for host in
+            [None, Some("evil.example"), Some("127.0.0.1"), Some("127.0.0.1:18789.evil.example"), Some("")]
+        {
+            assert_eq!(check(host, None), Err("foreign_host"), "{host:?}");
+        }
+        let own = Some("localhost:18789");
+        for origin in ["http://localhost:18789", "https://app.example"] {
+            assert_eq!(check(own, Some(origin)), Ok(()), "{origin}");
+        }
+        for origin in [
+            "null",
+            "https://evil.example",
+            "http://localhost:18789.evil.example",
+            "https://localhost:18789",
+            "",
+        ] {
+            assert_eq!(check(own, Some(origin)), Err("foreign_origin"), "{origin}");
+        }
+    }
+}

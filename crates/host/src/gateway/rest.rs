@@ -1,0 +1,356 @@
+//! `/v1`: the same operations over plain HTTP, for the operator's scripts. The OpenAPI document is made from these
+//! functions.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::response::sse::{Event as Sse, KeepAlive};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use utoipa::{OpenApi, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Gateway;
+use super::error::ApiError;
+use super::principal::Principal;
+use super::wire::{
+    AgentAdd, AgentInfo, AgentList, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo, ErrorBody,
+    Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit, SessionList,
+    SessionPage, TurnContent, TurnResult, Turns,
+};
+
+/// Events taken from a session in one go.
+const EVENTS_AT_ONCE: usize = 64;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Tribune",
+    description = "The operator's interface to the daemon. Every request carries `Authorization: Bearer TOKEN` with the token in run/token of the daemon's home. Errors are `{\"error\": {\"code\", \"message\"}}`."
+))]
+struct Document;
+
+/// The routes, and the document that describes them.
+pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(status))
+        .routes(routes!(session_list, session_init))
+        .routes(routes!(session_status))
+        .routes(routes!(session_cancel))
+        .routes(routes!(session_close))
+        .routes(routes!(session_forget))
+        .routes(routes!(session_turns, turn_run))
+        .routes(routes!(session_history))
+        .routes(routes!(session_events))
+        .routes(routes!(ledger_tail))
+        .routes(routes!(ledger_entry))
+        .routes(routes!(ledger_checkpoint))
+        .routes(routes!(ledger_proof))
+        .routes(routes!(ledger_note))
+        .routes(routes!(agent_list, agent_add))
+        .routes(routes!(agent_show))
+}
+
+/// The OpenAPI document.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let mut document = router().into_openapi();
+    // The version of the interface, not of the program: the document changes only when the interface does.
+    document.info.version = "1".to_owned();
+    document.info.license = None;
+    document
+}
+
+/// The operator, by the token in the header.
+struct Operator(Principal);
+
+impl FromRequestParts<Arc<Gateway>> for Operator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
+        match bearer(parts.headers.get(AUTHORIZATION))? {
+            Some(token) => gateway.check_token(token).map(Self),
+            None => Err(ApiError::unauthorized()),
+        }
+    }
+}
+
+/// The token in an `Authorization` header.
+pub(super) fn bearer(header: Option<&axum::http::HeaderValue>) -> Result<Option<&str>, ApiError> {
+    let Some(header) = header else { return Ok(None) };
+    let malformed = || ApiError::new("unauthorized", "the Authorization header has the form `Bearer TOKEN`");
+    let text = header.to_str().map_err(|_| malformed())?;
+    let (scheme, token) = text.split_once(' ').ok_or_else(malformed)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(token.trim())) } else { Err(malformed()) }
+}
+
+/// A body as JSON, with our errors.
+struct Body<T>(T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
+        match Json::from_request(request, gateway).await {
+            Ok(Json(value)) => Ok(Self(value)),
+            Err(JsonRejection::BytesRejection(error)) if error.status() == 413 => {
+                Err(ApiError::new("too_large", "the body is larger than gateway.maxMessageBytes"))
+            }
+            Err(JsonRejection::MissingJsonContentType(_)) => {
+                Err(ApiError::params("the body is JSON: send `Content-Type: application/json`"))
+            }
+            Err(error) => Err(ApiError::params(super::api::short(&error.body_text()))),
+        }
+    }
+}
+
+/// A query, with our errors.
+struct Asked<T>(T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<Gateway>> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
+        let read: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, gateway).await;
+        match read {
+            Ok(Query(value)) => Ok(Self(value)),
+            Err(error) => Err(ApiError::params(super::api::short(&error.body_text()))),
+        }
+    }
+}
+
+type App = State<Arc<Gateway>>;
+type Answer<T> = Result<Json<T>, ApiError>;
+
+/// How the daemon is.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = DaemonStatus), (status = "default", body = ErrorBody)))]
+async fn status(State(app): App, Operator(who): Operator) -> Answer<DaemonStatus> {
+    app.api.status(&who).await.map(Json)
+}
+
+/// Sessions, in the order of their keys.
+#[utoipa::path(get, path = "/v1/sessions", params(SessionList), responses((status = 200, body = SessionPage), (status = "default", body = ErrorBody)))]
+async fn session_list(
+    State(app): App,
+    Operator(who): Operator,
+    Asked(list): Asked<SessionList>,
+) -> Answer<SessionPage> {
+    app.api.session_list(&who, list).await.map(Json)
+}
+
+/// Opens a session, or finds it open.
+#[utoipa::path(post, path = "/v1/sessions", request_body = SessionInit, responses((status = 200, body = SessionInfo), (status = "default", body = ErrorBody)))]
+async fn session_init(
+    State(app): App,
+    Operator(who): Operator,
+    Body(init): Body<SessionInit>,
+) -> Answer<SessionInfo> {
+    app.api.session_init(&who, init).await.map(Json)
+}
+
+/// One session.
+#[utoipa::path(get, path = "/v1/sessions/{key}", params(("key" = String, Path, description = "session key")), responses((status = 200, body = SessionInfo), (status = "default", body = ErrorBody)))]
+async fn session_status(
+    State(app): App,
+    Operator(who): Operator,
+    Path(key): Path<String>,
+) -> Answer<SessionInfo> {
+    app.api.session_status(&who, &key).await.map(Json)
+}
+
+/// Tells the running turn to end.
+#[utoipa::path(post, path = "/v1/sessions/{key}/cancel", params(("key" = String, Path, description = "session key")), responses((status = 200, body = Cancelled), (status = "default", body = ErrorBody)))]
+async fn session_cancel(
+    State(app): App,
+    Operator(who): Operator,
+    Path(key): Path<String>,
+) -> Answer<Cancelled> {
+    app.api.session_cancel(&who, &key).await.map(Json)
+}
+
+/// Closes a session, ending its turn first.
+#[utoipa::path(post, path = "/v1/sessions/{key}/close", params(("key" = String, Path, description = "session key")), responses((status = 200, body = SessionInfo), (status = "default", body = ErrorBody)))]
+async fn session_close(
+    State(app): App,
+    Operator(who): Operator,
+    Path(key): Path<String>,
+) -> Answer<SessionInfo> {
+    app.api.session_close(&who, &key).await.map(Json)
+}
+
+/// Closes a session and shreds everything said in it. The ledger still verifies.
+#[utoipa::path(delete, path = "/v1/sessions/{key}/content", params(("key" = String, Path, description = "session key")), responses((status = 200, body = Forgotten), (status = "default", body = ErrorBody)))]
+async fn session_forget(
+    State(app): App,
+    Operator(who): Operator,
+    Path(key): Path<String>,
+) -> Answer<Forgotten> {
+    app.api.session_forget(&who, &key).await.map(Json)
+}
+
+/// The newest turns of a session, oldest first.
+#[utoipa::path(get, path = "/v1/sessions/{key}/turns", params(("key" = String, Path, description = "session key"), Newest), responses((status = 200, body = Turns), (status = "default", body = ErrorBody)))]
+async fn session_turns(
+    State(app): App,
+    Operator(who): Operator,
+    Path(key): Path<String>,
+    Asked(newest): Asked<Newest>,
+) -> Answer<Turns> {
+    app.api.session_turns(&who, &key, newest.limit).await.map(Json)
+}
+
+/// A turn to run.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct TurnPost {
+    input: TurnContent,
+    /// Answer at the turn's end; with `false` when the input is durable.
+    #[serde(default = "yes")]
+    wait: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Runs a turn. Its events are at `/v1/sessions/{key}/events`.
+#[utoipa::path(post, path = "/v1/sessions/{key}/turns", params(("key" = String, Path, description = "session key")), request_body = TurnPost, responses((status = 200, body = TurnResult), (status = "default", body = ErrorBody)))]
+async fn turn_run(
+    State(app): App,
+    Operator(who): Operator,
+    Path(key): Path<String>,
+    Body(turn): Body<TurnPost>,
+) -> Answer<TurnResult> {
+    let (key, ticket) = app.api.turn_run(&who, &key, turn.input.content).await?;
+    app.api.turn_result(key, ticket, turn.wait).await.map(Json)
+}
+
+/// The newest messages of a session, oldest first, with their words as far as they were not shredded.
+#[utoipa::path(get, path = "/v1/sessions/{key}/history", params(("key" = String, Path, description = "session key"), Newest), responses((status = 200, body = History), (status = "default", body = ErrorBody)))]
+async fn session_history(
+    State(app): App,
+    Operator(who): Operator,
+    Path(key): Path<String>,
+    Asked(newest): Asked<Newest>,
+) -> Answer<History> {
+    app.api.session_history(&who, &key, newest.limit).await.map(Json)
+}
+
+/// From where to follow.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct After {
+    /// The last `seq` that was received. A `Last-Event-ID` header says the same and counts more.
+    after: Option<u64>,
+}
+
+/// A session's events as they come (server-sent events; `id` is the `seq`, `data` the event). A browser that lost the
+/// connection resumes by itself.
+#[utoipa::path(get, path = "/v1/sessions/{key}/events", params(("key" = String, Path, description = "session key"), After), responses((status = 200, description = "text/event-stream"), (status = "default", body = ErrorBody)))]
+async fn session_events(
+    State(app): App,
+    Operator(who): Operator,
+    Path(key): Path<String>,
+    Asked(asked): Asked<After>,
+    headers: axum::http::HeaderMap,
+) -> Result<Response, ApiError> {
+    let last = match headers.get("last-event-id") {
+        None => asked.after.unwrap_or(0),
+        Some(id) => id
+            .to_str()
+            .ok()
+            .and_then(|id| id.parse().ok())
+            .ok_or_else(|| ApiError::params("Last-Event-ID is the number of an event"))?,
+    };
+    let (_, subscription) = app.api.subscribe(&who, &key, last).await?;
+    let stopping = app.stopping.clone();
+    let events = stream::unfold(Some((subscription, stopping)), |state| async {
+        let (mut subscription, stopping) = state?;
+        let events = tokio::select! {
+            events = subscription.next(EVENTS_AT_ONCE) => events.ok().filter(|events| !events.is_empty())?,
+            () = stopping.cancelled() => return None,
+        };
+        let frames: Vec<Result<Sse, Infallible>> = events
+            .iter()
+            .map(|event| Ok(Sse::default().id(event.seq.to_string()).data(&event.json)))
+            .collect();
+        Some((stream::iter(frames), Some((subscription, stopping))))
+    });
+    let events = futures_util::StreamExt::flatten(events);
+    Ok(axum::response::Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+}
+
+/// The newest entries of the ledger, oldest first.
+#[utoipa::path(get, path = "/v1/ledger/entries", params(LedgerTail), responses((status = 200, body = Entries), (status = "default", body = ErrorBody)))]
+async fn ledger_tail(
+    State(app): App,
+    Operator(who): Operator,
+    Asked(tail): Asked<LedgerTail>,
+) -> Answer<Entries> {
+    app.api.ledger_tail(&who, tail).await.map(Json)
+}
+
+/// One entry: by place, CID, or the CID's first digits.
+#[utoipa::path(get, path = "/v1/ledger/entries/{entry}", params(("entry" = String, Path, description = "place, CID or its first digits")), responses((status = 200, body = EntryInfo), (status = "default", body = ErrorBody)))]
+async fn ledger_entry(
+    State(app): App,
+    Operator(who): Operator,
+    Path(entry): Path<String>,
+) -> Answer<EntryInfo> {
+    app.api.ledger_entry(&who, entry).await.map(Json)
+}
+
+/// The newest signed checkpoint.
+#[utoipa::path(get, path = "/v1/ledger/checkpoint", responses((status = 200, body = CheckpointInfo), (status = "default", body = ErrorBody)))]
+async fn ledger_checkpoint(State(app): App, Operator(who): Operator) -> Answer<CheckpointInfo> {
+    app.api.ledger_checkpoint(&who).await.map(Json)
+}
+
+/// A C2SP tlog-proof that an entry is in the log.
+#[utoipa::path(get, path = "/v1/ledger/proofs/{entry}", params(("entry" = String, Path, description = "place, CID or its first digits")), responses((status = 200, body = String, content_type = "text/plain"), (status = "default", body = ErrorBody)))]
+async fn ledger_proof(
+    State(app): App,
+    Operator(who): Operator,
+    Path(entry): Path<String>,
+) -> Result<String, ApiError> {
+    app.api.ledger_prove(&who, entry).await
+}
+
+/// Writes notes. Their words are public: whoever gets an export reads them.
+#[utoipa::path(post, path = "/v1/ledger/notes", request_body = NoteWrite, responses((status = 200, body = NotesWritten), (status = "default", body = ErrorBody)))]
+async fn ledger_note(
+    State(app): App,
+    Operator(who): Operator,
+    Body(note): Body<NoteWrite>,
+) -> Answer<NotesWritten> {
+    app.api.ledger_note(&who, note).await.map(Json)
+}
+
+/// The roster, and whoever else was seen.
+#[utoipa::path(get, path = "/v1/agents", responses((status = 200, body = AgentList), (status = "default", body = ErrorBody)))]
+async fn agent_list(State(app): App, Operator(who): Operator) -> Answer<AgentList> {
+    app.api.agents(&who).await.map(Json)
+}
+
+/// Adds an agent to the roster.
+#[utoipa::path(post, path = "/v1/agents", request_body = AgentAdd, responses((status = 200, body = AgentInfo), (status = "default", body = ErrorBody)))]
+async fn agent_add(State(app): App, Operator(who): Operator, Body(add): Body<AgentAdd>) -> Answer<AgentInfo> {
+    app.api.agent_add(&who, add).await.map(Json)
+}
+
+/// One agent.
+#[utoipa::path(get, path = "/v1/agents/{agent}", params(("agent" = String, Path, description = "agent id")), responses((status = 200, body = AgentInfo), (status = "default", body = ErrorBody)))]
+async fn agent_show(
+    State(app): App,
+    Operator(who): Operator,
+    Path(agent): Path<String>,
+) -> Answer<AgentInfo> {
+    app.api.agent(&who, &agent).await.map(Json)
+}

@@ -1,0 +1,431 @@
+//! One WebSocket connection: reads requests, answers them, and sends events as fast as its reader takes them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::Utf8Bytes;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, timeout};
+
+use super::Gateway;
+use super::error::ApiError;
+use super::principal::{Principal, hex};
+use super::rpc::{self, Frame, Request};
+use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
+use crate::session::Subscription;
+
+/// Frames waiting for the reader. Beyond them whoever makes more waits.
+const OUTBOX: usize = 64;
+
+/// A reader that takes nothing for this long is let go; it can resume with session.events.
+const SLOW_READER: Duration = Duration::from_secs(20);
+
+/// How long a connection may stay without a principal.
+const TIME_TO_AUTHENTICATE: Duration = Duration::from_secs(15);
+
+/// How often the other side is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// Requests of one connection that are being answered, and sessions it follows.
+const MAX_IN_FLIGHT: usize = 64;
+
+/// Events taken from a session in one go.
+const EVENTS_AT_ONCE: usize = 64;
+
+/// Wrong attempts to authenticate on one connection.
+const MAX_AUTH_FAILURES: u32 = 5;
+
+/// Close codes of ours, in the range that is left to applications.
+const CLOSE_UNAUTHENTICATED: u16 = 4401;
+const CLOSE_IDLE: u16 = 4408;
+
+/// Serves one connection until either side ends it.
+pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: Option<Principal>) {
+    gateway.metrics.connected();
+    let (outbox, frames) = mpsc::channel(OUTBOX);
+    let connection = Connection {
+        gateway: Arc::clone(&gateway),
+        outbox,
+        tasks: JoinSet::new(),
+        followed: HashMap::new(),
+        streaming: Arc::default(),
+        next_subscription: 1,
+        principal,
+        nonce: None,
+        auth_failures: 0,
+    };
+    connection.run(socket, frames).await;
+    gateway.metrics.disconnected();
+}
+
+struct Connection {
+    gateway: Arc<Gateway>,
+    outbox: mpsc::Sender<String>,
+    tasks: JoinSet<()>,
+    followed: HashMap<u64, (String, AbortHandle)>,
+    /// Sessions whose events already flow through this connection.
+    streaming: Arc<std::sync::Mutex<HashSet<String>>>,
+    next_subscription: u64,
+    principal: Option<Principal>,
+    nonce: Option<String>,
+    auth_failures: u32,
+}
+
+/// Why a connection ends from our side.
+type Goodbye = CloseFrame;
+
+fn goodbye(code: u16, reason: &'static str) -> Goodbye {
+    CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
+}
+
+impl Connection {
+    async fn run(mut self, socket: WebSocket, mut frames: mpsc::Receiver<String>) {
+        let (mut sink, mut stream) = socket.split();
+        let opened = Instant::now();
+        let mut heard = Instant::now();
+        let mut ping = tokio::time::interval_at(opened + PING_EVERY, PING_EVERY);
+        let idle = self.gateway.limits.idle;
+        let stopping = self.gateway.stopping.clone();
+        let end: Option<Goodbye> = loop {
+            let must_authenticate = self.principal.is_none();
+            let patience = heard + idle;
+            let step = tokio::select! {
+                biased;
+                Some(frame) = frames.recv() => {
+                    match send(&mut sink, Message::Text(frame.into())).await {
+                        Ok(()) => Ok(()),
+                        Err(()) => break None,
+                    }
+                }
+                message = stream.next() => {
+                    heard = Instant::now();
+                    match message {
+                        None => break None,
+                        Some(Ok(message)) => self.received(message).await,
+                        Some(Err(error)) => Err(refusal(&error)),
+                    }
+                }
+                _ = ping.tick() => match send(&mut sink, Message::Ping(Default::default())).await {
+                    Ok(()) => Ok(()),
+                    Err(()) => break None,
+                },
+                () = tokio::time::sleep_until(opened + TIME_TO_AUTHENTICATE), if must_authenticate => {
+                    Err(goodbye(CLOSE_UNAUTHENTICATED, "authenticate first: auth.token or auth.agent"))
+                }
+                () = tokio::time::sleep_until(patience) => {
+                    Err(goodbye(CLOSE_IDLE, "nothing was heard for longer than gateway.idleSeconds"))
+                }
+                // Joined as they end, so that the set does not grow.
+                Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => Ok(()),
+                () = stopping.cancelled() => Err(goodbye(close_code::AWAY, "the daemon is stopping")),
+            };
+            if let Err(end) = step {
+                break Some(end);
+            }
+        };
+        // Turns go on without their listener; only the sending ends.
+        self.tasks.abort_all();
+        if let Some(end) = end {
+            // What was answered already still goes out, as far as the reader takes it.
+            while let Ok(frame) = frames.try_recv() {
+                if send(&mut sink, Message::Text(frame.into())).await.is_err() {
+                    return;
+                }
+            }
+            let _ = send(&mut sink, Message::Close(Some(end))).await;
+            // The other side answers with its own close; what it still says until then is not heard.
+            let _ = timeout(Duration::from_secs(1), async { while let Some(Ok(_)) = stream.next().await {} })
+                .await;
+        }
+    }
+
+    async fn received(&mut self, message: Message) -> Result<(), Goodbye> {
+        match message {
+            Message::Text(text) => self.frame(text.as_str()).await,
+            Message::Binary(_) => Err(goodbye(close_code::UNSUPPORTED, "text frames only")),
+            Message::Ping(_) | Message::Pong(_) => Ok(()),
+            Message::Close(_) => Err(goodbye(close_code::NORMAL, "")),
+        }
+    }
+
+    async fn frame(&mut self, text: &str) -> Result<(), Goodbye> {
+        let request = match rpc::read(text) {
+            Frame::Notification => return Ok(()),
+            Frame::Refused(answer) => {
+                self.gateway.metrics.request("invalid", false);
+                self.say(answer).await;
+                return Ok(());
+            }
+            Frame::Request(request) => request,
+        };
+        let id = request.id.get().to_owned();
+        let answer = self.answer(&request).await;
+        let known = rpc::METHODS.contains(&request.method.as_str());
+        let method = if known { request.method.as_str() } else { "unknown" };
+        self.gateway.metrics.request(method, !matches!(answer, Answer::Now(Err(_))));
+        if let Answer::Now(result) = answer {
+            self.say(match &result {
+                Ok(result) => rpc::success(&id, result),
+                Err(error) => rpc::failure(&id, error),
+            })
+            .await;
+            if self.auth_failures >= MAX_AUTH_FAILURES {
+                return Err(goodbye(CLOSE_UNAUTHENTICATED, "too many wrong attempts"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues a frame. The connection's own loop empties the queue, so this must never wait for it: one place is
+    /// always left because requests are taken one at a time.
+    async fn say(&self, frame: String) {
+        if let Err(mpsc::error::TrySendError::Full(frame)) = self.outbox.try_send(frame) {
+            let outbox = self.outbox.clone();
+            // The reader is behind; the answer waits in line like everything else.
+            self.gateway.tasks.spawn(async move {
+                let _ = timeout(SLOW_READER, outbox.send(frame)).await;
+            });
+        }
+    }
+
+    async fn answer(&mut self, request: &Request<'_>) -> Answer {
+        let answered = match request.method.as_str() {
+            "auth.challenge" => request.no_params().and_then(|()| self.challenge()),
+            "auth.token" => match request.params::<AuthToken>() {
+                Ok(auth) => self.authenticated(self.gateway.doorman.check_token(&auth.token)),
+                Err(error) => Err(error),
+            },
+            "auth.agent" => match request.params::<AuthAgent>() {
+                Ok(proof) => {
+                    let checked = self.check_agent(&proof);
+                    self.authenticated(checked)
+                }
+                Err(error) => Err(error),
+            },
+            _ => {
+                let Some(who) = self.principal.clone() else {
+                    return Answer::Now(Err(ApiError::unauthorized()));
+                };
+                match request.method.as_str() {
+                    "turn.run" => return self.turn_run(who, request),
+                    "session.events" => self.follow(&who, request).await,
+                    "session.unfollow" => self.unfollow(request),
+                    _ => return self.ask(who, request).await,
+                }
+            }
+        };
+        Answer::Now(answered)
+    }
+
+    /// Answers in place what is quick, and beside the connection what may have to wait for a turn to end.
+    async fn ask(&mut self, who: Principal, request: &Request<'_>) -> Answer {
+        Answer::Now(rpc::answer(&self.gateway.api, &who, request).await)
+    }
+
+    fn challenge(&mut self) -> Result<Value, ApiError> {
+        let mut nonce = [0_u8; 32];
+        getrandom::fill(&mut nonce).map_err(|error| ApiError::new("internal", error.to_string()))?;
+        let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.nonce = Some(nonce.clone());
+        rpc::value(Challenge { nonce, audience: self.gateway.doorman.audience().to_owned() })
+    }
+
+    fn check_agent(&mut self, proof: &AuthAgent) -> Result<Principal, ApiError> {
+        // A nonce is good for one attempt.
+        let nonce = self.nonce.take().filter(|nonce| hex::<32>(nonce).is_some());
+        let nonce = nonce.ok_or_else(|| ApiError::params("ask for a challenge first: auth.challenge"))?;
+        self.gateway.doorman.check_agent(&nonce, proof, &self.gateway.api.agents)
+    }
+
+    fn authenticated(&mut self, checked: Result<Principal, ApiError>) -> Result<Value, ApiError> {
+        match checked {
+            Ok(principal) => {
+                // Whoever this was before: what it follows was allowed to it, not to the new one.
+                self.tasks.abort_all();
+                self.followed.clear();
+                self.streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+                let described = principal.describe(&self.gateway.api.agents);
+                self.principal = Some(principal);
+                rpc::value(described)
+            }
+            Err(error) => {
+                self.gateway.metrics.auth_failed();
+                self.auth_failures += 1;
+                Err(error)
+            }
+        }
+    }
+
+    fn in_flight(&self) -> Result<(), ApiError> {
+        if self.tasks.len() < MAX_IN_FLIGHT {
+            return Ok(());
+        }
+        Err(ApiError::new(
+            "too_many_requests",
+            format!("a connection has at most {MAX_IN_FLIGHT} turns and subscriptions at once: open another"),
+        ))
+    }
+
+    /// Runs a turn beside the connection: its events, then the answer.
+    fn turn_run(&mut self, who: Principal, request: &Request<'_>) -> Answer {
+        let run = match self.in_flight().and_then(|()| request.params::<TurnRun>()) {
+            Ok(run) => run,
+            Err(error) => return Answer::Now(Err(error)),
+        };
+        let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
+        let streaming = Arc::clone(&self.streaming);
+        let id = request.id.get().to_owned();
+        self.tasks.spawn(async move {
+            let answer = match turn(&gateway, &who, run, &outbox, &streaming).await {
+                Ok(result) => rpc::success(&id, &result),
+                Err(error) => rpc::failure(&id, &error),
+            };
+            let _ = outbox.send(answer).await;
+        });
+        Answer::Later
+    }
+
+    async fn follow(&mut self, who: &Principal, request: &Request<'_>) -> Result<Value, ApiError> {
+        let asked: SessionEvents = request.params()?;
+        let api = &self.gateway.api;
+        if !asked.follow {
+            return rpc::value(api.session_events(who, &asked.session_key, asked.after, asked.limit).await?);
+        }
+        if asked.limit.is_some() {
+            return Err(ApiError::params("limit goes with `follow: false`"));
+        }
+        self.in_flight()?;
+        let (key, subscription) = api.subscribe(who, &asked.session_key, asked.after).await?;
+        let (_, last_seq) = api.sessions.live(&key).await?;
+        let number = self.next_subscription;
+        self.next_subscription += 1;
+        let (outbox, streaming, name) = (self.outbox.clone(), Arc::clone(&self.streaming), key.to_string());
+        streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.clone());
+        let following = name.clone();
+        let task = self.tasks.spawn(async move {
+            let end = pump(subscription, &name, Some(number), u64::MAX, &outbox).await;
+            streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&name);
+            let _ = outbox.send(rpc::ended(&name, number, end.err().as_ref())).await;
+        });
+        self.followed.insert(number, (following, task));
+        rpc::value(Following { subscription: number, last_seq })
+    }
+
+    fn unfollow(&mut self, request: &Request<'_>) -> Result<Value, ApiError> {
+        let Unfollow { subscription } = request.params()?;
+        let Some((key, task)) = self.followed.remove(&subscription) else {
+            return Err(ApiError::new("not_found", "there is no such subscription on this connection"));
+        };
+        task.abort();
+        if !self.followed.values().any(|(other, _)| *other == key) {
+            self.streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&key);
+        }
+        rpc::value(rpc::DONE)
+    }
+}
+
+enum Answer {
+    Now(Result<Value, ApiError>),
+    /// A task sends it.
+    Later,
+}
+
+/// Runs a turn and sends its events, unless they flow through this connection already.
+async fn turn(
+    gateway: &Gateway,
+    who: &Principal,
+    run: TurnRun,
+    outbox: &mpsc::Sender<String>,
+    streaming: &std::sync::Mutex<HashSet<String>>,
+) -> Result<Value, ApiError> {
+    let api = &gateway.api;
+    let (key, mut ticket) = api.turn_run(who, &run.session_key, run.input.content).await?;
+    let flows = streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(key.as_str());
+    if !run.wait || flows {
+        return rpc::value(api.turn_result(key, ticket, run.wait).await?);
+    }
+    let accepted = ticket.accepted().await?;
+    let subscription = api.sessions.subscribe(&key, accepted.first_seq - 1).await?;
+    // The end is known before its last events are read, so they are all there.
+    let pumped = pump_turn(subscription, key.as_str(), outbox);
+    let (ended, pumped) = tokio::join!(ticket.ended(), pumped);
+    pumped?;
+    let end = ended?;
+    rpc::value(super::wire::TurnResult {
+        session_key: key.to_string(),
+        turn: accepted.turn,
+        first_seq: accepted.first_seq,
+        last_seq: Some(end.last_seq),
+        stop_reason: Some(end.stop_reason.as_str().to_owned()),
+        usage: Some(end.usage),
+    })
+}
+
+/// Sends the events of one turn, to its `done`.
+async fn pump_turn(
+    mut subscription: Subscription,
+    key: &str,
+    outbox: &mpsc::Sender<String>,
+) -> Result<(), ApiError> {
+    loop {
+        let events = subscription.next(EVENTS_AT_ONCE).await?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        for event in events {
+            let is_last = event.is_done();
+            if outbox.send(rpc::notification(key, None, &event.json)).await.is_err() || is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Sends a session's events up to `last`, at the reader's pace.
+async fn pump(
+    mut subscription: Subscription,
+    key: &str,
+    number: Option<u64>,
+    last: u64,
+    outbox: &mpsc::Sender<String>,
+) -> Result<(), ApiError> {
+    while subscription.after() < last {
+        let events = subscription.next(EVENTS_AT_ONCE).await?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        for event in events {
+            if outbox.send(rpc::notification(key, number, &event.json)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+type Sink = futures_util::stream::SplitSink<WebSocket, Message>;
+
+/// Sends a frame to a reader that takes it in time.
+async fn send(sink: &mut Sink, message: Message) -> Result<(), ()> {
+    match timeout(SLOW_READER, sink.send(message)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(()),
+    }
+}
+
+/// What to say about a frame that could not even be read.
+fn refusal(error: &axum::Error) -> Goodbye {
+    let text = error.to_string();
+    if text.contains("too long") || text.contains("too big") || text.contains("too large") {
+        return goodbye(close_code::SIZE, "the frame is larger than gateway.maxMessageBytes");
+    }
+    if text.to_lowercase().contains("utf-8") || text.to_lowercase().contains("utf8") {
+        return goodbye(close_code::INVALID, "a text frame must be UTF-8");
+    }
+    goodbye(close_code::PROTOCOL, "the frame is not WebSocket")
+}

@@ -1,0 +1,54 @@
+//! The roster as the running daemon has it: read at the start, and again whenever an agent is added.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tribune_agents::AgentId;
+
+use super::roster::{Roster, RosterAgent, RosterError};
+
+/// Who is known, for everyone to ask.
+#[derive(Debug)]
+pub struct Agents {
+    path: PathBuf,
+    roster: RwLock<Arc<Roster>>,
+}
+
+impl Agents {
+    pub fn load(path: PathBuf) -> Result<Self, RosterError> {
+        let roster = Roster::load(&path)?;
+        Ok(Self { path, roster: RwLock::new(Arc::new(roster)) })
+    }
+
+    fn roster(&self) -> Arc<Roster> {
+        Arc::clone(&self.roster.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn agent(&self, id: &AgentId) -> Option<RosterAgent> {
+        self.roster().agent(id).cloned()
+    }
+
+    pub fn knows(&self, id: &AgentId) -> bool {
+        self.roster().agent(id).is_some()
+    }
+
+    pub fn by_pubkey(&self, pubkey: &str) -> Option<RosterAgent> {
+        self.roster().by_pubkey(pubkey).cloned()
+    }
+
+    pub fn standing(&self) -> Vec<RosterAgent> {
+        self.roster().standing().cloned().collect()
+    }
+
+    /// In the order of the file.
+    pub fn all(&self) -> Vec<RosterAgent> {
+        self.roster().iter().cloned().collect()
+    }
+
+    /// Adds an agent to the file, and to what everyone sees.
+    pub fn add(&self, agent: RosterAgent) -> Result<(), RosterError> {
+        let mut roster = self.roster.write().unwrap_or_else(PoisonError::into_inner);
+        *roster = Arc::new(Roster::add(&self.path, agent)?);
+        Ok(())
+    }
+}
