@@ -16,6 +16,15 @@ pub enum Secrecy {
 
 /// Puts `content` in place of `path`, durable when this returns.
 pub fn replace(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
+    replace_with(path, secrecy, |file| file.write_all(content))
+}
+
+/// Puts what `fill` writes in place of `path`, durable when this returns.
+pub fn replace_with(
+    path: &Path,
+    secrecy: Secrecy,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));
     let fresh = path.with_file_name(name);
@@ -25,7 +34,7 @@ pub fn replace(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> 
     };
     let write = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&fresh)?;
-        file.write_all(content)?;
+        fill(&mut file)?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)
     };

@@ -1,6 +1,8 @@
-//! Everything of Tribune that touches the world. Today: the home folder, the log's keys, the store and the export.
+//! Everything of Tribune that touches the world. Today: the home folder, the log's keys, the store, the export
+//! and the files agents meet in.
 //!
-//! Where to start reading: [`store`] for how an entry becomes durable, [`export`] for what leaves the house.
+//! Where to start reading: [`store`] for how an entry becomes durable, [`export`] for what leaves the house, [`registry`]
+//! for who the agents are.
 
 pub mod audit;
 pub mod clock;
@@ -8,6 +10,7 @@ pub mod export;
 pub mod files;
 pub mod home;
 pub mod keys;
+pub mod registry;
 pub mod store;
 
 pub use clock::{Clock, SystemClock};

@@ -1,0 +1,212 @@
+//! What the mailbox's file said so far, and how far that is. Reads only what was added since the last time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use tribune_agents::AgentId;
+
+use super::super::lines::{self, Identity};
+use super::line::Line;
+use super::{COMPACT_ABOVE_BYTES, Letter, MAX_FILE_BYTES, MAX_LINE_BYTES};
+
+/// Bytes per read.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The state of the file up to `read`.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    source: Option<Source>,
+    /// INVARIANT: the beginning of a line, or, if `overlong`, a place inside of one that is passed over.
+    read: u64,
+    /// How long the file was when it was last looked at.
+    looked: u64,
+    overlong: bool,
+    /// Where letters begin that were left for after the next compaction, because so much stands before them.
+    overflow: Option<u64>,
+    malformed: u64,
+    ids: HashMap<String, Mark>,
+    /// By place in the file, which is by age.
+    unread: HashMap<AgentId, BTreeMap<u64, Stored>>,
+    /// Bytes of the lines of unread letters.
+    kept_bytes: u64,
+}
+
+/// The open file. While it is open, no other file gets its number.
+#[derive(Debug)]
+struct Source {
+    file: File,
+    identity: Identity,
+}
+
+#[derive(Debug)]
+enum Mark {
+    Unread { to: AgentId, at: u64 },
+    Acknowledged,
+}
+
+#[derive(Debug)]
+struct Stored {
+    letter: Letter,
+    /// With its newline.
+    line_bytes: u64,
+}
+
+/// Which parts of the file a compaction keeps.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Where the lines of unread letters begin, and how long they are; in the order of the file.
+    pub(super) lines: Vec<(u64, u64)>,
+    /// From here on everything is kept as it is.
+    pub(super) rest_from: u64,
+}
+
+impl Index {
+    /// Takes in what was added. A file that was cut or replaced is read from its beginning.
+    pub(super) fn refresh(&mut self, path: &Path) -> io::Result<()> {
+        let found = match fs::symlink_metadata(path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                *self = Self::default();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let known = self.source.as_ref().is_some_and(|source| source.identity == Identity::of(&found));
+        if !known || found.len() < self.looked {
+            let file = lines::open_to_read(path)?;
+            let identity = Identity::of(&file.metadata()?);
+            *self = Self { source: Some(Source { file, identity }), ..Self::default() };
+        }
+        self.read_on()
+    }
+
+    /// The oldest unread letters.
+    pub(super) fn unread(&self, to: &AgentId, most: usize) -> Vec<Letter> {
+        let letters = self.unread.get(to).into_iter().flat_map(BTreeMap::values);
+        letters.take(most).map(|stored| stored.letter.clone()).collect()
+    }
+
+    /// How many letters an agent has not read, and the bytes of their lines.
+    pub(super) fn waiting(&self, to: &AgentId) -> (usize, u64) {
+        self.unread
+            .get(to)
+            .map_or((0, 0), |letters| (letters.len(), letters.values().map(|stored| stored.line_bytes).sum()))
+    }
+
+    /// Whether a letter with this id is in the file, read or not.
+    pub(super) fn knows(&self, id: &str) -> bool {
+        self.ids.contains_key(id)
+    }
+
+    pub(super) fn is_unread(&self, id: &str) -> bool {
+        matches!(self.ids.get(id), Some(Mark::Unread { .. }))
+    }
+
+    pub(super) fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// What a compaction of the file `identity` keeps, if one is due: the file is large and half of it is done with.
+    pub(super) fn compaction(&self, identity: Identity) -> Option<Kept> {
+        let source = self.source.as_ref()?;
+        let rest_from = self.overflow.unwrap_or(self.read);
+        let due = rest_from > COMPACT_ABOVE_BYTES && self.kept_bytes <= rest_from / 2;
+        (due && source.identity == identity).then(|| {
+            let letters = self.unread.values().flatten();
+            let mut lines: Vec<_> = letters.map(|(&at, stored)| (at, stored.line_bytes)).collect();
+            lines.sort_unstable();
+            Kept { lines, rest_from }
+        })
+    }
+
+    fn read_on(&mut self) -> io::Result<()> {
+        let Some(source) = self.source.take() else { return Ok(()) };
+        let read = self.read_from(&source.file);
+        self.source = Some(source);
+        read
+    }
+
+    fn read_from(&mut self, file: &File) -> io::Result<()> {
+        // A fixed end, so that a writer in a hurry cannot keep us here.
+        let until = file.metadata()?.len();
+        if until == self.looked {
+            return Ok(());
+        }
+        let mut chunk = vec![0; CHUNK_BYTES];
+        // What was read behind `self.read`.
+        let mut pending = Vec::new();
+        loop {
+            let at = self.read + pending.len() as u64;
+            let most =
+                usize::try_from(until.saturating_sub(at)).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+            let got = match file.read_at(&mut chunk[..most], at) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            pending.extend_from_slice(&chunk[..got]);
+            let mut taken = 0;
+            while let Some(len) = memchr::memchr(b'\n', &pending[taken..]) {
+                self.take(&pending[taken..taken + len]);
+                taken += len + 1;
+            }
+            pending.drain(..taken);
+            if pending.len() > MAX_LINE_BYTES {
+                self.overlong = true;
+                self.read += pending.len() as u64;
+                pending.clear();
+            }
+        }
+        self.looked = until;
+        Ok(())
+    }
+
+    /// Takes in one line, given without its newline.
+    fn take(&mut self, line: &[u8]) {
+        let at = self.read;
+        let line_bytes = line.len() as u64 + 1;
+        self.read += line_bytes;
+        if std::mem::take(&mut self.overlong) || line.len() > MAX_LINE_BYTES {
+            self.malformed += 1;
+            return;
+        }
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        match Line::parse(line) {
+            None => self.malformed += 1,
+            Some(Line::Ack(id)) => self.acknowledge(&id),
+            Some(Line::Letter(_)) if at >= MAX_FILE_BYTES => {
+                self.overflow.get_or_insert(at);
+            }
+            Some(Line::Letter(letter)) => self.keep(at, Stored { letter, line_bytes }),
+        }
+    }
+
+    fn keep(&mut self, at: u64, stored: Stored) {
+        let Letter { id, to, .. } = &stored.letter;
+        if self.knows(id) {
+            return;
+        }
+        self.ids.insert(id.clone(), Mark::Unread { to: to.clone(), at });
+        self.kept_bytes += stored.line_bytes;
+        self.unread.entry(to.clone()).or_default().insert(at, stored);
+    }
+
+    fn acknowledge(&mut self, id: &str) {
+        let Some(mark) = self.ids.get_mut(id) else { return };
+        let Mark::Unread { to, at } = std::mem::replace(mark, Mark::Acknowledged) else { return };
+        if let Some(letters) = self.unread.get_mut(&to) {
+            if let Some(stored) = letters.remove(&at) {
+                self.kept_bytes -= stored.line_bytes;
+            }
+            if letters.is_empty() {
+                self.unread.remove(&to);
+            }
+        }
+    }
+}

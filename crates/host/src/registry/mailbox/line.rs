@@ -1,0 +1,76 @@
+//! The lines of the mailbox's file: `{"id","to","from","text","at"}` and `{"ack","at"}`.
+//!
+//! Other programs write lines too, so fields we do not know are passed over; what is there must be well formed.
+
+use serde::{Deserialize, Serialize};
+use tribune_agents::AgentId;
+use tribune_ledger::Timestamp;
+
+use super::{Letter, MAX_NAME_BYTES, MAX_TEXT_BYTES};
+
+/// What a line says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Letter(Letter),
+    /// The letter with this id was read.
+    Ack(String),
+}
+
+/// Both kinds at once: which one it is, the `ack` field decides.
+#[derive(Debug, Serialize, Deserialize)]
+struct Fields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ack: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    at: String,
+}
+
+impl Line {
+    /// The line, or nothing if it is not one of ours.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        let Fields { ack, id, to, from, text, at } = serde_json::from_slice(line).ok()?;
+        // Others print their seconds as they like; inside there is one form.
+        let at = Timestamp::new(at.parse().ok()?);
+        if let Some(ack) = ack {
+            return is_name(&ack).then_some(Self::Ack(ack));
+        }
+        let to: AgentId = to?.parse().ok()?;
+        let (id, from, text) = (id?, from?, text?);
+        let fits = is_name(&id) && is_name(&from) && !text.is_empty() && text.len() <= MAX_TEXT_BYTES;
+        fits.then_some(Self::Letter(Letter { id, to, from, text, at }))
+    }
+}
+
+/// A letter as a line with its newline.
+pub(super) fn of_letter(letter: Letter) -> serde_json::Result<Vec<u8>> {
+    let Letter { id, to, from, text, at } = letter;
+    let (id, to, from, text) = (Some(id), Some(to.into()), Some(from), Some(text));
+    ended(&Fields { ack: None, id, to, from, text, at: at.to_string() })
+}
+
+/// An acknowledgement as a line with its newline.
+pub(super) fn of_ack(id: &str, at: Timestamp) -> serde_json::Result<Vec<u8>> {
+    let ack = Some(id.to_owned());
+    ended(&Fields { ack, id: None, to: None, from: None, text: None, at: at.to_string() })
+}
+
+fn ended(fields: &Fields) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(fields)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Whether a text can be an id or a sender. A sender is printed in front of its message, so it has no room for brackets,
+/// spaces and line ends to pretend with.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= MAX_NAME_BYTES
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._+@=:/-".contains(&byte))
+}

@@ -1,0 +1,121 @@
+//! One line of the roster, and what can be wrong with it.
+
+use serde::{Deserialize, Serialize};
+use tribune_agents::AgentId;
+use tribune_agents::session::NameError;
+
+use super::{MAX_LINE_BYTES, RosterAgent};
+
+/// Characters of a display name or a model.
+const MAX_NAME_CHARS: usize = 128;
+
+/// What is wrong with one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineFault {
+    #[error("the line has more than {MAX_LINE_BYTES} bytes: shorten it")]
+    TooLong,
+    #[error("this is not an agent: {what} (column {column})")]
+    Form { what: String, column: usize },
+    #[error("{0}: choose another id")]
+    Id(NameError),
+    #[error(
+        "`{text}` cannot be a {field}: use lowercase letters, digits, `-` and `_`, beginning with a letter or digit"
+    )]
+    Word { field: &'static str, text: String },
+    #[error("the {0} is empty, too long or holds control characters: use one short line")]
+    Name(&'static str),
+    #[error(
+        "the pubkey does not have the form `ed25519:` and 64 lowercase hex digits: print it again with the agent's own tool"
+    )]
+    PublicKey,
+    #[error("agent `{id}` is already on line {line}: remove one of the two or choose another id")]
+    SameId { id: AgentId, line: usize },
+    #[error("agent `{id}` on line {line} has the same pubkey: give each agent a key of its own")]
+    SameKey { id: AgentId, line: usize },
+}
+
+/// An agent as the file has it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(default = "default_backend")]
+    backend: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    #[serde(default = "default_mandate")]
+    mandate: String,
+    #[serde(default)]
+    standing: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pubkey: Option<String>,
+}
+
+fn default_backend() -> String {
+    "rehearsal".to_owned()
+}
+
+fn default_mandate() -> String {
+    "default".to_owned()
+}
+
+impl From<RosterAgent> for Line {
+    fn from(agent: RosterAgent) -> Self {
+        let RosterAgent { id, name, backend, model, mandate, standing, pubkey } = agent;
+        Self { id: id.into(), name, backend, model, mandate, standing, pubkey }
+    }
+}
+
+/// An agent as a line, without its newline.
+pub(super) fn print(agent: RosterAgent) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec(&Line::from(agent))
+}
+
+/// The agent on a line, given without its newline.
+pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
+    if line.len() > MAX_LINE_BYTES {
+        return Err(LineFault::TooLong);
+    }
+    let Line { id, name, backend, model, mandate, standing, pubkey } =
+        serde_json::from_slice(line).map_err(form)?;
+    let id = id.parse().map_err(LineFault::Id)?;
+    for (field, text) in [("backend", &backend), ("mandate", &mandate)] {
+        if !is_word(text) {
+            return Err(LineFault::Word { field, text: text.chars().take(MAX_NAME_CHARS).collect() });
+        }
+    }
+    for (field, text) in [("name", &name), ("model", &model)] {
+        if text.as_ref().is_some_and(|text| !is_name(text)) {
+            return Err(LineFault::Name(field));
+        }
+    }
+    if pubkey.as_ref().is_some_and(|pubkey| !is_pubkey(pubkey)) {
+        return Err(LineFault::PublicKey);
+    }
+    Ok(RosterAgent { id, name, backend, model, mandate, standing, pubkey })
+}
+
+/// What serde says, without its own idea of the line.
+fn form(error: serde_json::Error) -> LineFault {
+    let (line, column) = (error.line(), error.column());
+    let what = error.to_string();
+    let what = what.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&what);
+    LineFault::Form { what: what.to_owned(), column }
+}
+
+/// The form of an agent id: such a word is safe as a file name.
+fn is_word(text: &str) -> bool {
+    text.parse::<AgentId>().is_ok()
+}
+
+fn is_name(text: &str) -> bool {
+    !text.trim().is_empty() && text.chars().count() <= MAX_NAME_CHARS && !text.chars().any(char::is_control)
+}
+
+fn is_pubkey(text: &str) -> bool {
+    text.strip_prefix("ed25519:").is_some_and(|hex| {
+        hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
