@@ -1,4 +1,4 @@
-//! The store and the export from outside.
+//! The store, the export and the tools from outside.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,4 +10,5 @@ mod appending;
 mod auditing;
 mod fixture;
 mod keys;
+mod tools;
 mod views;

@@ -1,0 +1,67 @@
+//! The fields of a call's input. What is wrong with one is said in a sentence that names it.
+
+use serde_json::{Map, Value};
+
+use super::shown;
+
+/// The input of one call, whose field names are known to be right.
+#[derive(Debug)]
+pub(super) struct Input<'a> {
+    fields: &'a Map<String, Value>,
+}
+
+impl<'a> Input<'a> {
+    /// The input of `tool`, which has these fields and no others.
+    pub(super) fn new(tool: &str, input: &'a Value, names: &[&str]) -> Result<Self, String> {
+        let expected = || names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let Value::Object(fields) = input else {
+            let kind = kind(input);
+            return Err(format!("the input of {tool} is an object with {}, not {kind}", expected()));
+        };
+        match fields.keys().find(|name| !names.contains(&name.as_str())) {
+            Some(unknown) => {
+                Err(format!("{tool} has no field `{}`: its fields are {}", shown(unknown), expected()))
+            }
+            None => Ok(Self { fields }),
+        }
+    }
+
+    /// A text that has to be there.
+    pub(super) fn text(&self, name: &str) -> Result<&'a str, String> {
+        self.optional_text(name)?.ok_or_else(|| format!("`{name}` is missing: give it as a string"))
+    }
+
+    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, String> {
+        match self.given(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(format!("`{name}` is a string, not {}", kind(other))),
+        }
+    }
+
+    /// A whole number that is not negative.
+    pub(super) fn optional_number(&self, name: &str) -> Result<Option<u64>, String> {
+        let Some(value) = self.given(name) else { return Ok(None) };
+        let wanted = || match value {
+            Value::Number(number) => format!("`{name}` is a whole number from 0 on, not {number}"),
+            other => format!("`{name}` is a whole number, not {}", kind(other)),
+        };
+        value.as_u64().map(Some).ok_or_else(wanted)
+    }
+
+    /// Models like to write `null` for what they leave out.
+    fn given(&self, name: &str) -> Option<&'a Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,85 @@
+//! `send_message`: a letter to another agent of the house.
+
+use serde_json::{Value, json};
+use tribune_agents::{AgentId, ToolSpec};
+use tribune_ledger::Timestamp;
+
+use super::input::Input;
+use super::{Answer, shown};
+use crate::registry::mailbox::{MAX_TEXT_BYTES, Mailbox, MailboxError};
+
+pub(super) const NAME: &str = "send_message";
+
+/// What to send.
+#[derive(Debug)]
+pub(super) struct SendMessage {
+    to: AgentId,
+    text: String,
+}
+
+pub(super) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: NAME.to_owned(),
+        description: "Send a message to another agent. It is kept until that agent's next turn, which begins with \
+                      it; there is no answer before that. The other agent sees your id as the sender and nothing \
+                      of your conversation, so say everything it needs to know."
+            .to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "to": { "type": "string", "description": "Id of the agent, such as `main`." },
+                "text": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": format!("What to say, at most {MAX_TEXT_BYTES} bytes.")
+                }
+            },
+            "required": ["to", "text"],
+            "additionalProperties": false
+        }),
+    }
+}
+
+impl SendMessage {
+    pub(super) fn new(input: &Value) -> Result<Self, String> {
+        let input = Input::new(NAME, input, &["to", "text"])?;
+        let to = input.text("to")?;
+        let to =
+            to.parse().map_err(|_| format!("`to` is the id of an agent, and `{}` is none", shown(to)))?;
+        let text = input.text("text")?;
+        // Before it is copied.
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(MailboxError::TextTooLong(text.len()).to_string());
+        }
+        Ok(Self { to, text: text.to_owned() })
+    }
+
+    pub(super) fn run(
+        &self,
+        from: &AgentId,
+        mailbox: &Mailbox,
+        at: Timestamp,
+        known: &dyn Fn(&AgentId) -> bool,
+    ) -> Answer {
+        if !known(&self.to) {
+            return Err(format!("there is no agent `{}` to send to: check the id", self.to));
+        }
+        let id = fresh_id().map_err(|_| "the system gave no random bytes: try again later".to_owned())?;
+        match mailbox.send(from.as_str(), &self.to, &self.text, at, &id) {
+            Ok(_) => Ok(format!("sent to {}", self.to)),
+            // The sentence for the operator names a file of the host.
+            Err(MailboxError::Io { .. }) => {
+                Err("the mailbox cannot be written at the moment: try again later, or tell the operator"
+                    .to_owned())
+            }
+            Err(refused) => Err(refused.to_string()),
+        }
+    }
+}
+
+/// 16 random bytes in hex: no two letters get the same.
+fn fresh_id() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

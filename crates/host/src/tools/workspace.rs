@@ -1,0 +1,197 @@
+//! Opening what is in an agent's workspace, and nothing else.
+//!
+//! The agent, or a program it runs in its sandbox, may change the workspace at any moment, so no path is checked and then
+//! opened: the kernel resolves it beneath the open folder (`openat2` with `RESOLVE_BENEATH`) and refuses whatever would
+//! leave, be it `..`, an absolute path or a link. Links that stay inside are followed where a path is given, and never on
+//! a walk. Only plain files and folders are read.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use tribune_agents::AgentId;
+
+use super::shown;
+
+/// Bytes of a path; the kernel takes no more.
+const MAX_PATH_BYTES: usize = 4095;
+
+/// Names read from one folder. One with more is listed in part.
+const MAX_SCANNED_NAMES: usize = 100_000;
+
+/// How often to try again when the kernel could not tell whether a path stays inside, because something moved.
+const MOVED_TRIES: usize = 32;
+
+/// Read without waiting for a writer, as a pipe would, and without becoming anyone's terminal.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// The folder of one agent, open.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    root: OwnedFd,
+}
+
+/// Something in the workspace that can be read.
+#[derive(Debug)]
+pub(super) enum Opened {
+    File { file: File, bytes: u64 },
+    Folder(OwnedFd),
+}
+
+/// The first names of a folder, sorted.
+#[derive(Debug)]
+pub(super) struct Names {
+    pub(super) names: BTreeMap<CString, FileType>,
+    /// Whether there are others.
+    pub(super) more: bool,
+}
+
+impl Workspace {
+    /// Opens `agents/<id>/workspace/`, which is created when it is first used. None of the three may be a link.
+    pub(super) fn open(home: &Path, agent: &AgentId) -> Result<Self, String> {
+        let open = || {
+            let mut folder = rustix::fs::open(home, folder_flags(), Mode::empty())?;
+            for name in ["agents", agent.as_str(), "workspace"] {
+                match rustix::fs::mkdirat(&folder, name, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error),
+                }
+                let flags = folder_flags() | OFlags::NOFOLLOW;
+                folder = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+            }
+            Ok(folder)
+        };
+        open()
+            .map(|root| Self { root })
+            .map_err(|error: Errno| format!("the workspace cannot be opened ({error}): tell the operator"))
+    }
+
+    /// Opens a path inside the workspace.
+    pub(super) fn path(&self, path: &str) -> Result<Opened, String> {
+        if path.is_empty() {
+            return Err("`path` is empty: name a file or folder, or `.` for the whole workspace".to_owned());
+        }
+        if path.len() > MAX_PATH_BYTES {
+            return Err(format!("`path` has more than {MAX_PATH_BYTES} bytes: name something nearer"));
+        }
+        if path.contains('\0') {
+            return Err("`path` holds a NUL character, which no name has: leave it out".to_owned());
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let opened = (0..MOVED_TRIES)
+            .map(|_| rustix::fs::openat2(&self.root, path, READ, Mode::empty(), resolve))
+            .find(|opened| !matches!(opened, Err(Errno::AGAIN)))
+            .unwrap_or(Err(Errno::AGAIN));
+        match opened.and_then(readable) {
+            Ok(Some(opened)) => Ok(opened),
+            Ok(None) => Err(format!("`{}` is neither a file nor a folder: it cannot be read", shown(path))),
+            Err(error) => Err(sentence(&shown(path), error)),
+        }
+    }
+}
+
+/// Opens an entry of a folder if it is a file or a folder, and not a link to one.
+pub(super) fn entry(folder: &OwnedFd, name: &CStr) -> Option<Opened> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(folder, name, READ, Mode::empty(), resolve).and_then(readable).ok().flatten()
+}
+
+/// At most `most` names of a folder, the first by their bytes.
+pub(super) fn names(folder: &OwnedFd, most: usize) -> Result<Names, Errno> {
+    let mut found = Names { names: BTreeMap::new(), more: false };
+    for (scanned, entry) in Dir::read_from(folder)?.enumerate() {
+        if scanned >= MAX_SCANNED_NAMES {
+            found.more = true;
+            break;
+        }
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        found.names.insert(name.to_owned(), entry.file_type());
+        if found.names.len() > most {
+            found.names.pop_last();
+            found.more = true;
+        }
+    }
+    for (name, kind) in &mut found.names {
+        if *kind == FileType::Unknown
+            && let Ok(stat) = rustix::fs::statat(folder, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+        {
+            *kind = FileType::from_raw_mode(stat.st_mode);
+        }
+    }
+    Ok(found)
+}
+
+/// A name as it is printed: on one line, whatever its bytes are.
+pub(super) fn printed(name: &CStr) -> String {
+    let control = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    name.to_string_lossy().chars().map(control).collect()
+}
+
+fn readable(fd: OwnedFd) -> Result<Option<Opened>, Errno> {
+    let stat = rustix::fs::fstat(fd.as_fd())?;
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            Some(Opened::File { file: File::from(fd), bytes: u64::try_from(stat.st_size).unwrap_or(0) })
+        }
+        FileType::Directory => Some(Opened::Folder(fd)),
+        _ => None,
+    })
+}
+
+fn folder_flags() -> OFlags {
+    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
+}
+
+fn sentence(path: &str, error: Errno) -> String {
+    match error {
+        Errno::NOENT => format!("there is no `{path}` in the workspace: read `.` to see what there is"),
+        Errno::XDEV => {
+            format!("`{path}` leads out of the workspace: name a path inside it, without a leading `/`")
+        }
+        Errno::LOOP => format!("`{path}` leads through a link that cannot be followed: name the file itself"),
+        Errno::NOTDIR => {
+            format!("a part of `{path}` is a file where a folder should be: read `.` to see what there is")
+        }
+        Errno::NAMETOOLONG => format!("a name in `{path}` is too long for any file: check the path"),
+        Errno::ACCESS | Errno::PERM => format!("`{path}` may not be read: choose another file"),
+        Errno::NXIO => format!("`{path}` is neither a file nor a folder: it cannot be read"),
+        Errno::AGAIN => format!("`{path}` was being moved: try again"),
+        Errno::NOSYS => {
+            "this machine's kernel has no openat2, so files cannot be read safely: tell the operator"
+                .to_owned()
+        }
+        other => format!("`{path}` cannot be read ({other}): choose another file"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_walk_follows_no_link() {
+        let home = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(home.path(), &"main".parse().unwrap()).unwrap();
+        let folder = home.path().join("agents/main/workspace");
+        fs::create_dir(folder.join("folder")).unwrap();
+        fs::write(folder.join("file"), "").unwrap();
+        symlink("folder", folder.join("to-folder")).unwrap();
+        symlink("file", folder.join("to-file")).unwrap();
+        assert!(matches!(entry(&workspace.root, c"folder"), Some(Opened::Folder(_))));
+        assert!(matches!(entry(&workspace.root, c"file"), Some(Opened::File { bytes: 0, .. })));
+        for name in [c"to-folder", c"to-file", c"nothing", c".."] {
+            assert!(entry(&workspace.root, name).is_none(), "{name:?}");
+        }
+    }
+}
