@@ -171,3 +171,27 @@ fn sentence(path: &str, error: Errno) -> String {
         other => format!("`{path}` cannot be read ({other}): choose another file"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_walk_follows_no_link() {
+        let home = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(home.path(), &"main".parse().unwrap()).unwrap();
+        let folder = home.path().join("agents/main/workspace");
+        fs::create_dir(folder.join("folder")).unwrap();
+        fs::write(folder.join("file"), "").unwrap();
+        symlink("folder", folder.join("to-folder")).unwrap();
+        symlink("file", folder.join("to-file")).unwrap();
+        assert!(matches!(entry(&workspace.root, c"folder"), Some(Opened::Folder(_))));
+        assert!(matches!(entry(&workspace.root, c"file"), Some(Opened::File { bytes: 0, .. })));
+        for name in [c"to-folder", c"to-file", c"nothing", c".."] {
+            assert!(entry(&workspace.root, name).is_none(), "{name:?}");
+        }
+    }
+}

@@ -35,7 +35,7 @@ use index::{Index, Kept};
 /// Bytes of a message: a long letter. What is longer belongs in a file whose name is sent.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 
-/// Bytes of a line, ours or another program's: a message whose every third byte needs an escape still fits.
+/// Bytes of a line, ours or another program's: a message whose every second byte needs the longest escape still fits.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Bytes of an id or of a sender's name.

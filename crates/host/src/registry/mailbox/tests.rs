@@ -224,6 +224,8 @@ fn a_full_file_takes_acknowledgements_and_then_letters_again() {
     assert!(many.len() as u64 > MAX_FILE_BYTES);
     scribble(&mailbox, many.as_bytes());
     assert!(matches!(send(&mailbox, "other", "x", "o"), Err(MailboxError::Full)));
+    let held_in_memory = mailbox.fresh_index().unwrap().waiting(&id("scout")).1;
+    assert!(held_in_memory <= MAX_FILE_BYTES + MAX_LINE_BYTES as u64);
     let mut seen = Vec::new();
     loop {
         let ids: Vec<_> = mailbox.unread(&id("scout")).unwrap().into_iter().map(|letter| letter.id).collect();
@@ -273,6 +275,26 @@ fn what_is_written_to_the_old_file_meanwhile_is_carried_over() {
     late.write_all(letter("scout", "late", "l").as_bytes()).unwrap();
     mailbox.compact(locked.file(), &kept).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["kept", "late"]);
+}
+
+#[test]
+fn a_sender_waits_while_another_process_rewrites_the_file() {
+    let (_folder, mailbox) = mailbox();
+    send(&mailbox, "scout", "a", "a").unwrap();
+    let locked = LineFile::lock(mailbox.path()).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            send(&Mailbox::new(mailbox.path()), "scout", "b", "b").unwrap();
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(std::time::Duration::from_millis(200)).unwrap_err();
+        let content = fs::read(mailbox.path()).unwrap();
+        files::replace(mailbox.path(), &content, Secrecy::Owner).unwrap();
+        drop(locked);
+        told.recv().unwrap();
+    });
+    assert_eq!(texts(&mailbox, "scout"), ["a", "b"]);
 }
 
 #[test]
