@@ -23,7 +23,7 @@ pub enum LawError {
     #[error("`{path}` holds more than {MAX_FILES} files: keep mandates only there", path = .path.display())]
     TooManyFiles { path: PathBuf },
     #[error("the law in `{path}` is refused: {error}", path = .path.display())]
-    Refused { path: PathBuf, error: ConstitutionError },
+    Refused { path: PathBuf, error: Box<ConstitutionError> },
 }
 
 /// Reads the law of the home at `root`.
@@ -41,7 +41,7 @@ pub fn load(root: &Path) -> Result<Constitution, LawError> {
         mandates.push((DEFAULT_MANDATE.to_owned(), DEFAULT_MANDATE_TEXT.to_owned()));
     }
     Constitution::new(text, mandates, &tools::NAMES)
-        .map_err(|error| LawError::Refused { path: root.to_owned(), error })
+        .map_err(|error| LawError::Refused { path: root.to_owned(), error: error.into() })
 }
 
 fn markdown_files(folder: &Path) -> Result<Vec<PathBuf>, LawError> {

@@ -59,11 +59,16 @@ pub(super) struct Request<'a> {
 #[serde(deny_unknown_fields)]
 struct Envelope<'a> {
     jsonrpc: Option<String>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     method: Option<String>,
     #[serde(borrow, default)]
     params: Option<&'a RawValue>,
+}
+
+/// A member that is there, even if it is null.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// What a frame holds.

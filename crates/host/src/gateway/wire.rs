@@ -453,6 +453,12 @@ pub struct AuthToken {
     pub token: String,
 }
 
+impl std::fmt::Debug for AuthToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AuthToken(…)")
+    }
+}
+
 /// `auth.challenge`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Challenge {

@@ -82,8 +82,8 @@ impl Journal {
         self.broken
     }
 
-    pub(super) fn page(&mut self) -> Page {
-        Page { batch: Batch::new(&mut self.session), ..Page::default() }
+    pub(super) fn page(&self) -> Page {
+        Page { batch: Batch::new(&self.session), ..Page::default() }
     }
 
     /// Puts content on the page; returns what the ledger may know of it.
@@ -163,6 +163,9 @@ impl Journal {
             batch
                 .event(&self.session, &event, after_entry)
                 .map_err(|error| StoreError::Sealing(error.to_string()))?;
+        }
+        if !batch.is_empty() {
+            batch.take_key(&mut self.session);
         }
         let words = async { if batch.is_empty() { Ok(()) } else { self.vault.write(batch).await } };
         let record =

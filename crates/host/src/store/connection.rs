@@ -45,6 +45,11 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
         }
         Access::Read => open_reader(path)?,
     };
+    if access == Access::Write {
+        // The page size counts only before the first page is written. 8 KiB holds several entries, which halves the
+        // frames a batch writes.
+        connection.execute_batch("PRAGMA page_size = 8192;").map_err(failed)?;
+    }
     set_up(&connection, access, path)?;
     schema::check(&connection, path)?;
     Ok(connection)
@@ -89,9 +94,6 @@ fn set_up(connection: &Connection, access: Access, path: &Path) -> Result<(), St
     );
     connection.execute_batch(&settings).map_err(failed)?;
     if access == Access::Write {
-        // The page size counts only before the first page is written. 8 KiB holds several entries, which halves the
-        // frames a batch writes.
-        connection.execute_batch("PRAGMA page_size = 8192;").map_err(failed)?;
         let mode: String =
             connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
         if mode != "wal" {

@@ -105,12 +105,14 @@ pub struct EventRange {
 }
 
 impl Batch {
-    pub fn new(session: &mut SessionVault) -> Self {
-        let fresh = std::mem::replace(&mut session.fresh, false);
-        Self {
-            session_id: session.session_id.clone(),
-            key: fresh.then(|| session.key.clone()),
-            ..Self::default()
+    pub fn new(session: &SessionVault) -> Self {
+        Self { session_id: session.session_id.clone(), ..Self::default() }
+    }
+
+    /// Takes the session's key along if it is not stored yet. Called when the batch is about to be written.
+    pub fn take_key(&mut self, session: &mut SessionVault) {
+        if std::mem::replace(&mut session.fresh, false) {
+            self.key = Some(session.key.clone());
         }
     }
 

@@ -11,4 +11,5 @@ mod auditing;
 mod fixture;
 mod keys;
 mod tools;
+mod turns;
 mod views;

@@ -1,0 +1,186 @@
+//! Speaks Tribune RPC over a WebSocket: one request at a time, with the events that come in between.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Frames from the daemon at most: a page of large events.
+const MAX_MESSAGE: usize = 64 << 20;
+
+/// Notifications kept while an answer is awaited and nobody takes them.
+const MAX_KEPT: usize = 100_000;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("the daemon does not answer at {0}")]
+    Unreachable(String),
+    #[error("the daemon refused the connection: {0}")]
+    Refused(String),
+    #[error("the daemon ended the connection{0}")]
+    Closed(String),
+    #[error("the daemon said something that is not Tribune RPC")]
+    Garbled,
+    /// The daemon's own sentence.
+    #[error("{message}")]
+    Rpc { code: String, message: String },
+}
+
+impl ClientError {
+    /// The daemon's word for what went wrong, if it is the daemon's.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Rpc { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+}
+
+/// Something the daemon said unasked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Notification {
+    pub method: String,
+    pub params: Value,
+}
+
+/// What comes next on a connection.
+#[derive(Debug)]
+pub enum Incoming {
+    Notification(Notification),
+    /// The answer to the request of this number.
+    Answer(u64, Result<Value, ClientError>),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Client {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    next_id: u64,
+    kept: VecDeque<Notification>,
+}
+
+#[derive(Deserialize)]
+struct Frame {
+    id: Option<Value>,
+    result: Option<Value>,
+    error: Option<Value>,
+    method: Option<String>,
+    params: Option<Value>,
+}
+
+impl Client {
+    /// Connects to `address` (`127.0.0.1:18789`); with a token as operator, without one as nobody yet.
+    pub async fn connect(address: &str, token: Option<&str>) -> Result<Self, ClientError> {
+        let unreachable = || ClientError::Unreachable(address.to_owned());
+        let mut request = format!("ws://{address}/rpc").into_client_request().map_err(|_| unreachable())?;
+        if let Some(token) = token {
+            let value = format!("Bearer {token}")
+                .parse()
+                .map_err(|_| ClientError::Refused("the token is malformed".into()))?;
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        let config =
+            WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+        let connecting = tokio_tungstenite::connect_async_with_config(request, Some(config), true);
+        let connected = tokio::time::timeout(CONNECT, connecting).await.map_err(|_| unreachable())?;
+        let (socket, _) = connected.map_err(|error| match error {
+            tungstenite::Error::Http(response) => {
+                let body = response.body().as_deref().unwrap_or_default();
+                let said = serde_json::from_slice::<Value>(body).ok();
+                let message = said.as_ref().and_then(|said| said["error"]["message"].as_str());
+                ClientError::Refused(message.map_or_else(|| response.status().to_string(), str::to_owned))
+            }
+            _ => unreachable(),
+        })?;
+        Ok(Self { socket, next_id: 1, kept: VecDeque::new() })
+    }
+
+    /// Sends a request; its answer comes through [`Self::next`] under the number that is returned.
+    pub async fn send(&mut self, method: &str, params: &Value) -> Result<u64, ClientError> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let frame = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.send_text(frame.to_string()).await?;
+        Ok(id)
+    }
+
+    /// Sends a frame as it is.
+    pub async fn send_text(&mut self, frame: String) -> Result<(), ClientError> {
+        self.socket.send(Message::text(frame)).await.map_err(|_| ClientError::Closed(String::new()))
+    }
+
+    /// Waits for whatever comes next.
+    pub async fn next(&mut self) -> Result<Incoming, ClientError> {
+        if let Some(notification) = self.kept.pop_front() {
+            return Ok(Incoming::Notification(notification));
+        }
+        self.receive().await
+    }
+
+    async fn receive(&mut self) -> Result<Incoming, ClientError> {
+        loop {
+            let text = match self.socket.next().await {
+                Some(Ok(Message::Text(text))) => text,
+                Some(Ok(Message::Close(frame))) => {
+                    let why = frame.map(|frame| format!(" ({}: {})", u16::from(frame.code), frame.reason));
+                    return Err(ClientError::Closed(why.unwrap_or_default()));
+                }
+                Some(Ok(_)) => continue,
+                Some(Err(_)) | None => return Err(ClientError::Closed(String::new())),
+            };
+            let frame: Frame = serde_json::from_str(&text).map_err(|_| ClientError::Garbled)?;
+            if let Some(method) = frame.method {
+                let params = frame.params.unwrap_or(Value::Null);
+                return Ok(Incoming::Notification(Notification { method, params }));
+            }
+            let answer = match (frame.error, frame.result) {
+                (Some(error), _) => Err(ClientError::Rpc {
+                    code: error["data"]["code"].as_str().unwrap_or("internal").to_owned(),
+                    message: error["message"].as_str().unwrap_or_default().to_owned(),
+                }),
+                (None, Some(result)) => Ok(result),
+                (None, None) => return Err(ClientError::Garbled),
+            };
+            let id = frame.id.as_ref().and_then(Value::as_u64).unwrap_or(0);
+            return Ok(Incoming::Answer(id, answer));
+        }
+    }
+
+    /// Asks and waits for the answer. Notifications that come in between are kept for [`Self::next`].
+    pub async fn call(&mut self, method: &str, params: &Value) -> Result<Value, ClientError> {
+        let id = self.send(method, params).await?;
+        loop {
+            match self.receive().await? {
+                Incoming::Answer(of, answer) if of == id || of == 0 => return answer,
+                Incoming::Answer(..) => {}
+                Incoming::Notification(notification) => {
+                    if self.kept.len() < MAX_KEPT {
+                        self.kept.push_back(notification);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the notifications that came during calls.
+    pub fn take_kept(&mut self) -> Vec<Notification> {
+        std::mem::take(&mut self.kept).into()
+    }
+
+    /// Says goodbye.
+    pub async fn close(mut self) {
+        let _ = self.socket.close(None).await;
+    }
+}
