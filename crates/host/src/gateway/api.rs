@@ -51,10 +51,10 @@ impl Api {
     pub async fn session_init(&self, who: &Principal, init: SessionInit) -> Answer<SessionInfo> {
         let key = self.key_of(who, &init)?;
         let mode = match init.mode.as_deref() {
-            None => SessionMode::default(),
-            Some(word) => SessionMode::parse(word).ok_or_else(|| {
+            None => None,
+            Some(word) => Some(SessionMode::parse(word).ok_or_else(|| {
                 ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word)))
-            })?,
+            })?),
         };
         who.owns(&key)?;
         self.sessions.ensure(key.clone(), mode, who.opener()).await?;

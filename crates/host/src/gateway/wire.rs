@@ -16,7 +16,7 @@ pub struct SessionInit {
     pub session_key: Option<String>,
     /// Without it and without a key: `main`.
     pub agent_id: Option<String>,
-    /// `persistent`, `domain` or `oneshot`; `domain` if not given.
+    /// `persistent`, `domain` or `oneshot`; if not given, what an open session has, and `domain` for a new one.
     pub mode: Option<String>,
 }
 

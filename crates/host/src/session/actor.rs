@@ -21,6 +21,9 @@ pub(crate) struct Session {
     pub(super) inbox: mpsc::Sender<Command>,
     pub(crate) feed: Feed,
     running: Mutex<Option<CancellationToken>>,
+    mode: Mutex<SessionMode>,
+    /// Set when the session is to be closed: its turn ends, and those that wait are refused.
+    pub(super) closing: CancellationToken,
 }
 
 /// What a session is asked to do. Boxed where it is large, because every idle session has room for a queue of these.
@@ -64,9 +67,21 @@ pub struct TurnEnd {
 }
 
 impl Session {
-    pub(super) fn new(handle: Handle, head: u64, queue: usize) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    pub(super) fn new(
+        handle: Handle,
+        head: u64,
+        queue: usize,
+        mode: SessionMode,
+    ) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (inbox, commands) = mpsc::channel(queue);
-        let session = Self { handle, inbox, feed: Feed::new(head), running: Mutex::new(None) };
+        let session = Self {
+            handle,
+            inbox,
+            feed: Feed::new(head),
+            running: Mutex::new(None),
+            mode: Mutex::new(mode),
+            closing: CancellationToken::new(),
+        };
         (Arc::new(session), commands)
     }
 
@@ -89,16 +104,25 @@ impl Session {
         }
     }
 
+    pub(super) fn set_mode(&self, mode: SessionMode) {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    fn mode(&self) -> SessionMode {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn set_running(&self, token: Option<CancellationToken>) {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = token;
     }
 }
 
+type Ended = (oneshot::Sender<Result<TurnEnd, SessionError>>, Result<TurnEnd, SessionError>);
+
 /// What an actor works with.
 pub(super) struct Actor {
     pub(super) session: Arc<Session>,
     pub(super) runtime: Arc<dyn AgentRuntime>,
-    pub(super) mode: SessionMode,
     pub(super) draining: CancellationToken,
 }
 
@@ -111,10 +135,19 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> 
             () = actor.draining.cancelled() => None,
         };
         match command {
+            Some(Command::Run(run)) if actor.session.closing.is_cancelled() => {
+                let _ = run.accepted.send(Err(closed(&actor)));
+            }
             Some(Command::Run(run)) => {
                 // Boxed, so that an idle session's task stays small.
-                Box::pin(actor.run_turn(*run)).await;
-                if actor.mode == SessionMode::Oneshot && actor.close(CloseReason::Finished).await.is_ok() {
+                let ended = Box::pin(actor.run_turn(*run)).await;
+                let is_closed = actor.session.mode() == SessionMode::Oneshot
+                    && actor.close(CloseReason::Finished).await.is_ok();
+                // Behind the closing: whoever hears that the turn is over finds the session as it stays.
+                if let Some((answer, result)) = ended {
+                    let _ = answer.send(result);
+                }
+                if is_closed {
                     refuse(&actor, commands, closed);
                     return true;
                 }
@@ -156,10 +189,10 @@ impl Actor {
         Ok(self.runtime.close(&self.session.handle, reason).await?)
     }
 
-    /// Runs one turn to its end, whoever still listens.
-    async fn run_turn(&self, run: Run) {
+    /// Runs one turn to its end, whoever still listens. Returns how it ended and who waits to hear it.
+    async fn run_turn(&self, run: Run) -> Option<Ended> {
         let Run { content, accepted, ended } = run;
-        let cancel = CancellationToken::new();
+        let cancel = self.session.closing.child_token();
         self.session.set_running(Some(cancel.clone()));
         let input = TurnInput {
             content,
@@ -208,12 +241,15 @@ impl Actor {
         drop(events);
         self.session.set_running(None);
         match (failure, accepted) {
-            (Some(error), Some(accepted)) => drop(accepted.send(Err(error))),
+            (Some(error), Some(accepted)) => {
+                let _ = accepted.send(Err(error));
+                None
+            }
             (Some(error), None) => {
                 tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
-                drop(ended.send(Err(error)));
+                Some((ended, Err(error)))
             }
-            (None, _) => drop(ended.send(Ok(end))),
+            (None, _) => Some((ended, Ok(end))),
         }
     }
 }

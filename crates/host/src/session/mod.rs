@@ -37,6 +37,9 @@ use crate::vault::{Event, Vault};
 /// Locks under which sessions are opened; more than cores, few enough to be nothing.
 const OPENING_LOCKS: usize = 64;
 
+/// How often a session is closed again that others open while it is to be forgotten.
+const CLOSING_ATTEMPTS: usize = 8;
+
 /// How often sessions without turns are looked for, and how many are closed in one go.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const SWEEP_AT_ONCE: usize = 1_000;
@@ -149,18 +152,26 @@ impl SessionManager {
         for agent in &standing {
             let key = SessionKey::direct(&agent.id, "standing", "local", "main")?;
             let opener = Opener { name: "roster".to_owned(), pubkey: None, is_stranger: false };
-            self.ensure(key, SessionMode::Persistent, opener).await?;
+            self.ensure(key, Some(SessionMode::Persistent), opener).await?;
         }
         Ok(standing.len())
     }
 
-    /// Opens a session, or finds it open. What it may do follows from the roster, never from the caller.
+    /// Opens a session, or finds it open. Without a mode an open session keeps its own. What it may do follows from the
+    /// roster, never from the caller.
     pub async fn ensure(
         &self,
         key: SessionKey,
-        mode: SessionMode,
+        mode: Option<SessionMode>,
         opener: Opener,
     ) -> Result<Handle, SessionError> {
+        let mode = match mode {
+            Some(mode) => mode,
+            None => match self.row(&key).await? {
+                Some(row) if row.state != SessionState::Closed => row.mode,
+                _ => SessionMode::default(),
+            },
+        };
         let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
             Some(agent) => (agent.backend, agent.model, agent.mandate),
             None if opener.is_stranger => {
@@ -200,12 +211,13 @@ impl SessionManager {
             shared.open.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(session) = loaded {
+            session.set_mode(mode);
             return Ok(session);
         }
         let journal = shared.governance.journal(&handle).await?;
         let head = journal.lock().await.next_event() - 1;
-        let (session, commands) = Session::new(handle, head, shared.limits.queue);
-        self.start(Arc::clone(&session), Arc::clone(runtime), mode, commands);
+        let (session, commands) = Session::new(handle, head, shared.limits.queue, mode);
+        self.start(Arc::clone(&session), Arc::clone(runtime), commands);
         shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&session));
         Ok(session)
     }
@@ -214,11 +226,9 @@ impl SessionManager {
         &self,
         session: Arc<Session>,
         runtime: Arc<dyn AgentRuntime>,
-        mode: SessionMode,
         commands: mpsc::Receiver<Command>,
     ) {
-        let actor =
-            Actor { session: Arc::clone(&session), runtime, mode, draining: self.shared.draining.clone() };
+        let actor = Actor { session: Arc::clone(&session), runtime, draining: self.shared.draining.clone() };
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
             let is_closed = actor::run(actor, commands).await;
@@ -302,13 +312,13 @@ impl SessionManager {
         self.row(key).await?.map(|_| false).ok_or_else(|| SessionError::NotFound(key.to_string()))
     }
 
-    /// Closes a session, ending its turn first.
+    /// Closes a session, ending its turn first. Turns that wait are refused.
     pub async fn close(&self, key: &SessionKey, reason: CloseReason) -> Result<(), SessionError> {
         let session = self.session(key).await?;
         let (answer, closed) = oneshot::channel();
         let command = Command::Close(Box::new(Close { reason, answer }));
         if reason == CloseReason::Requested {
-            session.cancel();
+            session.closing.cancel();
         }
         session.inbox.send(command).await.map_err(|_| SessionError::Closed(key.to_string()))?;
         closed.await.unwrap_or(Err(SessionError::Draining))
@@ -316,14 +326,20 @@ impl SessionManager {
 
     /// Closes a session and shreds everything said in it. The ledger keeps its hashes, and still verifies.
     pub async fn forget(&self, key: &SessionKey, by: &str) -> Result<Cid, SessionError> {
-        match self.close(key, CloseReason::Requested).await {
-            Ok(()) | Err(SessionError::Closed(_)) => {}
-            Err(error) => return Err(error),
+        for _ in 0..CLOSING_ATTEMPTS {
+            match self.close(key, CloseReason::Requested).await {
+                Ok(()) | Err(SessionError::Closed(_)) => {}
+                Err(error) => return Err(error),
+            }
+            // Nobody opens it from here on; someone may have, just before.
+            let _opening = self.opening(key).await;
+            let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
+            if row.state == SessionState::Closed {
+                let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.into() };
+                return Ok(self.shared.governance.forget(&handle, by).await?);
+            }
         }
-        let _opening = self.opening(key).await;
-        let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
-        let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.into() };
-        Ok(self.shared.governance.forget(&handle, by).await?)
+        Err(SessionError::Running(key.to_string()))
     }
 
     /// Whether a turn of the session is running, and the number of its newest event.
@@ -363,8 +379,9 @@ impl SessionManager {
         // Following before looking: an event that comes in between is not missed.
         let head_now = session.as_ref().map(|session| session.feed.follow());
         let head = match &head_now {
-            Some(head) => head.borrow().seq,
-            None => vault.newest_event(&row.id)?,
+            // Events are read from the vault as soon as they are there, which is a moment before the feed has them.
+            Some(head) if after <= head.borrow().seq => after,
+            _ => vault.newest_event(&row.id)?,
         };
         if after > head {
             return Err(SessionError::Ahead { after, head });
