@@ -164,7 +164,9 @@ pub fn challenge_text(audience: &str, nonce: &str, public_key: &str) -> String {
 /// The agent id of a key that nobody knows. Part of its hash, so that it is the same each time.
 fn stranger_id(pubkey: &str) -> Result<AgentId, ApiError> {
     let hash = blake3::hash(pubkey.as_bytes()).to_hex();
-    format!("{STRANGER}{}", &hash[..24]).parse().map_err(|error| ApiError::new("internal", format!("{error}")))
+    format!("{STRANGER}{}", &hash[..24])
+        .parse()
+        .map_err(|error| ApiError::new("internal", format!("{error}")))
 }
 
 fn digest(token: &str) -> [u8; 32] {
