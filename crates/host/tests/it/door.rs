@@ -122,7 +122,8 @@ pub(crate) const BINARY: u8 = 0x82;
 impl Raw {
     pub(crate) async fn connect(daemon: &TestDaemon, token: Option<&str>) -> Self {
         let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
-        let authorization = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+        let authorization =
+            token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
         let head = format!(
             "GET /rpc HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{authorization}\r\n",
@@ -175,7 +176,8 @@ impl Raw {
                     Some((0x1, payload)) => return Said::Text(serde_json::from_slice(&payload).unwrap()),
                     Some((0x8, payload)) => {
                         let code = payload.first_chunk::<2>().map_or(0, |code| u16::from_be_bytes(*code));
-                        let reason = String::from_utf8(payload.get(2..).unwrap_or_default().to_vec()).unwrap();
+                        let reason =
+                            String::from_utf8(payload.get(2..).unwrap_or_default().to_vec()).unwrap();
                         return Said::Close(code, reason);
                     }
                     Some((0x9 | 0xA, _)) => {}

@@ -116,7 +116,9 @@ async fn clients_that_drop_and_resume_see_every_event_exactly_once() {
         for n in 0..FOLLOWERS {
             let dice = Dice::new((session * FOLLOWERS + n + 1) as u64);
             let work = follow(address.clone(), token.clone(), key.clone(), dice);
-            followers.spawn(within("a follower sees the end of the last turn", async move { (session, work.await) }));
+            followers.spawn(within("a follower sees the end of the last turn", async move {
+                (session, work.await)
+            }));
         }
         drivers.spawn(async move {
             for _ in 0..FOLLOWED_TURNS {
@@ -153,7 +155,9 @@ async fn follow(address: String, token: String, key: String, mut dice: Dice) -> 
         let after = seen.last().map_or(0, seq);
         client.call("session.events", &json!({ "session_key": key, "after": after })).await.unwrap();
         for _ in 0..=dice.roll(60) {
-            let Incoming::Notification(said) = client.next().await.unwrap() else { panic!("an answer to nothing") };
+            let Incoming::Notification(said) = client.next().await.unwrap() else {
+                panic!("an answer to nothing")
+            };
             assert_eq!((said.method.as_str(), &said.params["session_key"]), ("session.event", &json!(key)));
             seen.push(said.params["event"].clone());
             if seen.iter().filter(|event| is_done(event)).count() == FOLLOWED_TURNS {
@@ -161,7 +165,11 @@ async fn follow(address: String, token: String, key: String, mut dice: Dice) -> 
             }
         }
         // Half of them without a word.
-        if dice.roll(2) == 0 { client.close().await } else { drop(client) }
+        if dice.roll(2) == 0 {
+            client.close().await
+        } else {
+            drop(client)
+        }
         drops += 1;
     }
 }
