@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use tribune_client::ClientError;
 use tribune_host::export::ExportError;
 use tribune_host::keys::KeyFileError;
 use tribune_host::store::StoreError;
@@ -16,6 +17,8 @@ const BROKEN: u8 = 2;
 const INCOMPLETE: u8 = 3;
 /// `EX_USAGE`: clap's own 2 means something else here.
 const USAGE: u8 = 64;
+/// `EX_UNAVAILABLE`: the command needs a daemon and there is none.
+const UNAVAILABLE: u8 = 69;
 
 /// A command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,14 @@ pub(crate) enum CliError {
     Input(String),
     #[error("the output could not be written: {0}")]
     Output(#[from] io::Error),
+    #[error("the system gives this process no threads or events ({0}): try again when it has some to spare")]
+    System(io::Error),
+    /// The home that no daemon runs in.
+    #[error("no daemon is running in {home}: start one with `tribune up`", home = .0.display())]
+    NoDaemon(PathBuf),
+    /// What the daemon answered, or that it did not.
+    #[error(transparent)]
+    Daemon(#[from] ClientError),
     #[error("nobody reads the answers any more: some of the last lines may be written without one")]
     Unanswered,
 }
@@ -64,7 +75,7 @@ impl CliError {
         move |error| Self::File { path, error }
     }
 
-    const fn kind(&self) -> &'static str {
+    fn kind(&self) -> &str {
         match self {
             Self::Store(_) | Self::Tree(_) => "store",
             Self::Key(_) => "key",
@@ -72,6 +83,9 @@ impl CliError {
             Self::File { .. } => "file",
             Self::Input(_) => "input",
             Self::Output(_) | Self::Unanswered => "output",
+            Self::System(_) => "system",
+            Self::NoDaemon(_) => "unavailable",
+            Self::Daemon(error) => error.code().unwrap_or("connection"),
         }
     }
 
@@ -89,6 +103,7 @@ impl CliError {
         }
         ExitCode::from(match self {
             Self::Input(_) => USAGE,
+            Self::NoDaemon(_) => UNAVAILABLE,
             _ => FAILED,
         })
     }

@@ -1,6 +1,7 @@
 //! `tribune`: parse, run, say how it went.
 
 mod args;
+mod daemon;
 mod error;
 mod keys;
 mod ledger;
