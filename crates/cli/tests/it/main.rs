@@ -10,5 +10,8 @@ mod bad_homes;
 mod commands;
 mod crashing;
 mod disks;
+mod doctor;
 mod fixture;
+mod lifecycle;
+mod running;
 mod stranger;
