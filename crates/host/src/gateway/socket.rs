@@ -350,12 +350,10 @@ async fn turn(
         return rpc::value(api.turn_result(key, ticket, run.wait).await?);
     }
     let accepted = ticket.accepted().await?;
-    let subscription = api.sessions.subscribe(&key, accepted.first_seq - 1).await?;
-    // The end is known before its last events are read, so they are all there.
-    let pumped = pump_turn(subscription, key.as_str(), outbox);
-    let (ended, pumped) = tokio::join!(ticket.ended(), pumped);
-    pumped?;
-    let end = ended?;
+    if let Some(events) = ticket.events(&accepted) {
+        pump_turn(events, key.as_str(), outbox).await?;
+    }
+    let end = ticket.ended().await?;
     rpc::value(super::wire::TurnResult {
         session_key: key.to_string(),
         turn: accepted.turn,

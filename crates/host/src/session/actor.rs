@@ -168,7 +168,7 @@ impl Actor {
             tools: Arc::new(NoTools),
             cancel,
         };
-        let mut accepted = Some(accepted);
+        let (mut accepted, mut ended) = (Some(accepted), Some(ended));
         let mut end = TurnEnd {
             turn: String::new(),
             stop_reason: StopReason::Error,
@@ -185,12 +185,16 @@ impl Actor {
                     break;
                 }
             };
+            end.last_seq = event.seq;
             match &event.kind {
                 EventKind::TurnStarted { turn } => {
                     end.turn.clone_from(turn);
+                    // Seen before it is told, so that whoever is told can read it.
+                    self.session.feed.publish(&event);
                     if let Some(accepted) = accepted.take() {
                         let _ = accepted.send(Ok(Accepted { turn: turn.clone(), first_seq: event.seq }));
                     }
+                    continue;
                 }
                 EventKind::UsageUpdate { input_tokens, output_tokens } => {
                     end.usage = Usage { input_tokens: *input_tokens, output_tokens: *output_tokens };
@@ -199,21 +203,24 @@ impl Actor {
                     end.stop_reason = *stop_reason;
                     // Before anyone sees the end: whoever does may ask for the next turn at once.
                     self.session.set_running(None);
+                    self.session.feed.publish(&event);
+                    if let Some(ended) = ended.take() {
+                        let _ = ended.send(Ok(end.clone()));
+                    }
+                    continue;
                 }
                 _ => {}
             }
-            end.last_seq = event.seq;
             self.session.feed.publish(&event);
         }
         drop(events);
         self.session.set_running(None);
-        match (failure, accepted) {
-            (Some(error), Some(accepted)) => drop(accepted.send(Err(error))),
-            (Some(error), None) => {
-                tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
-                drop(ended.send(Err(error)));
-            }
-            (None, _) => drop(ended.send(Ok(end))),
+        let Some(error) = failure else { return };
+        tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
+        match (accepted, ended) {
+            (Some(accepted), _) => drop(accepted.send(Err(error))),
+            (None, Some(ended)) => drop(ended.send(Err(error))),
+            (None, None) => {}
         }
     }
 }

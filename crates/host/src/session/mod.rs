@@ -96,12 +96,21 @@ pub struct Opener {
 pub struct Ticket {
     accepted: oneshot::Receiver<Result<Accepted, SessionError>>,
     ended: oneshot::Receiver<Result<TurnEnd, SessionError>>,
+    /// Taken before the turn begins, so that its events are kept in memory for whoever asked for it.
+    follower: Option<Subscription>,
 }
 
 impl Ticket {
     /// Waits until the input is durable and the turn runs.
     pub async fn accepted(&mut self) -> Result<Accepted, SessionError> {
         (&mut self.accepted).await.unwrap_or(Err(SessionError::Draining))
+    }
+
+    /// The turn's events, from the first.
+    pub fn events(&mut self, accepted: &Accepted) -> Option<Subscription> {
+        let mut follower = self.follower.take()?;
+        follower.after = accepted.first_seq - 1;
+        Some(follower)
     }
 
     /// Waits for the end of the turn.
@@ -283,6 +292,13 @@ impl SessionManager {
         let session = self.session(key).await?;
         let (accept, accepted) = oneshot::channel();
         let (end, ended) = oneshot::channel();
+        let follower = Subscription {
+            vault: Arc::clone(&self.shared.governance.vault),
+            session_id: Arc::clone(&session.handle().session_id),
+            head: Some(session.feed.follow()),
+            session: Some(Arc::clone(&session)),
+            after: 0,
+        };
         let run = Command::Run(Box::new(Run { content, accepted: accept, ended: end }));
         session.inbox.try_send(run).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
@@ -290,7 +306,7 @@ impl SessionManager {
             }
             mpsc::error::TrySendError::Closed(_) => SessionError::Closed(key.to_string()),
         })?;
-        Ok(Ticket { accepted, ended })
+        Ok(Ticket { accepted, ended, follower: Some(follower) })
     }
 
     /// Tells the session's running turn to end. False if none is running.
