@@ -16,7 +16,7 @@ pub struct SessionInit {
     pub session_key: Option<String>,
     /// Without it and without a key: `main`.
     pub agent_id: Option<String>,
-    /// `persistent`, `domain` or `oneshot`; `domain` if not given.
+    /// `persistent`, `domain` or `oneshot`. Without it a session keeps its mode, and a new one is `domain`.
     pub mode: Option<String>,
 }
 

@@ -10,6 +10,7 @@ mod appending;
 mod auditing;
 mod fixture;
 mod keys;
+mod session_rules;
 mod tools;
 mod turns;
 mod views;
