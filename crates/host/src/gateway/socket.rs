@@ -11,13 +11,14 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
+use tribune_agents::SessionKey;
 
 use super::Gateway;
 use super::error::ApiError;
 use super::principal::{Principal, hex};
 use super::rpc::{self, Frame, Request};
 use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
-use crate::session::Subscription;
+use crate::session::{Subscription, Ticket};
 
 /// Frames waiting for the reader. Beyond them whoever makes more waits.
 const OUTBOX: usize = 64;
@@ -212,19 +213,14 @@ impl Connection {
                     return Answer::Now(Err(ApiError::unauthorized()));
                 };
                 match request.method.as_str() {
-                    "turn.run" => return self.turn_run(who, request),
+                    "turn.run" => return self.turn_run(who, request).await,
                     "session.events" => self.follow(&who, request).await,
                     "session.unfollow" => self.unfollow(request),
-                    _ => return self.ask(who, request).await,
+                    _ => rpc::answer(&self.gateway.api, &who, request).await,
                 }
             }
         };
         Answer::Now(answered)
-    }
-
-    /// Answers in place what is quick, and beside the connection what may have to wait for a turn to end.
-    async fn ask(&mut self, who: Principal, request: &Request<'_>) -> Answer {
-        Answer::Now(rpc::answer(&self.gateway.api, &who, request).await)
     }
 
     fn challenge(&mut self) -> Result<Value, ApiError> {
@@ -271,17 +267,24 @@ impl Connection {
         ))
     }
 
-    /// Runs a turn beside the connection: its events, then the answer.
-    fn turn_run(&mut self, who: Principal, request: &Request<'_>) -> Answer {
-        let run = match self.in_flight().and_then(|()| request.params::<TurnRun>()) {
-            Ok(run) => run,
+    /// Takes a turn's place in the queue of its session now, so that turns run in the order in which they were asked
+    /// for; waits for it beside the connection: its events, then the answer.
+    async fn turn_run(&mut self, who: Principal, request: &Request<'_>) -> Answer {
+        let queued = async {
+            self.in_flight()?;
+            let TurnRun { session_key, input, wait } = request.params()?;
+            let (key, ticket) = self.gateway.api.turn_run(&who, &session_key, input.content).await?;
+            Ok(Queued { key, ticket, wait })
+        };
+        let queued = match queued.await {
+            Ok(queued) => queued,
             Err(error) => return Answer::Now(Err(error)),
         };
         let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
         let streaming = Arc::clone(&self.streaming);
         let id = request.id.get().to_owned();
         self.tasks.spawn(async move {
-            let answer = match turn(&gateway, &who, run, &outbox, &streaming).await {
+            let answer = match turn(&gateway, queued, &outbox, &streaming).await {
                 Ok(result) => rpc::success(&id, &result),
                 Err(error) => rpc::failure(&id, &error),
             };
@@ -335,19 +338,24 @@ enum Answer {
     Later,
 }
 
-/// Runs a turn and sends its events, unless they flow through this connection already.
+/// A turn that has its place in the queue.
+struct Queued {
+    key: SessionKey,
+    ticket: Ticket,
+    wait: bool,
+}
+
+/// Waits for a turn and sends its events, unless they flow through this connection already.
 async fn turn(
     gateway: &Gateway,
-    who: &Principal,
-    run: TurnRun,
+    Queued { key, mut ticket, wait }: Queued,
     outbox: &mpsc::Sender<String>,
     streaming: &std::sync::Mutex<HashSet<String>>,
 ) -> Result<Value, ApiError> {
     let api = &gateway.api;
-    let (key, mut ticket) = api.turn_run(who, &run.session_key, run.input.content).await?;
     let flows = streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(key.as_str());
-    if !run.wait || flows {
-        return rpc::value(api.turn_result(key, ticket, run.wait).await?);
+    if !wait || flows {
+        return rpc::value(api.turn_result(key, ticket, wait).await?);
     }
     let accepted = ticket.accepted().await?;
     if let Some(events) = ticket.events(&accepted) {

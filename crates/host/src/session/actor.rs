@@ -1,5 +1,6 @@
 //! One session: a task that takes one command after the other, so that turns of a session never overlap.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt as _;
@@ -21,6 +22,9 @@ pub(crate) struct Session {
     pub(super) inbox: mpsc::Sender<Command>,
     pub(crate) feed: Feed,
     running: Mutex<Option<CancellationToken>>,
+    mode: Mutex<SessionMode>,
+    /// Someone asked to close it: turns that still wait are refused.
+    closing: AtomicBool,
 }
 
 /// What a session is asked to do. Boxed where it is large, because every idle session has room for a queue of these.
@@ -64,10 +68,38 @@ pub struct TurnEnd {
 }
 
 impl Session {
-    pub(super) fn new(handle: Handle, head: u64, queue: usize) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    pub(super) fn new(
+        handle: Handle,
+        mode: SessionMode,
+        head: u64,
+        queue: usize,
+    ) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (inbox, commands) = mpsc::channel(queue);
-        let session = Self { handle, inbox, feed: Feed::new(head), running: Mutex::new(None) };
+        let session = Self {
+            handle,
+            inbox,
+            feed: Feed::new(head),
+            running: Mutex::new(None),
+            mode: Mutex::new(mode),
+            closing: AtomicBool::new(false),
+        };
         (Arc::new(session), commands)
+    }
+
+    fn mode(&self) -> SessionMode {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_mode(&self, mode: SessionMode) {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_closing(&self, closing: bool) {
+        self.closing.store(closing, Ordering::SeqCst);
     }
 
     pub(crate) const fn handle(&self) -> &Handle {
@@ -98,7 +130,6 @@ impl Session {
 pub(super) struct Actor {
     pub(super) session: Arc<Session>,
     pub(super) runtime: Arc<dyn AgentRuntime>,
-    pub(super) mode: SessionMode,
     pub(super) draining: CancellationToken,
 }
 
@@ -114,7 +145,9 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> 
             Some(Command::Run(run)) => {
                 // Boxed, so that an idle session's task stays small.
                 Box::pin(actor.run_turn(*run)).await;
-                if actor.mode == SessionMode::Oneshot && actor.close(CloseReason::Finished).await.is_ok() {
+                if actor.session.mode() == SessionMode::Oneshot
+                    && actor.close(CloseReason::Finished).await.is_ok()
+                {
                     refuse(&actor, commands, closed);
                     return true;
                 }
@@ -161,6 +194,13 @@ impl Actor {
         let Run { content, accepted, ended } = run;
         let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
+        // INVARIANT: looked at after the token is there, and set before the token is looked for; one of the two sees
+        // the other.
+        if self.session.is_closing() {
+            self.session.set_running(None);
+            drop(accepted.send(Err(closed(self))));
+            return;
+        }
         let input = TurnInput {
             content,
             system: String::new(),

@@ -158,18 +158,23 @@ impl SessionManager {
         for agent in &standing {
             let key = SessionKey::direct(&agent.id, "standing", "local", "main")?;
             let opener = Opener { name: "roster".to_owned(), pubkey: None, is_stranger: false };
-            self.ensure(key, SessionMode::Persistent, opener).await?;
+            self.ensure(key, Some(SessionMode::Persistent), opener).await?;
         }
         Ok(standing.len())
     }
 
-    /// Opens a session, or finds it open. What it may do follows from the roster, never from the caller.
+    /// Opens a session, or finds it open. What it may do follows from the roster, never from the caller. Without a mode
+    /// it keeps the one it has.
     pub async fn ensure(
         &self,
         key: SessionKey,
-        mode: SessionMode,
+        mode: Option<SessionMode>,
         opener: Opener,
     ) -> Result<Handle, SessionError> {
+        let mode = match mode {
+            Some(mode) => mode,
+            None => self.row(&key).await?.map_or_else(SessionMode::default, |row| row.mode),
+        };
         let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
             Some(agent) => (agent.backend, agent.model, agent.mandate),
             None if opener.is_stranger => {
@@ -194,9 +199,9 @@ impl SessionManager {
         })?;
         let _opening = self.opening(&input.key).await;
         let loaded = self.loaded(&input.key);
-        if loaded.as_ref().is_some_and(|session| session.is_running()) {
+        if let Some(running) = loaded.as_ref().filter(|session| session.is_running()) {
             // Its terms cannot change under a running turn; they are looked at again when it is next opened.
-            return loaded.ok_or_else(|| SessionError::Running(input.key.to_string()));
+            return Ok(Arc::clone(running));
         }
         let row = self.row(&input.key).await?;
         let is_new = row.is_none_or(|row| row.state == SessionState::Closed);
@@ -209,12 +214,13 @@ impl SessionManager {
             shared.open.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(session) = loaded {
+            session.set_mode(mode);
             return Ok(session);
         }
         let journal = shared.governance.journal(&handle).await?;
         let head = journal.lock().await.next_event() - 1;
-        let (session, commands) = Session::new(handle, head, shared.limits.queue);
-        self.start(Arc::clone(&session), Arc::clone(runtime), mode, commands);
+        let (session, commands) = Session::new(handle, mode, head, shared.limits.queue);
+        self.start(Arc::clone(&session), Arc::clone(runtime), commands);
         shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&session));
         Ok(session)
     }
@@ -223,11 +229,10 @@ impl SessionManager {
         &self,
         session: Arc<Session>,
         runtime: Arc<dyn AgentRuntime>,
-        mode: SessionMode,
         commands: mpsc::Receiver<Command>,
     ) {
-        let actor =
-            Actor { session: Arc::clone(&session), runtime, mode, draining: self.shared.draining.clone() };
+        let draining = self.shared.draining.clone();
+        let actor = Actor { session: Arc::clone(&session), runtime, draining };
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
             let is_closed = actor::run(actor, commands).await;
@@ -318,16 +323,21 @@ impl SessionManager {
         self.row(key).await?.map(|_| false).ok_or_else(|| SessionError::NotFound(key.to_string()))
     }
 
-    /// Closes a session, ending its turn first.
+    /// Closes a session. On request its running turn is ended first, and those that wait are refused.
     pub async fn close(&self, key: &SessionKey, reason: CloseReason) -> Result<(), SessionError> {
         let session = self.session(key).await?;
         let (answer, closed) = oneshot::channel();
         let command = Command::Close(Box::new(Close { reason, answer }));
         if reason == CloseReason::Requested {
+            session.set_closing(true);
             session.cancel();
         }
         session.inbox.send(command).await.map_err(|_| SessionError::Closed(key.to_string()))?;
-        closed.await.unwrap_or(Err(SessionError::Draining))
+        let closed = closed.await.unwrap_or(Err(SessionError::Draining));
+        if closed.is_err() {
+            session.set_closing(false);
+        }
+        closed
     }
 
     /// Closes a session and shreds everything said in it. The ledger keeps its hashes, and still verifies.

@@ -9,7 +9,9 @@
 mod appending;
 mod auditing;
 mod fixture;
+mod guide;
 mod keys;
+mod session_rules;
 mod tools;
 mod turns;
 mod views;
