@@ -496,7 +496,7 @@ impl Subscription {
                 None => Head { seq: u64::MAX, is_over: true },
             };
             if self.after < head.seq {
-                let events = self.read(limit)?;
+                let events = self.read(limit).await?;
                 if let Some(last) = events.last() {
                     self.after = last.seq;
                     return Ok(events);
@@ -512,12 +512,14 @@ impl Subscription {
         }
     }
 
-    fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
+    async fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
         if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, limit))
         {
             return Ok(recent);
         }
-        let range = self.vault.events(&self.session_id, self.after, limit)?;
+        let (vault, session_id, after) = (Arc::clone(&self.vault), Arc::clone(&self.session_id), self.after);
+        let read = tokio::task::spawn_blocking(move || vault.events(&session_id, after, limit)).await;
+        let range = read.map_err(|_| SessionError::Draining)??;
         if self.after + 1 < range.oldest {
             return Err(SessionError::Expired { oldest: range.oldest });
         }
