@@ -13,27 +13,24 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 use tribune_agents::SessionKey;
 
-use super::Gateway;
 use super::error::ApiError;
 use super::principal::{Principal, hex};
 use super::rpc::{self, Frame, Request};
 use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
+use super::{Gateway, Patience};
 use crate::session::{Subscription, Ticket};
 
 /// Frames waiting for the reader. Beyond them whoever makes more waits.
 const OUTBOX: usize = 64;
-
-/// A reader that takes nothing for this long is let go; it can resume with session.events.
-const SLOW_READER: Duration = Duration::from_secs(20);
-
-/// How long a connection may stay without a principal.
-const TIME_TO_AUTHENTICATE: Duration = Duration::from_secs(15);
 
 /// How often the other side is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// Requests of one connection that are being answered, and sessions it follows.
 const MAX_IN_FLIGHT: usize = 64;
+
+/// Answers waiting for room in the outbox; beyond them no more requests are read.
+const MAX_LATE: usize = 64;
 
 /// Events taken from a session in one go.
 const EVENTS_AT_ONCE: usize = 64;
@@ -53,6 +50,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: O
         gateway: Arc::clone(&gateway),
         outbox,
         tasks: JoinSet::new(),
+        late: JoinSet::new(),
         followed: HashMap::new(),
         streaming: Arc::default(),
         next_subscription: 1,
@@ -68,6 +66,8 @@ struct Connection {
     gateway: Arc<Gateway>,
     outbox: mpsc::Sender<String>,
     tasks: JoinSet<()>,
+    /// Answers that found the outbox full.
+    late: JoinSet<()>,
     followed: HashMap<u64, (String, AbortHandle)>,
     /// Sessions whose events already flow through this connection.
     streaming: Arc<std::sync::Mutex<HashSet<String>>>,
@@ -91,19 +91,20 @@ impl Connection {
         let mut heard = Instant::now();
         let mut ping = tokio::time::interval_at(opened + PING_EVERY, PING_EVERY);
         let idle = self.gateway.limits.idle;
+        let Patience { authenticate, slow_reader, .. } = self.gateway.limits.patience;
         let stopping = self.gateway.stopping.clone();
         let end: Option<Goodbye> = loop {
             let must_authenticate = self.principal.is_none();
             let patience = heard + idle;
+            // Not biased: a session that streams without a pause must not keep a cancel from being heard.
             let step = tokio::select! {
-                biased;
                 Some(frame) = frames.recv() => {
-                    match send(&mut sink, Message::Text(frame.into())).await {
+                    match send(&mut sink, Message::Text(frame.into()), slow_reader).await {
                         Ok(()) => Ok(()),
                         Err(()) => break None,
                     }
                 }
-                message = stream.next() => {
+                message = stream.next(), if self.late.len() < MAX_LATE => {
                     heard = Instant::now();
                     match message {
                         None => break None,
@@ -111,11 +112,11 @@ impl Connection {
                         Some(Err(error)) => Err(refusal(&error)),
                     }
                 }
-                _ = ping.tick() => match send(&mut sink, Message::Ping(Default::default())).await {
+                _ = ping.tick() => match send(&mut sink, Message::Ping(Default::default()), slow_reader).await {
                     Ok(()) => Ok(()),
                     Err(()) => break None,
                 },
-                () = tokio::time::sleep_until(opened + TIME_TO_AUTHENTICATE), if must_authenticate => {
+                () = tokio::time::sleep_until(opened + authenticate), if must_authenticate => {
                     Err(goodbye(CLOSE_UNAUTHENTICATED, "authenticate first: auth.token or auth.agent"))
                 }
                 () = tokio::time::sleep_until(patience) => {
@@ -123,6 +124,7 @@ impl Connection {
                 }
                 // Joined as they end, so that the set does not grow.
                 Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => Ok(()),
+                Some(_) = self.late.join_next(), if !self.late.is_empty() => Ok(()),
                 () = stopping.cancelled() => Err(goodbye(close_code::AWAY, "the daemon is stopping")),
             };
             if let Err(end) = step {
@@ -134,11 +136,11 @@ impl Connection {
         if let Some(end) = end {
             // What was answered already still goes out, as far as the reader takes it.
             while let Ok(frame) = frames.try_recv() {
-                if send(&mut sink, Message::Text(frame.into())).await.is_err() {
+                if send(&mut sink, Message::Text(frame.into()), slow_reader).await.is_err() {
                     return;
                 }
             }
-            let _ = send(&mut sink, Message::Close(Some(end))).await;
+            let _ = send(&mut sink, Message::Close(Some(end)), slow_reader).await;
             // The other side answers with its own close; what it still says until then is not heard.
             let _ = timeout(Duration::from_secs(1), async { while let Some(Ok(_)) = stream.next().await {} })
                 .await;
@@ -159,7 +161,7 @@ impl Connection {
             Frame::Notification => return Ok(()),
             Frame::Refused(answer) => {
                 self.gateway.metrics.request("invalid", false);
-                self.say(answer).await;
+                self.say(answer);
                 return Ok(());
             }
             Frame::Request(request) => request,
@@ -173,8 +175,7 @@ impl Connection {
             self.say(match &result {
                 Ok(result) => rpc::success(&id, result),
                 Err(error) => rpc::failure(&id, error),
-            })
-            .await;
+            });
             if self.auth_failures >= MAX_AUTH_FAILURES {
                 return Err(goodbye(CLOSE_UNAUTHENTICATED, "too many wrong attempts"));
             }
@@ -182,14 +183,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues a frame. The connection's own loop empties the queue, so this must never wait for it: one place is
-    /// always left because requests are taken one at a time.
-    async fn say(&self, frame: String) {
+    /// Queues a frame. The connection's own loop empties the queue, so this must never wait for it.
+    fn say(&mut self, frame: String) {
         if let Err(mpsc::error::TrySendError::Full(frame)) = self.outbox.try_send(frame) {
             let outbox = self.outbox.clone();
             // The reader is behind; the answer waits in line like everything else.
-            self.gateway.tasks.spawn(async move {
-                let _ = timeout(SLOW_READER, outbox.send(frame)).await;
+            self.late.spawn(async move {
+                let _ = outbox.send(frame).await;
             });
         }
     }
@@ -417,8 +417,8 @@ async fn pump(
 type Sink = futures_util::stream::SplitSink<WebSocket, Message>;
 
 /// Sends a frame to a reader that takes it in time.
-async fn send(sink: &mut Sink, message: Message) -> Result<(), ()> {
-    match timeout(SLOW_READER, sink.send(message)).await {
+async fn send(sink: &mut Sink, message: Message, within: Duration) -> Result<(), ()> {
+    match timeout(within, sink.send(message)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(()),
     }

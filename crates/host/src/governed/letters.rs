@@ -28,6 +28,8 @@ impl Letters {
     /// Blocks on the disk.
     pub(super) fn claim(governance: &Arc<Governance>, handle: &Handle) -> Result<Self, RuntimeError> {
         let agent = handle.key.agent().clone();
+        // Held while looking: a letter whose claim is gone was acknowledged before, and is not found unread.
+        let mut claimed = governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         let unread = governance.mailbox.unread(&agent).unwrap_or_else(|error| {
             tracing::warn!(%error, "the mailbox could not be read");
             Vec::new()
@@ -47,7 +49,6 @@ impl Letters {
             None => Ok(Vec::new()),
         });
         let had = had.map_err(failed)?;
-        let mut claimed = governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         for letter in unread {
             let is_known = had.iter().any(|message| {
                 message.role == Role::Mailbox.as_str() && message.name.as_deref() == Some(&letter.id)

@@ -92,7 +92,10 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
     async fn close(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError> {
         // The record first: a backend that cannot let go must not keep a session open.
         self.governance.close_session(handle, reason).await?;
-        self.inner.close(handle, reason).await
+        if let Err(error) = self.inner.close(handle, reason).await {
+            tracing::warn!(session = %handle.key, code = error.code, "the backend did not let go of a closed session");
+        }
+        Ok(())
     }
 
     async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError> {

@@ -144,10 +144,13 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> 
         match command {
             Some(Command::Run(run)) => {
                 // Boxed, so that an idle session's task stays small.
-                Box::pin(actor.run_turn(*run)).await;
-                if actor.session.mode() == SessionMode::Oneshot
-                    && actor.close(CloseReason::Finished).await.is_ok()
-                {
+                let ended = Box::pin(actor.run_turn(*run)).await;
+                let is_closed = actor.session.mode() == SessionMode::Oneshot
+                    && actor.close(CloseReason::Finished).await.is_ok();
+                if let Some((answer, end)) = ended {
+                    let _ = answer.send(Ok(end));
+                }
+                if is_closed {
                     refuse(&actor, commands, closed);
                     return true;
                 }
@@ -189,8 +192,9 @@ impl Actor {
         Ok(self.runtime.close(&self.session.handle, reason).await?)
     }
 
-    /// Runs one turn to its end, whoever still listens.
-    async fn run_turn(&self, run: Run) {
+    /// Runs one turn to its end, whoever still listens. Whoever waits for the end of a session's only turn is given back,
+    /// to be told when the session is closed.
+    async fn run_turn(&self, run: Run) -> Option<(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd)> {
         let Run { content, accepted, ended } = run;
         let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
@@ -199,7 +203,7 @@ impl Actor {
         if self.session.is_closing() {
             self.session.set_running(None);
             drop(accepted.send(Err(closed(self))));
-            return;
+            return None;
         }
         let input = TurnInput {
             content,
@@ -244,7 +248,9 @@ impl Actor {
                     // Before anyone sees the end: whoever does may ask for the next turn at once.
                     self.session.set_running(None);
                     self.session.feed.publish(&event);
-                    if let Some(ended) = ended.take() {
+                    if self.session.mode() != SessionMode::Oneshot
+                        && let Some(ended) = ended.take()
+                    {
                         let _ = ended.send(Ok(end.clone()));
                     }
                     continue;
@@ -255,13 +261,14 @@ impl Actor {
         }
         drop(events);
         self.session.set_running(None);
-        let Some(error) = failure else { return };
+        let Some(error) = failure else { return ended.map(|ended| (ended, end)) };
         tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
         match (accepted, ended) {
             (Some(accepted), _) => drop(accepted.send(Err(error))),
             (None, Some(ended)) => drop(ended.send(Err(error))),
             (None, None) => {}
         }
+        None
     }
 }
 

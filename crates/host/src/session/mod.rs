@@ -37,6 +37,9 @@ use crate::vault::{Event, Vault};
 /// Locks under which sessions are opened; more than cores, few enough to be nothing.
 const OPENING_LOCKS: usize = 64;
 
+/// How often a session is closed again that others open while it is to be forgotten.
+const CLOSING_ATTEMPTS: usize = 8;
+
 /// How often sessions without turns are looked for, and how many are closed in one go.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const SWEEP_AT_ONCE: usize = 1_000;
@@ -342,14 +345,20 @@ impl SessionManager {
 
     /// Closes a session and shreds everything said in it. The ledger keeps its hashes, and still verifies.
     pub async fn forget(&self, key: &SessionKey, by: &str) -> Result<Cid, SessionError> {
-        match self.close(key, CloseReason::Requested).await {
-            Ok(()) | Err(SessionError::Closed(_)) => {}
-            Err(error) => return Err(error),
+        for _ in 0..CLOSING_ATTEMPTS {
+            match self.close(key, CloseReason::Requested).await {
+                Ok(()) | Err(SessionError::Closed(_)) => {}
+                Err(error) => return Err(error),
+            }
+            // Nobody opens it from here on; someone may have, just before.
+            let _opening = self.opening(key).await;
+            let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
+            if row.state == SessionState::Closed {
+                let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.into() };
+                return Ok(self.shared.governance.forget(&handle, by).await?);
+            }
         }
-        let _opening = self.opening(key).await;
-        let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
-        let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.into() };
-        Ok(self.shared.governance.forget(&handle, by).await?)
+        Err(SessionError::Reopened(key.to_string()))
     }
 
     /// Whether a turn of the session is running, and the number of its newest event.
