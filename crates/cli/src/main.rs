@@ -1,12 +1,16 @@
 //! `tribune`: parse, run, say how it went.
 
+mod agents;
 mod args;
+mod chat;
 mod daemon;
+mod demo;
 mod error;
 mod keys;
 mod ledger;
 mod output;
 mod progress;
+mod sessions;
 
 use std::process::ExitCode;
 
@@ -26,6 +30,10 @@ fn main() -> ExitCode {
     let mut output = Output::new(args.format());
     let done = args.home().and_then(|home| match args.command {
         Command::Keys { command } => keys::run(command, &home, &mut output),
+        Command::Chat(args) => chat::run(&args, &home, &mut output),
+        Command::Sessions { command } => sessions::run(command, &home, &mut output),
+        Command::Agents { command } => agents::run(command, &home, &mut output),
+        Command::Demo(args) => demo::run(&args, &mut output),
         Command::Ledger { command } => ledger::run(command, &home, &mut output),
     });
     match done {

@@ -16,7 +16,7 @@ pub struct SessionInit {
     pub session_key: Option<String>,
     /// Without it and without a key: `main`.
     pub agent_id: Option<String>,
-    /// `persistent`, `domain` or `oneshot`; `domain` if not given.
+    /// `persistent`, `domain` or `oneshot`. If not given: as it is if the session is open, otherwise `domain`.
     pub mode: Option<String>,
 }
 
