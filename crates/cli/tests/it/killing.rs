@@ -58,12 +58,18 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
         let (mut child, address, token) = start(&place);
         recovered += runtime.block_on(check(&address, &token, &mut seen, kill));
         let after = Duration::from_micros(500 + roll(60_000));
-        let scripts: Vec<&str> = (0..SESSIONS).map(|_| SCRIPTS[roll(SCRIPTS.len() as u64) as usize]).collect();
+        let scripts: Vec<&str> =
+            (0..SESSIONS).map(|_| SCRIPTS[roll(SCRIPTS.len() as u64) as usize]).collect();
         let found = runtime.block_on(async {
             let mut clients = tokio::task::JoinSet::new();
             for (n, script) in scripts.into_iter().enumerate() {
                 let key = format!("agent:main:rpc:local:dm:peer-{n}");
-                clients.spawn(talk(address.clone(), token.clone(), key, format!("{script}\n!say kill {kill}")));
+                clients.spawn(talk(
+                    address.clone(),
+                    token.clone(),
+                    key,
+                    format!("{script}\n!say kill {kill}"),
+                ));
             }
             // Not a wait for something to happen: the kill is meant to fall at a random moment.
             tokio::time::sleep(after).await;
@@ -80,12 +86,15 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
     }
     let (mut child, address, token) = start(&place);
     recovered += runtime.block_on(check(&address, &token, &mut seen, KILLS));
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
     assert!(child.wait().unwrap().success());
     assert_sound(&Home::at(place.home()));
     let acknowledged: usize = seen.values().map(|seen| seen.acknowledged.len()).sum();
     let events: usize = seen.values().map(|seen| seen.events.len()).sum();
-    println!("{interrupted} kills, {acknowledged} acknowledged turns, {events} events seen, {recovered} turns interrupted");
+    println!(
+        "{interrupted} kills, {acknowledged} acknowledged turns, {events} events seen, {recovered} turns interrupted"
+    );
     assert!(acknowledged > 100 && recovered > 10, "the campaign must have work to lose");
 }
 
@@ -121,7 +130,10 @@ async fn talk(address: String, token: String, key: String, text: String) -> (Str
                     if event["type"] == "turn_started" {
                         seen.acknowledged.insert(event["turn"].as_str().unwrap().to_owned(), text.clone());
                     }
-                    assert!(seen.events.insert(event["seq"].as_u64().unwrap(), event).is_none(), "an event came twice");
+                    assert!(
+                        seen.events.insert(event["seq"].as_u64().unwrap(), event).is_none(),
+                        "an event came twice"
+                    );
                 }
                 Ok(Incoming::Answer(of, answer)) if of == id => {
                     answer.unwrap();
@@ -146,8 +158,10 @@ async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, ki
             continue;
         };
         assert_ne!(info["state"], "running", "kill {kill}: {key}");
-        let history = client.call("session.history", &json!({ "session_key": key, "limit": 1000 })).await.unwrap();
-        let turns = client.call("session.turns", &json!({ "session_key": key, "limit": 1000 })).await.unwrap();
+        let history =
+            client.call("session.history", &json!({ "session_key": key, "limit": 1000 })).await.unwrap();
+        let turns =
+            client.call("session.turns", &json!({ "session_key": key, "limit": 1000 })).await.unwrap();
         let (history, turns) = (history["messages"].as_array().unwrap(), turns["turns"].as_array().unwrap());
         for turn in turns {
             assert!(turn["stop_reason"].is_string(), "kill {kill}: a turn without an end: {turn}");
@@ -156,20 +170,31 @@ async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, ki
         if oldest == 0 {
             for (turn, text) in &seen.acknowledged {
                 let input = history.iter().find(|said| said["role"] == "user" && said["turn"] == **turn);
-                let input = input.unwrap_or_else(|| panic!("kill {kill}: {key}: the input of {turn} is lost"));
+                let input =
+                    input.unwrap_or_else(|| panic!("kill {kill}: {key}: the input of {turn} is lost"));
                 assert_eq!(input["content"][0]["text"], **text, "kill {kill}");
             }
         }
         let events = all_events(&mut client, key).await;
         let numbers: Vec<u64> = events.keys().copied().collect();
-        assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "kill {kill}: {key}: a gap in {numbers:?}");
+        assert!(
+            numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]),
+            "kill {kill}: {key}: a gap in {numbers:?}"
+        );
         for (seq, event) in &seen.events {
             if numbers.first().is_some_and(|first| seq >= first) {
-                assert_eq!(events.get(seq), Some(event), "kill {kill}: {key}: event {seq} is not what was shown");
+                assert_eq!(
+                    events.get(seq),
+                    Some(event),
+                    "kill {kill}: {key}: event {seq} is not what was shown"
+                );
             }
         }
         let last = events.values().next_back();
-        assert!(last.is_none_or(|last| last["type"] == "done"), "kill {kill}: {key}: the stream ends with {last:?}");
+        assert!(
+            last.is_none_or(|last| last["type"] == "done"),
+            "kill {kill}: {key}: the stream ends with {last:?}"
+        );
     }
     status["recovered_turns"].as_u64().unwrap()
 }

@@ -11,4 +11,5 @@ mod commands;
 mod crashing;
 mod disks;
 mod fixture;
+mod killing;
 mod stranger;

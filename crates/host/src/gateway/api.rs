@@ -51,13 +51,13 @@ type Answer<T> = Result<T, ApiError>;
 impl Api {
     pub async fn session_init(&self, who: &Principal, init: SessionInit) -> Answer<SessionInfo> {
         let key = self.key_of(who, &init)?;
+        who.owns(&key)?;
         let mode = match init.mode.as_deref() {
             None => None,
             Some(word) => Some(SessionMode::parse(word).ok_or_else(|| {
                 ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word)))
             })?),
         };
-        who.owns(&key)?;
         self.sessions.ensure(key.clone(), mode, who.opener()).await?;
         self.session_status(who, key.as_str()).await
     }
