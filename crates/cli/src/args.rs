@@ -6,10 +6,14 @@ use clap::{Parser, Subcommand};
 use tribune_host::Home;
 use tribune_ledger::EntryQuality;
 
+use crate::agents::AgentsCommand;
+use crate::chat::ChatArgs;
 use crate::completions::Completions;
+use crate::demo::DemoArgs;
 use crate::down::Down;
 use crate::error::CliError;
 use crate::output::Format;
+use crate::sessions::SessionsCommand;
 use crate::up::Up;
 
 /// Runs AI agents under law.
@@ -19,7 +23,7 @@ use crate::up::Up;
 #[derive(Debug, Parser)]
 #[command(name = "tribune", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune status          see how it is\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check), 3 incomplete (verify), 64 wrong usage, 69 no daemon."
+    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check), 3 incomplete (verify), 64 wrong usage, 69 no daemon."
 )]
 pub(crate) struct Args {
     /// The state folder [default: ~/.tribune]
@@ -82,6 +86,20 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: KeysCommand,
     },
+    /// Talk to an agent.
+    Chat(ChatArgs),
+    /// Conversations: look at them, end them, forget them.
+    Sessions {
+        #[command(subcommand)]
+        command: SessionsCommand,
+    },
+    /// The agents of this home.
+    Agents {
+        #[command(subcommand)]
+        command: AgentsCommand,
+    },
+    /// See it all at work in a minute: no key, no set-up, nothing left behind.
+    Demo(DemoArgs),
     /// The log: read it, add to it, prove it.
     Ledger {
         #[command(subcommand)]

@@ -11,6 +11,8 @@ use tribune_host::daemon::StartError;
 use tribune_host::export::ExportError;
 use tribune_host::home::HomeError;
 use tribune_host::keys::KeyFileError;
+use tribune_host::law::LawError;
+use tribune_host::registry::RosterError;
 use tribune_host::store::StoreError;
 
 use crate::output::{Format, clean};
@@ -19,6 +21,8 @@ use crate::output::{Format, clean};
 const FAILED: u8 = 1;
 const BROKEN: u8 = 2;
 const INCOMPLETE: u8 = 3;
+/// What a shell says of a command that Ctrl-C ended.
+const CANCELLED: u8 = 130;
 /// `EX_USAGE`: clap's own 2 means something else here.
 const USAGE: u8 = 64;
 /// `EX_UNAVAILABLE`: the command needs a daemon and there is none.
@@ -32,6 +36,10 @@ pub(crate) enum Outcome {
     Broken,
     /// What was checked is sound as far as it goes, but something is missing.
     Incomplete,
+    /// The agent failed at what it was asked; it was said why.
+    Failed,
+    /// It was ended by whoever asked for it.
+    Cancelled,
 }
 
 impl From<Outcome> for ExitCode {
@@ -40,6 +48,8 @@ impl From<Outcome> for ExitCode {
             Outcome::Done => Self::SUCCESS,
             Outcome::Broken => Self::from(BROKEN),
             Outcome::Incomplete => Self::from(INCOMPLETE),
+            Outcome::Failed => Self::from(FAILED),
+            Outcome::Cancelled => Self::from(CANCELLED),
         }
     }
 }
@@ -59,6 +69,10 @@ pub(crate) enum CliError {
     Key(#[from] KeyFileError),
     #[error(transparent)]
     Export(#[from] ExportError),
+    #[error(transparent)]
+    Roster(#[from] RosterError),
+    #[error(transparent)]
+    Law(#[from] LawError),
     #[error("`{path}`: {error}")]
     File { path: PathBuf, error: io::Error },
     #[error("{0}")]
@@ -115,6 +129,8 @@ impl CliError {
             Self::Silent { .. } => "connection",
             Self::Key(_) => "key",
             Self::Export(_) => "export",
+            Self::Roster(_) => "roster",
+            Self::Law(_) => "law",
             Self::File { .. } => "file",
             Self::Input(_) => "input",
             Self::Output(_) | Self::Unanswered => "output",

@@ -1,8 +1,11 @@
 //! `tribune`: parse, run, say how it went.
 
+mod agents;
 mod args;
+mod chat;
 mod completions;
 mod daemon;
+mod demo;
 mod detach;
 mod doctor;
 mod down;
@@ -12,6 +15,7 @@ mod keys;
 mod ledger;
 mod output;
 mod progress;
+mod sessions;
 mod status;
 mod up;
 mod version;
@@ -39,6 +43,10 @@ fn main() -> ExitCode {
         Command::Status => status::run(&home, &mut output),
         Command::Doctor => doctor::run(&home, &mut output),
         Command::Keys { command } => keys::run(command, &home, &mut output),
+        Command::Chat(args) => chat::run(&args, &home, &mut output),
+        Command::Sessions { command } => sessions::run(command, &home, &mut output),
+        Command::Agents { command } => agents::run(command, &home, &mut output),
+        Command::Demo(args) => demo::run(&args, &mut output),
         Command::Ledger { command } => ledger::run(command, &home, &mut output),
         Command::Completions(completions) => completions::run(&completions, &mut output),
         Command::Version => version::run(&mut output),

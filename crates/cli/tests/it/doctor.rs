@@ -80,7 +80,7 @@ fn what_is_broken_fails_with_what_to_do() {
         finding["message"].as_str().unwrap().to_owned()
     };
     assert!(failing("config").contains("config.json5:1:"), "{findings}");
-    assert!(failing("law").contains("mandates"), "{findings}");
+    assert!(failing("law").contains("the mandate `default`: line 1: "), "{findings}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod crashing;
 mod disks;
 mod doctor;
 mod fixture;
+mod killing;
 mod lifecycle;
 mod running;
 mod stranger;
