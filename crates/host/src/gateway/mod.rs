@@ -4,9 +4,11 @@
 mod api;
 mod error;
 mod metrics;
+mod pages;
 mod principal;
 mod rest;
 mod rpc;
+pub mod schema;
 mod socket;
 pub mod wire;
 
@@ -198,9 +200,6 @@ fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/", get(front_door))
         .route("/rpc", get(front_door))
-        .route("/healthz", get(|| async { Json(json!({ "ok": true })) }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics_page))
         .route("/v1/openapi.json", get(move || async move { Json((*document).clone()) }))
         .merge(rest)
         .fallback(|| async {
@@ -279,17 +278,6 @@ async fn front_door(
         let serving = tasks.spawn(socket::serve(gateway, socket, principal));
         let _ = serving.await;
     })
-}
-
-async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
-    let waiting = gateway.api.waiting();
-    let status = if waiting.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": waiting.is_empty(), "waiting": waiting }))).into_response()
-}
-
-async fn metrics_page(State(gateway): State<Arc<Gateway>>) -> Response {
-    let text = gateway.metrics.render(&gateway.api).await;
-    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 
 #[cfg(test)]
