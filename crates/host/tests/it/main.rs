@@ -9,6 +9,7 @@
 mod appending;
 mod auditing;
 mod fixture;
+mod guide;
 mod keys;
 mod session_rules;
 mod tools;
