@@ -215,8 +215,9 @@ impl Started {
             lines.extend([String::new(), paint.unsure(&said)]);
         }
         lines.extend([String::new(), "next:".to_owned()]);
-        lines
-            .extend(["chat", "status", "demo"].map(|words| format!("  {}", next_command(&self.home, words))));
+        lines.extend(["chat", "status"].map(|words| format!("  {}", next_command(&self.home, words))));
+        // It has a home of its own.
+        lines.push("  tribune demo".to_owned());
         lines.push(paint.faint(&format!("stop with {}", self.stop)));
         lines.join("\n")
     }

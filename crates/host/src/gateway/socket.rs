@@ -38,6 +38,9 @@ const EVENTS_AT_ONCE: usize = 64;
 /// Wrong attempts to authenticate on one connection.
 const MAX_AUTH_FAILURES: u32 = 5;
 
+/// How long a connection has for its last answers when the daemon stops. The daemon waits a little longer.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
 /// Close codes of ours, in the range that is left to applications.
 const CLOSE_UNAUTHENTICATED: u16 = 4401;
 const CLOSE_IDLE: u16 = 4408;
@@ -131,6 +134,9 @@ impl Connection {
                 break Some(end);
             }
         };
+        if stopping.is_cancelled() {
+            let _ = timeout(LAST_ANSWERS, self.last_answers(&mut sink, &mut frames, slow_reader)).await;
+        }
         // Turns go on without their listener; only the sending ends.
         self.tasks.abort_all();
         if let Some(end) = end {
@@ -144,6 +150,27 @@ impl Connection {
             // The other side answers with its own close; what it still says until then is not heard.
             let _ = timeout(Duration::from_secs(1), async { while let Some(Ok(_)) = stream.next().await {} })
                 .await;
+        }
+    }
+
+    /// The daemon stops, so turns are over; whoever waits for one still gets its last events and its answer.
+    async fn last_answers(
+        &mut self,
+        sink: &mut Sink,
+        frames: &mut mpsc::Receiver<String>,
+        slow_reader: Duration,
+    ) {
+        // What is merely followed has no end.
+        self.followed.values().for_each(|(_, task)| task.abort());
+        while !self.tasks.is_empty() {
+            tokio::select! {
+                Some(frame) = frames.recv() => {
+                    if send(sink, Message::Text(frame.into()), slow_reader).await.is_err() {
+                        return;
+                    }
+                }
+                _ = self.tasks.join_next() => {}
+            }
         }
     }
 
