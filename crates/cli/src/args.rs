@@ -61,7 +61,6 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: KeysCommand,
     },
-    /// Talk to an agent.
     Chat(ChatArgs),
     /// Conversations: look at them, end them, forget them.
     Sessions {
@@ -73,7 +72,6 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: AgentsCommand,
     },
-    /// See it all at work in a minute: no key, no set-up, nothing left behind.
     Demo(DemoArgs),
     /// The log: read it, add to it, prove it.
     Ledger {

@@ -9,6 +9,9 @@
 mod bad_homes;
 mod commands;
 mod crashing;
+mod demo;
 mod disks;
 mod fixture;
+mod house;
 mod stranger;
+mod talking;
