@@ -1,5 +1,8 @@
 //! `tribune agents`: who there is. The daemon is asked if one runs; otherwise the roster file is read and written here.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_agents::AgentId;
@@ -109,9 +112,10 @@ fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(
         AgentsCommand::Add(add) => {
             let agent = checked(add, &law)?;
             home.prepare().map_err(tribune_host::StoreError::from)?;
+            let data = home.root().join("data");
+            DirBuilder::new().recursive(true).mode(0o700).create(&data).map_err(CliError::file(&data))?;
             // Or the daemon would find a roster without the agent that every home begins with.
-            write_if_missing(&path, DEFAULT_ROSTER.as_bytes())
-                .map_err(|error| CliError::Input(error.to_string()))?;
+            write_if_missing(&path, DEFAULT_ROSTER.as_bytes())?;
             let id = agent.id.clone();
             let roster = Roster::add(&path, agent)?;
             let agents = agents_of(&roster, &law, &seen);

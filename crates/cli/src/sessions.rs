@@ -162,7 +162,9 @@ pub(crate) fn cell(value: &Value) -> String {
 async fn list(client: &mut Client, args: &ListArgs, output: &mut Output) -> Result<(), CliError> {
     let params = json!({ "agent_id": args.agent, "state": args.state, "limit": args.limit });
     let page = client.call("session.list", &params).await?;
-    output.result(|paint| list_text(&page, paint), &page)?;
+    let none = rows(&page, "sessions").next().is_none() && (args.agent.is_some() || args.state.is_some());
+    output
+        .result(|paint| if none { "no such sessions".to_owned() } else { list_text(&page, paint) }, &page)?;
     if !page["next"].is_null() {
         output.aside("there are more: raise --limit, or narrow it with --agent or --state");
     }

@@ -29,9 +29,17 @@ const USER_CHARS: usize = 64;
 /// Lines typed ahead while a turn runs.
 const TYPED_AHEAD: usize = 100;
 
+/// Talk to an agent.
+///
+/// With a message: one turn, whose answer is printed. Without: a conversation; or, if standard input is not a terminal,
+/// one turn per line of it.
+///
+/// The answer goes to standard output; calls, denials and the line at the end of a turn go to standard error. Ctrl-C
+/// cancels the turn, and a second one leaves. A connection that is lost is taken up again where it broke off.
+///
+/// Exit codes: 0 answered, 1 the turn failed, 130 the turn was cancelled.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Talk to an agent.\n\nWith a message: one turn, whose answer is printed. Without: a conversation; or, if standard input is not a terminal, one turn per line of it.\n\nThe answer goes to standard output; calls, denials and the line at the end of a turn go to standard error. Ctrl-C cancels the turn, and a second one leaves. A connection that is lost is taken up again where it broke off.\n\nExit codes: 0 answered, 1 the turn failed, 130 the turn was cancelled.",
     after_help = "Examples:\n  tribune chat\n  tribune chat \"what is in my workspace?\"\n  tribune chat --agent scribe /play read\n  printf 'one\\ntwo\\n' | tribune chat\n  tribune chat --json hello | jq .type"
 )]
 pub(crate) struct ChatArgs {

@@ -2,6 +2,7 @@
 //! comes from elsewhere and is cleaned.
 
 use std::collections::{HashMap, HashSet};
+use std::io::{self, IsTerminal as _};
 
 use serde_json::{Value, json};
 use tribune_agents::{SessionKey, StopReason};
@@ -15,6 +16,8 @@ const ERROR_CHARS: usize = 300;
 
 pub(super) struct View<'a> {
     output: &'a mut Output,
+    /// Standard output is where standard error is seen too, so neither may write into the other's line.
+    on_screen: bool,
     /// Whose line is not ended yet.
     open: Option<Voice>,
     /// A line was ended for the voice; a line break that it begins with would be a second one.
@@ -45,7 +48,8 @@ struct Turn {
 
 impl<'a> View<'a> {
     pub(super) fn new(output: &'a mut Output) -> Self {
-        Self { output, open: None, broken: HashSet::new(), turn: Turn::default() }
+        let on_screen = io::stdout().is_terminal();
+        Self { output, on_screen, open: None, broken: HashSet::new(), turn: Turn::default() }
     }
 
     pub(super) const fn format(&self) -> Format {
@@ -200,9 +204,12 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Says something that is not the agent's.
+    /// Says something that is not the agent's, and no reason to begin a new line in an answer that is piped on.
     pub(super) fn note(&mut self, text: &str) {
-        self.line(|paint| paint.faint(text));
+        if self.on_screen || self.open == Some(Voice::Reasoning) {
+            self.end_line();
+        }
+        self.output.murmur(|paint| format!("{}\n", paint.faint(text)));
     }
 
     /// Says that something went wrong, and that it goes on.

@@ -25,11 +25,14 @@ use crate::output::{Output, clean};
 /// How long the whole story may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// See it all at work in a minute: no key, no set-up, nothing left behind.
+///
+/// Starts a real daemon in a throw-away home and lets a rehearsed agent read a file, try a shell, write to another agent
+/// and be cancelled. Then it verifies the log of all that. Each step is checked; what is told is what happened.
+///
+/// Exit codes: 0 all went as told, 2 something did not.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "See it all at work in a minute: no key, no set-up, nothing left behind.\n\nStarts a real daemon in a throw-away home and lets a rehearsed agent read a file, try a shell, write to another agent and be cancelled. Then it verifies the log of all that. Each step is checked; what is told is what happened.\n\nExit codes: 0 all went as told, 2 something did not.",
-    after_help = "Examples:\n  tribune demo\n  tribune demo --keep\n  tribune demo --json"
-)]
+#[command(after_help = "Examples:\n  tribune demo\n  tribune demo --keep\n  tribune demo --json")]
 pub(crate) struct DemoArgs {
     /// Keep the home, and say where it is.
     #[arg(long)]
