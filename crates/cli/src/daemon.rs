@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tribune_client::{Client, ClientError};
 use tribune_host::Home;
@@ -28,8 +29,21 @@ pub(crate) async fn connect(home: &Home) -> Result<Client, CliError> {
     let token = fs::read_to_string(&path).map_err(CliError::file(&path))?;
     match Client::connect(&whereabouts.address.to_string(), Some(token.trim())).await {
         Ok(client) => Ok(client),
-        // It went away in between.
-        Err(ClientError::Unreachable(_)) if is_running(home).is_none() => Err(none()),
+        Err(ClientError::Unreachable(_)) => Err(match is_running(home) {
+            Some(Whereabouts { pid, address, .. }) => CliError::Silent { pid, address },
+            // It went away in between.
+            None => none(),
+        }),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Asks the daemon of this home one thing.
+pub(crate) fn ask(home: &Home, method: &str, params: &Value) -> Result<Value, CliError> {
+    runtime()?.block_on(async {
+        let mut client = connect(home).await?;
+        let answer = client.call(method, params).await?;
+        client.close().await;
+        Ok(answer)
+    })
 }

@@ -1,12 +1,15 @@
 //! How a command can end, and with which exit code.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tribune_client::ClientError;
+use tribune_host::config::ConfigError;
 use tribune_host::daemon::StartError;
 use tribune_host::export::ExportError;
+use tribune_host::home::HomeError;
 use tribune_host::keys::KeyFileError;
 use tribune_host::law::LawError;
 use tribune_host::registry::RosterError;
@@ -57,13 +60,17 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
+    Home(#[from] HomeError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
     Key(#[from] KeyFileError),
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]
     Roster(#[from] RosterError),
-    #[error(transparent)]
-    Start(#[from] StartError),
     #[error(transparent)]
     Law(#[from] LawError),
     #[error("`{path}`: {error}")]
@@ -79,6 +86,19 @@ pub(crate) enum CliError {
     /// The home that no daemon runs in.
     #[error("no daemon is running in {home}: start one with `tribune up`", home = .0.display())]
     NoDaemon(PathBuf),
+    #[error(
+        "a daemon (pid {pid}) runs in {home} already, at http://{address}: `tribune status` shows it, `tribune down` stops it", home = .home.display()
+    )]
+    AlreadyRunning { home: PathBuf, pid: u32, address: SocketAddr },
+    #[error(
+        "the daemon (pid {pid}) does not answer at {address}: it is stopping, or stuck; `tribune down --now` ends it"
+    )]
+    Silent { pid: u32, address: SocketAddr },
+    /// Its last words, or none.
+    #[error("{0}")]
+    NotStarted(String),
+    #[error("{0}")]
+    NotStopped(String),
     /// What the daemon answered, or that it did not.
     #[error(transparent)]
     Daemon(#[from] ClientError),
@@ -94,12 +114,23 @@ impl CliError {
 
     fn kind(&self) -> &str {
         match self {
-            Self::Store(_) | Self::Tree(_) => "store",
+            Self::Store(_) | Self::Tree(_) | Self::Start(StartError::Store(_) | StartError::Sessions(_)) => {
+                "store"
+            }
+            Self::Home(_) | Self::AlreadyRunning { .. } => "home",
+            Self::Config(_) => "config",
+            Self::Start(StartError::Law(_)) => "law",
+            Self::Start(StartError::Roster(_)) => "roster",
+            Self::Start(StartError::Scenes(_)) => "scenes",
+            Self::Start(StartError::PortTaken(_) | StartError::Listen { .. }) => "port",
+            Self::Start(StartError::File { .. }) => "file",
+            Self::NotStarted(_) => "start",
+            Self::NotStopped(_) => "stop",
+            Self::Silent { .. } => "connection",
             Self::Key(_) => "key",
             Self::Export(_) => "export",
             Self::Roster(_) => "roster",
             Self::Law(_) => "law",
-            Self::Start(_) => "start",
             Self::File { .. } => "file",
             Self::Input(_) => "input",
             Self::Output(_) | Self::Unanswered => "output",

@@ -78,10 +78,10 @@ impl Output {
     }
 
     /// Says something on the side, to people only.
-    #[expect(clippy::print_stderr, reason = "standard output is for results")]
     pub(crate) fn aside(&self, text: &str) {
         if self.format == Format::Text {
-            eprintln!("{text}");
+            // Nobody there to hear it is no reason to stop.
+            let _ = writeln!(io::stderr(), "{text}");
         }
     }
 }

@@ -19,12 +19,12 @@ use tribune_constitution::MandateGate;
 use crate::clock::Clock;
 use crate::config::{Anonymous, Config};
 use crate::files::{self, Secrecy};
-use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Principal};
+use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal};
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
 use crate::home::Home;
 use crate::law::{self, LawError};
 use crate::redact::Redactor;
-use crate::registry::{Agents, Board, DEFAULT_ROSTER, Mailbox, RosterError};
+use crate::registry::{ANONYMOUS, Agents, Board, DEFAULT_ROSTER, Mailbox, RosterError};
 use crate::session::transcript::TranscriptLimits;
 use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, Transcripts};
 use crate::status::Status;
@@ -80,6 +80,21 @@ impl Whereabouts {
     }
 }
 
+/// What only a caller in this process can bring.
+#[derive(Default)]
+pub struct Extras {
+    /// Backends beside the built-in ones, under the names that a roster gives them. They are governed like those.
+    pub backends: Vec<(String, Arc<dyn AgentRuntime>)>,
+    pub patience: Patience,
+}
+
+impl std::fmt::Debug for Extras {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&String> = self.backends.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Extras").field("backends", &names).field("patience", &self.patience).finish()
+    }
+}
+
 /// A daemon that accepts connections.
 #[derive(Debug)]
 pub struct Daemon {
@@ -102,6 +117,16 @@ pub struct Daemon {
 impl Daemon {
     /// Starts the daemon of `home`. When this returns, it is ready.
     pub async fn start(home: &Home, config: &Config, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        Self::start_with(home, config, clock, Extras::default()).await
+    }
+
+    /// Starts the daemon of `home` with what the caller brings.
+    pub async fn start_with(
+        home: &Home,
+        config: &Config,
+        clock: Arc<dyn Clock>,
+        extras: Extras,
+    ) -> Result<Self, StartError> {
         // The log, and with it the home: a second daemon stops here.
         let store = open_store(home, &clock).await?;
         let ledger = store.writer()?;
@@ -156,11 +181,15 @@ impl Daemon {
         let recovered = governance.recover().await?;
 
         let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
-        let rehearsal: Arc<dyn AgentRuntime> = Arc::new(ConstitutionalRuntime::new(
-            Arc::new(RehearsalBackend::new(scenes)),
-            Arc::clone(&governance),
-        ));
-        let runtimes = HashMap::from([(BACKEND.to_owned(), rehearsal)]);
+        let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
+        let runtimes: HashMap<String, Arc<dyn AgentRuntime>> = [(BACKEND.to_owned(), rehearsal)]
+            .into_iter()
+            .chain(extras.backends)
+            .map(|(name, backend)| {
+                let governed = ConstitutionalRuntime::new(backend, Arc::clone(&governance));
+                (name, Arc::new(governed) as Arc<dyn AgentRuntime>)
+            })
+            .collect();
         let mut backends: Vec<String> = runtimes.keys().cloned().collect();
         backends.sort();
 
@@ -197,6 +226,7 @@ impl Daemon {
                 max_connections: config.gateway.max_connections,
                 max_message_bytes: config.gateway.max_message_bytes,
                 idle: config.gateway.idle,
+                patience: extras.patience,
             },
             anonymous: anonymous(config.gateway.anonymous),
             stopping: stopping.clone(),
@@ -231,6 +261,10 @@ impl Daemon {
     /// The file with the operator's token.
     pub fn token_path(&self) -> &Path {
         &self.token_path
+    }
+
+    pub const fn sessions(&self) -> &SessionManager {
+        &self.sessions
     }
 
     /// What an earlier daemon left unfinished.
@@ -293,7 +327,7 @@ fn anonymous(config: Anonymous) -> Option<Principal> {
     match config {
         Anonymous::Deny => None,
         // INVARIANT: the word is a valid id.
-        Anonymous::DefaultMandate => "anonymous".parse().ok().map(|id| Principal::Anonymous { id }),
+        Anonymous::DefaultMandate => ANONYMOUS.parse().ok().map(|id| Principal::Anonymous { id }),
     }
 }
 

@@ -4,9 +4,11 @@
 mod api;
 mod error;
 mod metrics;
+mod pages;
 mod principal;
 mod rest;
 mod rpc;
+pub mod schema;
 mod socket;
 pub mod wire;
 
@@ -15,8 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::Json;
-use axum::Router;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
@@ -24,9 +24,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Extension, Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -38,9 +40,7 @@ pub use rest::openapi;
 pub use rpc::METHODS;
 
 use self::metrics::Metrics;
-
-/// How long a connection may take to send the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
+use crate::status::Status;
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
@@ -54,6 +54,38 @@ pub struct GatewayLimits {
     pub max_connections: usize,
     pub max_message_bytes: usize,
     pub idle: Duration,
+    pub patience: Patience,
+}
+
+/// How long the other side of a connection may take. Nobody needs other values but tests, so no configuration has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// To send the head of a request.
+    pub head: Duration,
+    /// To say who it is, on a WebSocket.
+    pub authenticate: Duration,
+    /// To take one frame. A reader that does not is let go; it can resume with session.events.
+    pub slow_reader: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            authenticate: Duration::from_secs(15),
+            slow_reader: Duration::from_secs(20),
+        }
+    }
+}
+
+/// One of the connections that may be open. Given back when this is dropped; a WebSocket takes it along.
+#[derive(Debug)]
+struct Seat(Arc<Status>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Who may knock, by the names they call us.
@@ -142,8 +174,9 @@ impl Gateway {
     }
 
     fn accept(self: &Arc<Self>, stream: TcpStream, router: Router) {
-        let connections = &self.api.status.connections;
-        let open = connections.fetch_add(1, Ordering::Relaxed);
+        let status = &self.api.status;
+        let open = status.connections.fetch_add(1, Ordering::Relaxed);
+        let seat = Arc::new(Seat(Arc::clone(status)));
         let gateway = Arc::clone(self);
         let full = open >= self.limits.max_connections;
         self.tasks.spawn(async move {
@@ -152,20 +185,23 @@ impl Gateway {
             if full {
                 refuse_full(stream).await;
             } else {
-                gateway.connection(stream, router).await;
+                gateway.connection(stream, router, seat).await;
             }
-            gateway.api.status.connections.fetch_sub(1, Ordering::Relaxed);
         });
     }
 
-    async fn connection(&self, stream: TcpStream, router: Router) {
+    async fn connection(&self, stream: TcpStream, router: Router, seat: Arc<Seat>) {
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(HEAD_WITHIN)
+            .header_read_timeout(self.limits.patience.head)
             .max_buf_size(64 << 10)
             .keep_alive(true);
-        let serving =
-            http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
+        let router = TowerToHyperService::new(router);
+        let service = hyper::service::service_fn(move |mut request| {
+            request.extensions_mut().insert(Arc::clone(&seat));
+            hyper::service::Service::call(&router, request)
+        });
+        let serving = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             // A peer that breaks off is no news.
@@ -185,8 +221,14 @@ async fn refuse_full(stream: TcpStream) {
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n";
     let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     let _ = tokio::time::timeout(Duration::from_secs(1), async {
-        let (_, mut write) = stream.into_split();
-        let _ = tokio::io::AsyncWriteExt::write_all(&mut write, answer.as_bytes()).await;
+        let (mut read, mut write) = stream.into_split();
+        if write.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+        // Closing with the request unread would reset the connection, and the answer could be lost with it.
+        drop(write);
+        let mut unread = [0; 1024];
+        while read.read(&mut unread).await.is_ok_and(|bytes| bytes > 0) {}
     })
     .await;
 }
@@ -198,9 +240,6 @@ fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/", get(front_door))
         .route("/rpc", get(front_door))
-        .route("/healthz", get(|| async { Json(json!({ "ok": true })) }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics_page))
         .route("/v1/openapi.json", get(move || async move { Json((*document).clone()) }))
         .merge(rest)
         .fallback(|| async {
@@ -251,6 +290,7 @@ fn check_headers(names: &Names, headers: &HeaderMap) -> Result<(), ApiError> {
 /// `/` and `/rpc`: a WebSocket, or a word to whoever looks in with a browser.
 async fn front_door(
     State(gateway): State<Arc<Gateway>>,
+    Extension(seat): Extension<Arc<Seat>>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Response {
@@ -278,18 +318,8 @@ async fn front_door(
         // Tracked, so that stopping waits for it.
         let serving = tasks.spawn(socket::serve(gateway, socket, principal));
         let _ = serving.await;
+        drop(seat);
     })
-}
-
-async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
-    let waiting = gateway.api.waiting();
-    let status = if waiting.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": waiting.is_empty(), "waiting": waiting }))).into_response()
-}
-
-async fn metrics_page(State(gateway): State<Arc<Gateway>>) -> Response {
-    let text = gateway.metrics.render(&gateway.api).await;
-    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 
 #[cfg(test)]

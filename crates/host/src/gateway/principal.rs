@@ -10,7 +10,7 @@ use tribune_ledger::AttestationKey;
 
 use super::error::ApiError;
 use super::wire::{AuthAgent, WhoAmI};
-use crate::registry::Agents;
+use crate::registry::{Agents, STRANGER};
 use crate::session::Opener;
 
 /// Wrong attempts that are answered within [`WINDOW`]; further ones are turned away unlooked at, except right ones.
@@ -164,7 +164,9 @@ pub fn challenge_text(audience: &str, nonce: &str, public_key: &str) -> String {
 /// The agent id of a key that nobody knows. Part of its hash, so that it is the same each time.
 fn stranger_id(pubkey: &str) -> Result<AgentId, ApiError> {
     let hash = blake3::hash(pubkey.as_bytes()).to_hex();
-    format!("stranger-{}", &hash[..24]).parse().map_err(|error| ApiError::new("internal", format!("{error}")))
+    format!("{STRANGER}{}", &hash[..24])
+        .parse()
+        .map_err(|error| ApiError::new("internal", format!("{error}")))
 }
 
 fn digest(token: &str) -> [u8; 32] {

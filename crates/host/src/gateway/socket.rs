@@ -11,22 +11,17 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
+use tribune_agents::SessionKey;
 
-use super::Gateway;
 use super::error::ApiError;
 use super::principal::{Principal, hex};
 use super::rpc::{self, Frame, Request};
 use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
-use crate::session::Subscription;
+use super::{Gateway, Patience};
+use crate::session::{Subscription, Ticket};
 
 /// Frames waiting for the reader. Beyond them whoever makes more waits.
 const OUTBOX: usize = 64;
-
-/// A reader that takes nothing for this long is let go; it can resume with session.events.
-const SLOW_READER: Duration = Duration::from_secs(20);
-
-/// How long a connection may stay without a principal.
-const TIME_TO_AUTHENTICATE: Duration = Duration::from_secs(15);
 
 /// How often the other side is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -34,11 +29,17 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Requests of one connection that are being answered, and sessions it follows.
 const MAX_IN_FLIGHT: usize = 64;
 
+/// Answers waiting for room in the outbox; beyond them no more requests are read.
+const MAX_LATE: usize = 64;
+
 /// Events taken from a session in one go.
 const EVENTS_AT_ONCE: usize = 64;
 
 /// Wrong attempts to authenticate on one connection.
 const MAX_AUTH_FAILURES: u32 = 5;
+
+/// How long a connection has for its last answers when the daemon stops. The daemon waits a little longer.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// Close codes of ours, in the range that is left to applications.
 const CLOSE_UNAUTHENTICATED: u16 = 4401;
@@ -52,6 +53,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: O
         gateway: Arc::clone(&gateway),
         outbox,
         tasks: JoinSet::new(),
+        late: JoinSet::new(),
         followed: HashMap::new(),
         streaming: Arc::default(),
         next_subscription: 1,
@@ -67,6 +69,8 @@ struct Connection {
     gateway: Arc<Gateway>,
     outbox: mpsc::Sender<String>,
     tasks: JoinSet<()>,
+    /// Answers that found the outbox full.
+    late: JoinSet<()>,
     followed: HashMap<u64, (String, AbortHandle)>,
     /// Sessions whose events already flow through this connection.
     streaming: Arc<std::sync::Mutex<HashSet<String>>>,
@@ -90,19 +94,20 @@ impl Connection {
         let mut heard = Instant::now();
         let mut ping = tokio::time::interval_at(opened + PING_EVERY, PING_EVERY);
         let idle = self.gateway.limits.idle;
+        let Patience { authenticate, slow_reader, .. } = self.gateway.limits.patience;
         let stopping = self.gateway.stopping.clone();
         let end: Option<Goodbye> = loop {
             let must_authenticate = self.principal.is_none();
             let patience = heard + idle;
+            // Not biased: a session that streams without a pause must not keep a cancel from being heard.
             let step = tokio::select! {
-                biased;
                 Some(frame) = frames.recv() => {
-                    match send(&mut sink, Message::Text(frame.into())).await {
+                    match send(&mut sink, Message::Text(frame.into()), slow_reader).await {
                         Ok(()) => Ok(()),
                         Err(()) => break None,
                     }
                 }
-                message = stream.next() => {
+                message = stream.next(), if self.late.len() < MAX_LATE => {
                     heard = Instant::now();
                     match message {
                         None => break None,
@@ -110,11 +115,11 @@ impl Connection {
                         Some(Err(error)) => Err(refusal(&error)),
                     }
                 }
-                _ = ping.tick() => match send(&mut sink, Message::Ping(Default::default())).await {
+                _ = ping.tick() => match send(&mut sink, Message::Ping(Default::default()), slow_reader).await {
                     Ok(()) => Ok(()),
                     Err(()) => break None,
                 },
-                () = tokio::time::sleep_until(opened + TIME_TO_AUTHENTICATE), if must_authenticate => {
+                () = tokio::time::sleep_until(opened + authenticate), if must_authenticate => {
                     Err(goodbye(CLOSE_UNAUTHENTICATED, "authenticate first: auth.token or auth.agent"))
                 }
                 () = tokio::time::sleep_until(patience) => {
@@ -122,25 +127,50 @@ impl Connection {
                 }
                 // Joined as they end, so that the set does not grow.
                 Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => Ok(()),
+                Some(_) = self.late.join_next(), if !self.late.is_empty() => Ok(()),
                 () = stopping.cancelled() => Err(goodbye(close_code::AWAY, "the daemon is stopping")),
             };
             if let Err(end) = step {
                 break Some(end);
             }
         };
+        if stopping.is_cancelled() {
+            let _ = timeout(LAST_ANSWERS, self.last_answers(&mut sink, &mut frames, slow_reader)).await;
+        }
         // Turns go on without their listener; only the sending ends.
         self.tasks.abort_all();
         if let Some(end) = end {
             // What was answered already still goes out, as far as the reader takes it.
             while let Ok(frame) = frames.try_recv() {
-                if send(&mut sink, Message::Text(frame.into())).await.is_err() {
+                if send(&mut sink, Message::Text(frame.into()), slow_reader).await.is_err() {
                     return;
                 }
             }
-            let _ = send(&mut sink, Message::Close(Some(end))).await;
+            let _ = send(&mut sink, Message::Close(Some(end)), slow_reader).await;
             // The other side answers with its own close; what it still says until then is not heard.
             let _ = timeout(Duration::from_secs(1), async { while let Some(Ok(_)) = stream.next().await {} })
                 .await;
+        }
+    }
+
+    /// The daemon stops, so turns are over; whoever waits for one still gets its last events and its answer.
+    async fn last_answers(
+        &mut self,
+        sink: &mut Sink,
+        frames: &mut mpsc::Receiver<String>,
+        slow_reader: Duration,
+    ) {
+        // What is merely followed has no end.
+        self.followed.values().for_each(|(_, task)| task.abort());
+        while !self.tasks.is_empty() {
+            tokio::select! {
+                Some(frame) = frames.recv() => {
+                    if send(sink, Message::Text(frame.into()), slow_reader).await.is_err() {
+                        return;
+                    }
+                }
+                _ = self.tasks.join_next() => {}
+            }
         }
     }
 
@@ -158,7 +188,7 @@ impl Connection {
             Frame::Notification => return Ok(()),
             Frame::Refused(answer) => {
                 self.gateway.metrics.request("invalid", false);
-                self.say(answer).await;
+                self.say(answer);
                 return Ok(());
             }
             Frame::Request(request) => request,
@@ -172,8 +202,7 @@ impl Connection {
             self.say(match &result {
                 Ok(result) => rpc::success(&id, result),
                 Err(error) => rpc::failure(&id, error),
-            })
-            .await;
+            });
             if self.auth_failures >= MAX_AUTH_FAILURES {
                 return Err(goodbye(CLOSE_UNAUTHENTICATED, "too many wrong attempts"));
             }
@@ -181,14 +210,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues a frame. The connection's own loop empties the queue, so this must never wait for it: one place is
-    /// always left because requests are taken one at a time.
-    async fn say(&self, frame: String) {
+    /// Queues a frame. The connection's own loop empties the queue, so this must never wait for it.
+    fn say(&mut self, frame: String) {
         if let Err(mpsc::error::TrySendError::Full(frame)) = self.outbox.try_send(frame) {
             let outbox = self.outbox.clone();
             // The reader is behind; the answer waits in line like everything else.
-            self.gateway.tasks.spawn(async move {
-                let _ = timeout(SLOW_READER, outbox.send(frame)).await;
+            self.late.spawn(async move {
+                let _ = outbox.send(frame).await;
             });
         }
     }
@@ -212,19 +240,14 @@ impl Connection {
                     return Answer::Now(Err(ApiError::unauthorized()));
                 };
                 match request.method.as_str() {
-                    "turn.run" => return self.turn_run(who, request),
+                    "turn.run" => return self.turn_run(who, request).await,
                     "session.events" => self.follow(&who, request).await,
                     "session.unfollow" => self.unfollow(request),
-                    _ => return self.ask(who, request).await,
+                    _ => rpc::answer(&self.gateway.api, &who, request).await,
                 }
             }
         };
         Answer::Now(answered)
-    }
-
-    /// Answers in place what is quick, and beside the connection what may have to wait for a turn to end.
-    async fn ask(&mut self, who: Principal, request: &Request<'_>) -> Answer {
-        Answer::Now(rpc::answer(&self.gateway.api, &who, request).await)
     }
 
     fn challenge(&mut self) -> Result<Value, ApiError> {
@@ -271,17 +294,24 @@ impl Connection {
         ))
     }
 
-    /// Runs a turn beside the connection: its events, then the answer.
-    fn turn_run(&mut self, who: Principal, request: &Request<'_>) -> Answer {
-        let run = match self.in_flight().and_then(|()| request.params::<TurnRun>()) {
-            Ok(run) => run,
+    /// Takes a turn's place in the queue of its session now, so that turns run in the order in which they were asked
+    /// for; waits for it beside the connection: its events, then the answer.
+    async fn turn_run(&mut self, who: Principal, request: &Request<'_>) -> Answer {
+        let queued = async {
+            self.in_flight()?;
+            let TurnRun { session_key, input, wait } = request.params()?;
+            let (key, ticket) = self.gateway.api.turn_run(&who, &session_key, input.content).await?;
+            Ok(Queued { key, ticket, wait })
+        };
+        let queued = match queued.await {
+            Ok(queued) => queued,
             Err(error) => return Answer::Now(Err(error)),
         };
         let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
         let streaming = Arc::clone(&self.streaming);
         let id = request.id.get().to_owned();
         self.tasks.spawn(async move {
-            let answer = match turn(&gateway, &who, run, &outbox, &streaming).await {
+            let answer = match turn(&gateway, queued, &outbox, &streaming).await {
                 Ok(result) => rpc::success(&id, &result),
                 Err(error) => rpc::failure(&id, &error),
             };
@@ -335,27 +365,30 @@ enum Answer {
     Later,
 }
 
-/// Runs a turn and sends its events, unless they flow through this connection already.
+/// A turn that has its place in the queue.
+struct Queued {
+    key: SessionKey,
+    ticket: Ticket,
+    wait: bool,
+}
+
+/// Waits for a turn and sends its events, unless they flow through this connection already.
 async fn turn(
     gateway: &Gateway,
-    who: &Principal,
-    run: TurnRun,
+    Queued { key, mut ticket, wait }: Queued,
     outbox: &mpsc::Sender<String>,
     streaming: &std::sync::Mutex<HashSet<String>>,
 ) -> Result<Value, ApiError> {
     let api = &gateway.api;
-    let (key, mut ticket) = api.turn_run(who, &run.session_key, run.input.content).await?;
     let flows = streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(key.as_str());
-    if !run.wait || flows {
-        return rpc::value(api.turn_result(key, ticket, run.wait).await?);
+    if !wait || flows {
+        return rpc::value(api.turn_result(key, ticket, wait).await?);
     }
     let accepted = ticket.accepted().await?;
-    let subscription = api.sessions.subscribe(&key, accepted.first_seq - 1).await?;
-    // The end is known before its last events are read, so they are all there.
-    let pumped = pump_turn(subscription, key.as_str(), outbox);
-    let (ended, pumped) = tokio::join!(ticket.ended(), pumped);
-    pumped?;
-    let end = ended?;
+    if let Some(events) = ticket.events(&accepted) {
+        pump_turn(events, key.as_str(), outbox).await?;
+    }
+    let end = ticket.ended().await?;
     rpc::value(super::wire::TurnResult {
         session_key: key.to_string(),
         turn: accepted.turn,
@@ -411,8 +444,8 @@ async fn pump(
 type Sink = futures_util::stream::SplitSink<WebSocket, Message>;
 
 /// Sends a frame to a reader that takes it in time.
-async fn send(sink: &mut Sink, message: Message) -> Result<(), ()> {
-    match timeout(SLOW_READER, sink.send(message)).await {
+async fn send(sink: &mut Sink, message: Message, within: Duration) -> Result<(), ()> {
+    match timeout(within, sink.send(message)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(()),
     }

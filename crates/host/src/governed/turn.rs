@@ -26,7 +26,6 @@ use super::{Governance, failed};
 use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
 use crate::registry::board::EXCERPT_BYTES;
 use crate::session::transcript::TranscriptLine;
-use crate::store::SessionRow;
 use crate::tools::HostTools;
 use crate::vault::EVENTS_KEPT;
 
@@ -37,8 +36,11 @@ const CHUNK: usize = 256;
 /// afterwards it stays below the second that a cancel may take.
 const CANCEL_GRACE: Duration = Duration::from_millis(800);
 
-/// Text of one turn: beyond it a backend is talking to itself.
+/// What is said in one turn, aloud or in thought: beyond it a backend is talking to itself.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
+
+/// What an event counts beside its text, so that empty ones count too.
+const EVENT_BYTES: usize = 32;
 
 /// Input of one call.
 const MAX_CALL_BYTES: usize = 1 << 20;
@@ -118,6 +120,8 @@ struct Running<R> {
     last_result: Option<Cid>,
     input_text: String,
     output: String,
+    /// Bytes that the backend said, see [`MAX_OUTPUT_BYTES`].
+    said: usize,
     usage: Usage,
     denied: Vec<String>,
     cut_off: Option<Pin<Box<Sleep>>>,
@@ -146,10 +150,10 @@ impl<R: AgentRuntime + 'static> Running<R> {
         handle: Handle,
         input: TurnInput,
     ) -> Result<(Self, Vec<RuntimeEvent>), RuntimeError> {
-        let (row, letters, board) = look_around(&governance, &handle).await?;
-        let mandate = governance.mandate(&row.mandate)?.clone();
         let journal = governance.journal(&handle).await.map_err(failed)?;
         let mut journal = journal.lock_owned().await;
+        let mandate = governance.mandate(&journal.mandate)?.clone();
+        let (letters, board) = look_around(&governance, &handle).await?;
         let mut page = journal.page();
 
         let words = json_of(&input.content)?;
@@ -203,8 +207,11 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let cancel = input.cancel.clone();
         let tools = Arc::new(TurnTools { specs, asked: ask });
         let input = TurnInput { system, preceding, tools, cancel: cancel.child_token(), ..input };
-        let chunks =
-            AssertUnwindSafe(inner.run_turn(&handle, input)).catch_unwind().ready_chunks(CHUNK).boxed();
+        let chunks: Chunks =
+            match std::panic::catch_unwind(AssertUnwindSafe(|| inner.run_turn(&handle, input))) {
+                Ok(events) => AssertUnwindSafe(events).catch_unwind().ready_chunks(CHUNK).boxed(),
+                Err(panicked) => futures_util::stream::once(async { vec![Err(panicked)] }).boxed(),
+            };
         let limit = Box::pin(tokio::time::sleep(governance.turn_limit));
         let running = Self {
             inner,
@@ -223,6 +230,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             last_result: None,
             input_text,
             output: String::new(),
+            said: 0,
             usage: Usage::default(),
             denied: Vec::new(),
             cut_off: None,
@@ -238,21 +246,14 @@ impl<R: AgentRuntime + 'static> Running<R> {
             self.tell_others().await;
             return Ok(Step::Over);
         }
-        // What the backend said before it asked comes first.
         tokio::select! {
             biased;
-            chunk = self.chunks.next() => match chunk {
-                Some(chunk) => self.said(chunk).await,
-                None => self.end(Vec::new(), ended_early().into()).await,
-            },
-            Some(asked) = self.asked.recv() => self.asked(asked).await.map(Step::More),
-            Some((allowed, outcome)) = self.running.next(), if !self.running.is_empty() => {
-                self.ran(allowed, outcome).await.map(Step::More)
-            }
+            // Ends come first, so that a backend that never stops talking can be stopped.
             () = self.cancel.cancelled(), if self.cut_off.is_none() => {
-                // A backend that cannot be told is cut off a moment later.
-                let _ = self.inner.cancel(&self.handle).await;
                 self.cut_off = Some(Box::pin(tokio::time::sleep_until(Instant::now() + CANCEL_GRACE)));
+                // A backend that cannot be told is cut off a moment later.
+                let told = AssertUnwindSafe(self.inner.cancel(&self.handle)).catch_unwind();
+                let _ = tokio::time::timeout(CANCEL_GRACE, told).await;
                 Ok(Step::More(Vec::new()))
             }
             () = wait(&mut self.cut_off) => {
@@ -262,6 +263,15 @@ impl<R: AgentRuntime + 'static> Running<R> {
             () = &mut self.limit => {
                 let what = "the turn took longer than sessions.turnMinutes allows, and was ended";
                 self.end(Vec::new(), RuntimeError::new("turn_limit", what).into()).await
+            }
+            // What the backend said before it asked comes before what it asked.
+            chunk = self.chunks.next() => match chunk {
+                Some(chunk) => self.said(chunk).await,
+                None => self.end(Vec::new(), ended_early().into()).await,
+            },
+            Some(asked) = self.asked.recv() => self.asked(asked).await.map(Step::More),
+            Some((allowed, outcome)) = self.running.next(), if !self.running.is_empty() => {
+                self.ran(allowed, outcome).await.map(Step::More)
             }
         }
     }
@@ -286,22 +296,15 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     return self.end(kinds, End { stop_reason, error: None }).await;
                 }
                 EventKind::TextDelta { ref text } => {
+                    self.said += text.len();
                     self.output.push_str(text);
-                    if self.output.len() > MAX_OUTPUT_BYTES {
-                        let what = format!("the turn said more than {MAX_OUTPUT_BYTES} bytes, and was ended");
-                        return self.end(kinds, RuntimeError::new("too_long", what).into()).await;
-                    }
-                    kinds.push(event.kind);
                 }
                 EventKind::UsageUpdate { input_tokens, output_tokens } => {
                     self.usage = Usage { input_tokens, output_tokens };
-                    kinds.push(event.kind);
                 }
-                EventKind::ReasoningDelta { .. }
-                | EventKind::ToolCallUpdate { .. }
-                | EventKind::Error { .. } => {
-                    kinds.push(event.kind);
-                }
+                EventKind::ReasoningDelta { ref text }
+                | EventKind::ToolCallUpdate { input_delta: ref text, .. }
+                | EventKind::Error { message: ref text, .. } => self.said += text.len(),
                 // These are the record's own words; a backend that speaks them is not believed.
                 EventKind::ToolCall { .. }
                 | EventKind::ToolResult { .. }
@@ -312,6 +315,12 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     let what = "the backend reported an effect that it did not ask for, and was stopped";
                     return self.end(kinds, RuntimeError::new("ungoverned", what).into()).await;
                 }
+            }
+            kinds.push(event.kind);
+            self.said += EVENT_BYTES;
+            if self.said > MAX_OUTPUT_BYTES {
+                let what = format!("the turn said more than {MAX_OUTPUT_BYTES} bytes, and was ended");
+                return self.end(kinds, RuntimeError::new("too_long", what).into()).await;
             }
         }
         let mut page = self.journal.page();
@@ -522,21 +531,19 @@ impl<R: AgentRuntime + 'static> Running<R> {
     }
 }
 
-/// What a turn reads from the disk before it begins: its session, its letters and the board.
+/// What a turn reads from files before it begins: its letters and the board.
 async fn look_around(
     governance: &Arc<Governance>,
     handle: &Handle,
-) -> Result<(SessionRow, Letters, String), RuntimeError> {
+) -> Result<(Letters, String), RuntimeError> {
     let (governance, handle) = (Arc::clone(governance), handle.clone());
     let looked = tokio::task::spawn_blocking(move || {
-        let row = governance.readers.now(|reader| reader.session(handle.key.as_str())).map_err(failed)?;
-        let row = row.ok_or_else(|| RuntimeError::new("not_found", "there is no such session"))?;
-        let letters = Letters::claim(&governance, &handle, &row)?;
+        let letters = Letters::claim(&governance, &handle)?;
         let board = governance.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
             tracing::warn!(%error, "the board could not be read");
             String::new()
         });
-        Ok((row, letters, board))
+        Ok((letters, board))
     });
     looked.await.unwrap_or_else(|error| Err(RuntimeError::new("internal", error.to_string())))
 }

@@ -13,7 +13,7 @@ pub mod roster;
 pub use agents::Agents;
 pub use board::{Board, BoardError};
 pub use mailbox::{Letter, Mailbox, MailboxError, Sent};
-pub use roster::{DEFAULT_ROSTER, Roster, RosterAgent, RosterError};
+pub use roster::{ANONYMOUS, DEFAULT_ROSTER, Roster, RosterAgent, RosterError, STRANGER};
 
 /// The agent that a fresh home has.
 pub const MAIN_AGENT: &str = "main";

@@ -1,5 +1,6 @@
 //! One session: a task that takes one command after the other, so that turns of a session never overlap.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt as _;
@@ -21,6 +22,9 @@ pub(crate) struct Session {
     pub(super) inbox: mpsc::Sender<Command>,
     pub(crate) feed: Feed,
     running: Mutex<Option<CancellationToken>>,
+    mode: Mutex<SessionMode>,
+    /// Someone asked to close it: turns that still wait are refused.
+    closing: AtomicBool,
 }
 
 /// What a session is asked to do. Boxed where it is large, because every idle session has room for a queue of these.
@@ -64,10 +68,38 @@ pub struct TurnEnd {
 }
 
 impl Session {
-    pub(super) fn new(handle: Handle, head: u64, queue: usize) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    pub(super) fn new(
+        handle: Handle,
+        mode: SessionMode,
+        head: u64,
+        queue: usize,
+    ) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (inbox, commands) = mpsc::channel(queue);
-        let session = Self { handle, inbox, feed: Feed::new(head), running: Mutex::new(None) };
+        let session = Self {
+            handle,
+            inbox,
+            feed: Feed::new(head),
+            running: Mutex::new(None),
+            mode: Mutex::new(mode),
+            closing: AtomicBool::new(false),
+        };
         (Arc::new(session), commands)
+    }
+
+    fn mode(&self) -> SessionMode {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_mode(&self, mode: SessionMode) {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_closing(&self, closing: bool) {
+        self.closing.store(closing, Ordering::SeqCst);
     }
 
     pub(crate) const fn handle(&self) -> &Handle {
@@ -98,7 +130,6 @@ impl Session {
 pub(super) struct Actor {
     pub(super) session: Arc<Session>,
     pub(super) runtime: Arc<dyn AgentRuntime>,
-    pub(super) mode: SessionMode,
     pub(super) draining: CancellationToken,
 }
 
@@ -113,8 +144,13 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> 
         match command {
             Some(Command::Run(run)) => {
                 // Boxed, so that an idle session's task stays small.
-                Box::pin(actor.run_turn(*run)).await;
-                if actor.mode == SessionMode::Oneshot && actor.close(CloseReason::Finished).await.is_ok() {
+                let ended = Box::pin(actor.run_turn(*run)).await;
+                let is_closed = actor.session.mode() == SessionMode::Oneshot
+                    && actor.close(CloseReason::Finished).await.is_ok();
+                if let Some((answer, end)) = ended {
+                    let _ = answer.send(Ok(end));
+                }
+                if is_closed {
                     refuse(&actor, commands, closed);
                     return true;
                 }
@@ -156,11 +192,19 @@ impl Actor {
         Ok(self.runtime.close(&self.session.handle, reason).await?)
     }
 
-    /// Runs one turn to its end, whoever still listens.
-    async fn run_turn(&self, run: Run) {
+    /// Runs one turn to its end, whoever still listens. Whoever waits for the end of a session's only turn is given back,
+    /// to be told when the session is closed.
+    async fn run_turn(&self, run: Run) -> Option<(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd)> {
         let Run { content, accepted, ended } = run;
         let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
+        // INVARIANT: looked at after the token is there, and set before the token is looked for; one of the two sees
+        // the other.
+        if self.session.is_closing() {
+            self.session.set_running(None);
+            drop(accepted.send(Err(closed(self))));
+            return None;
+        }
         let input = TurnInput {
             content,
             system: String::new(),
@@ -168,7 +212,7 @@ impl Actor {
             tools: Arc::new(NoTools),
             cancel,
         };
-        let mut accepted = Some(accepted);
+        let (mut accepted, mut ended) = (Some(accepted), Some(ended));
         let mut end = TurnEnd {
             turn: String::new(),
             stop_reason: StopReason::Error,
@@ -185,12 +229,16 @@ impl Actor {
                     break;
                 }
             };
+            end.last_seq = event.seq;
             match &event.kind {
                 EventKind::TurnStarted { turn } => {
                     end.turn.clone_from(turn);
+                    // Seen before it is told, so that whoever is told can read it.
+                    self.session.feed.publish(&event);
                     if let Some(accepted) = accepted.take() {
                         let _ = accepted.send(Ok(Accepted { turn: turn.clone(), first_seq: event.seq }));
                     }
+                    continue;
                 }
                 EventKind::UsageUpdate { input_tokens, output_tokens } => {
                     end.usage = Usage { input_tokens: *input_tokens, output_tokens: *output_tokens };
@@ -199,22 +247,28 @@ impl Actor {
                     end.stop_reason = *stop_reason;
                     // Before anyone sees the end: whoever does may ask for the next turn at once.
                     self.session.set_running(None);
+                    self.session.feed.publish(&event);
+                    if self.session.mode() != SessionMode::Oneshot
+                        && let Some(ended) = ended.take()
+                    {
+                        let _ = ended.send(Ok(end.clone()));
+                    }
+                    continue;
                 }
                 _ => {}
             }
-            end.last_seq = event.seq;
             self.session.feed.publish(&event);
         }
         drop(events);
         self.session.set_running(None);
-        match (failure, accepted) {
-            (Some(error), Some(accepted)) => drop(accepted.send(Err(error))),
-            (Some(error), None) => {
-                tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
-                drop(ended.send(Err(error)));
-            }
-            (None, _) => drop(ended.send(Ok(end))),
+        let Some(error) = failure else { return ended.map(|ended| (ended, end)) };
+        tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
+        match (accepted, ended) {
+            (Some(accepted), _) => drop(accepted.send(Err(error))),
+            (None, Some(ended)) => drop(ended.send(Err(error))),
+            (None, None) => {}
         }
+        None
     }
 }
 

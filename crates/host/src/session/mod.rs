@@ -37,6 +37,9 @@ use crate::vault::{Event, Vault};
 /// Locks under which sessions are opened; more than cores, few enough to be nothing.
 const OPENING_LOCKS: usize = 64;
 
+/// How often a session is closed again that others open while it is to be forgotten.
+const CLOSING_ATTEMPTS: usize = 8;
+
 /// How often sessions without turns are looked for, and how many are closed in one go.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const SWEEP_AT_ONCE: usize = 1_000;
@@ -96,12 +99,21 @@ pub struct Opener {
 pub struct Ticket {
     accepted: oneshot::Receiver<Result<Accepted, SessionError>>,
     ended: oneshot::Receiver<Result<TurnEnd, SessionError>>,
+    /// Taken before the turn begins, so that its events are kept in memory for whoever asked for it.
+    follower: Option<Subscription>,
 }
 
 impl Ticket {
     /// Waits until the input is durable and the turn runs.
     pub async fn accepted(&mut self) -> Result<Accepted, SessionError> {
         (&mut self.accepted).await.unwrap_or(Err(SessionError::Draining))
+    }
+
+    /// The turn's events, from the first.
+    pub fn events(&mut self, accepted: &Accepted) -> Option<Subscription> {
+        let mut follower = self.follower.take()?;
+        follower.after = accepted.first_seq - 1;
+        Some(follower)
     }
 
     /// Waits for the end of the turn.
@@ -149,18 +161,23 @@ impl SessionManager {
         for agent in &standing {
             let key = SessionKey::direct(&agent.id, "standing", "local", "main")?;
             let opener = Opener { name: "roster".to_owned(), pubkey: None, is_stranger: false };
-            self.ensure(key, SessionMode::Persistent, opener).await?;
+            self.ensure(key, Some(SessionMode::Persistent), opener).await?;
         }
         Ok(standing.len())
     }
 
-    /// Opens a session, or finds it open. What it may do follows from the roster, never from the caller.
+    /// Opens a session, or finds it open. What it may do follows from the roster, never from the caller. Without a mode
+    /// it keeps the one it has.
     pub async fn ensure(
         &self,
         key: SessionKey,
-        mode: SessionMode,
+        mode: Option<SessionMode>,
         opener: Opener,
     ) -> Result<Handle, SessionError> {
+        let mode = match mode {
+            Some(mode) => mode,
+            None => self.row(&key).await?.map_or_else(SessionMode::default, |row| row.mode),
+        };
         let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
             Some(agent) => (agent.backend, agent.model, agent.mandate),
             None if opener.is_stranger => {
@@ -185,9 +202,9 @@ impl SessionManager {
         })?;
         let _opening = self.opening(&input.key).await;
         let loaded = self.loaded(&input.key);
-        if loaded.as_ref().is_some_and(|session| session.is_running()) {
+        if let Some(running) = loaded.as_ref().filter(|session| session.is_running()) {
             // Its terms cannot change under a running turn; they are looked at again when it is next opened.
-            return loaded.ok_or_else(|| SessionError::Running(input.key.to_string()));
+            return Ok(Arc::clone(running));
         }
         let row = self.row(&input.key).await?;
         let is_new = row.is_none_or(|row| row.state == SessionState::Closed);
@@ -200,12 +217,13 @@ impl SessionManager {
             shared.open.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(session) = loaded {
+            session.set_mode(mode);
             return Ok(session);
         }
         let journal = shared.governance.journal(&handle).await?;
         let head = journal.lock().await.next_event() - 1;
-        let (session, commands) = Session::new(handle, head, shared.limits.queue);
-        self.start(Arc::clone(&session), Arc::clone(runtime), mode, commands);
+        let (session, commands) = Session::new(handle, mode, head, shared.limits.queue);
+        self.start(Arc::clone(&session), Arc::clone(runtime), commands);
         shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&session));
         Ok(session)
     }
@@ -214,11 +232,10 @@ impl SessionManager {
         &self,
         session: Arc<Session>,
         runtime: Arc<dyn AgentRuntime>,
-        mode: SessionMode,
         commands: mpsc::Receiver<Command>,
     ) {
-        let actor =
-            Actor { session: Arc::clone(&session), runtime, mode, draining: self.shared.draining.clone() };
+        let draining = self.shared.draining.clone();
+        let actor = Actor { session: Arc::clone(&session), runtime, draining };
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
             let is_closed = actor::run(actor, commands).await;
@@ -283,6 +300,13 @@ impl SessionManager {
         let session = self.session(key).await?;
         let (accept, accepted) = oneshot::channel();
         let (end, ended) = oneshot::channel();
+        let follower = Subscription {
+            vault: Arc::clone(&self.shared.governance.vault),
+            session_id: Arc::clone(&session.handle().session_id),
+            head: Some(session.feed.follow()),
+            session: Some(Arc::clone(&session)),
+            after: 0,
+        };
         let run = Command::Run(Box::new(Run { content, accepted: accept, ended: end }));
         session.inbox.try_send(run).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
@@ -290,7 +314,7 @@ impl SessionManager {
             }
             mpsc::error::TrySendError::Closed(_) => SessionError::Closed(key.to_string()),
         })?;
-        Ok(Ticket { accepted, ended })
+        Ok(Ticket { accepted, ended, follower: Some(follower) })
     }
 
     /// Tells the session's running turn to end. False if none is running.
@@ -302,28 +326,39 @@ impl SessionManager {
         self.row(key).await?.map(|_| false).ok_or_else(|| SessionError::NotFound(key.to_string()))
     }
 
-    /// Closes a session, ending its turn first.
+    /// Closes a session. On request its running turn is ended first, and those that wait are refused.
     pub async fn close(&self, key: &SessionKey, reason: CloseReason) -> Result<(), SessionError> {
         let session = self.session(key).await?;
         let (answer, closed) = oneshot::channel();
         let command = Command::Close(Box::new(Close { reason, answer }));
         if reason == CloseReason::Requested {
+            session.set_closing(true);
             session.cancel();
         }
         session.inbox.send(command).await.map_err(|_| SessionError::Closed(key.to_string()))?;
-        closed.await.unwrap_or(Err(SessionError::Draining))
+        let closed = closed.await.unwrap_or(Err(SessionError::Draining));
+        if closed.is_err() {
+            session.set_closing(false);
+        }
+        closed
     }
 
     /// Closes a session and shreds everything said in it. The ledger keeps its hashes, and still verifies.
     pub async fn forget(&self, key: &SessionKey, by: &str) -> Result<Cid, SessionError> {
-        match self.close(key, CloseReason::Requested).await {
-            Ok(()) | Err(SessionError::Closed(_)) => {}
-            Err(error) => return Err(error),
+        for _ in 0..CLOSING_ATTEMPTS {
+            match self.close(key, CloseReason::Requested).await {
+                Ok(()) | Err(SessionError::Closed(_)) => {}
+                Err(error) => return Err(error),
+            }
+            // Nobody opens it from here on; someone may have, just before.
+            let _opening = self.opening(key).await;
+            let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
+            if row.state == SessionState::Closed {
+                let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.into() };
+                return Ok(self.shared.governance.forget(&handle, by).await?);
+            }
         }
-        let _opening = self.opening(key).await;
-        let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
-        let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.into() };
-        Ok(self.shared.governance.forget(&handle, by).await?)
+        Err(SessionError::Reopened(key.to_string()))
     }
 
     /// Whether a turn of the session is running, and the number of its newest event.
@@ -470,7 +505,7 @@ impl Subscription {
                 None => Head { seq: u64::MAX, is_over: true },
             };
             if self.after < head.seq {
-                let events = self.read(limit)?;
+                let events = self.read(limit).await?;
                 if let Some(last) = events.last() {
                     self.after = last.seq;
                     return Ok(events);
@@ -486,12 +521,14 @@ impl Subscription {
         }
     }
 
-    fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
+    async fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
         if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, limit))
         {
             return Ok(recent);
         }
-        let range = self.vault.events(&self.session_id, self.after, limit)?;
+        let (vault, session_id, after) = (Arc::clone(&self.vault), Arc::clone(&self.session_id), self.after);
+        let read = tokio::task::spawn_blocking(move || vault.events(&session_id, after, limit)).await;
+        let range = read.map_err(|_| SessionError::Draining)??;
         if self.after + 1 < range.oldest {
             return Err(SessionError::Expired { oldest: range.oldest });
         }

@@ -1,4 +1,4 @@
-//! The store, the export and the tools from outside.
+//! The store, the export, the tools and the whole daemon from outside.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,8 +8,12 @@
 
 mod appending;
 mod auditing;
+mod door;
 mod fixture;
+mod guide;
 mod keys;
+mod scale;
+mod session_rules;
 mod tools;
 mod turns;
 mod views;

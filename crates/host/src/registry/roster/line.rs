@@ -6,6 +6,10 @@ use tribune_agents::session::NameError;
 
 use super::{MAX_LINE_BYTES, RosterAgent};
 
+/// The id of callers without a proved key, and how the ids of those begin whose key nobody knows.
+pub const ANONYMOUS: &str = "anonymous";
+pub const STRANGER: &str = "stranger-";
+
 /// Characters of a display name or a model.
 const MAX_NAME_CHARS: usize = 128;
 
@@ -18,6 +22,8 @@ pub enum LineFault {
     Form { what: String, column: usize },
     #[error("{0}: choose another id")]
     Id(NameError),
+    #[error("`{0}` is what callers are called that the roster does not know: choose another id")]
+    Reserved(AgentId),
     #[error(
         "`{text}` cannot be a {field}: use lowercase letters, digits, `-` and `_`, beginning with a letter or digit"
     )]
@@ -80,7 +86,11 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
     }
     let Line { id, name, backend, model, mandate, standing, pubkey } =
         serde_json::from_slice(line).map_err(form)?;
-    let id = id.parse().map_err(LineFault::Id)?;
+    let id: AgentId = id.parse().map_err(LineFault::Id)?;
+    // Such a caller would be this agent without having proved anything.
+    if id.as_str() == ANONYMOUS || id.as_str().starts_with(STRANGER) {
+        return Err(LineFault::Reserved(id));
+    }
     for (field, text) in [("backend", &backend), ("mandate", &mandate)] {
         if !is_word(text) {
             return Err(LineFault::Word { field, text: text.chars().take(MAX_NAME_CHARS).collect() });

@@ -18,7 +18,7 @@ use rustix::fs::FlockOperation;
 use tribune_agents::AgentId;
 
 use crate::files::{self, Secrecy};
-pub use line::LineFault;
+pub use line::{ANONYMOUS, LineFault, STRANGER};
 
 /// Lines of a roster: far more agents than one house runs, and few enough to read at every start.
 pub const MAX_LINES: usize = 10_000;

@@ -132,3 +132,17 @@ fn nobody_is_lost_when_many_add() {
     });
     assert_eq!(Roster::load(&path).unwrap().len(), 8);
 }
+
+#[test]
+fn nobody_in_the_roster_has_the_name_of_a_caller_it_does_not_know() {
+    for id in ["anonymous", "stranger-0123456789abcdef01234567"] {
+        let refused = roster(&format!("{{\"id\":\"{id}\",\"mandate\":\"all\"}}")).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            format!(
+                "data/agent-roster.jsonl:1: `{id}` is what callers are called that the roster does not know: choose another id"
+            )
+        );
+    }
+    assert!(roster("{\"id\":\"strangers\"}\n{\"id\":\"anonymous-2\"}").is_ok());
+}

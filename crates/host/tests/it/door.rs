@@ -1,0 +1,233 @@
+//! The door from outside: bounded waits, raw sockets, and the question whether the daemon is well.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tribune_client::{Client, Incoming, Notification};
+use tribune_host::SystemClock;
+use tribune_host::config::Config;
+use tribune_host::daemon::{Daemon, Extras};
+use tribune_testkit::{TempHome, TestDaemon, text, turn};
+
+/// Longer than anything here takes; a wait that reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => panic!("this did not happen: {what}"),
+    }
+}
+
+pub(crate) async fn start_with(home: TempHome, config: &Config, extras: Extras) -> TestDaemon {
+    let daemon = Daemon::start_with(&home.home, config, Arc::new(SystemClock), extras).await.unwrap();
+    TestDaemon { daemon, home }
+}
+
+/// The daemon is ready, takes a new client, and runs a turn for it.
+pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
+    within("a healthy daemon runs a turn", async {
+        let mut client = daemon.operator().await;
+        let key = "agent:main:test:local:dm:health";
+        client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+        let (events, result) = turn(&mut client, key, "!say all is well").await.unwrap();
+        assert_eq!((text(&events).as_str(), &result["stop_reason"]), ("all is well", &json!("end_turn")));
+        let status = client.call("daemon.status", &json!({})).await.unwrap();
+        assert_eq!((&status["ready"], &status["waiting"]), (&json!(true), &json!([])));
+        client.close().await;
+    })
+    .await;
+}
+
+/// Asks for the daemon's status until `good` is satisfied with it.
+pub(crate) async fn wait_for_status(client: &mut Client, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+    within(what, async {
+        loop {
+            let status = client.call("daemon.status", &json!({})).await.unwrap();
+            if good(&status) {
+                return status;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+/// Waits for a notification of a session that satisfies `wanted`; returns all up to it.
+pub(crate) async fn events_until(
+    client: &mut Client,
+    what: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Vec<Value> {
+    within(what, async {
+        let mut events = Vec::new();
+        loop {
+            if let Incoming::Notification(Notification { params, .. }) = client.next().await.unwrap() {
+                let found = wanted(&params["event"]);
+                events.push(params["event"].clone());
+                if found {
+                    return events;
+                }
+            }
+        }
+    })
+    .await
+}
+
+pub(crate) fn is_done(event: &Value) -> bool {
+    event["type"] == "done"
+}
+
+/// Sends bytes to the daemon and reads what comes back until it ends the connection.
+pub(crate) async fn http(daemon: &TestDaemon, request: &[u8]) -> String {
+    within("an answer to an HTTP request", async {
+        let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
+        // It may be refused before all of it was sent.
+        let _ = stream.write_all(request).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    })
+    .await
+}
+
+/// The body of an answer, as JSON.
+pub(crate) fn body(answer: &str) -> Value {
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {answer:?}"))
+}
+
+/// A WebSocket whose frames are made by hand.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) stream: TcpStream,
+}
+
+/// What a daemon sent.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Said {
+    Text(Value),
+    Close(u16, String),
+    /// Ended without a word.
+    Gone,
+}
+
+pub(crate) const TEXT: u8 = 0x81;
+pub(crate) const BINARY: u8 = 0x82;
+
+impl Raw {
+    pub(crate) async fn connect(daemon: &TestDaemon, token: Option<&str>) -> Self {
+        let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
+        let authorization =
+            token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+        let head = format!(
+            "GET /rpc HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{authorization}\r\n",
+            daemon.address()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(stream.read_u8().await.unwrap());
+        }
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+        Self { stream }
+    }
+
+    pub(crate) async fn operator(daemon: &TestDaemon) -> Self {
+        Self::connect(daemon, Some(&daemon.token())).await
+    }
+
+    pub(crate) async fn send(&mut self, kind: u8, payload: &[u8]) {
+        let mut frame = vec![kind];
+        match payload.len() {
+            len @ 0..126 => frame.push(0x80 | len as u8),
+            len @ 126..65_536 => {
+                frame.push(0x80 | 126);
+                frame.extend_from_slice(&(len as u16).to_be_bytes());
+            }
+            len => {
+                frame.push(0x80 | 127);
+                frame.extend_from_slice(&(len as u64).to_be_bytes());
+            }
+        }
+        // A mask of zeros leaves the payload as it is.
+        frame.extend_from_slice(&[0; 4]);
+        frame.extend_from_slice(payload);
+        // The daemon may end the connection before it took everything.
+        let _ = self.stream.write_all(&frame).await;
+    }
+
+    pub(crate) async fn text(&mut self, text: &str) {
+        self.send(TEXT, text.as_bytes()).await;
+    }
+
+    /// The next thing the daemon says, pings aside.
+    pub(crate) async fn next(&mut self) -> Said {
+        within("the daemon says something", async {
+            loop {
+                match self.frame().await {
+                    None => return Said::Gone,
+                    Some((0x1, payload)) => return Said::Text(serde_json::from_slice(&payload).unwrap()),
+                    Some((0x8, payload)) => {
+                        let code = payload.first_chunk::<2>().map_or(0, |code| u16::from_be_bytes(*code));
+                        let reason =
+                            String::from_utf8(payload.get(2..).unwrap_or_default().to_vec()).unwrap();
+                        return Said::Close(code, reason);
+                    }
+                    Some((0x9 | 0xA, _)) => {}
+                    Some((kind, _)) => panic!("a frame of kind {kind}"),
+                }
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn frame(&mut self) -> Option<(u8, Vec<u8>)> {
+        let kind = self.stream.read_u8().await.ok()?;
+        let len = match self.stream.read_u8().await.ok()? {
+            126 => u64::from(self.stream.read_u16().await.ok()?),
+            127 => self.stream.read_u64().await.ok()?,
+            len => u64::from(len),
+        };
+        let mut payload = vec![0; usize::try_from(len).unwrap()];
+        self.stream.read_exact(&mut payload).await.ok()?;
+        Some((kind & 0x0F, payload))
+    }
+
+    /// One request and what comes back.
+    pub(crate) async fn ask(&mut self, text: &str) -> Said {
+        self.text(text).await;
+        self.next().await
+    }
+}
+
+/// Resident memory of this process, in KiB.
+pub(crate) fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Numbers that look random and are the same in every run.
+#[derive(Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// From 0 to `sides` - 1.
+    pub(crate) const fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
