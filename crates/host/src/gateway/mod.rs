@@ -48,6 +48,9 @@ const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 /// Read buffer of a connection. Large frames grow it; idle connections stay small.
 const READ_BUFFER: usize = 4 << 10;
 
+/// What is gathered before it is written: frames that wait together go out together.
+const WRITE_BUFFER: usize = 16 << 10;
+
 /// What bounds the gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayLimits {
@@ -311,7 +314,7 @@ async fn front_door(
         .max_message_size(limit)
         .max_frame_size(limit)
         .read_buffer_size(READ_BUFFER)
-        .write_buffer_size(0)
+        .write_buffer_size(WRITE_BUFFER)
         .max_write_buffer_size(limit.max(1 << 20));
     let tasks = gateway.tasks.clone();
     upgrade.on_upgrade(move |socket| async move {

@@ -102,7 +102,7 @@ impl Connection {
             // Not biased: a session that streams without a pause must not keep a cancel from being heard.
             let step = tokio::select! {
                 Some(frame) = frames.recv() => {
-                    match send(&mut sink, Message::Text(frame.into()), slow_reader).await {
+                    match send_all(&mut sink, frame, &mut frames, slow_reader).await {
                         Ok(()) => Ok(()),
                         Err(()) => break None,
                     }
@@ -446,6 +446,27 @@ type Sink = futures_util::stream::SplitSink<WebSocket, Message>;
 /// Sends a frame to a reader that takes it in time.
 async fn send(sink: &mut Sink, message: Message, within: Duration) -> Result<(), ()> {
     match timeout(within, sink.send(message)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(()),
+    }
+}
+
+/// Sends a frame and those that wait behind it, in one go.
+async fn send_all(
+    sink: &mut Sink,
+    first: String,
+    waiting: &mut mpsc::Receiver<String>,
+    within: Duration,
+) -> Result<(), ()> {
+    let sending = async {
+        sink.feed(Message::Text(first.into())).await?;
+        for _ in 0..OUTBOX {
+            let Ok(frame) = waiting.try_recv() else { break };
+            sink.feed(Message::Text(frame.into())).await?;
+        }
+        sink.flush().await
+    };
+    match timeout(within, sending).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(()),
     }
