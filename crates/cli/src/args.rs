@@ -74,13 +74,6 @@ pub(crate) enum Command {
     ///
     /// Ends with 69 if none runs in this home.
     Status,
-    /// Look for what is wrong with this home and this machine.
-    ///
-    /// Each line is ok, warn or FAIL, and says what to do. Changes nothing, and works with or without a running daemon.
-    ///
-    /// Exit codes: 0 nothing fails, 2 something does.
-    #[command(after_help = "Examples:\n  tribune doctor\n  tribune doctor --json")]
-    Doctor,
     Chat(ChatArgs),
     /// Conversations: look at them, end them, forget them.
     Sessions {
@@ -92,16 +85,23 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: AgentsCommand,
     },
+    /// Look for what is wrong with this home and this machine.
+    ///
+    /// Each line is ok, warn or FAIL, and says what to do. Changes nothing, and works with or without a running daemon.
+    ///
+    /// Exit codes: 0 nothing fails, 2 something does.
+    #[command(after_help = "Examples:\n  tribune doctor\n  tribune doctor --json")]
+    Doctor,
     Demo(DemoArgs),
-    /// The key that signs the log.
-    Keys {
-        #[command(subcommand)]
-        command: KeysCommand,
-    },
     /// The log: read it, add to it, prove it.
     Ledger {
         #[command(subcommand)]
         command: LedgerCommand,
+    },
+    /// The key that signs the log.
+    Keys {
+        #[command(subcommand)]
+        command: KeysCommand,
     },
     /// Print a completion script for a shell.
     Completions(Completions),

@@ -37,27 +37,40 @@ pub(super) struct Written {
 
 #[derive(Debug)]
 pub(super) enum Pen {
-    Own { home: Home, writer: LedgerWriter, _store: Store },
-    Daemon { home: Home, runtime: Runtime, client: Option<Client>, used: Instant },
+    Own(Own),
+    Daemon(Box<Line>),
+}
+
+/// The store, held by this process.
+#[derive(Debug)]
+pub(super) struct Own {
+    home: Home,
+    writer: LedgerWriter,
+    _store: Store,
+}
+
+/// The line to a daemon.
+#[derive(Debug)]
+pub(super) struct Line {
+    home: Home,
+    runtime: Runtime,
+    client: Option<Client>,
+    used: Instant,
 }
 
 impl Pen {
     pub(super) fn open(home: &Home, output: &Output) -> Result<Self, CliError> {
         let home = home.clone();
         if daemon::is_running(&home).is_some() {
-            return Ok(Self::Daemon {
-                home,
-                runtime: daemon::runtime()?,
-                client: None,
-                used: Instant::now(),
-            });
+            let line = Line { home, runtime: daemon::runtime()?, client: None, used: Instant::now() };
+            return Ok(Self::Daemon(Box::new(line)));
         }
         let store = Store::open(&home, &SystemClock)?;
         if store.beginning() == Beginning::Began {
             let key = Reader::open(&home)?.key_in_force()?;
             output.aside(&format!("a new log begins in {}\nits public key: {key}", home.root().display()));
         }
-        Ok(Self::Own { home, writer: store.writer()?, _store: store })
+        Ok(Self::Own(Own { home, writer: store.writer()?, _store: store }))
     }
 
     /// Writes notes; they are durable when this returns.
@@ -68,41 +81,46 @@ impl Pen {
         place: &Place,
     ) -> Result<Vec<Written>, CliError> {
         match self {
-            Self::Own { home, writer, .. } => {
-                let parents = match place {
-                    Place::After(parents) => parents.clone(),
-                    Place::AfterHead => Reader::open(home)?
-                        .head(&note.entity)?
-                        .map(|head| head.entry.cid)
-                        .into_iter()
-                        .collect(),
-                };
-                let drafts: Vec<Draft> =
-                    texts.iter().map(|text| draft(note, text, parents.clone())).collect();
-                let receipt = writer.submit_blocking(&drafts)?;
-                let appended = writer.wait_blocking(receipt)?;
-                let written = appended.into_iter().map(|entry| Written {
-                    index: entry.index,
-                    cid: entry.cid.to_string(),
-                    seq: entry.seq,
-                });
-                Ok(written.collect())
-            }
-            Self::Daemon { home, runtime, client, used } => {
-                let params = params(note, texts, place);
-                let answer = runtime.block_on(async {
-                    let mut connection = match client.take().filter(|_| used.elapsed() < FRESH) {
-                        Some(connection) => connection,
-                        None => daemon::connect(home).await?,
-                    };
-                    let answer = connection.call("ledger.note", &params).await?;
-                    *client = Some(connection);
-                    Ok::<Value, CliError>(answer)
-                })?;
-                *used = Instant::now();
+            Self::Own(own) => own.write(note, texts, place),
+            Self::Daemon(line) => {
+                let answer = line.ask(&params(note, texts, place))?;
                 read(&answer).ok_or(CliError::Daemon(ClientError::Garbled))
             }
         }
+    }
+}
+
+impl Own {
+    fn write(&self, note: &Note, texts: &[String], place: &Place) -> Result<Vec<Written>, CliError> {
+        let parents = match place {
+            Place::After(parents) => parents.clone(),
+            Place::AfterHead => {
+                Reader::open(&self.home)?.head(&note.entity)?.map(|head| head.entry.cid).into_iter().collect()
+            }
+        };
+        let drafts: Vec<Draft> = texts.iter().map(|text| draft(note, text, parents.clone())).collect();
+        let receipt = self.writer.submit_blocking(&drafts)?;
+        let appended = self.writer.wait_blocking(receipt)?.into_iter();
+        Ok(appended
+            .map(|entry| Written { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq })
+            .collect())
+    }
+}
+
+impl Line {
+    fn ask(&mut self, params: &Value) -> Result<Value, CliError> {
+        let Self { home, runtime, client, used } = self;
+        let answer = runtime.block_on(async {
+            let mut connection = match client.take().filter(|_| used.elapsed() < FRESH) {
+                Some(connection) => connection,
+                None => daemon::connect(home).await?,
+            };
+            let answer = connection.call("ledger.note", params).await?;
+            *client = Some(connection);
+            Ok::<Value, CliError>(answer)
+        })?;
+        *used = Instant::now();
+        Ok(answer)
     }
 }
 

@@ -98,6 +98,7 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
     assert!(acknowledged > 100 && recovered > 10, "the campaign must have work to lose");
 }
 
+#[expect(clippy::zombie_processes, reason = "whoever gets the child kills it and waits")]
 fn start(place: &Place) -> (Child, String, String) {
     let mut command = place.command(&["up", "--port", "0"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();

@@ -19,6 +19,8 @@ fn settings(place: &Place) -> Settings {
     let mut settings = commands::settings(place);
     settings.add_filter(r"127\.0\.0\.1:\d+", "[ADDRESS]");
     settings.add_filter(r#"(pid |"pid":)\d+"#, "$1[PID]");
+    // Connections that just ended may still be counted.
+    settings.add_filter(r#"(connections  |"connections":)\d+"#, "$1[COUNT]");
     settings.add_filter(r"tribune \d+\.\d+\.\d+", "tribune [VERSION]");
     settings.add_filter(r#""version":"\d+\.\d+\.\d+""#, r#""version":"[VERSION]""#);
     settings
@@ -335,7 +337,7 @@ fn notes_and_key_changes_go_through_the_daemon() {
     let old = place.ok(&["keys", "show"]);
     let rotated = place.ok(&["keys", "rotate"]);
     assert_ne!(old, place.ok(&["keys", "show"]));
-    settings(&place).bind(|| assert_snapshot!("keys_rotate", rotated.replace("Entry 254", "Entry 3")));
+    settings(&place).bind(|| assert_snapshot!("keys_rotate_beside_daemon", rotated));
     // The daemon goes on under the new key.
     place.ok(&["ledger", "note", "under the new key"]);
     let held = place.refused(&["ledger", "rebuild"]);

@@ -123,9 +123,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
-        let read = tokio::time::timeout(gateway.limits.idle, Json::from_request(request, gateway)).await;
-        let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
-        match read.map_err(|_| late())? {
+        match Json::from_request(request, gateway).await {
             Ok(Json(value)) => Ok(Self(value)),
             Err(JsonRejection::BytesRejection(error)) if error.status() == 413 => {
                 Err(ApiError::new("too_large", "the body is larger than gateway.maxMessageBytes"))
@@ -202,7 +200,7 @@ async fn session_cancel(
     app.api.session_cancel(&who, &key).await.map(Json)
 }
 
-/// Closes a session, ending its turn first.
+/// Closes a session: ends its turn, and refuses those that wait.
 #[utoipa::path(post, path = "/v1/sessions/{key}/close", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "the session", body = SessionInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_close(
     State(app): App,
@@ -279,9 +277,11 @@ struct After {
     after: Option<u64>,
 }
 
-/// A session's events as they come, as server-sent events. A client that lost the connection resumes with
-/// `Last-Event-ID`, and receives every event exactly once. The stream ends when the session is closed.
-#[utoipa::path(get, path = "/v1/sessions/{key}/events", tag = "sessions", params(("key" = String, Path, description = "session key"), After), responses((status = 200, description = "`id` is the `seq`, `data` an Event as JSON", body = Event, content_type = "text/event-stream"), (status = "default", description = "an error", body = ErrorBody)))]
+/// A session's events as they come, as server-sent events.
+///
+/// A client that lost the connection resumes with `Last-Event-ID`, and receives every event exactly once. The stream ends
+/// when the session is closed.
+#[utoipa::path(get, path = "/v1/sessions/{key}/events", tag = "sessions", params(("key" = String, Path, description = "session key"), ("Last-Event-ID" = Option<u64>, Header, description = "the last `seq` that was received"), After), responses((status = 200, description = "`id` is the `seq`, `data` an Event as JSON", body = Event, content_type = "text/event-stream"), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_events(
     State(app): App,
     Operator(who): Operator,

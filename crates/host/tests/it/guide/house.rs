@@ -1,8 +1,8 @@
 //! The daemon that the examples are tried on: in a runtime of its own, so that it can be killed.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -21,6 +21,7 @@ pub(super) struct House {
     pub(super) home: TempHome,
     pub(super) config: Config,
     running: Option<Running>,
+    stopping: Option<JoinHandle<()>>,
 }
 
 struct Running {
@@ -42,7 +43,7 @@ impl House {
         }
         config.gateway.address = "127.0.0.1:0".parse().unwrap();
         config.gateway.drain = DRAIN;
-        let mut house = Self { home, config, running: None };
+        let mut house = Self { home, config, running: None, stopping: None };
         house.open();
         house
     }
@@ -62,10 +63,13 @@ impl House {
         let mut stopping = Box::pin(daemon.stop(std::future::pending()));
         // The first step of stopping waits for nothing.
         runtime.block_on(async { assert!(futures_util::poll!(&mut stopping).is_pending()) });
-        std::thread::spawn(move || runtime.block_on(stopping));
+        self.stopping = Some(std::thread::spawn(move || {
+            runtime.block_on(stopping);
+        }));
     }
 
-    /// Ends the daemon where it stands, as a power cut would, and starts another on what it left.
+    /// Ends the daemon where it stands, by taking its runtime away, and starts another on what it left. Milder than
+    /// SIGKILL: the databases are still closed properly.
     pub(super) fn kill(&mut self) {
         let Running { daemon, runtime } = self.running.take().unwrap();
         drop(runtime);
@@ -75,10 +79,7 @@ impl House {
 
     /// Starts the daemon again after it was told to stop, once it has.
     pub(super) fn open_again(&mut self) {
-        let lock = self.home.home.root().join("run/daemon.json");
-        while Path::new(&lock).exists() || self.home.home.lock().is_err() {
-            std::thread::yield_now();
-        }
+        self.stopping.take().unwrap().join().unwrap();
         self.open();
     }
 
