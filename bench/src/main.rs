@@ -1,4 +1,4 @@
-//! Measurements of the ledger. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
+//! Measurements of the ledger and the daemon. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
 //!
 //! Every figure is a ratio to a baseline taken in the same run, or stands beside the goal it is meant to reach. Nothing
 //! here asserts: a slow machine is not a broken one. The work goes to a folder below the present one, so that the disk
@@ -6,9 +6,12 @@
 #![expect(clippy::print_stdout, reason = "printing is what it is for")]
 
 mod append;
+mod footprint;
 mod growth;
 mod log;
 mod prove;
+mod server;
+mod turns;
 mod verify;
 
 use std::error::Error;
@@ -21,12 +24,22 @@ type Measurement = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let all: [Measurement; 4] =
-        [("append", append::run), ("verify", verify::run), ("prove", prove::run), ("growth", growth::run)];
+    if let [serve, home] = wanted.as_slice()
+        && serve == "serve"
+    {
+        return server::serve(home);
+    }
+    let all: [Measurement; 6] = [
+        ("append", append::run),
+        ("verify", verify::run),
+        ("prove", prove::run),
+        ("growth", growth::run),
+        ("turns", turns::run),
+        ("footprint", footprint::run),
+    ];
     if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
-        return Err(
-            format!("`{unknown}` is not a measurement; there are: append, verify, prove, growth").into()
-        );
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        return Err(format!("`{unknown}` is not a measurement; there are: {}", names.join(", ")).into());
     }
     for (name, run) in all {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {

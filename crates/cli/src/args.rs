@@ -6,16 +6,24 @@ use clap::{Parser, Subcommand};
 use tribune_host::Home;
 use tribune_ledger::EntryQuality;
 
+use crate::agents::AgentsCommand;
+use crate::chat::ChatArgs;
+use crate::completions::Completions;
+use crate::demo::DemoArgs;
+use crate::down::Down;
 use crate::error::CliError;
 use crate::output::Format;
+use crate::sessions::SessionsCommand;
+use crate::up::Up;
 
 /// Runs AI agents under law.
 ///
-/// So far: the ledger, a log that nobody can edit unseen.
+/// One daemon per home: agents have sessions, every turn passes the law (constitution and mandates), and what happened
+/// is in a ledger that nobody can edit unseen. A fresh home has a rehearsal agent, which needs no model, key or network.
 #[derive(Debug, Parser)]
 #[command(name = "tribune", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 good, 1 failed, 2 broken (verify, rebuild --check), 3 incomplete (verify), 64 wrong usage."
+    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check), 3 incomplete (verify), 64 wrong usage, 69 no daemon."
 )]
 pub(crate) struct Args {
     /// The state folder [default: ~/.tribune]
@@ -36,13 +44,10 @@ impl Args {
     }
 
     pub(crate) fn home(&self) -> Result<Home, CliError> {
-        let default = || {
-            std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".tribune"))
-        };
         self.home
             .clone()
             .filter(|home| !home.as_os_str().is_empty())
-            .or_else(default)
+            .or_else(default_home)
             .map(Home::at)
             .ok_or_else(|| {
                 CliError::Input("there is no home folder: name one with --home or TRIBUNE_HOME".to_owned())
@@ -50,18 +55,58 @@ impl Args {
     }
 }
 
+/// The home of whoever names none.
+pub(crate) fn default_home() -> Option<PathBuf> {
+    std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".tribune"))
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The key that signs the log.
-    Keys {
+    /// Make a home and its files: settings, law, roster, a first workspace.
+    ///
+    /// Files that are there stay as they are. It need not be called: `tribune up` makes what it needs. Call it to have
+    /// config.json5 with every setting explained, and to change the law before the first start.
+    #[command(after_help = "Examples:\n  tribune init\n  tribune init --home /srv/tribune")]
+    Init,
+    Up(Up),
+    Down(Down),
+    /// Show how the daemon is.
+    ///
+    /// Ends with 69 if none runs in this home.
+    Status,
+    Chat(ChatArgs),
+    /// Conversations: look at them, end them, forget them.
+    Sessions {
         #[command(subcommand)]
-        command: KeysCommand,
+        command: SessionsCommand,
     },
+    /// The agents of this home.
+    Agents {
+        #[command(subcommand)]
+        command: AgentsCommand,
+    },
+    /// Look for what is wrong with this home and this machine.
+    ///
+    /// Each line is ok, warn or FAIL, and says what to do. Changes nothing, and works with or without a running daemon.
+    ///
+    /// Exit codes: 0 nothing fails, 2 something does.
+    #[command(after_help = "Examples:\n  tribune doctor\n  tribune doctor --json")]
+    Doctor,
+    Demo(DemoArgs),
     /// The log: read it, add to it, prove it.
     Ledger {
         #[command(subcommand)]
         command: LedgerCommand,
     },
+    /// The key that signs the log.
+    Keys {
+        #[command(subcommand)]
+        command: KeysCommand,
+    },
+    /// Print a completion script for a shell.
+    Completions(Completions),
+    /// Print the version.
+    Version,
 }
 
 #[derive(Debug, Subcommand)]

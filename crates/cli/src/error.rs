@@ -1,11 +1,18 @@
 //! How a command can end, and with which exit code.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use tribune_client::ClientError;
+use tribune_host::config::ConfigError;
+use tribune_host::daemon::StartError;
 use tribune_host::export::ExportError;
+use tribune_host::home::HomeError;
 use tribune_host::keys::KeyFileError;
+use tribune_host::law::LawError;
+use tribune_host::registry::RosterError;
 use tribune_host::store::StoreError;
 
 use crate::output::{Format, clean};
@@ -14,8 +21,12 @@ use crate::output::{Format, clean};
 const FAILED: u8 = 1;
 const BROKEN: u8 = 2;
 const INCOMPLETE: u8 = 3;
+/// What a shell says of a command that Ctrl-C ended.
+const CANCELLED: u8 = 130;
 /// `EX_USAGE`: clap's own 2 means something else here.
 const USAGE: u8 = 64;
+/// `EX_UNAVAILABLE`: the command needs a daemon and there is none.
+const UNAVAILABLE: u8 = 69;
 
 /// A command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +36,10 @@ pub(crate) enum Outcome {
     Broken,
     /// What was checked is sound as far as it goes, but something is missing.
     Incomplete,
+    /// The agent failed at what it was asked; it was said why.
+    Failed,
+    /// It was ended by whoever asked for it.
+    Cancelled,
 }
 
 impl From<Outcome> for ExitCode {
@@ -33,6 +48,8 @@ impl From<Outcome> for ExitCode {
             Outcome::Done => Self::SUCCESS,
             Outcome::Broken => Self::from(BROKEN),
             Outcome::Incomplete => Self::from(INCOMPLETE),
+            Outcome::Failed => Self::from(FAILED),
+            Outcome::Cancelled => Self::from(CANCELLED),
         }
     }
 }
@@ -43,9 +60,19 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
+    Home(#[from] HomeError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
     Key(#[from] KeyFileError),
     #[error(transparent)]
     Export(#[from] ExportError),
+    #[error(transparent)]
+    Roster(#[from] RosterError),
+    #[error(transparent)]
+    Law(#[from] LawError),
     #[error("`{path}`: {error}")]
     File { path: PathBuf, error: io::Error },
     #[error("{0}")]
@@ -54,6 +81,27 @@ pub(crate) enum CliError {
     Input(String),
     #[error("the output could not be written: {0}")]
     Output(#[from] io::Error),
+    #[error("the system gives this process no threads or events ({0}): try again when it has some to spare")]
+    System(io::Error),
+    /// The home that no daemon runs in.
+    #[error("no daemon is running in {home}: start one with `tribune up`", home = .0.display())]
+    NoDaemon(PathBuf),
+    #[error(
+        "a daemon (pid {pid}) runs in {home} already, at http://{address}: `tribune status` shows it, `tribune down` stops it", home = .home.display()
+    )]
+    AlreadyRunning { home: PathBuf, pid: u32, address: SocketAddr },
+    #[error(
+        "the daemon (pid {pid}) does not answer at {address}: it is stopping, or stuck; `tribune down --now` ends it"
+    )]
+    Silent { pid: u32, address: SocketAddr },
+    /// Its last words, or none.
+    #[error("{0}")]
+    NotStarted(String),
+    #[error("{0}")]
+    NotStopped(String),
+    /// What the daemon answered, or that it did not.
+    #[error(transparent)]
+    Daemon(#[from] ClientError),
     #[error("nobody reads the answers any more: some of the last lines may be written without one")]
     Unanswered,
 }
@@ -64,14 +112,31 @@ impl CliError {
         move |error| Self::File { path, error }
     }
 
-    const fn kind(&self) -> &'static str {
+    fn kind(&self) -> &str {
         match self {
-            Self::Store(_) | Self::Tree(_) => "store",
+            Self::Store(_) | Self::Tree(_) | Self::Start(StartError::Store(_) | StartError::Sessions(_)) => {
+                "store"
+            }
+            Self::Home(_) | Self::AlreadyRunning { .. } => "home",
+            Self::Config(_) => "config",
+            Self::Start(StartError::Law(_)) => "law",
+            Self::Start(StartError::Roster(_)) => "roster",
+            Self::Start(StartError::Scenes(_)) => "scenes",
+            Self::Start(StartError::PortTaken(_) | StartError::Listen { .. }) => "port",
+            Self::Start(StartError::File { .. }) => "file",
+            Self::NotStarted(_) => "start",
+            Self::NotStopped(_) => "stop",
+            Self::Silent { .. } => "connection",
             Self::Key(_) => "key",
             Self::Export(_) => "export",
+            Self::Roster(_) => "roster",
+            Self::Law(_) => "law",
             Self::File { .. } => "file",
             Self::Input(_) => "input",
             Self::Output(_) | Self::Unanswered => "output",
+            Self::System(_) => "system",
+            Self::NoDaemon(_) => "unavailable",
+            Self::Daemon(error) => error.code().unwrap_or("connection"),
         }
     }
 
@@ -89,6 +154,7 @@ impl CliError {
         }
         ExitCode::from(match self {
             Self::Input(_) => USAGE,
+            Self::NoDaemon(_) => UNAVAILABLE,
             _ => FAILED,
         })
     }

@@ -1,10 +1,13 @@
 //! `tribune keys`.
 
 use serde_json::json;
+use tribune_client::ClientError;
 use tribune_host::store::{Beginning, Reader};
 use tribune_host::{Home, Store, SystemClock, keys};
+use tribune_ledger::VerifierKey;
 
 use crate::args::KeysCommand;
+use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
 
@@ -46,14 +49,39 @@ fn show(home: &Home, output: &mut Output) -> Result<(), CliError> {
 fn rotate(home: &Home, output: &mut Output) -> Result<(), CliError> {
     // Without a log there is nothing to tell, and nothing to rotate.
     Reader::open(home)?;
-    let store = Store::open(home, &SystemClock)?;
-    let (key, appended) = store.rotate_key(&SystemClock)?;
-    store.close();
-    let value =
-        json!({ "key": key.to_string(), "name": key.name(), "index": appended.index, "cid": appended.cid });
+    let rotated = match daemon::is_running(home) {
+        Some(_) => rotate_by_daemon(home)?,
+        None => {
+            let store = Store::open(home, &SystemClock)?;
+            let (key, appended) = store.rotate_key(&SystemClock)?;
+            store.close();
+            Rotated { key, index: appended.index, cid: appended.cid.to_string() }
+        }
+    };
+    let Rotated { key, index, cid } = rotated;
+    let value = json!({ "key": key.to_string(), "name": key.name(), "index": index, "cid": cid });
     output.result(
-        |_| format!("{key}\n\nEntry {} ({}) tells the log. The old secret is gone; whoever trusts the old key can still verify.", appended.index, appended.cid),
+        |_| format!("{key}\n\nEntry {index} ({cid}) tells the log. The old secret is gone; whoever trusts the old key can still verify."),
         &value,
     )?;
     Ok(())
+}
+
+/// The new key, and where the log says so.
+struct Rotated {
+    key: VerifierKey,
+    index: u64,
+    cid: String,
+}
+
+fn rotate_by_daemon(home: &Home) -> Result<Rotated, CliError> {
+    let answer = daemon::ask(home, "keys.rotate", &json!({}))?;
+    let read = || {
+        Some(Rotated {
+            key: answer["key"].as_str()?.parse().ok()?,
+            index: answer["entry"]["index"].as_u64()?,
+            cid: answer["entry"]["cid"].as_str()?.to_owned(),
+        })
+    };
+    read().ok_or(CliError::Daemon(ClientError::Garbled))
 }

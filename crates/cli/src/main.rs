@@ -1,11 +1,24 @@
 //! `tribune`: parse, run, say how it went.
 
+mod agents;
 mod args;
+mod chat;
+mod completions;
+mod daemon;
+mod demo;
+mod detach;
+mod doctor;
+mod down;
 mod error;
+mod init;
 mod keys;
 mod ledger;
 mod output;
 mod progress;
+mod sessions;
+mod status;
+mod up;
+mod version;
 
 use std::process::ExitCode;
 
@@ -24,8 +37,19 @@ fn main() -> ExitCode {
     };
     let mut output = Output::new(args.format());
     let done = args.home().and_then(|home| match args.command {
+        Command::Init => init::run(&home, &mut output),
+        Command::Up(up) => up::run(&up, &home, &mut output),
+        Command::Down(down) => down::run(&down, &home, &mut output),
+        Command::Status => status::run(&home, &mut output),
+        Command::Doctor => doctor::run(&home, &mut output),
         Command::Keys { command } => keys::run(command, &home, &mut output),
+        Command::Chat(args) => chat::run(&args, &home, &mut output),
+        Command::Sessions { command } => sessions::run(command, &home, &mut output),
+        Command::Agents { command } => agents::run(command, &home, &mut output),
+        Command::Demo(args) => demo::run(&args, &mut output),
         Command::Ledger { command } => ledger::run(command, &home, &mut output),
+        Command::Completions(completions) => completions::run(&completions, &mut output),
+        Command::Version => version::run(&mut output),
     });
     match done {
         Ok(outcome) => outcome.into(),

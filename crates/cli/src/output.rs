@@ -33,10 +33,7 @@ impl Output {
         let mut out = io::stdout().lock();
         match self.format {
             Format::Text => writeln!(out, "{}", text(Paint { on: self.colour }).trim_end_matches('\n'))?,
-            Format::Json => {
-                serde_json::to_writer(&mut out, &sorted(value))?;
-                writeln!(out)?;
-            }
+            Format::Json => writeln!(out, "{}", json_line(value))?,
         }
         out.flush()
     }
@@ -61,11 +58,30 @@ impl Output {
         }
     }
 
+    /// Writes a part of a text that goes on, to people only.
+    pub(crate) fn stream(&mut self, text: &str) -> io::Result<()> {
+        if self.format == Format::Json {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
+    /// Writes a part of what is said on the side, to people only.
+    pub(crate) fn murmur(&self, text: impl FnOnce(Paint) -> String) {
+        if self.format == Format::Text {
+            let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            // Whoever closed standard error does not want to know.
+            let _ = io::stderr().lock().write_all(text(Paint { on: colour }).as_bytes());
+        }
+    }
+
     /// Says something on the side, to people only.
-    #[expect(clippy::print_stderr, reason = "standard output is for results")]
     pub(crate) fn aside(&self, text: &str) {
         if self.format == Format::Text {
-            eprintln!("{text}");
+            // Nobody there to hear it is no reason to stop.
+            let _ = writeln!(io::stderr(), "{text}");
         }
     }
 }
@@ -84,17 +100,71 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
+/// A value on one line of JSON that cannot steer a terminal either.
+pub(crate) fn json_line(value: &Value) -> String {
+    let text = sorted(value).to_string();
+    if !text.contains(steers) {
+        return text;
+    }
+    // Such characters can only stand in strings, where JSON has its own way to spell them.
+    let spelt = |c: char| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    text.chars().map(spelt).collect()
+}
+
 /// Longest text from elsewhere that is shown to a person.
 const MAX_SHOWN: usize = 2000;
 
+/// What would move the cursor, change colours or reverse the line.
+fn steers(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// A text from elsewhere, safe to show: what would move the cursor, change colours or reverse the line is spelt out.
 pub(crate) fn clean(text: &str) -> String {
-    let steers = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     let spelt = |c: char| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() };
     text.chars().take(MAX_SHOWN).map(spelt).collect()
+}
+
+/// The same for a text of several lines: it keeps line breaks and tabs, and its whole length.
+pub(crate) fn clean_text(text: &str) -> String {
+    let spelt = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if steers(c) => c.escape_unicode().to_string(),
+        c => c.to_string(),
+    };
+    text.replace("\r\n", "\n").chars().map(spelt).collect()
+}
+
+/// The same on one line and cut to `most` characters.
+pub(crate) fn excerpt(text: &str, most: usize) -> String {
+    let mut shown: String = text.chars().take(most).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    clean(&shown)
+}
+
+/// A CID, cut to what is enough to look it up.
+pub(crate) fn short_cid(cid: &str) -> String {
+    clean(&cid.chars().take(15).collect::<String>())
+}
+
+/// Rows under a heading, each column as wide as its widest cell.
+pub(crate) fn table(heading: &[&str], rows: &[Vec<String>], paint: Paint) -> String {
+    let heading: Vec<String> = heading.iter().map(|&name| name.to_owned()).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().chain([&heading]).filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    let mut lines = vec![paint.faint(&line(&heading))];
+    lines.extend(rows.iter().map(line));
+    lines.join("\n")
 }
 
 /// Colours, if the reader can see them.

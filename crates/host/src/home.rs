@@ -92,6 +92,20 @@ impl Home {
         Ok(HomeLock { _file: file })
     }
 
+    /// The process that has taken the home now, if one has. Writes nothing.
+    pub fn holder(&self) -> Option<u32> {
+        let mut file = File::open(self.run().join("lock")).ok()?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                file.read_to_string(&mut pid).ok()?;
+                pid.trim().parse().ok()
+            }
+            // Closing the file gives back what was taken.
+            _ => None,
+        }
+    }
+
     fn run(&self) -> PathBuf {
         self.root.join("run")
     }

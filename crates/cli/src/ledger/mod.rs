@@ -2,6 +2,7 @@
 
 mod graph;
 mod note;
+mod pen;
 mod prove;
 mod show;
 mod tail;

@@ -3,12 +3,14 @@
 use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc;
 
-use serde_json::{Map, json};
-use tribune_host::store::{Appended, Beginning, Reader};
-use tribune_host::{Clock as _, Home, Store, SystemClock};
-use tribune_ledger::{Cid, Draft, EntryQuality};
+use serde_json::json;
+use tribune_host::Home;
+use tribune_host::record::SESSION_ENTITIES;
+use tribune_host::store::Reader;
+use tribune_ledger::Cid;
 
 use super::find;
+use super::pen::{Pen, Place, Written};
 use crate::error::CliError;
 use crate::output::Output;
 
@@ -29,19 +31,18 @@ pub(super) struct Note {
 
 pub(super) fn write_one(home: &Home, note: &Note, text: &str, output: &mut Output) -> Result<(), CliError> {
     check(text)?;
-    let mut parents = note.parents(home)?;
-    let store = open(home, output)?;
-    if parents.is_empty() {
-        parents.extend(Reader::open(home)?.head(&note.entity)?.map(|head| head.entry.cid));
+    let parents = note.check(home)?;
+    let place = if parents.is_empty() { Place::AfterHead } else { Place::After(parents) };
+    let mut pen = Pen::open(home, output)?;
+    for written in pen.write(note, &[text.to_owned()], &place)? {
+        answer(&written, output)?;
     }
-    let appended = store.writer()?.append_blocking(&note.draft(text, parents))?;
-    answer(&appended, output)
+    Ok(())
 }
 
 pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Result<(), CliError> {
-    let parents = note.parents(home)?;
-    let store = open(home, output)?;
-    let writer = store.writer()?;
+    let place = Place::After(note.check(home)?);
+    let mut pen = Pen::open(home, output)?;
     // Reading goes on while a commit is under way, so that the next one takes whatever has come. The thread holds
     // nothing of the store: if the disk fails, this command ends even if the next line never comes.
     let (send, lines) = mpsc::sync_channel::<Result<String, CliError>>(AT_ONCE);
@@ -62,18 +63,17 @@ pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Resu
         }
     });
     while let Ok(first) = lines.recv() {
-        let mut drafts = vec![note.draft(&first?, parents.clone())];
+        let mut texts = vec![first?];
         let mut wrong = None;
-        while drafts.len() < AT_ONCE && wrong.is_none() {
+        while texts.len() < AT_ONCE && wrong.is_none() {
             match lines.try_recv() {
-                Ok(Ok(text)) => drafts.push(note.draft(&text, parents.clone())),
+                Ok(Ok(text)) => texts.push(text),
                 Ok(Err(error)) => wrong = Some(error),
                 Err(_) => break,
             }
         }
-        let receipt = writer.submit_blocking(&drafts)?;
-        for appended in writer.wait_blocking(receipt)? {
-            answer(&appended, output).map_err(|error| match error {
+        for written in pen.write(note, &texts, &place)? {
+            answer(&written, output).map_err(|error| match error {
                 CliError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => CliError::Unanswered,
                 error => error,
             })?;
@@ -106,38 +106,19 @@ fn read_line(input: &mut impl BufRead) -> Result<Option<String>, CliError> {
 }
 
 impl Note {
-    fn parents(&self, home: &Home) -> Result<Vec<Cid>, CliError> {
+    /// Refuses a place that is not the operator's, and finds the parents that were named.
+    fn check(&self, home: &Home) -> Result<Vec<Cid>, CliError> {
+        if self.entity.starts_with(SESSION_ENTITIES) {
+            return Err(CliError::Input(format!(
+                "histories that begin with `{SESSION_ENTITIES}` are written by their sessions alone: name another entity"
+            )));
+        }
         if self.parents.is_empty() {
             return Ok(Vec::new());
         }
         let reader = Reader::open(home)?;
         self.parents.iter().map(|name| Ok(find(&reader, name)?.entry.cid)).collect()
     }
-
-    fn draft(&self, text: &str, parents: Vec<Cid>) -> Draft {
-        Draft {
-            entity_id: self.entity.clone(),
-            target: self.entity.clone(),
-            quality: EntryQuality::Note,
-            timestamp: SystemClock.now(),
-            source: self.entity.clone(),
-            actor: "operator".to_owned(),
-            parents,
-            tags: self.tags.clone(),
-            payload: Map::from_iter([("text".to_owned(), text.into())]),
-            attested_by: None,
-            envelope: None,
-        }
-    }
-}
-
-fn open(home: &Home, output: &Output) -> Result<Store, CliError> {
-    let store = Store::open(home, &SystemClock)?;
-    if store.beginning() == Beginning::Began {
-        let key = Reader::open(home)?.key_in_force()?;
-        output.aside(&format!("a new log begins in {}\nits public key: {key}", home.root().display()));
-    }
-    Ok(store)
 }
 
 fn check(text: &str) -> Result<(), CliError> {
@@ -148,8 +129,8 @@ fn check(text: &str) -> Result<(), CliError> {
     }
 }
 
-fn answer(appended: &Appended, output: &mut Output) -> Result<(), CliError> {
-    let Appended { index, cid, seq } = appended;
+fn answer(written: &Written, output: &mut Output) -> Result<(), CliError> {
+    let Written { index, cid, seq } = written;
     output.result(|_| format!("{index} {cid}"), &json!({ "index": index, "cid": cid, "seq": seq }))?;
     Ok(())
 }

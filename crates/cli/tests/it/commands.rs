@@ -5,7 +5,7 @@ use insta::{Settings, assert_snapshot};
 use crate::fixture::Place;
 
 /// Hides what differs from run to run.
-fn settings(place: &Place) -> Settings {
+pub(crate) fn settings(place: &Place) -> Settings {
     let mut settings = Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.add_filter(&place.folder.path().display().to_string(), "[PLACE]");
@@ -91,6 +91,9 @@ fn help_teaches() {
         assert_snapshot!("help_ledger", place.ok(&["ledger", "--help"]));
         assert_snapshot!("help_verify", place.ok(&["ledger", "verify", "--help"]));
         assert_snapshot!("help_keys", place.ok(&["keys", "--help"]));
+        for command in ["init", "up", "down", "status", "doctor", "completions"] {
+            assert_snapshot!(format!("help_{command}"), place.ok(&[command, "--help"]));
+        }
     });
 }
 
@@ -279,4 +282,37 @@ fn usage_errors_are_json_too() {
     assert_eq!(said.code, 64);
     let value: serde_json::Value = serde_json::from_str(&said.err).unwrap();
     assert_eq!(value["error"]["kind"], "usage");
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.ok(&["completions", shell]);
+        assert!(script.contains("tribune") && script.contains("doctor"), "{shell}: {script}");
+    }
+    std::fs::write(place.path("script"), place.ok(&["completions", "bash"])).unwrap();
+    let checked = std::process::Command::new("bash").arg("-n").arg(place.path("script")).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    assert_eq!(place.call(&["completions", "cmd"]).code, 64);
+}
+
+#[test]
+fn the_version_is_told_in_either_way() {
+    let place = Place::new();
+    let version = place.ok(&["version"]);
+    assert_eq!(version, concat!("tribune ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(version, place.ok(&["--version"]));
+    let value: serde_json::Value = serde_json::from_str(&place.ok(&["version", "--json"])).unwrap();
+    assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
+    assert!(value["sqlite"].is_string() && value["sqlcipher"].is_string(), "{value}");
+}
+
+#[test]
+fn a_history_of_a_session_is_not_the_operators_to_write() {
+    let place = Place::new();
+    let said = place.call(&["ledger", "note", "x", "--entity", "agent:main:rpc"]);
+    let expected = "error: histories that begin with `agent:` are written by their sessions alone: name another entity\n";
+    assert_eq!((said.code, said.err.as_str()), (64, expected));
+    assert!(!place.home().exists(), "nothing was begun");
 }

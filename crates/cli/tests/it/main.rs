@@ -9,6 +9,13 @@
 mod bad_homes;
 mod commands;
 mod crashing;
+mod demo;
 mod disks;
+mod doctor;
 mod fixture;
+mod house;
+mod killing;
+mod lifecycle;
+mod running;
 mod stranger;
+mod talking;

@@ -16,7 +16,8 @@ use super::wire::{
     SessionList, SessionPage, TurnInfo, TurnResult, Turns, Written,
 };
 use crate::record::SESSION_ENTITIES;
-use crate::registry::{Agents, RosterAgent};
+use crate::registry::roster::LineFault;
+use crate::registry::{Agents, RosterAgent, RosterError};
 use crate::session::{SessionManager, Subscription, Ticket};
 use crate::status::Status;
 use crate::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
@@ -50,13 +51,13 @@ type Answer<T> = Result<T, ApiError>;
 impl Api {
     pub async fn session_init(&self, who: &Principal, init: SessionInit) -> Answer<SessionInfo> {
         let key = self.key_of(who, &init)?;
+        who.owns(&key)?;
         let mode = match init.mode.as_deref() {
             None => None,
             Some(word) => Some(SessionMode::parse(word).ok_or_else(|| {
                 ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word)))
             })?),
         };
-        who.owns(&key)?;
         self.sessions.ensure(key.clone(), mode, who.opener()).await?;
         self.session_status(who, key.as_str()).await
     }
@@ -433,9 +434,7 @@ impl Api {
         }
         let agents = Arc::clone(&self.agents);
         let added = tokio::task::spawn_blocking(move || agents.add(agent)).await;
-        added
-            .map_err(|error| ApiError::new("internal", error.to_string()))?
-            .map_err(|error| ApiError::new("conflict", error.to_string()))?;
+        added.map_err(|error| ApiError::new("internal", error.to_string()))?.map_err(not_added)?;
         self.agent(who, id.as_str()).await
     }
 
@@ -481,6 +480,15 @@ impl Api {
         }
         waiting
     }
+}
+
+fn not_added(error: RosterError) -> ApiError {
+    let code = match &error {
+        RosterError::Entry(LineFault::SameId { .. } | LineFault::SameKey { .. }) => "conflict",
+        RosterError::Entry(_) => "invalid_params",
+        RosterError::Line { .. } | RosterError::TooManyLines(_) | RosterError::Io { .. } => "storage",
+    };
+    ApiError::new(code, error.to_string())
 }
 
 fn parse_key(key: &str) -> Answer<SessionKey> {

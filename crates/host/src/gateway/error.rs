@@ -10,7 +10,7 @@ use crate::session::SessionError;
 use crate::store::StoreError;
 
 /// Every word an error can have, with its JSON-RPC number and its HTTP status.
-pub const CODES: [(&str, i64, u16); 27] = [
+pub const CODES: [(&str, i64, u16); 26] = [
     ("parse_error", -32700, 400),
     ("invalid_request", -32600, 400),
     ("method_not_found", -32601, 404),
@@ -23,7 +23,6 @@ pub const CODES: [(&str, i64, u16); 27] = [
     ("session_closed", -32005, 409),
     ("draining", -32006, 503),
     ("rate_limited", -32007, 429),
-    ("running", -32008, 409),
     ("too_many_sessions", -32009, 429),
     ("expired", -32010, 410),
     ("ahead", -32011, 416),

@@ -4,9 +4,11 @@
 mod api;
 mod error;
 mod metrics;
+mod pages;
 mod principal;
 mod rest;
 mod rpc;
+pub mod schema;
 mod socket;
 pub mod wire;
 
@@ -45,6 +47,9 @@ const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
 /// Read buffer of a connection. Large frames grow it; idle connections stay small.
 const READ_BUFFER: usize = 4 << 10;
+
+/// What is gathered before it is written: frames that wait together go out together.
+const WRITE_BUFFER: usize = 16 << 10;
 
 /// What bounds the gateway.
 #[derive(Debug, Clone)]
@@ -238,9 +243,6 @@ fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/", get(front_door))
         .route("/rpc", get(front_door))
-        .route("/healthz", get(|| async { Json(json!({ "ok": true })) }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics_page))
         .route("/v1/openapi.json", get(move || async move { Json((*document).clone()) }))
         .merge(rest)
         .fallback(|| async {
@@ -312,7 +314,7 @@ async fn front_door(
         .max_message_size(limit)
         .max_frame_size(limit)
         .read_buffer_size(READ_BUFFER)
-        .write_buffer_size(0)
+        .write_buffer_size(WRITE_BUFFER)
         .max_write_buffer_size(limit.max(1 << 20));
     let tasks = gateway.tasks.clone();
     upgrade.on_upgrade(move |socket| async move {
@@ -321,17 +323,6 @@ async fn front_door(
         let _ = serving.await;
         drop(seat);
     })
-}
-
-async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
-    let waiting = gateway.api.waiting();
-    let status = if waiting.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": waiting.is_empty(), "waiting": waiting }))).into_response()
-}
-
-async fn metrics_page(State(gateway): State<Arc<Gateway>>) -> Response {
-    let text = gateway.metrics.render(&gateway.api).await;
-    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 
 #[cfg(test)]

@@ -14,32 +14,48 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Gateway;
 use super::error::ApiError;
 use super::principal::Principal;
+use super::schema::Event;
 use super::wire::{
     AgentAdd, AgentInfo, AgentList, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo, ErrorBody,
     Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit, SessionList,
     SessionPage, TurnContent, TurnResult, Turns,
 };
+use super::{Gateway, pages};
 
 /// Events taken from a session in one go.
 const EVENTS_AT_ONCE: usize = 64;
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Tribune",
-    description = "The operator's interface to the daemon. Every request carries `Authorization: Bearer TOKEN` with the token in run/token of the daemon's home. Errors are `{\"error\": {\"code\", \"message\"}}`."
-))]
+#[openapi(
+    info(
+        title = "Tribune",
+        description = "The operator's interface to the daemon: the operations of Tribune RPC (docs/guide/rpc.md) over plain HTTP. Requests under /v1 carry `Authorization: Bearer TOKEN` with the token in run/token of the daemon's home. Errors are `{\"error\": {\"code\", \"message\"}}`: a word for programs, a sentence for people."
+    ),
+    security(("operator" = [])),
+    components(schemas(Event)),
+    tags(
+        (name = "health", description = "Pages for machines, without a token"),
+        (name = "daemon", description = "The daemon itself"),
+        (name = "sessions", description = "Conversations with agents, and their turns"),
+        (name = "ledger", description = "The log that nobody can edit unseen"),
+        (name = "agents", description = "The roster")
+    )
+)]
 struct Document;
 
 /// The routes, and the document that describes them.
 pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::with_openapi(Document::openapi())
+        .merge(pages::router())
         .routes(routes!(status))
         .routes(routes!(session_list, session_init))
         .routes(routes!(session_status))
@@ -64,6 +80,16 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     // The version of the interface, not of the program: the document changes only when the interface does.
     document.info.version = "1".to_owned();
     document.info.license = None;
+    let components = document.components.get_or_insert_default();
+    let token = Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("the token in run/token"));
+    components.add_security_scheme("operator", SecurityScheme::Http(token.build()));
+    let words = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("one word for programs; docs/guide/rpc.md says what each means"))
+        .enum_values(Some(super::CODES.map(|(word, _, _)| word)));
+    if let Some(RefOr::T(Schema::Object(error))) = components.schemas.get_mut("ErrorInfo") {
+        error.properties.insert("code".to_owned(), words.into());
+    }
     document
 }
 
@@ -131,13 +157,13 @@ type App = State<Arc<Gateway>>;
 type Answer<T> = Result<Json<T>, ApiError>;
 
 /// How the daemon is.
-#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = DaemonStatus), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/status", tag = "daemon", responses((status = 200, description = "how it is", body = DaemonStatus), (status = "default", description = "an error", body = ErrorBody)))]
 async fn status(State(app): App, Operator(who): Operator) -> Answer<DaemonStatus> {
     app.api.status(&who).await.map(Json)
 }
 
 /// Sessions, in the order of their keys.
-#[utoipa::path(get, path = "/v1/sessions", params(SessionList), responses((status = 200, body = SessionPage), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(SessionList), responses((status = 200, description = "a page of sessions", body = SessionPage), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_list(
     State(app): App,
     Operator(who): Operator,
@@ -147,7 +173,7 @@ async fn session_list(
 }
 
 /// Opens a session, or finds it open.
-#[utoipa::path(post, path = "/v1/sessions", request_body = SessionInit, responses((status = 200, body = SessionInfo), (status = "default", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = SessionInit, responses((status = 200, description = "the session", body = SessionInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_init(
     State(app): App,
     Operator(who): Operator,
@@ -157,7 +183,7 @@ async fn session_init(
 }
 
 /// One session.
-#[utoipa::path(get, path = "/v1/sessions/{key}", params(("key" = String, Path, description = "session key")), responses((status = 200, body = SessionInfo), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/sessions/{key}", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "the session", body = SessionInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_status(
     State(app): App,
     Operator(who): Operator,
@@ -167,7 +193,7 @@ async fn session_status(
 }
 
 /// Tells the running turn to end.
-#[utoipa::path(post, path = "/v1/sessions/{key}/cancel", params(("key" = String, Path, description = "session key")), responses((status = 200, body = Cancelled), (status = "default", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/sessions/{key}/cancel", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "whether a turn was running", body = Cancelled), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_cancel(
     State(app): App,
     Operator(who): Operator,
@@ -176,8 +202,8 @@ async fn session_cancel(
     app.api.session_cancel(&who, &key).await.map(Json)
 }
 
-/// Closes a session, ending its turn first.
-#[utoipa::path(post, path = "/v1/sessions/{key}/close", params(("key" = String, Path, description = "session key")), responses((status = 200, body = SessionInfo), (status = "default", body = ErrorBody)))]
+/// Closes a session: ends its turn, and refuses those that wait.
+#[utoipa::path(post, path = "/v1/sessions/{key}/close", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "the session", body = SessionInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_close(
     State(app): App,
     Operator(who): Operator,
@@ -187,7 +213,7 @@ async fn session_close(
 }
 
 /// Closes a session and shreds everything said in it. The ledger still verifies.
-#[utoipa::path(delete, path = "/v1/sessions/{key}/content", params(("key" = String, Path, description = "session key")), responses((status = 200, body = Forgotten), (status = "default", body = ErrorBody)))]
+#[utoipa::path(delete, path = "/v1/sessions/{key}/content", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "the entry that says so", body = Forgotten), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_forget(
     State(app): App,
     Operator(who): Operator,
@@ -197,7 +223,7 @@ async fn session_forget(
 }
 
 /// The newest turns of a session, oldest first.
-#[utoipa::path(get, path = "/v1/sessions/{key}/turns", params(("key" = String, Path, description = "session key"), Newest), responses((status = 200, body = Turns), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/sessions/{key}/turns", tag = "sessions", params(("key" = String, Path, description = "session key"), Newest), responses((status = 200, description = "the turns", body = Turns), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_turns(
     State(app): App,
     Operator(who): Operator,
@@ -222,7 +248,7 @@ const fn yes() -> bool {
 }
 
 /// Runs a turn. Its events are at `/v1/sessions/{key}/events`.
-#[utoipa::path(post, path = "/v1/sessions/{key}/turns", params(("key" = String, Path, description = "session key")), request_body = TurnPost, responses((status = 200, body = TurnResult), (status = "default", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/sessions/{key}/turns", tag = "sessions", params(("key" = String, Path, description = "session key")), request_body = TurnPost, responses((status = 200, description = "the turn; without its end if `wait` is false", body = TurnResult), (status = "default", description = "an error", body = ErrorBody)))]
 async fn turn_run(
     State(app): App,
     Operator(who): Operator,
@@ -234,7 +260,7 @@ async fn turn_run(
 }
 
 /// The newest messages of a session, oldest first, with their words as far as they were not shredded.
-#[utoipa::path(get, path = "/v1/sessions/{key}/history", params(("key" = String, Path, description = "session key"), Newest), responses((status = 200, body = History), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/sessions/{key}/history", tag = "sessions", params(("key" = String, Path, description = "session key"), Newest), responses((status = 200, description = "the messages", body = History), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_history(
     State(app): App,
     Operator(who): Operator,
@@ -253,9 +279,11 @@ struct After {
     after: Option<u64>,
 }
 
-/// A session's events as they come (server-sent events; `id` is the `seq`, `data` the event). A browser that lost the
-/// connection resumes by itself.
-#[utoipa::path(get, path = "/v1/sessions/{key}/events", params(("key" = String, Path, description = "session key"), After), responses((status = 200, description = "text/event-stream"), (status = "default", body = ErrorBody)))]
+/// A session's events as they come, as server-sent events.
+///
+/// A client that lost the connection resumes with `Last-Event-ID`, and receives every event exactly once. The stream ends
+/// when the session is closed.
+#[utoipa::path(get, path = "/v1/sessions/{key}/events", tag = "sessions", params(("key" = String, Path, description = "session key"), ("Last-Event-ID" = Option<u64>, Header, description = "the last `seq` that was received"), After), responses((status = 200, description = "`id` is the `seq`, `data` an Event as JSON", body = Event, content_type = "text/event-stream"), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_events(
     State(app): App,
     Operator(who): Operator,
@@ -290,7 +318,7 @@ async fn session_events(
 }
 
 /// The newest entries of the ledger, oldest first.
-#[utoipa::path(get, path = "/v1/ledger/entries", params(LedgerTail), responses((status = 200, body = Entries), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/ledger/entries", tag = "ledger", params(LedgerTail), responses((status = 200, description = "the entries", body = Entries), (status = "default", description = "an error", body = ErrorBody)))]
 async fn ledger_tail(
     State(app): App,
     Operator(who): Operator,
@@ -300,7 +328,7 @@ async fn ledger_tail(
 }
 
 /// One entry: by place, CID, or the CID's first digits.
-#[utoipa::path(get, path = "/v1/ledger/entries/{entry}", params(("entry" = String, Path, description = "place, CID or its first digits")), responses((status = 200, body = EntryInfo), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/ledger/entries/{entry}", tag = "ledger", params(("entry" = String, Path, description = "place, CID or its first digits")), responses((status = 200, description = "the entry", body = EntryInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn ledger_entry(
     State(app): App,
     Operator(who): Operator,
@@ -310,13 +338,13 @@ async fn ledger_entry(
 }
 
 /// The newest signed checkpoint.
-#[utoipa::path(get, path = "/v1/ledger/checkpoint", responses((status = 200, body = CheckpointInfo), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/ledger/checkpoint", tag = "ledger", responses((status = 200, description = "the checkpoint", body = CheckpointInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn ledger_checkpoint(State(app): App, Operator(who): Operator) -> Answer<CheckpointInfo> {
     app.api.ledger_checkpoint(&who).await.map(Json)
 }
 
 /// A C2SP tlog-proof that an entry is in the log.
-#[utoipa::path(get, path = "/v1/ledger/proofs/{entry}", params(("entry" = String, Path, description = "place, CID or its first digits")), responses((status = 200, body = String, content_type = "text/plain"), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/ledger/proofs/{entry}", tag = "ledger", params(("entry" = String, Path, description = "place, CID or its first digits")), responses((status = 200, description = "the proof", body = String, content_type = "text/plain"), (status = "default", description = "an error", body = ErrorBody)))]
 async fn ledger_proof(
     State(app): App,
     Operator(who): Operator,
@@ -326,7 +354,7 @@ async fn ledger_proof(
 }
 
 /// Writes notes. Their words are public: whoever gets an export reads them.
-#[utoipa::path(post, path = "/v1/ledger/notes", request_body = NoteWrite, responses((status = 200, body = NotesWritten), (status = "default", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/ledger/notes", tag = "ledger", request_body = NoteWrite, responses((status = 200, description = "where the notes are", body = NotesWritten), (status = "default", description = "an error", body = ErrorBody)))]
 async fn ledger_note(
     State(app): App,
     Operator(who): Operator,
@@ -336,19 +364,19 @@ async fn ledger_note(
 }
 
 /// The roster, and whoever else was seen.
-#[utoipa::path(get, path = "/v1/agents", responses((status = 200, body = AgentList), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, description = "the agents", body = AgentList), (status = "default", description = "an error", body = ErrorBody)))]
 async fn agent_list(State(app): App, Operator(who): Operator) -> Answer<AgentList> {
     app.api.agents(&who).await.map(Json)
 }
 
 /// Adds an agent to the roster.
-#[utoipa::path(post, path = "/v1/agents", request_body = AgentAdd, responses((status = 200, body = AgentInfo), (status = "default", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/agents", tag = "agents", request_body = AgentAdd, responses((status = 200, description = "the agent", body = AgentInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn agent_add(State(app): App, Operator(who): Operator, Body(add): Body<AgentAdd>) -> Answer<AgentInfo> {
     app.api.agent_add(&who, add).await.map(Json)
 }
 
 /// One agent.
-#[utoipa::path(get, path = "/v1/agents/{agent}", params(("agent" = String, Path, description = "agent id")), responses((status = 200, body = AgentInfo), (status = "default", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/agents/{agent}", tag = "agents", params(("agent" = String, Path, description = "agent id")), responses((status = 200, description = "the agent", body = AgentInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn agent_show(
     State(app): App,
     Operator(who): Operator,

@@ -39,6 +39,9 @@ const EVENTS_AT_ONCE: usize = 64;
 /// Wrong attempts to authenticate on one connection.
 const MAX_AUTH_FAILURES: u32 = 5;
 
+/// How long a connection has for its last answers when the daemon stops. The daemon waits a little longer.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
 /// Close codes of ours, in the range that is left to applications.
 const CLOSE_UNAUTHENTICATED: u16 = 4401;
 const CLOSE_IDLE: u16 = 4408;
@@ -103,7 +106,7 @@ impl Connection {
             // Not biased: a session that streams without a pause must not keep a cancel from being heard.
             let step = tokio::select! {
                 Some(frame) = frames.recv() => {
-                    match send(&mut sink, Message::Text(frame.into()), slow_reader).await {
+                    match send_all(&mut sink, frame, &mut frames, slow_reader).await {
                         Ok(()) => Ok(()),
                         Err(()) => break None,
                     }
@@ -135,6 +138,9 @@ impl Connection {
                 break Some(end);
             }
         };
+        if stopping.is_cancelled() {
+            let _ = timeout(LAST_ANSWERS, self.last_answers(&mut sink, &mut frames, slow_reader)).await;
+        }
         // Turns go on without their listener; only the sending ends.
         self.tasks.abort_all();
         if let Some(end) = end {
@@ -148,6 +154,27 @@ impl Connection {
             // The other side answers with its own close; what it still says until then is not heard.
             let _ = timeout(Duration::from_secs(1), async { while let Some(Ok(_)) = stream.next().await {} })
                 .await;
+        }
+    }
+
+    /// The daemon stops, so turns are over; whoever waits for one still gets its last events and its answer.
+    async fn last_answers(
+        &mut self,
+        sink: &mut Sink,
+        frames: &mut mpsc::Receiver<String>,
+        slow_reader: Duration,
+    ) {
+        // What is merely followed has no end.
+        self.followed.values().for_each(|(_, task)| task.abort());
+        while !self.tasks.is_empty() {
+            tokio::select! {
+                Some(frame) = frames.recv() => {
+                    if send(sink, Message::Text(frame.into()), slow_reader).await.is_err() {
+                        return;
+                    }
+                }
+                _ = self.tasks.join_next() => {}
+            }
         }
     }
 
@@ -217,19 +244,14 @@ impl Connection {
                     return Answer::Now(Err(ApiError::unauthorized()));
                 };
                 match request.method.as_str() {
-                    "turn.run" => return self.turn_run(&who, request).await,
+                    "turn.run" => return self.turn_run(who, request).await,
                     "session.events" => self.follow(&who, request).await,
                     "session.unfollow" => self.unfollow(request),
-                    _ => return self.ask(who, request).await,
+                    _ => rpc::answer(&self.gateway.api, &who, request).await,
                 }
             }
         };
         Answer::Now(answered)
-    }
-
-    /// Answers in place what is quick, and beside the connection what may have to wait for a turn to end.
-    async fn ask(&mut self, who: Principal, request: &Request<'_>) -> Answer {
-        Answer::Now(rpc::answer(&self.gateway.api, &who, request).await)
     }
 
     fn challenge(&mut self) -> Result<Value, ApiError> {
@@ -276,21 +298,28 @@ impl Connection {
         ))
     }
 
-    /// Queues a turn in the order of its request, then runs it beside the connection: its events, then the answer.
-    async fn turn_run(&mut self, who: &Principal, request: &Request<'_>) -> Answer {
-        let (queued, wait) = match self.queue_turn(who, request).await {
+    /// Takes a turn's place in the queue of its session now, so that turns run in the order in which they were asked
+    /// for; waits for it beside the connection: its events, then the answer.
+    async fn turn_run(&mut self, who: Principal, request: &Request<'_>) -> Answer {
+        let queued = async {
+            self.in_flight()?;
+            let TurnRun { session_key, input, wait } = request.params()?;
+            let (key, ticket) = self.gateway.api.turn_run(&who, &session_key, input.content).await?;
+            Ok(Queued { key, ticket, wait })
+        };
+        let queued = match queued.await {
             Ok(queued) => queued,
             Err(error) => return Answer::Now(Err(error)),
         };
         let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
         let streaming = Arc::clone(&self.streaming);
         let id = request.id.get().to_owned();
-        let (before, sent) = self.take_turn(queued.0.as_str());
+        let (before, sent) = self.take_turn(queued.key.as_str());
         self.tasks.spawn(async move {
             // Dropped at the end, however it comes: the next turn of the session may be sent.
             let _sent = sent.drop_guard();
             before.cancelled().await;
-            let answer = match turn(&gateway, queued, wait, &outbox, &streaming).await {
+            let answer = match turn(&gateway, queued, &outbox, &streaming).await {
                 Ok(result) => rpc::success(&id, &result),
                 Err(error) => rpc::failure(&id, &error),
             };
@@ -311,16 +340,6 @@ impl Connection {
             nothing
         });
         (before, sent)
-    }
-
-    async fn queue_turn(
-        &self,
-        who: &Principal,
-        request: &Request<'_>,
-    ) -> Result<((SessionKey, Ticket), bool), ApiError> {
-        self.in_flight()?;
-        let TurnRun { session_key, input, wait } = request.params()?;
-        Ok((self.gateway.api.turn_run(who, &session_key, input.content).await?, wait))
     }
 
     async fn follow(&mut self, who: &Principal, request: &Request<'_>) -> Result<Value, ApiError> {
@@ -368,11 +387,17 @@ enum Answer {
     Later,
 }
 
+/// A turn that has its place in the queue.
+struct Queued {
+    key: SessionKey,
+    ticket: Ticket,
+    wait: bool,
+}
+
 /// Waits for a turn and sends its events, unless they flow through this connection already.
 async fn turn(
     gateway: &Gateway,
-    (key, mut ticket): (SessionKey, Ticket),
-    wait: bool,
+    Queued { key, mut ticket, wait }: Queued,
     outbox: &mpsc::Sender<String>,
     streaming: &std::sync::Mutex<HashSet<String>>,
 ) -> Result<Value, ApiError> {
@@ -382,12 +407,10 @@ async fn turn(
         return rpc::value(api.turn_result(key, ticket, wait).await?);
     }
     let accepted = ticket.accepted().await?;
-    let subscription = api.sessions.subscribe(&key, accepted.first_seq - 1).await?;
-    // The end is known before its last events are read, so they are all there.
-    let pumped = pump_turn(subscription, key.as_str(), outbox);
-    let (ended, pumped) = tokio::join!(ticket.ended(), pumped);
-    pumped?;
-    let end = ended?;
+    if let Some(events) = ticket.events(&accepted) {
+        pump_turn(events, key.as_str(), outbox).await?;
+    }
+    let end = ticket.ended().await?;
     rpc::value(super::wire::TurnResult {
         session_key: key.to_string(),
         turn: accepted.turn,
@@ -445,6 +468,27 @@ type Sink = futures_util::stream::SplitSink<WebSocket, Message>;
 /// Sends a frame to a reader that takes it in time.
 async fn send(sink: &mut Sink, message: Message, within: Duration) -> Result<(), ()> {
     match timeout(within, sink.send(message)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(()),
+    }
+}
+
+/// Sends a frame and those that wait behind it, in one go.
+async fn send_all(
+    sink: &mut Sink,
+    first: String,
+    waiting: &mut mpsc::Receiver<String>,
+    within: Duration,
+) -> Result<(), ()> {
+    let sending = async {
+        sink.feed(Message::Text(first.into())).await?;
+        for _ in 0..OUTBOX {
+            let Ok(frame) = waiting.try_recv() else { break };
+            sink.feed(Message::Text(frame.into())).await?;
+        }
+        sink.flush().await
+    };
+    match timeout(within, sending).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(()),
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tribune_agents::ContentBlock;
 use utoipa::ToSchema;
 
+use super::schema;
 use crate::store::{Heartbeat, MessageRow, SessionRow, Stored, TurnRow};
 
 /// `session.init`: opens a session, or finds it open.
@@ -16,7 +17,7 @@ pub struct SessionInit {
     pub session_key: Option<String>,
     /// Without it and without a key: `main`.
     pub agent_id: Option<String>,
-    /// `persistent`, `domain` or `oneshot`; if not given, what an open session has, and `domain` for a new one.
+    /// `persistent`, `domain` or `oneshot`. Without it a session keeps its mode, and a new one is `domain`.
     pub mode: Option<String>,
 }
 
@@ -24,6 +25,7 @@ pub struct SessionInit {
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRef {
+    /// `agent:AGENT:CHANNEL:ACCOUNT:dm:PEER`.
     pub session_key: String,
 }
 
@@ -84,7 +86,7 @@ pub struct TurnRun {
 #[serde(deny_unknown_fields)]
 pub struct TurnContent {
     /// Content blocks: text, image, audio, resource.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<schema::Content>)]
     pub content: Vec<ContentBlock>,
 }
 
@@ -92,13 +94,16 @@ pub struct TurnContent {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct SessionInfo {
     pub session_key: String,
+    /// Under which the ledger and the vault know it; stays when the session is closed and opened again.
     pub session_id: String,
     pub agent_id: String,
+    /// What runs its turns.
     pub backend: String,
     pub model: Option<String>,
     pub mode: String,
     /// `idle`, `running`, `cancelled` or `closed`.
     pub state: String,
+    /// What it may do.
     pub mandate: String,
     pub created_at: String,
     pub last_activity: String,
@@ -158,7 +163,7 @@ pub struct Forgotten {
 /// A page of events.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct EventPage {
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<schema::Event>)]
     pub events: Vec<Value>,
     /// Number of the session's newest event.
     pub last_seq: u64,
@@ -186,20 +191,25 @@ pub struct TurnResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<schema::Usage>)]
     pub usage: Option<tribune_agents::Usage>,
 }
 
 /// A turn as the log has it.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct TurnInfo {
+    /// CID of the turn.
     pub turn: String,
+    /// Its place in the session's history in the ledger.
     pub seq: u64,
+    /// CID of the turn before.
     pub prev_cid: Option<String>,
+    /// The commitments to what was said, in the ledger.
     pub input_hash: String,
     pub output_hash: Option<String>,
+    /// Null while the turn runs.
     pub stop_reason: Option<String>,
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<schema::Usage>)]
     pub usage: Option<Value>,
     pub started_at: String,
     pub completed_at: Option<String>,
@@ -308,7 +318,7 @@ pub struct EntryName {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct EntryInfo {
     pub index: u64,
-    #[schema(value_type = Object)]
+    #[schema(value_type = schema::Entry)]
     pub entry: Value,
 }
 
@@ -340,7 +350,9 @@ pub struct CheckpointInfo {
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoteWrite {
+    /// 1 to 100 notes of 1 to 8,192 bytes.
     pub texts: Vec<String>,
+    /// Whose history they belong to; not a session's.
     pub entity: String,
     #[serde(default)]
     pub tags: Vec<String>,
@@ -411,11 +423,16 @@ pub struct AgentRef {
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentAdd {
+    /// Lowercase letters, digits, `-` and `_`.
     pub agent_id: String,
+    /// What people call it.
     pub name: Option<String>,
+    /// Without it: `rehearsal`.
     pub backend: Option<String>,
     pub model: Option<String>,
+    /// Without it: `default`.
     pub mandate: Option<String>,
+    /// Whether its session is open before the first connection is taken, from the next start on.
     #[serde(default)]
     pub standing: bool,
     /// `ed25519:` and 64 hex digits.
@@ -436,7 +453,9 @@ pub struct DaemonStatus {
     pub constitution_hash: String,
     pub mandates: Vec<String>,
     pub backends: Vec<String>,
+    /// The log's name.
     pub log: String,
+    /// Entries in the log.
     pub entries: u64,
     pub sessions_open: usize,
     pub sessions_loaded: usize,

@@ -26,6 +26,8 @@ pub(crate) struct Journal {
     next_entry: u64,
     /// The newest turn.
     pub(super) prev_turn: Option<Cid>,
+    /// Name of the mandate that the session has now.
+    pub(super) mandate: String,
     /// Set when a page could not be written: what is on disk is not known, and nothing more is written through this.
     broken: bool,
 }
@@ -43,6 +45,7 @@ pub(super) struct Position {
     pub(super) handle: Handle,
     pub(super) next_entry: u64,
     pub(super) prev_turn: Option<Cid>,
+    pub(super) mandate: String,
 }
 
 /// An entry to be, without what the journal knows by itself.
@@ -60,9 +63,9 @@ impl Journal {
         clock: Arc<dyn Clock>,
         position: Position,
     ) -> Result<Self, StoreError> {
-        let Position { handle, next_entry, prev_turn } = position;
+        let Position { handle, next_entry, prev_turn, mandate } = position;
         let session = vault.session(&handle.session_id, next_entry).await?;
-        Ok(Self { handle, ledger, vault, clock, session, next_entry, prev_turn, broken: false })
+        Ok(Self { handle, ledger, vault, clock, session, next_entry, prev_turn, mandate, broken: false })
     }
 
     pub(super) fn now(&self) -> tribune_ledger::Timestamp {

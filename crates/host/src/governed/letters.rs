@@ -10,7 +10,6 @@ use super::turn::json_of;
 use super::{Governance, failed};
 use crate::record::MailboxRecord;
 use crate::registry::mailbox::Letter;
-use crate::store::SessionRow;
 
 /// Messages of a session looked through for letters that it already had.
 const LOOKED_BACK: usize = 1_000;
@@ -26,11 +25,8 @@ pub(super) struct Letters {
 }
 
 impl Letters {
-    pub(super) fn claim(
-        governance: &Arc<Governance>,
-        handle: &Handle,
-        row: &SessionRow,
-    ) -> Result<Self, RuntimeError> {
+    /// Blocks on the disk.
+    pub(super) fn claim(governance: &Arc<Governance>, handle: &Handle) -> Result<Self, RuntimeError> {
         let agent = handle.key.agent().clone();
         // Held while looking: a letter whose claim is gone was acknowledged before, and is not found unread.
         let mut claimed = governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +44,11 @@ impl Letters {
         if unread.is_empty() {
             return Ok(letters);
         }
-        let had = governance.readers.now(|reader| reader.messages(row, LOOKED_BACK)).map_err(failed)?;
+        let had = governance.readers.now(|reader| match reader.session(handle.key.as_str())? {
+            Some(session) => reader.messages(&session, LOOKED_BACK),
+            None => Ok(Vec::new()),
+        });
+        let had = had.map_err(failed)?;
         for letter in unread {
             let is_known = had.iter().any(|message| {
                 message.role == Role::Mailbox.as_str() && message.name.as_deref() == Some(&letter.id)

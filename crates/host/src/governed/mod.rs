@@ -134,7 +134,8 @@ impl Governance {
         let (next_entry, row) =
             self.readers.read(move |reader| Ok((reader.next_seq(&key)?, reader.session(&key)?))).await?;
         let prev_turn = row.as_ref().and_then(|row| row.last_turn.as_deref()?.parse().ok());
-        let position = Position { handle: handle.clone(), next_entry, prev_turn };
+        let mandate = row.as_ref().map(|row| row.mandate.clone()).unwrap_or_default();
+        let position = Position { handle: handle.clone(), next_entry, prev_turn, mandate };
         let (ledger, vault, clock) = (self.ledger.clone(), Arc::clone(&self.vault), Arc::clone(&self.clock));
         let mut journal = Journal::open(ledger, vault, clock, position).await?;
         if let Some(row) = &row {
@@ -190,6 +191,7 @@ impl Governance {
             Some(_) => return Ok(handle),
         };
         write_lifecycle(&journal, &record, Vec::new()).await.map_err(failed)?;
+        journal.lock().await.mandate.clone_from(&input.mandate);
         // The board is for people and other agents; a session does not fail for want of it.
         if let Err(error) = self.board.append("checked in", self.clock.now(), input.agent().as_str()) {
             tracing::warn!(%error, "the board could not be written");

@@ -1,11 +1,12 @@
 //! After a crash: whatever was begun and not ended is written down as interrupted, and the session can be used again.
 
+use serde::de::DeserializeOwned;
 use tribune_agents::{EventKind, Handle, SessionKey, SessionState, StopReason};
-use tribune_ledger::EntryQuality;
+use tribune_ledger::{Cid, EntryQuality};
 
 use super::Governance;
 use super::journal::{Journal, Line};
-use crate::record::{CallOutcome, ToolResultRecord, Turn, TurnPhase};
+use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
 use crate::store::{OpenWork, SessionRow, StoreError};
 use crate::vault::Event;
 
@@ -45,9 +46,10 @@ impl Governance {
                 let Ok(cid) = unfinished.cid.parse() else { continue };
                 match kind {
                     "tool_call" => {
+                        let called: Option<ToolCallRecord> = self.record_of(cid).await?;
                         let record = ToolResultRecord {
                             tool: unfinished.name.clone(),
-                            call_id: String::new(),
+                            call_id: called.map(|called| called.call_id).unwrap_or_default(),
                             outcome: CallOutcome::Interrupted,
                             is_error: true,
                             output_hash: None,
@@ -79,22 +81,26 @@ impl Governance {
     }
 }
 
+impl Governance {
+    /// What an entry says.
+    async fn record_of<T: DeserializeOwned + Send + 'static>(
+        &self,
+        cid: Cid,
+    ) -> Result<Option<T>, StoreError> {
+        let stored = self.readers.read(move |reader| match reader.find(&cid)? {
+            Some(index) => reader.entry(index),
+            None => Ok(None),
+        });
+        Ok(stored.await?.and_then(|stored| serde_json::from_str(&stored.entry.payload).ok()))
+    }
+}
+
 async fn interrupt_turn(
     governance: &Governance,
     journal: &mut Journal,
-    begun: tribune_ledger::Cid,
+    begun: Cid,
 ) -> Result<(), StoreError> {
-    let name = begun.to_string();
-    let started = governance
-        .readers
-        .read(move |reader| {
-            let Some(index) = name.parse().ok().map(|cid| reader.find(&cid)).transpose()?.flatten() else {
-                return Ok(None);
-            };
-            reader.entry(index)
-        })
-        .await?;
-    let started: Option<Turn> = started.and_then(|stored| serde_json::from_str(&stored.entry.payload).ok());
+    let started: Option<Turn> = governance.record_of(begun).await?;
     let Some(started) = started else { return Ok(()) };
     let record = Turn {
         phase: TurnPhase::Interrupted,

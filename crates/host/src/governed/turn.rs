@@ -26,7 +26,6 @@ use super::{Governance, failed};
 use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
 use crate::registry::board::EXCERPT_BYTES;
 use crate::session::transcript::TranscriptLine;
-use crate::store::SessionRow;
 use crate::tools::HostTools;
 use crate::vault::EVENTS_KEPT;
 
@@ -151,10 +150,10 @@ impl<R: AgentRuntime + 'static> Running<R> {
         handle: Handle,
         input: TurnInput,
     ) -> Result<(Self, Vec<RuntimeEvent>), RuntimeError> {
-        let (row, letters, board) = look_around(&governance, &handle).await?;
-        let mandate = governance.mandate(&row.mandate)?.clone();
         let journal = governance.journal(&handle).await.map_err(failed)?;
         let mut journal = journal.lock_owned().await;
+        let mandate = governance.mandate(&journal.mandate)?.clone();
+        let (letters, board) = look_around(&governance, &handle).await?;
         let mut page = journal.page();
 
         let words = json_of(&input.content)?;
@@ -532,21 +531,19 @@ impl<R: AgentRuntime + 'static> Running<R> {
     }
 }
 
-/// What a turn reads from the disk before it begins: its session, its letters and the board.
+/// What a turn reads from files before it begins: its letters and the board.
 async fn look_around(
     governance: &Arc<Governance>,
     handle: &Handle,
-) -> Result<(SessionRow, Letters, String), RuntimeError> {
+) -> Result<(Letters, String), RuntimeError> {
     let (governance, handle) = (Arc::clone(governance), handle.clone());
     let looked = tokio::task::spawn_blocking(move || {
-        let row = governance.readers.now(|reader| reader.session(handle.key.as_str())).map_err(failed)?;
-        let row = row.ok_or_else(|| RuntimeError::new("not_found", "there is no such session"))?;
-        let letters = Letters::claim(&governance, &handle, &row)?;
+        let letters = Letters::claim(&governance, &handle)?;
         let board = governance.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
             tracing::warn!(%error, "the board could not be read");
             String::new()
         });
-        Ok((row, letters, board))
+        Ok((letters, board))
     });
     looked.await.unwrap_or_else(|error| Err(RuntimeError::new("internal", error.to_string())))
 }

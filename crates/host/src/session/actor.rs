@@ -1,5 +1,6 @@
 //! One session: a task that takes one command after the other, so that turns of a session never overlap.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt as _;
@@ -22,8 +23,8 @@ pub(crate) struct Session {
     pub(crate) feed: Feed,
     running: Mutex<Option<CancellationToken>>,
     mode: Mutex<SessionMode>,
-    /// Set when the session is to be closed: its turn ends, and those that wait are refused.
-    pub(super) closing: CancellationToken,
+    /// Someone asked to close it: turns that still wait are refused.
+    closing: AtomicBool,
 }
 
 /// What a session is asked to do. Boxed where it is large, because every idle session has room for a queue of these.
@@ -69,9 +70,9 @@ pub struct TurnEnd {
 impl Session {
     pub(super) fn new(
         handle: Handle,
+        mode: SessionMode,
         head: u64,
         queue: usize,
-        mode: SessionMode,
     ) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (inbox, commands) = mpsc::channel(queue);
         let session = Self {
@@ -80,9 +81,25 @@ impl Session {
             feed: Feed::new(head),
             running: Mutex::new(None),
             mode: Mutex::new(mode),
-            closing: CancellationToken::new(),
+            closing: AtomicBool::new(false),
         };
         (Arc::new(session), commands)
+    }
+
+    fn mode(&self) -> SessionMode {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_mode(&self, mode: SessionMode) {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_closing(&self, closing: bool) {
+        self.closing.store(closing, Ordering::SeqCst);
     }
 
     pub(crate) const fn handle(&self) -> &Handle {
@@ -104,20 +121,10 @@ impl Session {
         }
     }
 
-    pub(super) fn set_mode(&self, mode: SessionMode) {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
-    }
-
-    fn mode(&self) -> SessionMode {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn set_running(&self, token: Option<CancellationToken>) {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = token;
     }
 }
-
-type Ended = (oneshot::Sender<Result<TurnEnd, SessionError>>, Result<TurnEnd, SessionError>);
 
 /// What an actor works with.
 pub(super) struct Actor {
@@ -137,17 +144,13 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> 
             () = actor.draining.cancelled() => None,
         };
         match command {
-            Some(Command::Run(run)) if actor.session.closing.is_cancelled() => {
-                let _ = run.accepted.send(Err(closed(&actor)));
-            }
             Some(Command::Run(run)) => {
                 // Boxed, so that an idle session's task stays small.
                 let ended = Box::pin(actor.run_turn(*run)).await;
                 let is_closed = actor.session.mode() == SessionMode::Oneshot
                     && shut(&actor, &mut commands, CloseReason::Finished).await.is_ok();
-                // Behind the closing: whoever hears that the turn is over finds the session as it stays.
-                if let Some((answer, result)) = ended {
-                    let _ = answer.send(result);
+                if let Some((answer, end)) = ended {
+                    let _ = answer.send(Ok(end));
                 }
                 if is_closed {
                     return true;
@@ -201,11 +204,19 @@ impl Actor {
         Ok(self.runtime.close(&self.session.handle, reason).await?)
     }
 
-    /// Runs one turn to its end, whoever still listens. Returns how it ended and who waits to hear it.
-    async fn run_turn(&self, run: Run) -> Option<Ended> {
+    /// Runs one turn to its end, whoever still listens. Whoever waits for the end of a session's only turn is given back,
+    /// to be told when the session is closed.
+    async fn run_turn(&self, run: Run) -> Option<(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd)> {
         let Run { content, accepted, ended } = run;
-        let cancel = self.session.closing.child_token();
+        let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
+        // INVARIANT: looked at after the token is there, and set before the token is looked for; one of the two sees
+        // the other.
+        if self.session.is_closing() {
+            self.session.set_running(None);
+            drop(accepted.send(Err(closed(self))));
+            return None;
+        }
         let input = TurnInput {
             content,
             system: String::new(),
@@ -213,7 +224,7 @@ impl Actor {
             tools: Arc::new(NoTools),
             cancel,
         };
-        let mut accepted = Some(accepted);
+        let (mut accepted, mut ended) = (Some(accepted), Some(ended));
         let mut end = TurnEnd {
             turn: String::new(),
             stop_reason: StopReason::Error,
@@ -230,12 +241,16 @@ impl Actor {
                     break;
                 }
             };
+            end.last_seq = event.seq;
             match &event.kind {
                 EventKind::TurnStarted { turn } => {
                     end.turn.clone_from(turn);
+                    // Seen before it is told, so that whoever is told can read it.
+                    self.session.feed.publish(&event);
                     if let Some(accepted) = accepted.take() {
                         let _ = accepted.send(Ok(Accepted { turn: turn.clone(), first_seq: event.seq }));
                     }
+                    continue;
                 }
                 EventKind::UsageUpdate { input_tokens, output_tokens } => {
                     end.usage = Usage { input_tokens: *input_tokens, output_tokens: *output_tokens };
@@ -244,25 +259,28 @@ impl Actor {
                     end.stop_reason = *stop_reason;
                     // Before anyone sees the end: whoever does may ask for the next turn at once.
                     self.session.set_running(None);
+                    self.session.feed.publish(&event);
+                    if self.session.mode() != SessionMode::Oneshot
+                        && let Some(ended) = ended.take()
+                    {
+                        let _ = ended.send(Ok(end.clone()));
+                    }
+                    continue;
                 }
                 _ => {}
             }
-            end.last_seq = event.seq;
             self.session.feed.publish(&event);
         }
         drop(events);
         self.session.set_running(None);
-        match (failure, accepted) {
-            (Some(error), Some(accepted)) => {
-                let _ = accepted.send(Err(error));
-                None
-            }
-            (Some(error), None) => {
-                tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
-                Some((ended, Err(error)))
-            }
-            (None, _) => Some((ended, Ok(end))),
+        let Some(error) = failure else { return ended.map(|ended| (ended, end)) };
+        tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
+        match (accepted, ended) {
+            (Some(accepted), _) => drop(accepted.send(Err(error))),
+            (None, Some(ended)) => drop(ended.send(Err(error))),
+            (None, None) => {}
         }
+        None
     }
 }
 

@@ -16,8 +16,10 @@ pub enum SessionError {
     Closed(String),
     #[error("the session `{0}` has as many turns waiting as it may ({1}): wait for one to end, or cancel it")]
     Busy(String, usize),
-    #[error("the session `{0}` is running a turn: wait for its end, or cancel it")]
-    Running(String),
+    #[error(
+        "the session `{0}` is opened again as often as it is closed: stop whoever does that, and try again"
+    )]
+    Reopened(String),
     #[error("the daemon is stopping and takes no new work: try again when it is back")]
     Draining,
     #[error("{0} sessions are open, which is the limit: close some, or raise sessions.maxOpen")]
@@ -48,7 +50,7 @@ impl SessionError {
             Self::NotFound(_) => "not_found",
             Self::Closed(_) => "session_closed",
             Self::Busy(..) => "busy",
-            Self::Running(_) => "running",
+            Self::Reopened(_) => "conflict",
             Self::Draining => "draining",
             Self::TooMany(_) => "too_many_sessions",
             Self::UnknownAgent(_) => "unknown_agent",

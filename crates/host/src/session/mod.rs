@@ -106,12 +106,21 @@ enum IfClosed {
 pub struct Ticket {
     accepted: oneshot::Receiver<Result<Accepted, SessionError>>,
     ended: oneshot::Receiver<Result<TurnEnd, SessionError>>,
+    /// Taken before the turn begins, so that its events are kept in memory for whoever asked for it.
+    follower: Option<Subscription>,
 }
 
 impl Ticket {
     /// Waits until the input is durable and the turn runs.
     pub async fn accepted(&mut self) -> Result<Accepted, SessionError> {
         (&mut self.accepted).await.unwrap_or(Err(SessionError::Draining))
+    }
+
+    /// The turn's events, from the first.
+    pub fn events(&mut self, accepted: &Accepted) -> Option<Subscription> {
+        let mut follower = self.follower.take()?;
+        follower.after = accepted.first_seq - 1;
+        Some(follower)
     }
 
     /// Waits for the end of the turn.
@@ -164,8 +173,8 @@ impl SessionManager {
         Ok(standing.len())
     }
 
-    /// Opens a session, or finds it open. Without a mode an open session keeps its own. What it may do follows from the
-    /// roster, never from the caller.
+    /// Opens a session, or finds it open. What it may do follows from the roster, never from the caller. Without a mode
+    /// it keeps the one it has.
     pub async fn ensure(
         &self,
         key: SessionKey,
@@ -174,10 +183,7 @@ impl SessionManager {
     ) -> Result<Handle, SessionError> {
         let mode = match mode {
             Some(mode) => mode,
-            None => match self.row(&key).await? {
-                Some(row) if row.state != SessionState::Closed => row.mode,
-                _ => SessionMode::default(),
-            },
+            None => self.row(&key).await?.map_or_else(SessionMode::default, |row| row.mode),
         };
         let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
             Some(agent) => (agent.backend, agent.model, agent.mandate),
@@ -203,9 +209,9 @@ impl SessionManager {
         })?;
         let _opening = self.opening(&input.key).lock().await;
         let loaded = self.loaded(&input.key);
-        if loaded.as_ref().is_some_and(|session| session.is_running()) {
+        if let Some(running) = loaded.as_ref().filter(|session| session.is_running()) {
             // Its terms cannot change under a running turn; they are looked at again when it is next opened.
-            return loaded.ok_or_else(|| SessionError::Running(input.key.to_string()));
+            return Ok(Arc::clone(running));
         }
         let row = self.row(&input.key).await?;
         let is_new = row.is_none_or(|row| row.state == SessionState::Closed);
@@ -226,7 +232,7 @@ impl SessionManager {
         }
         let journal = shared.governance.journal(&handle).await?;
         let head = journal.lock().await.next_event() - 1;
-        let (session, commands) = Session::new(handle, head, shared.limits.queue, mode);
+        let (session, commands) = Session::new(handle, mode, head, shared.limits.queue);
         self.start(Arc::clone(&session), Arc::clone(runtime), commands);
         shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&session));
         Ok(session)
@@ -306,6 +312,13 @@ impl SessionManager {
         let session = self.session(key).await?;
         let (accept, accepted) = oneshot::channel();
         let (end, ended) = oneshot::channel();
+        let follower = Subscription {
+            vault: Arc::clone(&self.shared.governance.vault),
+            session_id: Arc::clone(&session.handle().session_id),
+            head: Some(session.feed.follow()),
+            session: Some(Arc::clone(&session)),
+            after: 0,
+        };
         let run = Command::Run(Box::new(Run { content, accepted: accept, ended: end }));
         session.inbox.try_send(run).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
@@ -313,7 +326,7 @@ impl SessionManager {
             }
             mpsc::error::TrySendError::Closed(_) => SessionError::Closed(key.to_string()),
         })?;
-        Ok(Ticket { accepted, ended })
+        Ok(Ticket { accepted, ended, follower: Some(follower) })
     }
 
     /// Tells the session's running turn to end. False if none is running.
@@ -325,16 +338,21 @@ impl SessionManager {
         self.row(key).await?.map(|_| false).ok_or_else(|| SessionError::NotFound(key.to_string()))
     }
 
-    /// Closes a session, ending its turn first. Turns that wait are refused.
+    /// Closes a session. On request its running turn is ended first, and those that wait are refused.
     pub async fn close(&self, key: &SessionKey, reason: CloseReason) -> Result<(), SessionError> {
         let session = self.session(key).await?;
         let (answer, closed) = oneshot::channel();
         let command = Command::Close(Box::new(Close { reason, answer }));
         if reason == CloseReason::Requested {
-            session.closing.cancel();
+            session.set_closing(true);
+            session.cancel();
         }
         session.inbox.send(command).await.map_err(|_| SessionError::Closed(key.to_string()))?;
-        closed.await.unwrap_or(Err(SessionError::Draining))
+        let closed = closed.await.unwrap_or(Err(SessionError::Draining));
+        if closed.is_err() {
+            session.set_closing(false);
+        }
+        closed
     }
 
     /// Closes a session and shreds everything said in it. The ledger keeps its hashes, and still verifies.
@@ -352,7 +370,7 @@ impl SessionManager {
                 return Ok(self.shared.governance.forget(&handle, by).await?);
             }
         }
-        Err(SessionError::Running(key.to_string()))
+        Err(SessionError::Reopened(key.to_string()))
     }
 
     /// Whether a turn of the session is running, and the number of its newest event.
@@ -392,9 +410,8 @@ impl SessionManager {
         // Following before looking: an event that comes in between is not missed.
         let head_now = session.as_ref().map(|session| session.feed.follow());
         let head = match &head_now {
-            // Events are read from the vault as soon as they are there, which is a moment before the feed has them.
-            Some(head) if after <= head.borrow().seq => after,
-            _ => vault.newest_event(&row.id)?,
+            Some(head) => head.borrow().seq,
+            None => vault.newest_event(&row.id)?,
         };
         if after > head {
             return Err(SessionError::Ahead { after, head });
@@ -500,7 +517,7 @@ impl Subscription {
                 None => Head { seq: u64::MAX, is_over: true },
             };
             if self.after < head.seq {
-                let events = self.read(limit)?;
+                let events = self.read(limit).await?;
                 if let Some(last) = events.last() {
                     self.after = last.seq;
                     return Ok(events);
@@ -516,12 +533,14 @@ impl Subscription {
         }
     }
 
-    fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
+    async fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
         if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, limit))
         {
             return Ok(recent);
         }
-        let range = self.vault.events(&self.session_id, self.after, limit)?;
+        let (vault, session_id, after) = (Arc::clone(&self.vault), Arc::clone(&self.session_id), self.after);
+        let read = tokio::task::spawn_blocking(move || vault.events(&session_id, after, limit)).await;
+        let range = read.map_err(|_| SessionError::Draining)??;
         if self.after + 1 < range.oldest {
             return Err(SessionError::Expired { oldest: range.oldest });
         }

@@ -193,6 +193,23 @@ fn damaged(path: &Path, what: impl Into<String>) -> StoreError {
     StoreError::Damaged { path: path.to_owned(), what: what.into() }
 }
 
+/// What databases are read and written with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Versions {
+    pub sqlite: &'static str,
+    /// SQLCipher's; none if this build cannot seal a vault.
+    pub cipher: Option<String>,
+}
+
+/// Which SQLite and which cipher are built in.
+pub fn versions() -> Versions {
+    let cipher = connection::scratch()
+        .and_then(|scratch| scratch.query_row("PRAGMA cipher_version", [], |row| row.get(0)))
+        .ok()
+        .filter(|version: &String| !version.is_empty());
+    Versions { sqlite: rusqlite::version(), cipher }
+}
+
 /// What a comparison of the views with the entries found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewCheck {

@@ -107,13 +107,6 @@ const STEPS: [&str; 2] = [
         kind        TEXT NOT NULL,          -- turn, tool_call, forget
         session_key TEXT NOT NULL,
         name        TEXT NOT NULL
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE heartbeats (
-        agent_id   TEXT PRIMARY KEY,
-        first_seen TEXT NOT NULL,
-        last_seen  TEXT NOT NULL,
-        sessions   INTEGER NOT NULL,
-        turns      INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;",
 ];
 

@@ -112,8 +112,8 @@ impl Reader {
 
     /// Every agent that was ever seen.
     pub fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
-        let query =
-            "SELECT agent_id, first_seen, last_seen, sessions, turns FROM heartbeats ORDER BY agent_id";
+        let query = "SELECT agent_id, min(created_at), max(last_activity), count(*), sum(turns) FROM sessions
+                     GROUP BY agent_id ORDER BY agent_id";
         self.all(query, [], |row| {
             Ok(Heartbeat {
                 agent_id: row.get(0)?,

@@ -13,7 +13,7 @@ use tribune_ledger::entry::EntryText;
 use crate::record::{Lifecycle, MailboxRecord, Opening, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
 
 /// The tables written here, each with its columns and key order.
-pub(super) const TABLES: [(&str, &str, &str); 5] = [
+pub(super) const TABLES: [(&str, &str, &str); 4] = [
     (
         "sessions",
         "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at, closed_for, \
@@ -28,7 +28,6 @@ pub(super) const TABLES: [(&str, &str, &str); 5] = [
     ),
     ("history", "idx, id, session_id, turn_id, seq, prev_idx, role, content, ref, created_at", "idx"),
     ("open_work", "cid, kind, session_key, name", "cid"),
-    ("heartbeats", "agent_id, first_seen, last_seen, sessions, turns", "agent_id"),
 ];
 
 /// Takes the next entry, which stands at `index`.
@@ -112,11 +111,6 @@ impl View<'_> {
                 opening.mandate,
                 self.at(),
             ],
-        )?;
-        self.run(
-            "INSERT INTO heartbeats (agent_id, first_seen, last_seen, sessions, turns) VALUES (?1, ?2, ?2, 1, 0)
-             ON CONFLICT (agent_id) DO UPDATE SET last_seen = ?2, sessions = sessions + 1",
-            params![opening.agent_id, self.at()],
         )
     }
 
@@ -135,14 +129,6 @@ impl View<'_> {
                 opening.mandate,
                 self.at(),
             ],
-        )?;
-        self.heartbeat(&opening.agent_id, 0)
-    }
-
-    fn heartbeat(&self, agent_id: &str, turns: u64) -> rusqlite::Result<()> {
-        self.run(
-            "UPDATE heartbeats SET last_seen = ?2, turns = turns + ?3 WHERE agent_id = ?1",
-            params![agent_id, self.at(), turns],
         )
     }
 
@@ -181,7 +167,6 @@ impl View<'_> {
             params![self.entry.entity_id, SessionState::Running.as_str(), self.at(), self.index, cid],
         )?;
         self.open_work("turn", "")?;
-        self.heartbeat(&record.actor, 1)?;
         self.message_of(session, Some(&cid), Role::User.as_str(), &record.inputs_hash, None)
     }
 
@@ -365,7 +350,7 @@ pub struct OpenWork {
     pub name: String,
 }
 
-/// When an agent was last seen.
+/// What the sessions of an agent say of it: when it was first and last seen, and how busy it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     pub agent_id: String,

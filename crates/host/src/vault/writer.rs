@@ -74,6 +74,8 @@ pub(super) fn run(
 ) {
     let mut failure: Option<String> = None;
     let mut commits = 0;
+    // Pages from before a shredding are still in the log.
+    let mut shredding = false;
     while let Some(first) = requests.blocking_recv() {
         let mut batch = vec![first];
         while batch.len() < MAX_BATCH {
@@ -82,21 +84,23 @@ pub(super) fn run(
         }
         let (work, answers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|request| (request.work, request.answer)).unzip();
-        let forgets = work.iter().any(|work| matches!(work, Work::Forget(_)));
+        shredding |= work.iter().any(|work| matches!(work, Work::Forget(_)));
         let result = match &failure {
             Some(why) => Err(StoreError::ReadOnly(why.clone())),
             None => commit(&connection, &work).map_err(|error| StoreError::from_sqlite(path, &error)),
         };
         let result = result.and_then(|()| {
             commits += 1;
-            if !forgets && commits % COPY_BACK_EVERY != 0 {
+            if !shredding && commits % COPY_BACK_EVERY != 0 {
                 return Ok(());
             }
-            // The log still holds the pages from before a shredding; truncating it lets go of them.
-            let mode = if forgets { "TRUNCATE" } else { "PASSIVE" };
-            connection
-                .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))
-                .map_err(|error| StoreError::from_sqlite(path, &error))
+            // Truncating the log lets go of what it holds. If a reader was in the way, the next commit tries again.
+            let mode = if shredding { "TRUNCATE" } else { "PASSIVE" };
+            let busy: i64 = connection
+                .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get(0))
+                .map_err(|error| StoreError::from_sqlite(path, &error))?;
+            shredding &= busy != 0;
+            Ok(())
         });
         if let (Err(error), None) = (&result, &failure) {
             failure = Some(error.to_string());

@@ -337,7 +337,7 @@ async fn the_anonymous_are_refused_unless_the_configuration_lets_them_in() {
     assert!(Client::connect(&daemon.address(), Some("trb_0")).await.is_err());
     // An operator cannot make the anonymous someone by accident.
     let mut operator = daemon.operator().await;
-    assert_eq!(code(operator.call("agent.add", &json!({ "agent_id": "anonymous" })).await), "conflict");
+    assert_eq!(code(operator.call("agent.add", &json!({ "agent_id": "anonymous" })).await), "invalid_params");
     assert_healthy(&daemon).await;
 }
 

@@ -1,0 +1,86 @@
+//! A daemon in a process of its own, so that its memory and its start can be measured from outside: this program, called
+//! with `serve` and a home.
+
+use std::error::Error;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tribune_client::Client;
+use tribune_host::config::Config;
+use tribune_host::daemon::Daemon;
+use tribune_host::{Home, SystemClock};
+
+/// A daemon that ends with this.
+pub(crate) struct Server {
+    child: Child,
+    address: String,
+    token: String,
+    /// From starting the process to its readiness.
+    pub(crate) ready: Duration,
+}
+
+impl Server {
+    pub(crate) fn start(home: &Home) -> Result<Self, Box<dyn Error>> {
+        let started = Instant::now();
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("serve")
+            .arg(home.root())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or("no output")?;
+        let mut address = String::new();
+        BufReader::new(stdout).read_line(&mut address)?;
+        let ready = started.elapsed();
+        if address.is_empty() {
+            return Err("the daemon did not start".into());
+        }
+        let token = std::fs::read_to_string(home.root().join("run/token"))?.trim().to_owned();
+        Ok(Self { child, address: address.trim().to_owned(), token, ready })
+    }
+
+    pub(crate) async fn client(&self) -> Result<Client, Box<dyn Error>> {
+        Ok(Client::connect(&self.address, Some(&self.token)).await?)
+    }
+
+    /// Memory of the process that is resident now, in KiB.
+    pub(crate) fn resident(&self) -> Result<u64, Box<dyn Error>> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Its standard input ends, and so does it.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The other side: serves `home` until standard input ends.
+pub(crate) fn serve(home: &str) -> Result<(), Box<dyn Error>> {
+    let mut config = Config::default();
+    config.gateway.address = "127.0.0.1:0".parse()?;
+    config.gateway.drain = Duration::from_secs(1);
+    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().min(4));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    runtime.block_on(async {
+        let daemon = Daemon::start(&Home::at(home), &config, Arc::new(SystemClock)).await?;
+        println!("{}", daemon.address());
+        let ended =
+            tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        let _ = ended.await?;
+        daemon.stop(std::future::pending()).await;
+        Ok(())
+    })
+}
+
+pub(crate) fn percentile(times: &[Duration], percent: usize) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() * percent / 100).copied().unwrap_or_default()
+}

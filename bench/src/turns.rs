@@ -1,0 +1,154 @@
+//! What the daemon adds to a turn: the same script run by the bare backend, and through RPC with every record durable.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tribune_agents::rehearsal::{RehearsalBackend, Scenes};
+use tribune_agents::{
+    AgentRuntime, ContentBlock, Handle, SessionKey, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
+};
+use tribune_client::Client;
+
+use crate::log::{TempHome, median};
+use crate::server::{Server, percentile};
+
+/// A turn with some text and nothing else: what is measured is the daemon.
+const SCRIPT: &str = "!say The quick brown fox\n!say jumps over the lazy dog.";
+
+const TURNS: usize = 2_000;
+
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+    println!("turns: added by the daemon, over the bare backend; goal: p50 <= 1 ms with durable records");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let home = TempHome::new()?;
+    let sync = sync_cost(home.home.root().parent().unwrap_or(home.home.root()))?;
+    let server = Server::start(&home.home)?;
+    runtime.block_on(async {
+        let bare = bare_turns().await?;
+        let key = "agent:main:rpc:local:dm:bench";
+        let mut client = server.client().await?;
+        client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await?;
+        let mut governed = Vec::with_capacity(TURNS);
+        for _ in 0..TURNS {
+            governed.push(turn(&mut client, key).await?);
+        }
+        println!(
+            "  bare backend      p50 {:>7.3} ms   p99 {:>7.3} ms",
+            ms(percentile(&bare, 50)),
+            ms(percentile(&bare, 99))
+        );
+        println!(
+            "  through the daemon p50 {:>6.3} ms   p99 {:>7.3} ms",
+            ms(percentile(&governed, 50)),
+            ms(percentile(&governed, 99))
+        );
+        let added = percentile(&governed, 50).saturating_sub(percentile(&bare, 50));
+        println!(
+            "  added             p50 {:>7.3} ms = {:.1} x one fdatasync of 8 KiB ({:.3} ms)",
+            ms(added),
+            added.as_secs_f64() / sync.as_secs_f64(),
+            ms(sync)
+        );
+        for sessions in [1_usize, 8, 64] {
+            println!("  {sessions:>3} sessions at once: {:>6.0} turns/s", rate(&server, sessions).await?);
+        }
+        Ok::<_, Box<dyn Error>>(())
+    })
+}
+
+/// The median of a small write and its sync on this disk.
+fn sync_cost(folder: &std::path::Path) -> Result<Duration, Box<dyn Error>> {
+    use std::os::unix::fs::FileExt as _;
+    let path = folder.join("sync");
+    let file = std::fs::File::create(&path)?;
+    file.write_all_at(&vec![1; 64 * 8192], 0)?;
+    file.sync_all()?;
+    let mut taken = Vec::new();
+    for n in 0..300_u64 {
+        let started = Instant::now();
+        file.write_all_at(&[2; 8192], n % 64 * 8192)?;
+        file.sync_data()?;
+        taken.push(started.elapsed().as_secs_f64());
+    }
+    std::fs::remove_file(path)?;
+    Ok(Duration::from_secs_f64(median(taken)))
+}
+
+async fn turn(client: &mut Client, key: &str) -> Result<Duration, Box<dyn Error>> {
+    let params = json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": SCRIPT }] } });
+    let started = Instant::now();
+    let result = client.call("turn.run", &params).await?;
+    let taken = started.elapsed();
+    client.take_kept();
+    match result["stop_reason"].as_str() {
+        Some("end_turn") => Ok(taken),
+        other => Err(format!("a turn ended with {other:?}").into()),
+    }
+}
+
+/// Turns per second with this many sessions busy all the time, each over its own connection.
+async fn rate(server: &Server, sessions: usize) -> Result<f64, Box<dyn Error>> {
+    let each = (4_000 / sessions).clamp(40, 1_000);
+    let mut clients = Vec::new();
+    for n in 0..sessions {
+        let key = format!("agent:main:rpc:local:dm:rate-{sessions}-{n}");
+        let mut client = server.client().await?;
+        client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await?;
+        clients.push((client, key));
+    }
+    let started = Instant::now();
+    let busy = clients.into_iter().map(|(mut client, key)| async move {
+        for _ in 0..each {
+            turn(&mut client, &key).await?;
+        }
+        Ok::<_, Box<dyn Error>>(())
+    });
+    for done in futures_util::future::join_all(busy).await {
+        done?;
+    }
+    Ok((sessions * each) as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn bare_turns() -> Result<Vec<Duration>, Box<dyn Error>> {
+    let backend = RehearsalBackend::new(Scenes::builtin());
+    let key: SessionKey = "agent:main:rpc:local:dm:bare".parse()?;
+    let handle = Handle { key: Arc::new(key), session_id: "bare".into() };
+    let mut taken = Vec::with_capacity(TURNS);
+    for _ in 0..TURNS {
+        let input = TurnInput {
+            content: vec![ContentBlock::text(SCRIPT)],
+            system: String::new(),
+            preceding: Vec::new(),
+            tools: Arc::new(NoTools),
+            cancel: CancellationToken::new(),
+        };
+        let started = Instant::now();
+        let mut events = backend.run_turn(&handle, input);
+        while let Some(event) = events.next().await {
+            event?;
+        }
+        taken.push(started.elapsed());
+    }
+    Ok(taken)
+}
+
+struct NoTools;
+
+#[async_trait::async_trait]
+impl Toolbox for NoTools {
+    fn tools(&self) -> &[ToolSpec] {
+        &[]
+    }
+
+    async fn call(&self, _: ToolCall) -> ToolOutcome {
+        ToolOutcome::error("there are no tools here")
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

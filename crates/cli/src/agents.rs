@@ -1,0 +1,229 @@
+//! `tribune agents`: who there is. The daemon is asked if one runs; otherwise the roster file is read and written here.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tribune_agents::AgentId;
+use tribune_agents::rehearsal::BACKEND;
+use tribune_client::Client;
+use tribune_constitution::nearest::nearest;
+use tribune_constitution::{Constitution, DEFAULT_MANDATE};
+use tribune_host::daemon::write_if_missing;
+use tribune_host::registry::{DEFAULT_BACKEND, DEFAULT_ROSTER, Roster, RosterAgent};
+use tribune_host::store::Heartbeat;
+use tribune_host::{Home, Reader, law};
+
+use crate::daemon;
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean, table};
+use crate::sessions::cell;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentsCommand {
+    /// List the agents.
+    List,
+    /// Show one agent: what runs it, and what it may do.
+    Show {
+        /// The agent's id.
+        id: String,
+    },
+    /// Add an agent.
+    ///
+    /// What it may do is its mandate's to say: a file in mandates/, or `default`. Without a daemon this writes
+    /// data/agent-roster.jsonl, which you can also edit by hand.
+    #[command(
+        after_help = "Examples:\n  tribune agents add scribe\n  tribune agents add scribe --name Scribe --mandate default --standing"
+    )]
+    Add(AddArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// Its id for life: lowercase letters, digits, `-` and `_`.
+    id: String,
+    /// What people call it.
+    #[arg(long)]
+    name: Option<String>,
+    /// What runs its turns.
+    #[arg(long, default_value = DEFAULT_BACKEND)]
+    backend: String,
+    /// The model, if its backend has several.
+    #[arg(long)]
+    model: Option<String>,
+    /// Whose law it acts under.
+    #[arg(long, default_value = DEFAULT_MANDATE)]
+    mandate: String,
+    /// Keep a session of it open from the start.
+    #[arg(long)]
+    standing: bool,
+    /// Its public key, `ed25519:` and 64 hex digits. Whoever proves it is this agent.
+    #[arg(long, value_name = "KEY")]
+    pubkey: Option<String>,
+}
+
+pub(crate) fn run(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    daemon::runtime()?.block_on(async {
+        match daemon::connect(home).await {
+            Ok(client) => over_rpc(client, command, output).await,
+            Err(CliError::NoDaemon(_)) => by_hand(command, home, output),
+            Err(error) => Err(error),
+        }
+    })?;
+    Ok(Outcome::Done)
+}
+
+async fn over_rpc(mut client: Client, command: AgentsCommand, output: &mut Output) -> Result<(), CliError> {
+    match command {
+        AgentsCommand::List => {
+            let agents = client.call("agent.list", &json!({})).await?;
+            output.result(|paint| list_text(&agents, paint), &agents)?;
+        }
+        AgentsCommand::Show { id } => {
+            let agents = client.call("agent.list", &json!({})).await?;
+            show(&agents, &id, output)?;
+        }
+        AgentsCommand::Add(add) => {
+            let AddArgs { id, name, backend, model, mandate, standing, pubkey } = add;
+            let params = json!({
+                "agent_id": id, "name": name, "backend": backend, "model": model, "mandate": mandate,
+                "standing": standing, "pubkey": pubkey,
+            });
+            let agent = client.call("agent.add", &params).await?;
+            added(&agent, output)?;
+        }
+    }
+    client.close().await;
+    Ok(())
+}
+
+fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(), CliError> {
+    let path = home.root().join("data").join("agent-roster.jsonl");
+    let law = law::load(home.root())?;
+    // A home without a log has seen nobody.
+    let seen = Reader::open(home).and_then(|reader| reader.heartbeats()).unwrap_or_default();
+    match command {
+        AgentsCommand::List => {
+            let agents = agents_of(&Roster::load(&path)?, &law, &seen);
+            output.result(|paint| list_text(&agents, paint), &agents)?;
+        }
+        AgentsCommand::Show { id } => show(&agents_of(&Roster::load(&path)?, &law, &seen), &id, output)?,
+        AgentsCommand::Add(add) => {
+            let agent = checked(add, &law)?;
+            home.prepare().map_err(tribune_host::StoreError::from)?;
+            let data = home.root().join("data");
+            DirBuilder::new().recursive(true).mode(0o700).create(&data).map_err(CliError::file(&data))?;
+            // Or the daemon would find a roster without the agent that every home begins with.
+            write_if_missing(&path, DEFAULT_ROSTER.as_bytes())?;
+            let id = agent.id.clone();
+            let roster = Roster::add(&path, agent)?;
+            let agents = agents_of(&roster, &law, &seen);
+            let agent = find(&agents, id.as_str()).cloned().unwrap_or_default();
+            added(&agent, output)?;
+        }
+    }
+    Ok(())
+}
+
+/// The agent as the roster takes it, if the law and this build know what it names.
+fn checked(add: AddArgs, law: &Constitution) -> Result<RosterAgent, CliError> {
+    let AddArgs { id, name, backend, model, mandate, standing, pubkey } = add;
+    let id: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
+    if law.mandate(&mandate).is_none() {
+        let known: Vec<&str> = law.mandates().keys().map(String::as_str).collect();
+        let known = known.join(", ");
+        return Err(CliError::Input(format!("there is no mandate `{mandate}`: this home has {known}")));
+    }
+    if backend != BACKEND {
+        return Err(CliError::Input(format!("there is no backend `{backend}`: this build has {BACKEND}")));
+    }
+    Ok(RosterAgent { id, name, backend, model, mandate, standing, pubkey })
+}
+
+/// The roster in the form in which the daemon gives it.
+fn agents_of(roster: &Roster, law: &Constitution, seen: &[Heartbeat]) -> Value {
+    let agent = |agent: &RosterAgent| {
+        let tools = law.mandate(&agent.mandate).map(|mandate| mandate.tools().to_vec()).unwrap_or_default();
+        let seen = seen.iter().find(|seen| seen.agent_id == agent.id.as_str());
+        json!({
+            "agent_id": agent.id, "name": agent.name, "backend": agent.backend, "model": agent.model,
+            "mandate": agent.mandate, "tools": tools, "standing": agent.standing, "pubkey": agent.pubkey,
+            "rostered": true, "last_seen": seen.map(|seen| &seen.last_seen),
+            "sessions": seen.map_or(0, |seen| seen.sessions), "turns": seen.map_or(0, |seen| seen.turns),
+        })
+    };
+    json!({ "agents": roster.iter().map(agent).collect::<Vec<Value>>() })
+}
+
+fn rows(agents: &Value) -> impl Iterator<Item = &Value> {
+    agents["agents"].as_array().into_iter().flatten()
+}
+
+fn find<'a>(agents: &'a Value, id: &str) -> Option<&'a Value> {
+    rows(agents).find(|agent| agent["agent_id"] == id)
+}
+
+/// Agents as a table.
+pub(crate) fn list_text(agents: &Value, paint: Paint) -> String {
+    let row = |agent: &Value| {
+        let mut row = ["agent_id", "name", "backend", "mandate"].map(|name| cell(&agent[name])).to_vec();
+        row.push(tools(agent));
+        row.extend(["turns", "last_seen"].map(|name| cell(&agent[name])));
+        row
+    };
+    let rows: Vec<Vec<String>> = rows(agents).map(row).collect();
+    if rows.is_empty() {
+        return "no agents yet: the daemon adds `main` at its first start, and `tribune agents add` adds others".to_owned();
+    }
+    table(&["ID", "NAME", "BACKEND", "MANDATE", "MAY CALL", "TURNS", "LAST SEEN"], &rows, paint)
+}
+
+fn tools(agent: &Value) -> String {
+    let tools: Vec<String> = agent["tools"].as_array().into_iter().flatten().map(cell).collect();
+    if tools.is_empty() { "nothing".to_owned() } else { tools.join(", ") }
+}
+
+fn show(agents: &Value, id: &str, output: &mut Output) -> Result<(), CliError> {
+    let Some(agent) = find(agents, id) else {
+        let known: Vec<&str> = rows(agents).filter_map(|agent| agent["agent_id"].as_str()).collect();
+        return Err(CliError::Input(match nearest(id, &known) {
+            Some(meant) => format!("there is no agent `{id}`: did you mean `{meant}`?"),
+            None => format!("there is no agent `{id}`: add it with `tribune agents add {id}`"),
+        }));
+    };
+    output.result(|paint| agent_text(agent, paint), agent)?;
+    Ok(())
+}
+
+fn agent_text(agent: &Value, paint: Paint) -> String {
+    let line = |name: &str, value: String| format!("{} {value}", paint.faint(&format!("{name:<10}")));
+    let mut lines = vec![line("id", cell(&agent["agent_id"]))];
+    lines.extend(["name", "backend", "model", "mandate"].map(|name| line(name, cell(&agent[name]))));
+    lines.push(line("may call", tools(agent)));
+    lines.push(line("standing", if agent["standing"] == true { "yes".into() } else { "no".into() }));
+    lines.push(line("public key", cell(&agent["pubkey"])));
+    lines.push(line("sessions", cell(&agent["sessions"])));
+    lines.push(line("turns", cell(&agent["turns"])));
+    lines.push(line("last seen", cell(&agent["last_seen"])));
+    if agent["rostered"] == false {
+        lines.push("not in the roster: a stranger, under the default mandate".to_owned());
+    }
+    lines.join("\n")
+}
+
+fn added(agent: &Value, output: &mut Output) -> Result<(), CliError> {
+    let id = cell(&agent["agent_id"]);
+    output.result(
+        |_| {
+            format!(
+                "added {id}, under the mandate {}, which allows: {}\ntalk to it with: tribune chat --agent {}",
+                cell(&agent["mandate"]),
+                tools(agent),
+                clean(&id)
+            )
+        },
+        agent,
+    )?;
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! The connection of a conversation: asks for turns, and hands on their events in order, each once, across connections
+//! that break.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tribune_agents::{SessionKey, StopReason};
+use tribune_client::{Client, ClientError, Incoming, Notification};
+use tribune_host::Home;
+
+use super::view::View;
+use crate::daemon;
+use crate::error::CliError;
+
+/// How often and how long a lost daemon is looked for: as long as a restart takes.
+const ATTEMPTS: u32 = 60;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(250);
+
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Where a conversation stands.
+pub(super) struct Talk<'a> {
+    home: &'a Home,
+    key: SessionKey,
+    client: Option<Client>,
+    /// The newest event that was shown, or that was there before.
+    last_seq: u64,
+    /// The turn under way.
+    turn: Turn,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// Number of the request, on the connection that it was made on.
+    request: Option<u64>,
+    /// Its first event was seen, so the daemon has its input.
+    has_started: bool,
+    /// The subscription through which it is followed after a lost connection.
+    subscription: Option<u64>,
+    /// Number of the request to cancel it.
+    cancel: Option<u64>,
+    /// It is to be cancelled, and could not be told: there was no connection, or it had not begun.
+    owes_cancel: bool,
+    /// How it ended.
+    ended: Option<StopReason>,
+}
+
+/// How waiting for a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turned {
+    Ended(StopReason),
+    /// It goes on, but nobody waits for it.
+    Left,
+}
+
+impl<'a> Talk<'a> {
+    /// Connects and opens the session.
+    pub(super) async fn open(home: &'a Home, key: SessionKey) -> Result<Self, CliError> {
+        let client = daemon::connect(home).await?;
+        let mut talk = Self { home, key, client: Some(client), last_seq: 0, turn: Turn::default() };
+        talk.init().await?;
+        Ok(talk)
+    }
+
+    pub(super) const fn key(&self) -> &SessionKey {
+        &self.key
+    }
+
+    /// Goes on in another session.
+    pub(super) async fn move_to(&mut self, key: SessionKey) -> Result<(), CliError> {
+        self.key = key;
+        self.init().await
+    }
+
+    /// Opens the session, or finds it open. What others did in it meanwhile is theirs.
+    async fn init(&mut self) -> Result<(), CliError> {
+        let info = self.call("session.init", &json!({ "session_key": self.key })).await?;
+        self.last_seq = info["last_seq"].as_u64().unwrap_or(0);
+        Ok(())
+    }
+
+    /// Asks something between turns.
+    pub(super) async fn call(&mut self, method: &str, params: &Value) -> Result<Value, CliError> {
+        match self.connected().await?.call(method, params).await {
+            Ok(result) => Ok(result),
+            Err(error) => {
+                if is_lost(&error) {
+                    self.client = None;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn connected(&mut self) -> Result<&mut Client, CliError> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => daemon::connect(self.home).await?,
+        };
+        Ok(self.client.insert(client))
+    }
+
+    /// Keeps an idle connection alive. Returns when it was lost, and never while there is none.
+    pub(super) async fn idle(&mut self, view: &mut View<'_>) {
+        let Some(client) = &mut self.client else { return std::future::pending().await };
+        while client.next().await.is_ok() {}
+        self.client = None;
+        view.note("the connection to the daemon was lost; the next message looks for it again");
+    }
+
+    /// Asks for a turn.
+    pub(super) async fn ask(&mut self, text: &str, view: &mut View<'_>) -> Result<(), CliError> {
+        if self.client.is_none() {
+            self.client = Some(self.find_daemon().await?);
+            view.note("connected again");
+        }
+        self.init().await?;
+        self.turn = Turn::default();
+        let params =
+            json!({ "session_key": self.key, "input": { "content": [{ "type": "text", "text": text }] } });
+        let request = self.connected().await?.send("turn.run", &params).await?;
+        self.turn.request = Some(request);
+        view.begin();
+        Ok(())
+    }
+
+    /// Shows the turn to its end. May be dropped and called again: nothing is lost or shown twice.
+    pub(super) async fn listen(&mut self, view: &mut View<'_>) -> Result<Turned, CliError> {
+        loop {
+            if let Some(stop_reason) = self.turn.ended {
+                self.unfollow().await;
+                return Ok(Turned::Ended(stop_reason));
+            }
+            if self.turn.owes_cancel && self.turn.has_started && self.client.is_some() {
+                self.send_cancel().await;
+            }
+            let Some(client) = &mut self.client else {
+                self.resume(view).await?;
+                continue;
+            };
+            match client.next().await {
+                Ok(Incoming::Notification(said)) => self.heard(&said, view)?,
+                Ok(Incoming::Answer(request, answer)) if self.turn.request == Some(request) => {
+                    // The events of a turn come before the answer to it, unless they could not be sent.
+                    let result = answer?;
+                    self.end(result["stop_reason"].as_str(), view)?;
+                }
+                Ok(Incoming::Answer(request, answer)) if self.turn.cancel == Some(request) => {
+                    self.turn.owes_cancel = answer?["cancelled"] == false;
+                }
+                Ok(Incoming::Answer(..)) => {}
+                Err(error) if is_lost(&error) => {
+                    self.client = None;
+                    view.note("the connection to the daemon was lost: looking for it again");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Shows an event, unless it was shown before.
+    fn heard(&mut self, said: &Notification, view: &mut View<'_>) -> Result<(), CliError> {
+        let event = &said.params["event"];
+        let seq = event["seq"].as_u64().unwrap_or(0);
+        let is_ours = said.method == "session.event" && said.params["session_key"] == self.key.as_str();
+        if !is_ours || seq <= self.last_seq {
+            return Ok(());
+        }
+        self.last_seq = seq;
+        self.turn.has_started = true;
+        view.event(event)?;
+        match event["type"].as_str() {
+            Some("done") => self.end(event["stop_reason"].as_str(), view),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self, stop_reason: Option<&str>, view: &mut View<'_>) -> Result<(), CliError> {
+        let stop_reason = stop_reason.and_then(StopReason::parse).unwrap_or(StopReason::Error);
+        self.turn.ended = Some(stop_reason);
+        view.ended(&self.key, stop_reason, self.last_seq)
+    }
+
+    /// Tells the running turn to end.
+    pub(super) async fn cancel(&mut self, view: &mut View<'_>) {
+        view.note("cancelling");
+        self.send_cancel().await;
+    }
+
+    async fn send_cancel(&mut self) {
+        let params = json!({ "session_key": self.key });
+        self.turn.cancel = match &mut self.client {
+            Some(client) => client.send("session.cancel", &params).await.ok(),
+            None => None,
+        };
+        self.turn.owes_cancel = self.turn.cancel.is_none();
+    }
+
+    /// Takes up the turn on a new connection, behind the last event that was shown.
+    async fn resume(&mut self, view: &mut View<'_>) -> Result<(), CliError> {
+        let mut attempt = 1;
+        loop {
+            let client = self.find_daemon().await?;
+            match self.follow(client).await {
+                // It went away again.
+                Err(CliError::Daemon(error)) if is_lost(&error) && attempt < ATTEMPTS => {}
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+            attempt += 1;
+            tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+        }
+        view.note("connected again");
+        if !self.turn.has_started {
+            let what = " before it had the message: look at the history, and send it again if it is missing";
+            return Err(ClientError::Closed(what.to_owned()).into());
+        }
+        Ok(())
+    }
+
+    async fn follow(&mut self, mut client: Client) -> Result<(), CliError> {
+        let of_session = json!({ "session_key": self.key });
+        let newest = client.call("session.status", &of_session).await?["last_seq"].as_u64().unwrap_or(0);
+        if self.turn.has_started || newest > self.last_seq {
+            let params = json!({ "session_key": self.key, "after": self.last_seq });
+            let following = client.call("session.events", &params).await?;
+            self.turn.subscription = following["subscription"].as_u64();
+            self.turn.has_started = true;
+        }
+        // Numbers of the connection that was lost mean nothing on this one.
+        (self.turn.request, self.turn.cancel) = (None, None);
+        self.client = Some(client);
+        Ok(())
+    }
+
+    async fn find_daemon(&self) -> Result<Client, CliError> {
+        let mut attempt = 1;
+        loop {
+            match daemon::connect(self.home).await {
+                Ok(client) => return Ok(client),
+                Err(error) if attempt == ATTEMPTS => return Err(error),
+                Err(_) => {}
+            }
+            attempt += 1;
+            tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+        }
+    }
+
+    /// What others do in the session from here on is not shown.
+    async fn unfollow(&mut self) {
+        if let (Some(client), Some(subscription)) = (&mut self.client, self.turn.subscription.take()) {
+            if client.call("session.unfollow", &json!({ "subscription": subscription })).await.is_err() {
+                self.client = None;
+                return;
+            }
+            client.take_kept();
+        }
+    }
+
+    pub(super) async fn close(&mut self) {
+        if let Some(client) = self.client.take() {
+            // A daemon that does not answer hears no goodbye.
+            let _ = tokio::time::timeout(GOODBYE, client.close()).await;
+        }
+    }
+}
+
+const fn is_lost(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable(_) | ClientError::Closed(_) => true,
+        ClientError::Refused(_) | ClientError::Garbled | ClientError::Rpc { .. } => false,
+    }
+}

@@ -1,0 +1,134 @@
+//! `tribune up --detach`: the same daemon in a process of its own, watched until it is ready.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use serde_json::json;
+use tribune_host::Home;
+use tribune_host::daemon::Whereabouts;
+
+use crate::daemon;
+use crate::error::{CliError, Outcome};
+use crate::output::Output;
+use crate::up::{Started, Up, next_command, number};
+
+/// How long a start may take. A large log is opened in a fraction of this.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Between two looks.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// How long one answer to a health check may take.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Bytes that are read of what a daemon said before it ended.
+const MAX_LAST_WORDS: u64 = 64 << 10;
+
+/// Lines of it that are shown.
+const LAST_LINES: usize = 10;
+
+pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let path = home.root().join("logs").join("gateway").join("daemon.out");
+    let file = open(&path).map_err(CliError::file(&path))?;
+    let mut child = spawn(up, home, file).map_err(CliError::file("tribune"))?;
+    let whereabouts = match wait(&mut child, home) {
+        Waited::Ready(whereabouts) => whereabouts,
+        Waited::Ended => return Err(last_words(&path, output)),
+        Waited::TooLong => {
+            return Err(CliError::NotStarted(format!(
+                "the daemon (pid {}) is not ready after {} s: it may still be starting; look with `{}`, and at {}",
+                child.id(),
+                PATIENCE.as_secs(),
+                next_command(home, "status"),
+                path.display()
+            )));
+        }
+    };
+    let status = daemon::ask(home, "daemon.status", &json!({}))?;
+    let started = Started {
+        home: home.clone(),
+        whereabouts,
+        token: home.root().join("run").join("token"),
+        recovered_turns: number(&status, "recovered_turns"),
+        recovered_calls: number(&status, "recovered_calls"),
+        stop: format!("`{}`", next_command(home, "down")),
+    };
+    started.tell(output)?;
+    Ok(Outcome::Done)
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
+}
+
+fn spawn(up: &Up, home: &Home, out: File) -> std::io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--home").arg(home.root()).args(["up", "--detached"]);
+    if let Some(port) = up.port {
+        command.arg("--port").arg(port.to_string());
+    }
+    // The folder this was called in may be unmounted one day.
+    command.current_dir("/").stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()
+}
+
+enum Waited {
+    Ready(Whereabouts),
+    Ended,
+    TooLong,
+}
+
+fn wait(child: &mut Child, home: &Home) -> Waited {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        let said = Whereabouts::read(home).filter(|said| said.pid == child.id());
+        if let Some(whereabouts) = said.filter(|said| healthy(said.address).is_some()) {
+            return Waited::Ready(whereabouts);
+        }
+        // One that cannot be asked is taken for alive; the bound holds.
+        if let Ok(Some(_)) = child.try_wait() {
+            return Waited::Ended;
+        }
+        std::thread::sleep(GLANCE);
+    }
+    Waited::TooLong
+}
+
+/// Asks `/healthz`.
+fn healthy(address: SocketAddr) -> Option<()> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER).ok()?;
+    stream.set_read_timeout(Some(ANSWER)).ok()?;
+    write!(stream, "GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").ok()?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).ok()?;
+    (&answer == b"HTTP/1.1 200").then_some(())
+}
+
+/// What the daemon said before it ended; its last line is the error.
+fn last_words(path: &PathBuf, output: &Output) -> CliError {
+    let mut text = Vec::new();
+    // Without its words it is still known that it ended.
+    let _ = File::open(path).and_then(|file| file.take(MAX_LAST_WORDS).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let Some((last, before)) = lines.split_last() else {
+        return CliError::NotStarted(format!(
+            "the daemon ended at once and said nothing: see {}",
+            path.display()
+        ));
+    };
+    for line in &before[before.len().saturating_sub(LAST_LINES)..] {
+        output.aside(&crate::output::clean(line));
+    }
+    CliError::NotStarted(last.strip_prefix("error: ").unwrap_or(last).to_owned())
+}

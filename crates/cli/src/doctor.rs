@@ -1,0 +1,360 @@
+//! `tribune doctor`: looks at a home and its machine, and changes nothing.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access, statvfs};
+use rustix::process::{Resource, getrlimit};
+use serde_json::{Value, json};
+use tribune_agents::rehearsal::Scenes;
+use tribune_constitution::Constitution;
+use tribune_host::config::Config;
+use tribune_host::daemon::Whereabouts;
+use tribune_host::registry::Roster;
+use tribune_host::store::{self, Filter, Reader};
+use tribune_host::{Clock as _, Home, StoreError, SystemClock, law};
+use tribune_ledger::{Checkpoint, Timestamp};
+
+use crate::daemon;
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean};
+use crate::up::count;
+use crate::version::VERSION;
+
+/// Free bytes below which a disk is worth a word, and below which the daemon may stop at any time.
+const LITTLE_ROOM: u64 = 1 << 30;
+const NO_ROOM: u64 = 64 << 20;
+
+/// Descriptors that the daemon needs beside its connections: databases, logs, workspaces.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+/// No clock that is right shows less.
+const EARLIEST: &str = "2026-01-01T00:00:00.000000Z";
+
+/// How serious it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// What was looked at and what was found.
+#[derive(Debug)]
+struct Finding {
+    name: &'static str,
+    verdict: Verdict,
+    sentence: String,
+}
+
+/// A sentence and how serious it is.
+type Found = (Verdict, String);
+
+fn fine(sentence: impl Into<String>) -> Found {
+    (Verdict::Ok, sentence.into())
+}
+
+fn warn(sentence: impl Into<String>) -> Found {
+    (Verdict::Warn, sentence.into())
+}
+
+fn fail(sentence: impl Into<String>) -> Found {
+    (Verdict::Fail, sentence.into())
+}
+
+pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let config = Config::load(&home.root().join("config.json5"));
+    // With settings that cannot be read, the rest is judged by the defaults.
+    let assumed = config.as_ref().map_or_else(|_| Config::default(), Clone::clone);
+    let law = law::load(home.root());
+    let findings = [
+        ("versions", versions()),
+        ("home", folder(home)),
+        ("config", settings(home, config.map(drop).map_err(|error| error.to_string()))),
+        ("port", port(&assumed, daemon::is_running(home))),
+        ("keys", keys(home)),
+        ("ledger", ledger(home)),
+        ("vault", vault(home)),
+        ("law", law.as_ref().map_or_else(|error| fail(error.to_string()), constitution)),
+        ("roster", roster(home, law.as_ref().ok())),
+        ("scenes", scenes(home)),
+        ("disk", disk(home)),
+        ("clock", clock(newest_entry(home), SystemClock.now())),
+        ("descriptors", descriptors(&assumed)),
+    ];
+    let findings = findings.map(|(name, (verdict, sentence))| Finding { name, verdict, sentence });
+    let value = Value::Array(findings.iter().map(Finding::value).collect());
+    output.verdict(
+        |paint| findings.iter().map(|finding| finding.line(paint)).collect::<Vec<_>>().join("\n"),
+        &value,
+    )?;
+    let broken = findings.iter().any(|finding| finding.verdict == Verdict::Fail);
+    Ok(if broken { Outcome::Broken } else { Outcome::Done })
+}
+
+impl Finding {
+    fn value(&self) -> Value {
+        let verdict = match self.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warn => "warn",
+            Verdict::Fail => "fail",
+        };
+        json!({ "name": self.name, "verdict": verdict, "message": self.sentence })
+    }
+
+    fn line(&self, paint: Paint) -> String {
+        let word = match self.verdict {
+            Verdict::Ok => paint.good("ok  "),
+            Verdict::Warn => paint.unsure("warn"),
+            Verdict::Fail => paint.bad("FAIL"),
+        };
+        format!("{word} {}: {}", self.name, clean(&self.sentence))
+    }
+}
+
+fn versions() -> Found {
+    let built_in = store::versions();
+    match built_in.cipher {
+        Some(cipher) => fine(format!("tribune {VERSION}, SQLite {}, SQLCipher {cipher}", built_in.sqlite)),
+        None => fail(format!(
+            "tribune {VERSION}, SQLite {} without a cipher: no vault can be opened; install another build",
+            built_in.sqlite
+        )),
+    }
+}
+
+fn folder(home: &Home) -> Found {
+    let path = home.root().display();
+    let found = match fs::metadata(home.root()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return warn(format!("{path} does not exist yet: `tribune init` or `tribune up` makes it"));
+        }
+        Err(error) => return fail(format!("{path} cannot be looked at ({error}): check its path and owner")),
+        Ok(found) => found,
+    };
+    let mode = found.permissions().mode() & 0o7777;
+    if !found.is_dir() {
+        fail(format!("{path} is a file, not a folder: name another home with --home or TRIBUNE_HOME"))
+    } else if access(home.root(), Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        fail(format!("{path} cannot be written by this user: change its owner or mode"))
+    } else if mode & 0o077 != 0 {
+        warn(format!("{path} has mode {mode:04o}, so others can look into it: run `chmod 700 {path}`"))
+    } else {
+        fine(format!("{path}, mode {mode:04o}, writable"))
+    }
+}
+
+fn settings(home: &Home, config: Result<(), String>) -> Found {
+    let path = home.root().join("config.json5");
+    match config {
+        Err(error) => fail(error),
+        Ok(()) if path.exists() => fine(format!("{} is valid", path.display())),
+        Ok(()) => fine("no config.json5: every setting has its default (`tribune init` writes them down)"),
+    }
+}
+
+fn port(config: &Config, daemon: Option<Whereabouts>) -> Found {
+    if let Some(Whereabouts { pid, address, .. }) = daemon {
+        return fine(format!("{address} is held by the daemon of this home (pid {pid})"));
+    }
+    let address = config.gateway.address;
+    match TcpListener::bind(address) {
+        Ok(_) if address.port() == 0 => fine(format!("{} has a free port", address.ip())),
+        Ok(_) => fine(format!("{address} is free")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => fail(format!(
+            "{address} is taken by another program: stop that one, or choose another with --port or gateway.address"
+        )),
+        Err(error) => {
+            fail(format!("{address} cannot be listened on ({error}): choose another with gateway.address"))
+        }
+    }
+}
+
+fn keys(home: &Home) -> Found {
+    let paths = ["keys/ledger.key", "keys/vault.key", "run/token"].map(|name| home.root().join(name));
+    let mut there = 0;
+    for path in &paths {
+        let mode = match fs::metadata(path) {
+            Ok(found) => found.permissions().mode() & 0o7777,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return fail(format!("{} cannot be looked at ({error})", path.display())),
+        };
+        if mode & 0o077 != 0 {
+            let path = path.display();
+            return fail(format!(
+                "{path} has mode {mode:04o}, so others could read it: run `chmod 600 {path}`, and replace it if they may have"
+            ));
+        }
+        there += 1;
+    }
+    match there {
+        0 => fine("none yet: `tribune up` makes them"),
+        _ => fine(format!("{} for their owner alone", count(there, "file,", "files, all"))),
+    }
+}
+
+fn ledger(home: &Home) -> Found {
+    let look = || -> Result<Found, StoreError> {
+        let reader = Reader::open(home)?;
+        let (size, key) = (reader.size()?, reader.key_in_force()?);
+        let checkpoint = match Checkpoint::open(&reader.checkpoint()?, &key) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => {
+                return Ok(fail(format!(
+                    "the checkpoint is not good ({error}): run `tribune ledger verify`"
+                )));
+            }
+        };
+        if checkpoint.size != size {
+            return Ok(fail(format!(
+                "{size} entries are there and {} are signed: run `tribune ledger verify`",
+                checkpoint.size
+            )));
+        }
+        if !tribune_host::keys::secret_path(home).exists() {
+            return Ok(fail("the key that signs the log is gone: restore keys/ledger.key from a backup"));
+        }
+        Ok(fine(format!(
+            "{}, all under the checkpoint (`tribune ledger verify` checks each)",
+            count(size, "entry", "entries")
+        )))
+    };
+    match look() {
+        Ok(found) => found,
+        Err(StoreError::NoLedger(_)) => fine("none yet: `tribune up` begins one"),
+        Err(error) => fail(error.to_string()),
+    }
+}
+
+fn vault(home: &Home) -> Found {
+    let (database, key) = (home.root().join("vault.db"), home.keys().join("vault.key"));
+    let bytes = fs::metadata(&database).map(|found| found.len()).ok();
+    match (bytes, key.exists()) {
+        (None, _) => fine("none yet: `tribune up` makes one"),
+        (Some(_), false) => fail(format!(
+            "{} is there without its key: restore keys/vault.key from a backup; without it what was said is lost",
+            database.display()
+        )),
+        (Some(bytes), true) => fine(format!("{} and its key are there", size(bytes))),
+    }
+}
+
+fn constitution(law: &Constitution) -> Found {
+    fine(format!("{}, {}", law.hash(), count(law.mandates().len() as u64, "mandate", "mandates")))
+}
+
+fn roster(home: &Home, law: Option<&Constitution>) -> Found {
+    let path = home.root().join("data").join("agent-roster.jsonl");
+    let roster = match Roster::load(&path) {
+        Ok(roster) => roster,
+        Err(error) => return fail(error.to_string()),
+    };
+    let lawless =
+        law.and_then(|law| roster.iter().find(|agent| !law.mandates().contains_key(&agent.mandate)));
+    match lawless {
+        Some(agent) => fail(format!(
+            "agent `{}` is under the mandate `{}`, which is not there: write mandates/{1}.md, or name another",
+            agent.id, agent.mandate
+        )),
+        None if !path.exists() => fine("none yet: `tribune up` makes one"),
+        None => fine(count(roster.len() as u64, "agent", "agents")),
+    }
+}
+
+fn scenes(home: &Home) -> Found {
+    match Scenes::builtin_and(&home.root().join("scenes")) {
+        Ok(_) => fine("every scene can be played"),
+        Err(error) => fail(error.to_string()),
+    }
+}
+
+fn disk(home: &Home) -> Found {
+    // A home that is not there yet will be on the disk of the first folder above it that is.
+    let there: Option<PathBuf> = std::path::absolute(home.root())
+        .ok()
+        .and_then(|path| path.ancestors().find(|path| path.is_dir()).map(Path::to_owned));
+    match there.map(statvfs) {
+        Some(Ok(disk)) => room(disk.f_bavail.saturating_mul(disk.f_frsize)),
+        _ => warn("how much room there is cannot be told"),
+    }
+}
+
+fn room(free: u64) -> Found {
+    let said = format!("{} free", size(free));
+    match free {
+        ..NO_ROOM => fail(format!("{said}: nothing can be recorded for long; free some space")),
+        NO_ROOM..LITTLE_ROOM => warn(format!("{said}: free some space soon")),
+        LITTLE_ROOM.. => fine(said),
+    }
+}
+
+fn newest_entry(home: &Home) -> Option<Timestamp> {
+    let newest = Reader::open(home).ok()?.tail(&Filter::default(), 1).ok()?;
+    newest.last().map(|stored| stored.entry.timestamp)
+}
+
+fn clock(newest: Option<Timestamp>, now: Timestamp) -> Found {
+    match (EARLIEST.parse::<Timestamp>(), newest) {
+        (Ok(earliest), _) if now < earliest => {
+            fail(format!("it shows {now}, which is long ago: set the machine's clock"))
+        }
+        (_, Some(newest)) if now < newest => warn(format!(
+            "it shows {now}, which is before the newest entry of the log ({newest}): set the machine's clock"
+        )),
+        _ => fine(now.to_string()),
+    }
+}
+
+fn descriptors(config: &Config) -> Found {
+    let limit = getrlimit(Resource::Nofile).maximum;
+    let needed = config.gateway.max_connections as u64 + OTHER_DESCRIPTORS;
+    match limit {
+        Some(limit) if limit < needed => warn(format!(
+            "this user may open {limit} files, and gateway.maxConnections needs {needed}: raise the limit (ulimit -Hn), or lower the setting"
+        )),
+        Some(limit) => fine(format!("up to {limit}")),
+        None => fine("no limit"),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_clock_is_judged_by_the_calendar_and_by_the_log() {
+        let now = at("2026-11-15T12:00:00.000000Z");
+        let later = at("2026-11-15T12:00:00.000001Z");
+        assert_eq!(clock(None, now).0, Verdict::Ok);
+        assert_eq!(clock(Some(now), now).0, Verdict::Ok);
+        assert_eq!(clock(Some(later), now).0, Verdict::Warn);
+        assert_eq!(clock(None, at("2025-12-31T23:59:59.999999Z")).0, Verdict::Fail);
+    }
+
+    #[test]
+    fn room_is_judged_at_its_bounds() {
+        let verdicts = [0, NO_ROOM - 1, NO_ROOM, LITTLE_ROOM - 1, LITTLE_ROOM].map(|free| room(free).0);
+        assert_eq!(verdicts, [Verdict::Fail, Verdict::Fail, Verdict::Warn, Verdict::Warn, Verdict::Ok]);
+    }
+
+    #[test]
+    fn sizes_are_told_in_the_unit_that_fits() {
+        let told = [5, 1 << 10, 3 << 19, 5 << 30].map(size);
+        assert_eq!(told, ["5 bytes", "1.0 KiB", "1.5 MiB", "5.0 GiB"]);
+    }
+}

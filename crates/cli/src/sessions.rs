@@ -1,0 +1,369 @@
+//! `tribune sessions`: what was said, and ending or forgetting it. Everything goes through the daemon, which owns the
+//! sessions.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tribune_client::{Client, ClientError, Incoming};
+use tribune_constitution::nearest::nearest;
+use tribune_host::Home;
+
+use crate::daemon;
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean, clean_text, excerpt, json_line, short_cid, table};
+
+/// Rows asked for at once; the daemon gives no more.
+const PAGE: usize = 1_000;
+
+/// Characters of a call's input that are shown.
+const INPUT_CHARS: usize = 200;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// List sessions.
+    #[command(
+        after_help = "Examples:\n  tribune sessions list\n  tribune sessions list --agent main --state idle"
+    )]
+    List(ListArgs),
+    /// Show a session: its terms, its turns and its newest messages.
+    ///
+    /// The words come from the vault. Words that were forgotten are shown as (shredded): the ledger keeps a commitment
+    /// to them, and nobody can read them any more.
+    #[command(after_help = "Example:\n  tribune sessions show agent:main:cli:local:dm:operator -n 5")]
+    Show {
+        /// The session's key, as `tribune sessions list` prints it.
+        key: String,
+        /// How many turns and messages.
+        #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        lines: u32,
+    },
+    /// Close a session. A turn that runs is cancelled first. What was said stays, and the session can be opened again.
+    Close {
+        /// The session's key.
+        key: String,
+    },
+    /// Close a session and destroy what was said in it, for good.
+    ///
+    /// The key that the words are sealed under is destroyed, so that nobody can read them again; only a copy of the whole
+    /// home made before could. The ledger keeps its entries, which hold commitments and no words, and still verifies.
+    Forget {
+        /// The session's key.
+        key: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Cancel the turn that a session is running.
+    Cancel {
+        /// The session's key.
+        key: String,
+    },
+    /// Print a session's events, one line of JSON each.
+    #[command(
+        after_help = "Examples:\n  tribune sessions events agent:main:cli:local:dm:operator\n  tribune sessions events agent:main:cli:local:dm:operator --after 120 --follow"
+    )]
+    Events {
+        /// The session's key.
+        key: String,
+        /// Only events behind this number.
+        #[arg(long, default_value_t = 0, value_name = "SEQ")]
+        after: u64,
+        /// Go on as events come, until interrupted.
+        #[arg(short, long)]
+        follow: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only sessions of this agent.
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// Only sessions in this state.
+    #[arg(long, value_parser = ["idle", "running", "cancelled", "closed"])]
+    state: Option<String>,
+    /// At most this many.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    limit: u32,
+}
+
+pub(crate) fn run(command: SessionsCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    if let SessionsCommand::Forget { key, yes: false } = &command
+        && !confirmed(key)?
+    {
+        output.aside("nothing was forgotten");
+        return Ok(Outcome::Failed);
+    }
+    daemon::runtime()?.block_on(async {
+        let mut client = daemon::connect(home).await?;
+        match &command {
+            SessionsCommand::List(args) => list(&mut client, args, output).await?,
+            SessionsCommand::Show { key, lines } => show(&mut client, key, *lines, output).await?,
+            SessionsCommand::Close { key } => {
+                let closed = on(&mut client, "session.close", key).await?;
+                output.result(|_| format!("closed {}", clean(key)), &closed)?;
+            }
+            SessionsCommand::Forget { key, .. } => forget(&mut client, key, output).await?,
+            SessionsCommand::Cancel { key } => cancel(&mut client, key, output).await?,
+            SessionsCommand::Events { key, after, follow: false } => {
+                events(&mut client, key, *after, output).await?;
+            }
+            SessionsCommand::Events { key, after, follow: true } => {
+                follow(&mut client, key, *after, output).await?;
+            }
+        }
+        client.close().await;
+        Ok(Outcome::Done)
+    })
+}
+
+/// Calls a method that takes a session's key. If there is no such session, says which may have been meant.
+async fn on(client: &mut Client, method: &str, key: &str) -> Result<Value, CliError> {
+    ask(client, method, key, json!({ "session_key": key })).await
+}
+
+async fn ask(client: &mut Client, method: &str, key: &str, params: Value) -> Result<Value, CliError> {
+    match client.call(method, &params).await {
+        Ok(result) => Ok(result),
+        Err(error @ ClientError::Rpc { .. })
+            if matches!(error.code(), Some("not_found" | "invalid_params")) =>
+        {
+            let sessions = client.call("session.list", &json!({ "limit": PAGE })).await?;
+            let keys: Vec<&str> =
+                rows(&sessions, "sessions").filter_map(|row| row["session_key"].as_str()).collect();
+            let meant =
+                nearest(key, &keys).or_else(|| keys.iter().copied().find(|known| known.contains(key)));
+            Err(CliError::Input(match meant {
+                Some(meant) if meant != key => {
+                    format!("there is no session `{key}`: did you mean `{meant}`?")
+                }
+                Some(_) => error.to_string(),
+                None => format!("there is no session `{key}`: `tribune sessions list` shows those there are"),
+            }))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn rows<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    value[name].as_array().into_iter().flatten()
+}
+
+/// A member as a word for a cell; `-` if there is none.
+pub(crate) fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => excerpt(text, 200),
+        other => clean(&other.to_string()),
+    }
+}
+
+async fn list(client: &mut Client, args: &ListArgs, output: &mut Output) -> Result<(), CliError> {
+    let params = json!({ "agent_id": args.agent, "state": args.state, "limit": args.limit });
+    let page = client.call("session.list", &params).await?;
+    let none = rows(&page, "sessions").next().is_none() && (args.agent.is_some() || args.state.is_some());
+    output
+        .result(|paint| if none { "no such sessions".to_owned() } else { list_text(&page, paint) }, &page)?;
+    if !page["next"].is_null() {
+        output.aside("there are more: raise --limit, or narrow it with --agent or --state");
+    }
+    Ok(())
+}
+
+/// Sessions as a table.
+pub(crate) fn list_text(page: &Value, paint: Paint) -> String {
+    let row = |session: &Value| {
+        ["session_key", "state", "mode", "mandate", "turns", "last_activity"]
+            .map(|name| cell(&session[name]))
+            .to_vec()
+    };
+    let rows: Vec<Vec<String>> = rows(page, "sessions").map(row).collect();
+    if rows.is_empty() {
+        return "no sessions: `tribune chat` opens one".to_owned();
+    }
+    table(&["KEY", "STATE", "MODE", "MANDATE", "TURNS", "LAST ACTIVITY"], &rows, paint)
+}
+
+async fn show(client: &mut Client, key: &str, lines: u32, output: &mut Output) -> Result<(), CliError> {
+    let session = on(client, "session.status", key).await?;
+    let newest = json!({ "session_key": key, "limit": lines });
+    let turns = client.call("session.turns", &newest).await?["turns"].take();
+    let messages = client.call("session.history", &newest).await?["messages"].take();
+    let value = json!({ "session": session, "turns": turns, "messages": messages });
+    output.result(
+        |paint| {
+            let parts =
+                [info_text(&value["session"], paint), turns_text(&value, paint), history_text(&value, paint)];
+            parts.join("\n\n")
+        },
+        &value,
+    )?;
+    Ok(())
+}
+
+/// A session's terms.
+pub(crate) fn info_text(session: &Value, paint: Paint) -> String {
+    let names = [
+        "session_key",
+        "agent_id",
+        "state",
+        "mode",
+        "mandate",
+        "backend",
+        "model",
+        "created_at",
+        "last_activity",
+        "turns",
+    ];
+    let line = |name: &str| {
+        format!("{} {}", paint.faint(&format!("{:<14}", name.replace('_', " "))), cell(&session[name]))
+    };
+    let mut lines: Vec<String> = names.into_iter().map(line).collect();
+    if !session["closed_for"].is_null() {
+        lines.push(line("closed_for"));
+    }
+    lines.join("\n")
+}
+
+fn turns_text(value: &Value, paint: Paint) -> String {
+    let row = |turn: &Value| {
+        let ended = match turn["stop_reason"].as_str() {
+            Some(reason) => clean(reason),
+            None => "running".to_owned(),
+        };
+        vec![
+            short_cid(turn["turn"].as_str().unwrap_or_default()),
+            ended,
+            cell(&turn["usage"]["input_tokens"]),
+            cell(&turn["usage"]["output_tokens"]),
+            cell(&turn["started_at"]),
+        ]
+    };
+    let rows: Vec<Vec<String>> = rows(value, "turns").map(row).collect();
+    if rows.is_empty() {
+        return "no turns yet".to_owned();
+    }
+    table(&["TURN", "ENDED", "IN", "OUT", "STARTED"], &rows, paint)
+}
+
+/// Messages with their words.
+pub(crate) fn history_text(value: &Value, paint: Paint) -> String {
+    let message = |message: &Value| {
+        let role = message["role"].as_str().unwrap_or_default();
+        let name = match (role, message["name"].as_str()) {
+            ("tool_call" | "tool", Some(name)) => format!("{} {}", clean(role), clean(name)),
+            _ => clean(role),
+        };
+        let head = format!("{name}  {}", cell(&message["at"]));
+        format!("{}\n{}", paint.faint(&head), words(role, &message["content"], paint))
+    };
+    let messages: Vec<String> = rows(value, "messages").map(message).collect();
+    if messages.is_empty() { "no messages yet".to_owned() } else { messages.join("\n\n") }
+}
+
+fn words(role: &str, content: &Value, paint: Paint) -> String {
+    match content {
+        Value::Null => paint.unsure("(shredded)"),
+        Value::Array(blocks) if role != "tool_call" => {
+            let block = |block: &Value| match block["text"].as_str() {
+                Some(text) => clean_text(text),
+                None => format!("({})", cell(&block["type"])),
+            };
+            let text: Vec<String> = blocks.iter().map(block).collect();
+            match text.join("\n").trim_end() {
+                "" => paint.faint("(nothing)"),
+                text => text.to_owned(),
+            }
+        }
+        other => excerpt(&other.to_string(), INPUT_CHARS),
+    }
+}
+
+/// Asks whether to go on. Without a terminal there is nobody to ask.
+fn confirmed(key: &str) -> Result<bool, CliError> {
+    let what = format!(
+        "This destroys every word said in `{}`, and cannot be undone. The ledger keeps its entries, and still verifies.",
+        clean(key)
+    );
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Err(CliError::Input(format!("{what} Say --yes if that is what you want")));
+    }
+    let mut err = io::stderr().lock();
+    write!(err, "{what}\nForget it? [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+async fn forget(client: &mut Client, key: &str, output: &mut Output) -> Result<(), CliError> {
+    let forgotten = on(client, "session.forget", key).await?;
+    output.result(
+        |_| {
+            format!(
+                "forgotten: nobody can read what was said in {} any more\nentry {} says so; the ledger still verifies: tribune ledger verify",
+                clean(key),
+                short_cid(forgotten["cid"].as_str().unwrap_or_default())
+            )
+        },
+        &forgotten,
+    )?;
+    Ok(())
+}
+
+async fn cancel(client: &mut Client, key: &str, output: &mut Output) -> Result<(), CliError> {
+    let cancelled = on(client, "session.cancel", key).await?;
+    output.result(|_| cancelled_text(&cancelled).to_owned(), &cancelled)?;
+    Ok(())
+}
+
+/// What came of a cancel.
+pub(crate) fn cancelled_text(cancelled: &Value) -> &'static str {
+    if cancelled["cancelled"] == true { "cancelled" } else { "no turn is running" }
+}
+
+async fn events(client: &mut Client, key: &str, mut after: u64, output: &mut Output) -> Result<(), CliError> {
+    loop {
+        let params = json!({ "session_key": key, "after": after, "follow": false, "limit": PAGE });
+        let page = ask(client, "session.events", key, params).await?;
+        for event in rows(&page, "events") {
+            after = event["seq"].as_u64().unwrap_or(after).max(after);
+            output.result(|_| json_line(event), event)?;
+        }
+        let is_last = rows(&page, "events").next().is_none();
+        if is_last || page["last_seq"].as_u64().is_none_or(|last| after >= last) {
+            return Ok(());
+        }
+    }
+}
+
+async fn follow(client: &mut Client, key: &str, mut after: u64, output: &mut Output) -> Result<(), CliError> {
+    let params = json!({ "session_key": key, "after": after });
+    let following = ask(client, "session.events", key, params).await?;
+    loop {
+        let said = match client.next().await {
+            Ok(Incoming::Notification(said)) => said,
+            Ok(Incoming::Answer(..)) => continue,
+            Err(error) => {
+                output.aside(&format!(
+                    "go on with: tribune sessions events {} --after {after} --follow",
+                    clean(key)
+                ));
+                return Err(error.into());
+            }
+        };
+        match said.method.as_str() {
+            "session.event" => {
+                let event = &said.params["event"];
+                after = event["seq"].as_u64().unwrap_or(after);
+                output.result(|_| json_line(event), event)?;
+            }
+            "session.ended" if said.params["subscription"] == following["subscription"] => {
+                output.aside("the session was closed: nothing more comes");
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+}

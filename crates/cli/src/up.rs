@@ -1,0 +1,254 @@
+//! `tribune up`: the daemon, from its settings to its last word.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tribune_agents::rehearsal::BACKEND;
+use tribune_host::config::Config;
+use tribune_host::daemon::{Daemon, StartError, Whereabouts};
+use tribune_host::home::HomeError;
+use tribune_host::registry::Roster;
+use tribune_host::{Home, StoreError, SystemClock, telemetry};
+
+use crate::args::default_home;
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint};
+use crate::version::VERSION;
+use crate::{daemon, detach, init};
+
+/// Threads that run tasks at most: agents wait for models and disks, not for processors.
+const MAX_WORKERS: usize = 4;
+
+/// Rehearsal agents that are named; a house with more knows what it has.
+const MAX_NAMED: usize = 5;
+
+/// Start the daemon of this home.
+///
+/// It runs until SIGTERM or Ctrl-C; then it takes no new work and waits for running turns as long as
+/// gateway.drainSeconds says. A second signal ends them. Settings are in config.json5 in the home; `tribune init` writes
+/// one with every setting explained.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tribune up\n  tribune up --detach\n  tribune up --port 0 --home /tmp/trial    any free port, a home of its own"
+)]
+pub(crate) struct Up {
+    /// Listen on this port instead of the one in gateway.address; 0 takes any that is free.
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+    /// Start it in the background, and return when it is ready.
+    #[arg(long)]
+    detach: bool,
+    /// This process is the one in the background.
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    detached: bool,
+}
+
+/// What is said of a daemon that has started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) home: Home,
+    pub(crate) whereabouts: Whereabouts,
+    pub(crate) token: PathBuf,
+    pub(crate) recovered_turns: u64,
+    pub(crate) recovered_calls: u64,
+    /// How to stop it.
+    pub(crate) stop: String,
+}
+
+pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    if up.detached {
+        // The terminal may go, this process stays. Fails only for one that leads a session already.
+        let _ = rustix::process::setsid();
+    }
+    let home = &Home::at(init::absolute(home)?);
+    let mut config = Config::load(&home.root().join("config.json5"))?;
+    if let Some(port) = up.port {
+        config.gateway.address.set_port(port);
+    }
+    home.prepare()?;
+    if let Some(Whereabouts { pid, address, .. }) = daemon::is_running(home) {
+        return Err(CliError::AlreadyRunning { home: home.root().to_owned(), pid, address });
+    }
+    if up.detach {
+        return detach::run(up, home, output);
+    }
+    raise_descriptor_limit();
+    telemetry::start(home.root(), &config.log).map_err(CliError::file(home.root().join("logs/gateway")))?;
+    init::furnish(home)?;
+
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .map_err(CliError::System)?;
+    let served = runtime.block_on(serve(home, &config, output));
+    // What has not ended by now had its time.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outcome, CliError> {
+    // Before the start, so that a signal during it is not lost.
+    let mut stop = StopSignals::new().map_err(CliError::System)?;
+    let started = Daemon::start(home, config, Arc::new(SystemClock)).await;
+    let daemon = started.map_err(|error| explain(error, home))?;
+    let started = Started {
+        home: home.clone(),
+        whereabouts: Whereabouts {
+            pid: std::process::id(),
+            address: daemon.address(),
+            started_at: String::new(),
+            version: VERSION.to_owned(),
+        },
+        token: daemon.token_path().to_owned(),
+        recovered_turns: daemon.recovered().turns,
+        recovered_calls: daemon.recovered().calls,
+        stop: "Ctrl-C".to_owned(),
+    };
+    // A daemon whose greeting cannot be written serves all the same.
+    let _ = started.tell(output);
+
+    stop.next().await;
+    let seconds = config.gateway.drain.as_secs();
+    output.aside(&format!(
+        "stopping: waiting up to {seconds} s for running turns; press Ctrl-C again to end them now"
+    ));
+    let drained = daemon.stop(stop.next()).await;
+    let turns = count(drained.cancelled as u64, "turn was", "turns were");
+    output.aside(&match (drained.cancelled, drained.abandoned) {
+        (0, false) => "stopped".to_owned(),
+        (_, false) => format!("stopped; {turns} ended early"),
+        (_, true) => format!("stopped; {turns} cut off and will be marked interrupted at the next start"),
+    });
+    Ok(Outcome::Done)
+}
+
+/// A home that is taken was taken by a daemon, most likely; then there is more to say.
+fn explain(error: StartError, home: &Home) -> CliError {
+    match (error, daemon::is_running(home)) {
+        (StartError::Store(StoreError::Home(HomeError::Held { .. })), Some(other)) => {
+            CliError::AlreadyRunning { home: home.root().to_owned(), pid: other.pid, address: other.address }
+        }
+        (error, _) => error.into(),
+    }
+}
+
+/// What asks the daemon to stop.
+#[derive(Debug)]
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Each connection is a descriptor; the soft limit is meant for programs that cannot count beyond 1024.
+fn raise_descriptor_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // The lower limit does for a start; `tribune doctor` tells.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+}
+
+/// `tribune WORDS`, with the home where it is not the usual one.
+pub(crate) fn next_command(home: &Home, words: &str) -> String {
+    if default_home().is_some_and(|usual| usual == home.root()) {
+        return format!("tribune {words}");
+    }
+    let path = home.root().display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@%,:".contains(c);
+    let path = if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) };
+    format!("tribune {words} --home {path}")
+}
+
+pub(crate) fn count(number: u64, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}
+
+impl Started {
+    /// Says where the daemon is, what it has and what to do next.
+    pub(crate) fn tell(&self, output: &mut Output) -> std::io::Result<()> {
+        let rehearsing = rehearsing(&self.home);
+        let value = json!({
+            "version": self.whereabouts.version,
+            "pid": self.whereabouts.pid,
+            "address": self.whereabouts.address,
+            "home": self.home.root(),
+            "token_file": self.token,
+            "rehearsal_agents": rehearsing,
+            "recovered_turns": self.recovered_turns,
+            "recovered_calls": self.recovered_calls,
+        });
+        output.verdict(|paint| self.text(&rehearsing, paint), &value)
+    }
+
+    fn text(&self, rehearsing: &[String], paint: Paint) -> String {
+        let mut lines = vec![
+            format!("tribune {}", self.whereabouts.version),
+            format!("listening on http://{}", self.whereabouts.address),
+            format!("home {}", self.home.root().display()),
+            format!("token in {}", self.token.display()),
+        ];
+        if let Some(said) = rehearsal(rehearsing) {
+            lines.extend([String::new(), paint.unsure(&said)]);
+        }
+        if let Some(said) = recovered(self.recovered_turns, self.recovered_calls) {
+            lines.extend([String::new(), paint.unsure(&said)]);
+        }
+        lines.extend([String::new(), "next:".to_owned()]);
+        lines.extend(["chat", "status"].map(|words| format!("  {}", next_command(&self.home, words))));
+        // It has a home of its own.
+        lines.push("  tribune demo".to_owned());
+        lines.push(paint.faint(&format!("stop with {}", self.stop)));
+        lines.join("\n")
+    }
+}
+
+/// The agents that only rehearse.
+fn rehearsing(home: &Home) -> Vec<String> {
+    let roster = Roster::load(&home.root().join("data").join("agent-roster.jsonl")).unwrap_or_default();
+    roster.iter().filter(|agent| agent.backend == BACKEND).map(|agent| agent.id.to_string()).collect()
+}
+
+fn rehearsal(agents: &[String]) -> Option<String> {
+    let named: Vec<String> = agents.iter().take(MAX_NAMED).map(|id| format!("`{id}`")).collect();
+    let more = agents.len() - named.len();
+    let names = if more == 0 { named.join(", ") } else { format!("{} and {more} more", named.join(", ")) };
+    match agents.len() {
+        0 => None,
+        1 => Some(format!("agent {names} is the rehearsal agent: scripted, no model, no key, no network")),
+        _ => Some(format!("agents {names} are rehearsal agents: scripted, no model, no key, no network")),
+    }
+}
+
+/// What an earlier daemon left unfinished.
+pub(crate) fn recovered(turns: u64, calls: u64) -> Option<String> {
+    (turns + calls > 0).then(|| {
+        format!(
+            "an earlier daemon was cut short: {} and {} marked interrupted",
+            count(turns, "turn", "turns"),
+            count(calls, "call was", "calls were")
+        )
+    })
+}
+
+/// The part of `daemon.status` that is told at the start.
+pub(crate) fn number(status: &Value, name: &str) -> u64 {
+    status[name].as_u64().unwrap_or(0)
+}

@@ -1,0 +1,17 @@
+//! `tribune version`.
+
+use serde_json::json;
+use tribune_host::store;
+
+use crate::error::{CliError, Outcome};
+use crate::output::Output;
+
+/// This program's.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub(crate) fn run(output: &mut Output) -> Result<Outcome, CliError> {
+    let built_in = store::versions();
+    let value = json!({ "version": VERSION, "sqlite": built_in.sqlite, "sqlcipher": built_in.cipher });
+    output.result(|_| format!("tribune {VERSION}"), &value)?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,230 @@
+//! The daemon is killed in the middle of turns, again and again: what it acknowledged is there, what it showed is what
+//! it has, what it was doing is marked, and it goes on.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tribune_client::{Client, Incoming};
+use tribune_host::Home;
+use tribune_host::daemon::Whereabouts;
+use tribune_testkit::{assert_sound, say};
+
+use crate::fixture::Place;
+
+const KILLS: u64 = 50;
+
+/// Sessions that are busy when the daemon is killed.
+const SESSIONS: u64 = 6;
+
+/// How long the daemon may take to be there.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Turns of all lengths, with and without calls.
+const SCRIPTS: [&str; 5] = [
+    "!say one\n!say two",
+    "!call read {\"path\":\".\"}\n!say $result",
+    "!call exec {\"command\":\"true\"}\n!say $result",
+    "!slowly 1ms a turn that takes its time and says many words one after the other until it is done with them",
+    "!flood 200 64",
+];
+
+/// What a client saw of a session.
+#[derive(Default)]
+struct Seen {
+    /// Inputs whose `turn_started` was received, by the turn's CID.
+    acknowledged: BTreeMap<String, String>,
+    /// Every event, by its number.
+    events: BTreeMap<u64, Value>,
+}
+
+#[test]
+fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
+    let mut random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8) | 1;
+    println!("seed {random}");
+    let mut roll = move |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let place = Place::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+    let (mut interrupted, mut recovered) = (0, 0);
+    for kill in 0..KILLS {
+        let (mut child, address, token) = start(&place);
+        recovered += runtime.block_on(check(&address, &token, &mut seen, kill));
+        let after = Duration::from_micros(500 + roll(60_000));
+        let scripts: Vec<&str> =
+            (0..SESSIONS).map(|_| SCRIPTS[roll(SCRIPTS.len() as u64) as usize]).collect();
+        let found = runtime.block_on(async {
+            let mut clients = tokio::task::JoinSet::new();
+            for (n, script) in scripts.into_iter().enumerate() {
+                let key = format!("agent:main:rpc:local:dm:peer-{n}");
+                clients.spawn(talk(
+                    address.clone(),
+                    token.clone(),
+                    key,
+                    format!("{script}\n!say kill {kill}"),
+                ));
+            }
+            // Not a wait for something to happen: the kill is meant to fall at a random moment.
+            tokio::time::sleep(after).await;
+            child.kill().unwrap();
+            child.wait().unwrap();
+            clients.join_all().await
+        });
+        for (key, more) in found {
+            let of = seen.entry(key).or_default();
+            of.acknowledged.extend(more.acknowledged);
+            of.events.extend(more.events);
+        }
+        interrupted += 1;
+    }
+    let (mut child, address, token) = start(&place);
+    recovered += runtime.block_on(check(&address, &token, &mut seen, KILLS));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_sound(&Home::at(place.home()));
+    let acknowledged: usize = seen.values().map(|seen| seen.acknowledged.len()).sum();
+    let events: usize = seen.values().map(|seen| seen.events.len()).sum();
+    println!(
+        "{interrupted} kills, {acknowledged} acknowledged turns, {events} events seen, {recovered} turns interrupted"
+    );
+    assert!(acknowledged > 100 && recovered > 10, "the campaign must have work to lose");
+}
+
+#[expect(clippy::zombie_processes, reason = "whoever gets the child kills it and waits")]
+fn start(place: &Place) -> (Child, String, String) {
+    let mut command = place.command(&["up", "--port", "0"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
+    let home = Home::at(place.home());
+    let started = Instant::now();
+    loop {
+        if let Some(there) = Whereabouts::read(&home).filter(|there| there.pid == child.id()) {
+            let token = std::fs::read_to_string(Path::new(home.root()).join("run/token")).unwrap();
+            return (child, there.address.to_string(), token.trim().to_owned());
+        }
+        assert!(started.elapsed() < PATIENCE, "the daemon did not start");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Runs turns in one session until the daemon is gone.
+async fn talk(address: String, token: String, key: String, text: String) -> (String, Seen) {
+    let mut seen = Seen::default();
+    let Ok(mut client) = Client::connect(&address, Some(&token)).await else { return (key, seen) };
+    if client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.is_err() {
+        return (key, seen);
+    }
+    // Bounded by the kill, which comes within a tenth of a second.
+    for _ in 0..10_000 {
+        let Ok(id) = client.send("turn.run", &say(&key, &text)).await else { break };
+        loop {
+            match client.next().await {
+                Ok(Incoming::Notification(said)) => {
+                    let event = said.params["event"].clone();
+                    if event["type"] == "turn_started" {
+                        seen.acknowledged.insert(event["turn"].as_str().unwrap().to_owned(), text.clone());
+                    }
+                    assert!(
+                        seen.events.insert(event["seq"].as_u64().unwrap(), event).is_none(),
+                        "an event came twice"
+                    );
+                }
+                Ok(Incoming::Answer(of, answer)) if of == id => {
+                    answer.unwrap();
+                    break;
+                }
+                Ok(Incoming::Answer(..)) => {}
+                Err(_) => return (key, seen),
+            }
+        }
+    }
+    (key, seen)
+}
+
+/// Compares what was seen with what is there. Returns how many turns this start found interrupted.
+async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, kill: u64) -> u64 {
+    let mut client = Client::connect(address, Some(token)).await.unwrap();
+    let status = client.call("daemon.status", &json!({})).await.unwrap();
+    for (key, seen) in seen {
+        let Ok(info) = client.call("session.status", &json!({ "session_key": key })).await else {
+            // Killed before the session was on record; then nothing of it was acknowledged.
+            assert!(seen.acknowledged.is_empty(), "kill {kill}: {key} is lost");
+            continue;
+        };
+        assert_ne!(info["state"], "running", "kill {kill}: {key}");
+        let history =
+            client.call("session.history", &json!({ "session_key": key, "limit": 1000 })).await.unwrap();
+        let turns =
+            client.call("session.turns", &json!({ "session_key": key, "limit": 1000 })).await.unwrap();
+        let (history, turns) = (history["messages"].as_array().unwrap(), turns["turns"].as_array().unwrap());
+        for turn in turns {
+            assert!(turn["stop_reason"].is_string(), "kill {kill}: a turn without an end: {turn}");
+        }
+        let oldest = turns.first().map_or(0, |turn| turn["seq"].as_u64().unwrap());
+        if oldest == 0 {
+            for (turn, text) in &seen.acknowledged {
+                let input = history.iter().find(|said| said["role"] == "user" && said["turn"] == **turn);
+                let input =
+                    input.unwrap_or_else(|| panic!("kill {kill}: {key}: the input of {turn} is lost"));
+                assert_eq!(input["content"][0]["text"], **text, "kill {kill}");
+            }
+        }
+        let events = all_events(&mut client, key).await;
+        let numbers: Vec<u64> = events.keys().copied().collect();
+        assert!(
+            numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]),
+            "kill {kill}: {key}: a gap in {numbers:?}"
+        );
+        for (seq, event) in &seen.events {
+            if numbers.first().is_some_and(|first| seq >= first) {
+                assert_eq!(
+                    events.get(seq),
+                    Some(event),
+                    "kill {kill}: {key}: event {seq} is not what was shown"
+                );
+            }
+        }
+        let last = events.values().next_back();
+        assert!(
+            last.is_none_or(|last| last["type"] == "done"),
+            "kill {kill}: {key}: the stream ends with {last:?}"
+        );
+    }
+    status["recovered_turns"].as_u64().unwrap()
+}
+
+async fn all_events(client: &mut Client, key: &str) -> BTreeMap<u64, Value> {
+    let mut events = BTreeMap::new();
+    let mut after = 0;
+    for _ in 0..1_000 {
+        let asked = json!({ "session_key": key, "after": after, "follow": false });
+        let page = match client.call("session.events", &asked).await {
+            Ok(page) => page,
+            Err(error) if error.code() == Some("expired") => {
+                after = oldest_kept(&error.to_string());
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for event in page["events"].as_array().unwrap() {
+            after = event["seq"].as_u64().unwrap();
+            events.insert(after, event.clone());
+        }
+        if after >= page["last_seq"].as_u64().unwrap() {
+            break;
+        }
+    }
+    events
+}
+
+/// The number in "events up to N are no longer kept".
+fn oldest_kept(sentence: &str) -> u64 {
+    sentence.split(' ').find_map(|word| word.parse().ok()).unwrap()
+}

@@ -1,0 +1,53 @@
+//! The pages that machines ask for without a word about who they are. Nothing on them is secret.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Gateway;
+
+pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
+    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
+}
+
+/// The process answers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Health {
+    ok: bool,
+}
+
+/// Whether the daemon takes work.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Readiness {
+    ready: bool,
+    /// What is not ready, by name.
+    waiting: Vec<String>,
+}
+
+/// Whether the process is alive. Restart it if this is not answered.
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, description = "it is", body = Health)))]
+async fn healthz() -> Json<Health> {
+    Json(Health { ok: true })
+}
+
+/// Whether the daemon takes work, and if not, what is missing, by name.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses((status = 200, description = "it does", body = Readiness), (status = 503, description = "it does not", body = Readiness)))]
+async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
+    let waiting = gateway.api.waiting();
+    let status = if waiting.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready: waiting.is_empty(), waiting })).into_response()
+}
+
+/// Counters, as OpenMetrics text.
+#[utoipa::path(get, path = "/metrics", tag = "health", security(()), responses((status = 200, description = "OpenMetrics 1.0", body = String, content_type = "application/openmetrics-text")))]
+async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
+    let text = gateway.metrics.render(&gateway.api).await;
+    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+}

@@ -1,0 +1,249 @@
+//! What the OpenAPI document says of events, content and entries. Their own types live in crates that know nothing of
+//! gateways; these are their shapes for readers of the document, and the tests below hold the two together.
+
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// One event of a session: its number, its type, and the members of that type. Types that you do not know are to be
+/// ignored.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Event {
+    /// Rises by one from event to event, over all turns of the session, without a gap.
+    pub seq: u64,
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum EventKind {
+    /// The first event of every turn: its input is durable.
+    TurnStarted {
+        /// CID of the turn.
+        turn: String,
+    },
+    /// More of what the agent says.
+    TextDelta { text: String },
+    /// More of what the agent thinks, where its backend shows it.
+    ReasoningDelta { text: String },
+    /// The agent asks for a call.
+    ToolCall {
+        /// Unique in the turn.
+        id: String,
+        name: String,
+        input: Value,
+    },
+    /// More of a call's input, as the model writes it.
+    ToolCallUpdate { id: String, input_delta: String },
+    /// What came of a call. A denial is a result with `is_error` and the reason.
+    ToolResult { id: String, content: String, is_error: bool },
+    /// Tokens of the turn so far.
+    UsageUpdate { input_tokens: u32, output_tokens: u32 },
+    /// A verdict of the gate is on record.
+    PolicyGate { entry: Entry },
+    /// A message of another agent was put before the input.
+    MailboxInjected { entry: Entry },
+    /// Something else is on record.
+    LedgerAppend { entry: Entry },
+    /// Why the turn ends with the stop reason `error` or `interrupted`.
+    Error { code: String, message: String },
+    /// The last event of every turn.
+    Done {
+        /// `end_turn`, `max_tokens`, `refusal`, `cancelled`, `interrupted` or `error`.
+        stop_reason: String,
+    },
+}
+
+/// One piece of a message.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Content {
+    Text {
+        text: String,
+    },
+    Image {
+        /// Base64.
+        data: String,
+        #[serde(rename = "mimeType")]
+        mime_type: String,
+    },
+    Audio {
+        /// Base64.
+        data: String,
+        #[serde(rename = "mimeType")]
+        mime_type: String,
+    },
+    Resource {
+        resource: Resource,
+    },
+}
+
+/// Something that comes along with a message, by value.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Resource {
+    pub uri: String,
+    #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blob: Option<String>,
+}
+
+/// An entry of the ledger; docs/guide/ledger.md has the format. It holds facts and hashes, never what was said.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Entry {
+    pub cid: String,
+    pub entity_id: String,
+    pub seq: u64,
+    pub target: String,
+    /// What kind of entry it is.
+    pub quality: String,
+    pub timestamp: String,
+    pub source: String,
+    pub actor: String,
+    pub parents: Vec<String>,
+    pub tags: Vec<String>,
+    #[schema(value_type = Object)]
+    pub payload: Value,
+    pub attested_by: Option<String>,
+    #[schema(value_type = Option<Object>)]
+    pub proof: Option<Value>,
+    #[schema(value_type = Option<Object>)]
+    pub envelope: Option<Value>,
+}
+
+/// Tokens of a turn.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Usage {
+    pub input_tokens: u32,
+    pub output_tokens: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tribune_agents as real;
+    use tribune_ledger::LedgerEntry;
+
+    use super::*;
+
+    fn entry(entry: LedgerEntry) -> Entry {
+        let LedgerEntry {
+            cid,
+            entity_id,
+            seq,
+            target,
+            quality,
+            timestamp,
+            source,
+            actor,
+            parents,
+            tags,
+            payload,
+            attested_by,
+            proof: _,
+            envelope: _,
+        } = entry;
+        Entry {
+            cid: cid.to_string(),
+            entity_id,
+            seq,
+            target,
+            quality: quality.to_string(),
+            timestamp: timestamp.to_string(),
+            source,
+            actor,
+            parents: parents.iter().map(ToString::to_string).collect(),
+            tags,
+            payload: Value::Object(payload),
+            attested_by: attested_by.map(|key| key.to_string()),
+            proof: None,
+            envelope: None,
+        }
+    }
+
+    /// Lists every variant, so that a new one has to be given a shape above.
+    fn shape(kind: real::EventKind) -> EventKind {
+        match kind {
+            real::EventKind::TurnStarted { turn } => EventKind::TurnStarted { turn },
+            real::EventKind::TextDelta { text } => EventKind::TextDelta { text },
+            real::EventKind::ReasoningDelta { text } => EventKind::ReasoningDelta { text },
+            real::EventKind::ToolCall { id, name, input } => EventKind::ToolCall { id, name, input },
+            real::EventKind::ToolCallUpdate { id, input_delta } => {
+                EventKind::ToolCallUpdate { id, input_delta }
+            }
+            real::EventKind::ToolResult { id, content, is_error } => {
+                EventKind::ToolResult { id, content, is_error }
+            }
+            real::EventKind::UsageUpdate { input_tokens, output_tokens } => {
+                EventKind::UsageUpdate { input_tokens, output_tokens }
+            }
+            real::EventKind::PolicyGate { entry: found } => EventKind::PolicyGate { entry: entry(*found) },
+            real::EventKind::MailboxInjected { entry: found } => {
+                EventKind::MailboxInjected { entry: entry(*found) }
+            }
+            real::EventKind::LedgerAppend { entry: found } => {
+                EventKind::LedgerAppend { entry: entry(*found) }
+            }
+            real::EventKind::Error { code, message } => EventKind::Error { code, message },
+            real::EventKind::Done { stop_reason } => {
+                EventKind::Done { stop_reason: stop_reason.as_str().to_owned() }
+            }
+        }
+    }
+
+    #[test]
+    fn events_have_the_documented_shape() {
+        let some_entry = json!({
+            "cid": format!("b3:{}", "0".repeat(64)), "entity_id": "e", "seq": 0, "target": "t",
+            "quality": "note", "timestamp": "2026-11-15T12:00:00.000000Z", "source": "s", "actor": "a",
+            "parents": [format!("b3:{}", "1".repeat(64))], "tags": ["x"], "payload": {"n": 1},
+            "attested_by": null, "proof": null, "envelope": null,
+        });
+        for event in [
+            json!({"seq": 1, "type": "turn_started", "turn": "b3:0"}),
+            json!({"seq": 2, "type": "text_delta", "text": "hi"}),
+            json!({"seq": 3, "type": "reasoning_delta", "text": "hm"}),
+            json!({"seq": 4, "type": "tool_call", "id": "c", "name": "read", "input": {"path": "x"}}),
+            json!({"seq": 5, "type": "tool_call_update", "id": "c", "input_delta": "{"}),
+            json!({"seq": 6, "type": "tool_result", "id": "c", "content": "x", "is_error": false}),
+            json!({"seq": 7, "type": "usage_update", "input_tokens": 1, "output_tokens": 2}),
+            json!({"seq": 8, "type": "policy_gate", "entry": some_entry}),
+            json!({"seq": 9, "type": "mailbox_injected", "entry": some_entry}),
+            json!({"seq": 10, "type": "ledger_append", "entry": some_entry}),
+            json!({"seq": 11, "type": "error", "code": "c", "message": "m"}),
+            json!({"seq": 12, "type": "done", "stop_reason": "end_turn"}),
+        ] {
+            let read: real::RuntimeEvent = serde_json::from_value(event.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&read).unwrap(), event);
+            let shaped = Event { seq: read.seq, kind: shape(read.kind) };
+            assert_eq!(serde_json::to_value(shaped).unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn content_has_the_documented_shape() {
+        let media = |mime_type: &str| ("aGk=".to_owned(), mime_type.to_owned());
+        let (data, mime_type) = media("image/png");
+        let image = Content::Image { data, mime_type };
+        let (data, mime_type) = media("audio/wav");
+        let audio = Content::Audio { data, mime_type };
+        let resource =
+            Resource { uri: "file:///a".into(), mime_type: None, text: Some("x".into()), blob: None };
+        for shaped in [Content::Text { text: "hi".into() }, image, audio, Content::Resource { resource }] {
+            let json = serde_json::to_value(shaped).unwrap();
+            let read: real::ContentBlock = serde_json::from_value(json.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&read).unwrap(), json);
+            match read {
+                real::ContentBlock::Text { .. }
+                | real::ContentBlock::Image { .. }
+                | real::ContentBlock::Audio { .. }
+                | real::ContentBlock::Resource { .. } => {}
+            }
+        }
+    }
+}

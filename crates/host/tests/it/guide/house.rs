@@ -1,0 +1,106 @@
+//! The daemon that the examples are tried on: in a runtime of its own, so that it can be killed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tribune_host::SystemClock;
+use tribune_host::config::Config;
+use tribune_host::daemon::Daemon;
+use tribune_testkit::TempHome;
+
+use super::fences::Fence;
+use super::matching::Names;
+
+/// How long turns may run on when a daemon of the examples stops; the default would only make the test slow.
+const DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
+
+pub(super) struct House {
+    pub(super) home: TempHome,
+    pub(super) config: Config,
+    running: Option<Running>,
+    stopping: Option<JoinHandle<()>>,
+}
+
+struct Running {
+    daemon: Daemon,
+    runtime: Runtime,
+}
+
+impl House {
+    /// A house with these files in its home.
+    pub(super) fn start(files: &[&Fence]) -> Self {
+        let home = TempHome::new();
+        let mut config = Config::default();
+        for fence in files {
+            let name = fence.file().unwrap();
+            home.write(name, &fence.text);
+            if name == "config.json5" {
+                config = Config::parse(&fence.place, &fence.text).unwrap();
+            }
+        }
+        config.gateway.address = "127.0.0.1:0".parse().unwrap();
+        config.gateway.drain = DRAIN;
+        let mut house = Self { home, config, running: None, stopping: None };
+        house.open();
+        house
+    }
+
+    pub(super) fn open(&mut self) {
+        assert!(self.running.is_none(), "it runs already");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let started = Daemon::start(&self.home.home, &self.config, Arc::new(SystemClock));
+        let daemon = runtime.block_on(started).unwrap();
+        self.running = Some(Running { daemon, runtime });
+    }
+
+    /// Tells the daemon to stop. When this returns, it takes no more work.
+    pub(super) fn stop(&mut self) {
+        let Running { daemon, runtime } = self.running.take().unwrap();
+        let mut stopping = Box::pin(daemon.stop(std::future::pending()));
+        // The first step of stopping waits for nothing.
+        runtime.block_on(async { assert!(futures_util::poll!(&mut stopping).is_pending()) });
+        self.stopping = Some(std::thread::spawn(move || {
+            runtime.block_on(stopping);
+        }));
+    }
+
+    /// Ends the daemon where it stands, by taking its runtime away, and starts another on what it left. Milder than
+    /// SIGKILL: the databases are still closed properly.
+    pub(super) fn kill(&mut self) {
+        let Running { daemon, runtime } = self.running.take().unwrap();
+        drop(runtime);
+        drop(daemon);
+        self.open();
+    }
+
+    /// Starts the daemon again after it was told to stop, once it has.
+    pub(super) fn open_again(&mut self) {
+        self.stopping.take().unwrap().join().unwrap();
+        self.open();
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.running.as_ref().unwrap().daemon.address()
+    }
+
+    /// What the guides call the things of this house.
+    pub(super) fn names(&self) -> Names {
+        let name = |name: &str, value: String| (name.to_owned(), Value::from(value));
+        Names::from([
+            name("<token>", self.home.read("run/token").trim().to_owned()),
+            name("<address>", self.address().to_string()),
+        ])
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if let Some(Running { daemon, runtime }) = self.running.take() {
+            runtime.block_on(daemon.stop(std::future::ready(())));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The guides are true: every example is played against a running daemon, and nothing is left without one.
+
+mod fences;
+mod house;
+mod http;
+mod matching;
+mod rpc;
+mod shown;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ed25519_dalek::{Signer as _, SigningKey};
+use serde_json::Value;
+use tribune_agents::EventKind;
+use tribune_host::config;
+use tribune_host::gateway::{CODES, METHODS, challenge_text, openapi};
+
+use self::fences::{Fence, docs, fences, guide, rows};
+use self::house::House;
+use self::matching::{Names, matches};
+use self::shown::Shown;
+
+/// The house with narrow limits; what is not tried in it is tried in one as it comes.
+const STRICT: &str = "strict";
+
+/// Errors that no client can bring about, and why.
+const CANNOT_BE_PROVOKED: [(&str, &str); 3] = [
+    ("internal", "a fault in the daemon itself"),
+    ("storage", "the disk has to fail"),
+    ("backend", "the rehearsal agent has no words of its own before a turn begins"),
+];
+
+/// Gives each type of event its name, and a list of all. A new one does not compile until it is added here, and then
+/// wants an example.
+macro_rules! event_types {
+    ($($variant:ident => $name:literal),+ $(,)?) => {
+        const EVENT_TYPES: &[&str] = &[$($name),+];
+
+        const fn event_type(kind: &EventKind) -> &'static str {
+            match kind { $(EventKind::$variant { .. } => $name),+ }
+        }
+    };
+}
+event_types! {
+    TurnStarted => "turn_started",
+    TextDelta => "text_delta",
+    ReasoningDelta => "reasoning_delta",
+    ToolCall => "tool_call",
+    ToolCallUpdate => "tool_call_update",
+    ToolResult => "tool_result",
+    UsageUpdate => "usage_update",
+    PolicyGate => "policy_gate",
+    MailboxInjected => "mailbox_injected",
+    LedgerAppend => "ledger_append",
+    Error => "error",
+    Done => "done",
+}
+
+/// Plays every example of a guide, from top to bottom.
+fn play(name: &str) -> Shown {
+    let fences = fences(name);
+    let (strict, plain): (Vec<&Fence>, Vec<&Fence>) =
+        fences.iter().filter(|fence| fence.file().is_some()).partition(|fence| fence.has(STRICT));
+    let mut houses = [House::start(&plain), House::start(&strict)];
+    let mut shown = Shown::default();
+    for fence in &fences {
+        let house = &mut houses[usize::from(fence.has(STRICT))];
+        match fence.kind() {
+            "rpc" => rpc::play(fence, house, &mut shown),
+            "http" => http::play(fence, house, &mut shown),
+            _ => {}
+        }
+    }
+    shown
+}
+
+#[test]
+fn every_example_of_the_rpc_guide_is_true() {
+    let shown = play("rpc.md");
+
+    let methods: BTreeSet<&str> = shown.methods.iter().map(String::as_str).collect();
+    assert_eq!(methods, BTreeSet::from(METHODS), "every method has an example that goes well");
+
+    let excused: BTreeMap<&str, &str> = CANNOT_BE_PROVOKED.into();
+    let rows = rows("rpc.md");
+    for (word, number, status) in CODES {
+        let row = [format!("`{word}`"), number.to_string(), status.to_string()];
+        assert!(rows.iter().any(|cells| cells.starts_with(&row)), "{row:?} is not in the table of errors");
+        assert_ne!(
+            shown.codes.contains(word),
+            excused.contains_key(word),
+            "`{word}` wants an example, or a reason why it can have none"
+        );
+    }
+
+    let mut examples = BTreeSet::new();
+    for fence in fences("rpc.md").iter().filter(|fence| fence.kind() == "event") {
+        let expected: Value =
+            serde_json::from_str(&fence.text).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
+        let came = shown.events.iter().find(|event| matches(&expected, event, &mut Names::new()).is_ok());
+        let came = came.unwrap_or_else(|| panic!("{}: no such event came: {expected}", fence.place));
+        let read: tribune_agents::RuntimeEvent = serde_json::from_value(came.clone()).unwrap();
+        let members = |event: &Value| event.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(members(&expected), members(came), "{}: all members are shown", fence.place);
+        examples.insert(event_type(&read.kind));
+    }
+    assert_eq!(examples, BTreeSet::from_iter(EVENT_TYPES.iter().copied()), "every event has an example");
+}
+
+#[test]
+fn every_example_of_the_rest_guide_is_true() {
+    let shown = play("rest.md");
+    let document = serde_json::to_value(openapi()).unwrap();
+    let mut missing = Vec::new();
+    for (path, verbs) in document["paths"].as_object().unwrap() {
+        for verb in verbs.as_object().unwrap().keys() {
+            let is_it = |(shown_verb, shown_path): &(String, String)| {
+                shown_verb.eq_ignore_ascii_case(verb)
+                    && shown_path.split('/').count() == path.split('/').count()
+                    && path.split('/').zip(shown_path.split('/')).all(|(a, b)| a == b || a.starts_with('{'))
+            };
+            if !shown.requests.iter().any(is_it) {
+                missing.push(format!("{verb} {path}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "without an example: {missing:?}");
+}
+
+#[test]
+fn the_openapi_document_is_the_one_that_is_checked_in() {
+    let mut document = serde_json::to_value(openapi()).unwrap();
+    document.sort_all_objects();
+    let text = format!("{}\n", serde_json::to_string_pretty(&document).unwrap());
+    let path = docs().join("openapi.json");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == text,
+        "docs/openapi.json is out of date: run this test with UPDATE_DOCS=1 and look at the change"
+    );
+
+    let house = House::start(&[]);
+    let served: Value =
+        serde_json::from_str(&http::send(house.address(), "GET /v1/openapi.json", "").text()).unwrap();
+    assert_eq!(served, document);
+
+    let events = document["components"]["schemas"]["EventKind"].to_string();
+    for name in EVENT_TYPES {
+        assert!(events.contains(&format!("\"{name}\"")), "`{name}` is not in the document");
+    }
+}
+
+/// Paths of all values that are no objects.
+fn leaves(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                leaves(value, &path, found);
+            }
+        }
+        value => found.push((path.to_owned(), value.clone())),
+    }
+}
+
+#[test]
+fn the_daemon_guide_has_every_key_of_the_configuration_with_its_default() {
+    let mut keys = Vec::new();
+    leaves(&json5::from_str(config::EXAMPLE).unwrap(), "", &mut keys);
+    let rows = rows("daemon.md");
+    for (key, default) in &keys {
+        let row = [format!("`{key}`"), format!("`{default}`")];
+        assert!(rows.iter().any(|cells| cells.starts_with(&row)), "{row:?} is not in the table");
+    }
+    let known: BTreeSet<String> = keys.into_iter().map(|(key, _)| format!("`{key}`")).collect();
+    let sections = ["`gateway.", "`sessions.", "`transcript.", "`log."];
+    for cells in &rows {
+        let is_key = sections.iter().any(|section| cells[0].starts_with(section));
+        assert!(!is_key || known.contains(&cells[0]), "{} is no key any more", cells[0]);
+    }
+}
+
+#[test]
+fn the_files_that_the_daemon_guide_shows_make_a_home() {
+    let fences = fences("daemon.md");
+    let files: Vec<&Fence> = fences.iter().filter(|fence| fence.file().is_some()).collect();
+    let names: Vec<&str> = files.iter().filter_map(|fence| fence.file()).collect();
+    for name in ["config.json5", "data/agent-roster.jsonl", "mandates/clerk.md", "constitution.md"] {
+        assert!(names.contains(&name), "{name}");
+    }
+    let house = House::start(&files);
+    let head =
+        format!("GET /v1/agents\nAuthorization: Bearer {}", house.names()["<token>"].as_str().unwrap());
+    let agents: Value = serde_json::from_str(&http::send(house.address(), &head, "").text()).unwrap();
+    let expected =
+        serde_json::json!({ "agents": [{ "agent_id": "clerk", "mandate": "clerk", "rostered": true }] });
+    matches(&expected, &agents, &mut Names::new()).unwrap();
+}
+
+#[test]
+fn the_worked_signature_of_the_rpc_guide_is_right() {
+    let text = guide("rpc.md");
+    let key = SigningKey::from_bytes(&[1; 32]);
+    let public_key = format!("ed25519:{}", rpc::hex(key.verifying_key().as_bytes()));
+    let signed = challenge_text("example.org/log", &"00".repeat(32), &public_key);
+    let shown = format!("`{}`", signed.replace('\n', "\\n"));
+    assert!(text.contains(&shown), "{shown}");
+    let signature = rpc::hex(&key.sign(signed.as_bytes()).to_bytes());
+    assert!(text.contains(&signature), "{signature}");
+}

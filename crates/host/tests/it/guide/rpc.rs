@@ -1,0 +1,211 @@
+//! Plays an example of Tribune RPC.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ed25519_dalek::{Signer as _, SigningKey};
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+use tribune_host::gateway::challenge_text;
+
+use super::fences::Fence;
+use super::house::House;
+use super::matching::{Names, fill, matches};
+use super::shown::Shown;
+
+/// How long a frame may take; one example waits for a connection to be idle for five seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Secrets of the keys in the guide: 32 times the same byte.
+const SECRETS: [u8; 2] = [1, 2];
+
+#[derive(Debug)]
+enum Step {
+    Send {
+        times: usize,
+        frame: String,
+    },
+    Expect {
+        times: usize,
+        frame: String,
+    },
+    /// Frames that are not shown.
+    Anything,
+    /// Something that happens to the daemon.
+    Happens(String),
+}
+
+fn steps(fence: &Fence) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in fence.text.lines() {
+        let times = |text: &str| match text.strip_prefix('×').and_then(|rest| rest.split_once(' ')) {
+            Some((times, frame)) => (times.parse().unwrap(), frame.to_owned()),
+            None => (1, text.to_owned()),
+        };
+        if let Some(sent) = line.strip_prefix("→ ") {
+            let (times, frame) = times(sent);
+            steps.push(Step::Send { times, frame });
+        } else if line == "← …" {
+            steps.push(Step::Anything);
+        } else if let Some(answer) = line.strip_prefix("← ") {
+            let (times, frame) = times(answer);
+            steps.push(Step::Expect { times, frame });
+        } else if line.starts_with('<') {
+            steps.push(Step::Happens(line.to_owned()));
+        } else {
+            match steps.last_mut() {
+                Some(Step::Send { frame, .. } | Step::Expect { frame, .. }) => frame.push_str(line.trim()),
+                other => panic!("{}: {line} goes on with {other:?}", fence.place),
+            }
+        }
+    }
+    steps
+}
+
+/// What came from the daemon.
+#[derive(Debug)]
+enum Heard {
+    Frame(Value),
+    Closed(String),
+}
+
+struct Connection<'a> {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    names: &'a mut Names,
+    shown: &'a mut Shown,
+    asked: HashMap<String, String>,
+}
+
+/// Plays the example on a connection of its own.
+pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
+    let names = &mut house.names();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let path = if fence.has("/") { "/" } else { "/rpc" };
+    let mut request = format!("ws://{}{path}", house.address()).into_client_request().unwrap();
+    if fence.has("operator") {
+        let token = format!("Bearer {}", names["<token>"].as_str().unwrap());
+        request.headers_mut().insert("authorization", token.parse().unwrap());
+    }
+    let connecting = tokio_tungstenite::connect_async(request);
+    let (socket, _) = runtime.block_on(connecting).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
+    let mut connection = Connection { socket, names, shown, asked: HashMap::new() };
+    let mut skipping = false;
+    for step in steps(fence) {
+        match step {
+            Step::Send { times, frame } => {
+                for _ in 0..times {
+                    runtime.block_on(connection.send(&frame));
+                }
+            }
+            Step::Expect { times, frame } => {
+                for _ in 0..times {
+                    let place = format!("{}: {frame}", fence.place);
+                    runtime.block_on(connection.expect(&frame, &place, std::mem::take(&mut skipping)));
+                }
+            }
+            Step::Anything => skipping = true,
+            Step::Happens(what) => match what.as_str() {
+                "<the daemon is told to stop>" => house.stop(),
+                "<the daemon is killed and starts again>" => {
+                    house.kill();
+                    connection.names.extend(house.names());
+                }
+                "<the daemon starts again>" => {
+                    house.open_again();
+                    connection.names.extend(house.names());
+                }
+                other => panic!("{}: nobody knows how to do {other}", fence.place),
+            },
+        }
+    }
+}
+
+impl Connection<'_> {
+    async fn send(&mut self, frame: &str) {
+        let message = match frame {
+            "<a binary frame>" => Message::binary(vec![1, 2, 3]),
+            "<a text frame that is not UTF-8>" => {
+                Message::Frame(Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true))
+            }
+            _ => Message::text(self.request(frame)),
+        };
+        self.socket.send(message).await.unwrap();
+    }
+
+    /// A request with everything that only this run can know.
+    fn request(&mut self, frame: &str) -> String {
+        let text = fill(frame, self.names);
+        let Ok(mut request) = serde_json::from_str::<Value>(&text) else { return text };
+        if let (Some(id), Some(method)) = (request.get("id"), request["method"].as_str()) {
+            self.asked.insert(id.to_string(), method.to_owned());
+        }
+        if request["params"]["signature"] == "<signature>" {
+            request["params"]["signature"] = self.signature(&request).into();
+        }
+        request.to_string()
+    }
+
+    fn signature(&self, request: &Value) -> String {
+        let public_key = request["params"]["public_key"].as_str().unwrap();
+        let name = |name: &str| self.names[name].as_str().unwrap();
+        let text = challenge_text(name("<audience>"), name("<nonce>"), public_key);
+        let key = SECRETS.map(|byte| SigningKey::from_bytes(&[byte; 32]));
+        let key =
+            key.iter().find(|key| public_key == format!("ed25519:{}", hex(key.verifying_key().as_bytes())));
+        hex(&key.expect("the guide's keys are 32 times one byte").sign(text.as_bytes()).to_bytes())
+    }
+
+    async fn expect(&mut self, expected: &str, place: &str, skipping: bool) {
+        loop {
+            let heard = self.hear(place).await;
+            let fits = match &heard {
+                Heard::Closed(close) if close == expected => Ok(()),
+                Heard::Closed(_) => Err("the connection was closed".to_owned()),
+                Heard::Frame(_) if expected.starts_with("<close") => Err("a frame came".to_owned()),
+                Heard::Frame(frame) => {
+                    let expected: Value =
+                        serde_json::from_str(expected).unwrap_or_else(|error| panic!("{place}: {error}"));
+                    let mut trial = self.names.clone();
+                    matches(&expected, frame, &mut trial).map(|()| {
+                        *self.names = trial;
+                        self.shown.answered(&expected, frame, &self.asked);
+                    })
+                }
+            };
+            match fits {
+                Ok(()) => return,
+                Err(_) if skipping && matches!(heard, Heard::Frame(_)) => {}
+                Err(why) => panic!("{place}: {why}: {heard:?}"),
+            }
+        }
+    }
+
+    async fn hear(&mut self, place: &str) -> Heard {
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+            match next.unwrap_or_else(|_| panic!("{place}: nothing came")) {
+                Some(Ok(Message::Text(text))) => {
+                    let frame: Value = serde_json::from_str(&text).unwrap();
+                    self.shown.heard(&frame);
+                    return Heard::Frame(frame);
+                }
+                Some(Ok(Message::Close(Some(close)))) => {
+                    return Heard::Closed(format!("<close {} {}>", u16::from(close.code), close.reason));
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Heard::Closed(error.to_string()),
+                None => return Heard::Closed("without a word".to_owned()),
+            }
+        }
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,39 @@
+//! What the examples have shown so far.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::Value;
+
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// Methods that were answered with a result.
+    pub(super) methods: BTreeSet<String>,
+    /// Words of errors that an example names.
+    pub(super) codes: BTreeSet<String>,
+    /// Every event that came.
+    pub(super) events: Vec<Value>,
+    /// Verb and path of HTTP requests that went well.
+    pub(super) requests: BTreeSet<(String, String)>,
+}
+
+impl Shown {
+    /// A frame that an example shows.
+    pub(super) fn answered(&mut self, expected: &Value, frame: &Value, asked: &HashMap<String, String>) {
+        if frame.get("result").is_some()
+            && let Some(method) = asked.get(&frame["id"].to_string())
+        {
+            self.methods.insert(method.clone());
+        }
+        if let (Some(word), Some(_)) =
+            (expected["error"]["data"]["code"].as_str(), expected["error"]["code"].as_i64())
+        {
+            self.codes.insert(word.to_owned());
+        }
+    }
+
+    /// A frame that came, whether it is shown or not.
+    pub(super) fn heard(&mut self, frame: &Value) {
+        self.events.extend(frame["params"].get("event").cloned());
+        self.events.extend(frame["result"]["events"].as_array().cloned().unwrap_or_default());
+    }
+}
