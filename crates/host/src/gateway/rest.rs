@@ -123,7 +123,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
-        match Json::from_request(request, gateway).await {
+        let read = tokio::time::timeout(gateway.limits.idle, Json::from_request(request, gateway)).await;
+        let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
+        match read.map_err(|_| late())? {
             Ok(Json(value)) => Ok(Self(value)),
             Err(JsonRejection::BytesRejection(error)) if error.status() == 413 => {
                 Err(ApiError::new("too_large", "the body is larger than gateway.maxMessageBytes"))

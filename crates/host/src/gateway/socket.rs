@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
 
 use super::error::ApiError;
@@ -56,6 +57,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: O
         late: JoinSet::new(),
         followed: HashMap::new(),
         streaming: Arc::default(),
+        turns: HashMap::new(),
         next_subscription: 1,
         principal,
         nonce: None,
@@ -74,6 +76,8 @@ struct Connection {
     followed: HashMap<u64, (String, AbortHandle)>,
     /// Sessions whose events already flow through this connection.
     streaming: Arc<std::sync::Mutex<HashSet<String>>>,
+    /// The newest turn of each session that was asked for here; cancelled when everything of it was sent.
+    turns: HashMap<String, CancellationToken>,
     next_subscription: u64,
     principal: Option<Principal>,
     nonce: Option<String>,
@@ -310,7 +314,11 @@ impl Connection {
         let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
         let streaming = Arc::clone(&self.streaming);
         let id = request.id.get().to_owned();
+        let (before, sent) = self.take_turn(queued.key.as_str());
         self.tasks.spawn(async move {
+            // Dropped at the end, however it comes: the next turn of the session may be sent.
+            let _sent = sent.drop_guard();
+            before.cancelled().await;
             let answer = match turn(&gateway, queued, &outbox, &streaming).await {
                 Ok(result) => rpc::success(&id, &result),
                 Err(error) => rpc::failure(&id, &error),
@@ -318,6 +326,20 @@ impl Connection {
             let _ = outbox.send(answer).await;
         });
         Answer::Later
+    }
+
+    /// A session's turns are sent one behind the other. Returns what to wait for, and what the next one waits for.
+    fn take_turn(&mut self, key: &str) -> (CancellationToken, CancellationToken) {
+        let sent = CancellationToken::new();
+        if self.turns.len() > MAX_IN_FLIGHT {
+            self.turns.retain(|_, sent| !sent.is_cancelled());
+        }
+        let before = self.turns.insert(key.to_owned(), sent.clone()).unwrap_or_else(|| {
+            let nothing = CancellationToken::new();
+            nothing.cancel();
+            nothing
+        });
+        (before, sent)
     }
 
     async fn follow(&mut self, who: &Principal, request: &Request<'_>) -> Result<Value, ApiError> {

@@ -130,6 +130,8 @@ impl Session {
 pub(super) struct Actor {
     pub(super) session: Arc<Session>,
     pub(super) runtime: Arc<dyn AgentRuntime>,
+    /// Held while the session is closed, so that nobody opens it half-way.
+    pub(super) opening: Arc<tokio::sync::Mutex<()>>,
     pub(super) draining: CancellationToken,
 }
 
@@ -146,26 +148,24 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> 
                 // Boxed, so that an idle session's task stays small.
                 let ended = Box::pin(actor.run_turn(*run)).await;
                 let is_closed = actor.session.mode() == SessionMode::Oneshot
-                    && actor.close(CloseReason::Finished).await.is_ok();
+                    && shut(&actor, &mut commands, CloseReason::Finished).await.is_ok();
                 if let Some((answer, end)) = ended {
                     let _ = answer.send(Ok(end));
                 }
                 if is_closed {
-                    refuse(&actor, commands, closed);
                     return true;
                 }
             }
             Some(Command::Close(close)) => {
-                let result = actor.close(close.reason).await;
+                let result = shut(&actor, &mut commands, close.reason).await;
                 let is_closed = result.is_ok();
                 let _ = close.answer.send(result);
                 if is_closed {
-                    refuse(&actor, commands, closed);
                     return true;
                 }
             }
             None => {
-                refuse(&actor, commands, |_| SessionError::Draining);
+                refuse(&actor, &mut commands, |_| SessionError::Draining);
                 return false;
             }
         }
@@ -176,8 +176,20 @@ fn closed(actor: &Actor) -> SessionError {
     SessionError::Closed(actor.session.handle.key.to_string())
 }
 
+/// Closes the session, and the queue with it.
+async fn shut(
+    actor: &Actor,
+    commands: &mut mpsc::Receiver<Command>,
+    reason: CloseReason,
+) -> Result<(), SessionError> {
+    let _opening = actor.opening.lock().await;
+    actor.close(reason).await?;
+    refuse(actor, commands, closed);
+    Ok(())
+}
+
 /// Answers everything that still waits.
-fn refuse(actor: &Actor, mut commands: mpsc::Receiver<Command>, why: fn(&Actor) -> SessionError) {
+fn refuse(actor: &Actor, commands: &mut mpsc::Receiver<Command>, why: fn(&Actor) -> SessionError) {
     commands.close();
     while let Ok(command) = commands.try_recv() {
         match command {

@@ -34,7 +34,7 @@ use crate::registry::Agents;
 use crate::store::{SessionFilter, SessionRow};
 use crate::vault::{Event, Vault};
 
-/// Locks under which sessions are opened; more than cores, few enough to be nothing.
+/// Locks under which sessions are opened and closed; more than cores, few enough to be nothing.
 const OPENING_LOCKS: usize = 64;
 
 /// How often a session is closed again that others open while it is to be forgotten.
@@ -70,7 +70,7 @@ struct Shared {
     agents: Arc<Agents>,
     limits: SessionLimits,
     loaded: Mutex<HashMap<SessionKey, Arc<Session>>>,
-    opening: Vec<tokio::sync::Mutex<()>>,
+    opening: Vec<Arc<tokio::sync::Mutex<()>>>,
     opening_hash: RandomState,
     open: AtomicUsize,
     tasks: TaskTracker,
@@ -92,6 +92,13 @@ pub struct Opener {
     pub pubkey: Option<String>,
     /// Not in the roster: gets the default mandate.
     pub is_stranger: bool,
+}
+
+/// What to do about a session that turns out to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IfClosed {
+    Reopen,
+    Refuse,
 }
 
 /// A turn that was asked for.
@@ -146,7 +153,7 @@ impl SessionManager {
             agents,
             limits,
             loaded: Mutex::default(),
-            opening: (0..OPENING_LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
+            opening: (0..OPENING_LOCKS).map(|_| Arc::default()).collect(),
             opening_hash: RandomState::new(),
             open: AtomicUsize::new(usize::try_from(open).unwrap_or(usize::MAX)),
             tasks: TaskTracker::new(),
@@ -187,10 +194,10 @@ impl SessionManager {
         };
         let Opener { pubkey, name: opened_by, .. } = opener;
         let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by };
-        self.open(input).await.map(|session| session.handle().clone())
+        self.open(input, IfClosed::Reopen).await.map(|session| session.handle().clone())
     }
 
-    async fn open(&self, input: SessionInput) -> Result<Arc<Session>, SessionError> {
+    async fn open(&self, input: SessionInput, if_closed: IfClosed) -> Result<Arc<Session>, SessionError> {
         let shared = &self.shared;
         if shared.draining.is_cancelled() {
             return Err(SessionError::Draining);
@@ -200,7 +207,7 @@ impl SessionManager {
             known.sort_unstable();
             SessionError::UnknownBackend(input.backend.clone(), known.join(", "))
         })?;
-        let _opening = self.opening(&input.key).await;
+        let _opening = self.opening(&input.key).lock().await;
         let loaded = self.loaded(&input.key);
         if let Some(running) = loaded.as_ref().filter(|session| session.is_running()) {
             // Its terms cannot change under a running turn; they are looked at again when it is next opened.
@@ -208,6 +215,9 @@ impl SessionManager {
         }
         let row = self.row(&input.key).await?;
         let is_new = row.is_none_or(|row| row.state == SessionState::Closed);
+        if is_new && if_closed == IfClosed::Refuse {
+            return Err(SessionError::Closed(input.key.to_string()));
+        }
         if is_new && shared.open.load(Ordering::Relaxed) >= shared.limits.max_open {
             return Err(SessionError::TooMany(shared.limits.max_open));
         }
@@ -234,8 +244,9 @@ impl SessionManager {
         runtime: Arc<dyn AgentRuntime>,
         commands: mpsc::Receiver<Command>,
     ) {
+        let opening = Arc::clone(self.opening(&session.handle().key));
         let draining = self.shared.draining.clone();
-        let actor = Actor { session: Arc::clone(&session), runtime, draining };
+        let actor = Actor { session: Arc::clone(&session), runtime, opening, draining };
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
             let is_closed = actor::run(actor, commands).await;
@@ -252,9 +263,9 @@ impl SessionManager {
         });
     }
 
-    async fn opening(&self, key: &SessionKey) -> tokio::sync::MutexGuard<'_, ()> {
+    fn opening(&self, key: &SessionKey) -> &Arc<tokio::sync::Mutex<()>> {
         let at = self.shared.opening_hash.hash_one(key) as usize % OPENING_LOCKS;
-        self.shared.opening[at].lock().await
+        &self.shared.opening[at]
     }
 
     fn loaded(&self, key: &SessionKey) -> Option<Arc<Session>> {
@@ -285,7 +296,8 @@ impl SessionManager {
         };
         let (mode, pubkey) = (row.mode, row.pubkey);
         let opened_by = "restart".to_owned();
-        self.open(SessionInput { key: key.clone(), mode, backend, model, pubkey, mandate, opened_by }).await
+        let input = SessionInput { key: key.clone(), mode, backend, model, pubkey, mandate, opened_by };
+        self.open(input, IfClosed::Refuse).await
     }
 
     /// Asks for a turn. It is queued behind those that were asked for before.
@@ -351,7 +363,7 @@ impl SessionManager {
                 Err(error) => return Err(error),
             }
             // Nobody opens it from here on; someone may have, just before.
-            let _opening = self.opening(key).await;
+            let _opening = self.opening(key).lock().await;
             let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
             if row.state == SessionState::Closed {
                 let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.into() };

@@ -156,7 +156,14 @@ impl Vault {
     pub fn open(home: &Home) -> Result<Self, StoreError> {
         let path = home.root().join("vault.db");
         let key = vault_key(home, &path)?;
-        let connection = connection::open_keyed(&path, &key, Access::Write)?;
+        let connection = connection::open_keyed(&path, &key, Access::Write).map_err(|error| match error {
+            // Under a wrong key everything looks damaged.
+            StoreError::Damaged { .. } => StoreError::VaultKey {
+                path: key_path(home),
+                what: "it does not open the vault, unless the vault is damaged",
+            },
+            other => other,
+        })?;
         writer::prepare(&connection).map_err(|error| StoreError::from_sqlite(&path, &error))?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let (queue, requests) = mpsc::channel(QUEUE);
@@ -338,9 +345,13 @@ fn read_content(
     Ok(row.optional()?.map(|(key, body)| (ContentKey::from_bytes(key), body)))
 }
 
+fn key_path(home: &Home) -> PathBuf {
+    home.keys().join("vault.key")
+}
+
 /// The key of the database file. It is made with it.
 fn vault_key(home: &Home, database: &std::path::Path) -> Result<Zeroizing<String>, StoreError> {
-    let path = home.keys().join("vault.key");
+    let path = key_path(home);
     let failed = |error: std::io::Error| StoreError::Key(KeyFileError::Io { path: path.clone(), error });
     match std::fs::read_to_string(&path) {
         Ok(text) => {

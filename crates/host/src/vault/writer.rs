@@ -115,6 +115,10 @@ pub(super) fn run(
             });
         }
     }
+    if failure.is_none() {
+        // What is left in the log would be copied by the next start; without this pages of old words stay in two files.
+        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    }
 }
 
 fn commit(connection: &Connection, work: &[Work]) -> rusqlite::Result<()> {

@@ -187,3 +187,37 @@ async fn everything(client: &mut Client, key: &str) -> Vec<Value> {
         }
     }
 }
+
+/// Whoever catches up reads what is stored, and the newest of that may be ahead of the ledger for a moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_an_entry_is_on_disk_before_anyone_is_told_of_it() {
+    const KEY: &str = "agent:main:scale:local:dm:told";
+    let daemon = TestDaemon::start().await;
+    let mut driver = daemon.operator().await;
+    driver.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+    driver.call("turn.run", &say(KEY, "!say the first")).await.unwrap();
+    let driving = tokio::spawn(async move {
+        for _ in 0..30 {
+            let script = "!call read {\"path\":\"x\"}\n!call exec {}\n!call read {\"path\":\"y\"}";
+            driver.call("turn.run", &say(KEY, script)).await.unwrap();
+            driver.take_kept();
+        }
+    });
+    let mut client = daemon.operator().await;
+    let reader = tribune_host::Reader::open(&daemon.home.home).unwrap();
+    let (mut after, mut told) = (0, 0);
+    while !driving.is_finished() {
+        let asked = json!({ "session_key": KEY, "after": after, "follow": false });
+        let page = client.call("session.events", &asked).await.unwrap();
+        reader.refresh().unwrap();
+        for event in page["events"].as_array().unwrap() {
+            after = seq(event);
+            if let Some(cid) = event["entry"]["cid"].as_str() {
+                assert!(reader.find(&cid.parse().unwrap()).unwrap().is_some(), "not on disk: {event}");
+                told += 1;
+            }
+        }
+    }
+    driving.await.unwrap();
+    assert!(told > 100, "{told}");
+}

@@ -1,0 +1,611 @@
+//! Clients that break every rule: each gets one clear error, and the daemon is well afterwards.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tribune_client::{Client, ClientError, Incoming};
+use tribune_host::config::Config;
+use tribune_host::daemon::Extras;
+use tribune_host::gateway::Patience;
+use tribune_testkit::{TempHome, TestDaemon, config, say};
+
+use crate::door::{
+    BINARY, Raw, Said, TEXT, assert_healthy, body, events_until, http, is_done, resident_kib, start_with,
+    wait_for_status, within,
+};
+
+const KEY: &str = "agent:main:test:local:dm:hostile";
+
+/// Small enough to be exceeded, large enough for everything else.
+fn small() -> Config {
+    let mut config = config();
+    config.gateway.max_message_bytes = 64 << 10;
+    config
+}
+
+async fn with_patience(config: &Config, change: impl FnOnce(&mut Patience)) -> TestDaemon {
+    let mut extras = Extras::default();
+    change(&mut extras.patience);
+    start_with(TempHome::new(), config, extras).await
+}
+
+/// The JSON-RPC number, the word and the sentence of an error.
+fn error_of(said: Said) -> (Value, i64, String, String) {
+    let Said::Text(answer) = said else { panic!("{said:?}") };
+    let error = &answer["error"];
+    (
+        answer["id"].clone(),
+        error["code"].as_i64().unwrap_or_else(|| panic!("no error: {answer}")),
+        error["data"]["code"].as_str().unwrap().to_owned(),
+        error["message"].as_str().unwrap().to_owned(),
+    )
+}
+
+fn close(code: u16, reason: &str) -> Said {
+    Said::Close(code, reason.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_cannot_be_read_end_the_connection_with_a_reason() {
+    let daemon = TestDaemon::on(TempHome::new(), &small()).await;
+    let giant = vec![b' '; (64 << 10) + 1];
+    let reserved = [0xF1];
+    let attacks: [(u8, &[u8], Said); 6] = [
+        (TEXT, &giant, close(1009, "the frame is larger than gateway.maxMessageBytes")),
+        (BINARY, b"{}", close(1003, "text frames only")),
+        (TEXT, b"\"\xC3\x28\"", close(1007, "a text frame must be UTF-8")),
+        (TEXT, b"\xED\xA0\x80", close(1007, "a text frame must be UTF-8")),
+        (0x83, b"x", close(1002, "the frame is not WebSocket")),
+        (reserved[0], b"x", close(1002, "the frame is not WebSocket")),
+    ];
+    for (kind, payload, expected) in attacks {
+        let mut raw = Raw::operator(&daemon).await;
+        raw.send(kind, payload).await;
+        let what = format!("{kind:#x} with {} bytes", payload.len());
+        assert_eq!(raw.next().await, expected, "{what}");
+        assert_eq!(raw.next().await, Said::Gone, "{what}");
+        assert_healthy(&daemon).await;
+    }
+    // In pieces it is as large as in one.
+    let mut raw = Raw::operator(&daemon).await;
+    raw.send(0x01, &giant[..40_000]).await;
+    raw.send(0x80, &giant[..40_000]).await;
+    assert_eq!(raw.next().await, close(1009, "the frame is larger than gateway.maxMessageBytes"));
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_that_is_no_request_gets_one_error_and_the_connection_goes_on() {
+    let daemon = TestDaemon::start().await;
+    let mut raw = Raw::operator(&daemon).await;
+    let request = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"auth.whoami"}}"#);
+    let with = |method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#)
+    };
+    let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
+    let id_words = "an id is a whole number or a string of at most 256 bytes";
+    let turn = |input: &str| with("turn.run", &format!(r#"{{"session_key":"{KEY}","input":{input}}}"#));
+    for (frame, id, number, code, words) in [
+        (String::new(), Value::Null, -32700, "parse_error", "the frame is not JSON: "),
+        ("{".to_owned(), Value::Null, -32700, "parse_error", "the frame is not JSON: "),
+        ("\u{feff}{}".to_owned(), Value::Null, -32700, "parse_error", "the frame is not JSON: "),
+        (
+            with("auth.whoami", &deep),
+            Value::Null,
+            -32700,
+            "parse_error",
+            "the frame is nested deeper than 64",
+        ),
+        (deep.clone(), Value::Null, -32600, "invalid_request", "batches are not taken"),
+        (
+            format!("[{},{}]", request("1"), request("2")),
+            Value::Null,
+            -32600,
+            "invalid_request",
+            "batches are not taken: send one request per frame",
+        ),
+        ("null".to_owned(), Value::Null, -32600, "invalid_request", "a request is an object"),
+        ("17".to_owned(), Value::Null, -32600, "invalid_request", "a request is an object"),
+        (request("null"), Value::Null, -32600, "invalid_request", id_words),
+        (request("1.5"), Value::Null, -32600, "invalid_request", id_words),
+        (request("1e400"), Value::Null, -32600, "invalid_request", id_words),
+        (request("{}"), Value::Null, -32600, "invalid_request", id_words),
+        (request("[1]"), Value::Null, -32600, "invalid_request", id_words),
+        (request("true"), Value::Null, -32600, "invalid_request", id_words),
+        (request(&format!("\"{}\"", "x".repeat(257))), Value::Null, -32600, "invalid_request", id_words),
+        (
+            with("session.inti", "{}"),
+            json!(7),
+            -32601,
+            "method_not_found",
+            "there is no method `session.inti`: did you mean `session.init`?",
+        ),
+        (with("", "{}"), json!(7), -32601, "method_not_found", "there is no method ``"),
+        (
+            with("auth.whoami", r#"{"a":1}"#),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "params of auth.whoami: unknown field",
+        ),
+        (with("auth.whoami", "[]"), json!(7), -32602, "invalid_params", "params is an object"),
+        (
+            with("session.status", "{}"),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "params of session.status: missing field `session_key`",
+        ),
+        (
+            with("session.status", r#"{"session_key":5}"#),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "params of session.status: invalid type: integer `5`",
+        ),
+        (
+            with("session.status", r#"{"session_key":"main"}"#),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "`main` is not a session key",
+        ),
+        (
+            with("session.status", r#"{"session_key":"agent:main:a:b:dm:../x"}"#),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "",
+        ),
+        (
+            with("session.status", r#"{"session_key":"agent:main:a:b:dm:nobody"}"#),
+            json!(7),
+            -32003,
+            "not_found",
+            "there is no session",
+        ),
+        (
+            with("session.init", r#"{"mode":"eternal"}"#),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "mode is persistent, domain or oneshot, not `eternal`",
+        ),
+        (
+            with("session.list", r#"{"limit":0}"#),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "limit is 1 to 1000, not 0",
+        ),
+        (
+            with("session.list", r#"{"limit":-1}"#),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "params of session.list: invalid value",
+        ),
+        (
+            with("session.events", &format!(r#"{{"session_key":"{KEY}","after":-1}}"#)),
+            json!(7),
+            -32602,
+            "invalid_params",
+            "params of session.events",
+        ),
+        (turn(r#"{"content":[]}"#), json!(7), -32602, "invalid_params", "input.content holds 1 to 64 blocks"),
+        (turn(r#"{"content":[{"type":"video"}]}"#), json!(7), -32602, "invalid_params", "params of turn.run"),
+        (turn(r#"{"content":"hi"}"#), json!(7), -32602, "invalid_params", "params of turn.run"),
+        (
+            turn(r#"{"content":[{"type":"text","text":"hi"}]}"#),
+            json!(7),
+            -32003,
+            "not_found",
+            "there is no session",
+        ),
+    ] {
+        let shown: String = frame.chars().take(120).collect();
+        let (of, found, word, sentence) = error_of(raw.ask(&frame).await);
+        assert_eq!((&of, found, word.as_str()), (&id, number, code), "{shown}: {sentence}");
+        assert!(sentence.starts_with(words), "{shown}: {sentence}");
+        assert!(sentence.len() < 300, "{shown}: {sentence}");
+    }
+    // These ids are good, and come back as they are. What wants no answer gets none.
+    for id in ["0", "-1", "\"\"", "\"a b\"", "18446744073709551615"] {
+        raw.text(r#"{"jsonrpc":"2.0","method":"auth.whoami"}"#).await;
+        let Said::Text(answer) = raw.ask(&request(id)).await else { panic!("{id}") };
+        assert_eq!(answer["id"], serde_json::from_str::<Value>(id).unwrap());
+        assert_eq!(answer["result"]["principal"], "operator");
+    }
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_principal_nothing_is_answered() {
+    let daemon = TestDaemon::start().await;
+    let mut raw = Raw::connect(&daemon, None).await;
+    for method in tribune_host::gateway::METHODS.iter().filter(|method| !method.starts_with("auth.")) {
+        let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
+        let (_, number, code, sentence) = error_of(raw.ask(&frame).await);
+        assert_eq!((number, code.as_str()), (-32001, "unauthorized"), "{method}");
+        assert!(sentence.contains("run/token"), "{sentence}");
+    }
+    // Five wrong tokens, and it is over.
+    for attempt in 1..=5 {
+        let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_wrong"}}"#;
+        let (_, number, code, sentence) = error_of(raw.ask(wrong).await);
+        assert_eq!((number, code.as_str()), (-32001, "unauthorized"), "{attempt}: {sentence}");
+        assert!(!sentence.contains("trb_wrong"), "{sentence}");
+    }
+    assert_eq!(raw.next().await, close(4401, "too many wrong attempts"));
+    assert_healthy(&daemon).await;
+
+    let refused = Client::connect(&daemon.address(), Some("trb_wrong")).await.unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "the daemon refused the connection: this is not the operator's token: it is in run/token of the daemon's home"
+    );
+    let get = |header: &str| {
+        format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{header}\r\n", daemon.address())
+    };
+    for header in [
+        "",
+        "Authorization: Bearer \r\n",
+        "Authorization: Basic eDp5\r\n",
+        "Authorization: Bearer trb_\r\n",
+        "Authorization: \r\n",
+    ] {
+        let answer = http(&daemon, get(header).as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{header}: {answer}");
+        assert_eq!(body(&answer)["error"]["code"], "unauthorized", "{header}");
+    }
+    let good = http(&daemon, get(&format!("Authorization: bearer {}\r\n", daemon.token())).as_bytes()).await;
+    assert!(good.starts_with("HTTP/1.1 200 "), "{good}");
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_tokens_are_rate_limited_and_the_right_one_is_not() {
+    let daemon = TestDaemon::start().await;
+    let mut answers = Vec::new();
+    for _ in 0..25 {
+        let request = format!(
+            "GET /v1/status HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer trb_0\r\n\r\n",
+            daemon.address()
+        );
+        answers.push(http(&daemon, request.as_bytes()).await[9..12].to_owned());
+    }
+    assert_eq!(answers[..20], vec!["401"; 20]);
+    assert_eq!(answers[20..], vec!["429"; 5]);
+    let refused = Client::connect(&daemon.address(), Some("trb_0")).await.unwrap_err().to_string();
+    assert!(refused.ends_with("too many wrong attempts: wait 60 seconds"), "{refused}");
+    let mut raw = Raw::connect(&daemon, None).await;
+    let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_0"}}"#;
+    assert_eq!(error_of(raw.ask(wrong).await).2, "rate_limited");
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_host_or_origin_is_refused_at_every_door() {
+    let daemon = TestDaemon::start().await;
+    let own = format!("Host: {}\r\n", daemon.address());
+    let port = daemon.daemon.address().port();
+    let cases = [
+        ("Host: evil.example\r\n".to_owned(), "foreign_host"),
+        (format!("Host: evil.example:{port}\r\n"), "foreign_host"),
+        (format!("Host: localhost.evil.example:{port}\r\n"), "foreign_host"),
+        ("Host: 127.0.0.1\r\n".to_owned(), "foreign_host"),
+        (format!("{own}Host: evil.example\r\n"), "foreign_host"),
+        (format!("{own}{own}"), "foreign_host"),
+        (String::new(), "foreign_host"),
+        (format!("{own}Origin: https://evil.example\r\n"), "foreign_origin"),
+        (format!("{own}Origin: null\r\n"), "foreign_origin"),
+        (
+            format!("{own}Origin: http://localhost:{port}\r\nOrigin: https://evil.example\r\n"),
+            "foreign_origin",
+        ),
+    ];
+    let token = daemon.token();
+    for (headers, code) in &cases {
+        for path in
+            ["/rpc", "/", "/healthz", "/readyz", "/metrics", "/v1/status", "/v1/openapi.json", "/nothing"]
+        {
+            let upgrade = "Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+            let request =
+                format!("GET {path} HTTP/1.1\r\n{headers}{upgrade}Authorization: Bearer {token}\r\n\r\n");
+            let answer = http(&daemon, request.as_bytes()).await;
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{path} {headers:?}: {answer}");
+            assert_eq!(body(&answer)["error"]["code"], *code, "{path} {headers:?}");
+        }
+    }
+    let own_page =
+        format!("GET /healthz HTTP/1.1\r\n{own}Origin: http://localhost:{port}\r\nConnection: close\r\n\r\n");
+    assert!(http(&daemon, own_page.as_bytes()).await.starts_with("HTTP/1.1 200 "));
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
+    let daemon = TestDaemon::on(TempHome::new(), &small()).await;
+    let host = daemon.address();
+    let head = format!("Host: {host}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n", daemon.token());
+    let long = "x".repeat(100_000);
+    for (request, status) in [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\0\0\0\0\r\n\r\n".to_vec(), "400"),
+        (b"HELO there\r\n\r\n".to_vec(), "400"),
+        (
+            format!("GET / HTTP/1.1\r\n{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n").into_bytes(),
+            "400",
+        ),
+        (format!("GET /{long} HTTP/1.1\r\n{head}\r\n").into_bytes(), "414"),
+        (format!("GET / HTTP/1.1\r\n{head}X: {long}{long}\r\n\r\n").into_bytes(), "431"),
+        (format!("GET /v1/nothing HTTP/1.1\r\n{head}\r\n").into_bytes(), "404"),
+        (format!("DELETE /v1/status HTTP/1.1\r\n{head}\r\n").into_bytes(), "405"),
+    ] {
+        let answer = http(&daemon, &request).await;
+        assert_eq!(
+            answer.get(9..12),
+            Some(status),
+            "{:?}: {answer}",
+            String::from_utf8_lossy(&request[..20.min(request.len())])
+        );
+        assert_healthy(&daemon).await;
+    }
+    let post = |body: &str, more: &str| {
+        format!("POST /v1/sessions HTTP/1.1\r\n{head}{more}Content-Length: {}\r\n\r\n{body}", body.len())
+    };
+    let json_type = "Content-Type: application/json\r\n";
+    let large = format!(r#"{{"session_key":"{long}"}}"#);
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    for (request, status, code) in [
+        (post(&large, json_type), "413", "too_large"),
+        (post("{}", ""), "400", "invalid_params"),
+        (post("{", json_type), "400", "invalid_params"),
+        (post(&deep, json_type), "400", "invalid_params"),
+        (post(r#"{"mandate":"all"}"#, json_type), "400", "invalid_params"),
+        (post(r#"{"session_key":7}"#, json_type), "400", "invalid_params"),
+    ] {
+        let answer = http(&daemon, request.as_bytes()).await;
+        assert_eq!(answer.get(9..12), Some(status), "{answer}");
+        assert_eq!(body(&answer)["error"]["code"], code, "{answer}");
+    }
+    // Chunks that say nothing of how many will come.
+    let mut chunked =
+        format!("POST /v1/sessions HTTP/1.1\r\n{head}{json_type}Transfer-Encoding: chunked\r\n\r\n");
+    for _ in 0..100 {
+        chunked.push_str(&format!("400\r\n{}\r\n", "x".repeat(0x400)));
+    }
+    chunked.push_str("0\r\n\r\n");
+    let answer = http(&daemon, chunked.as_bytes()).await;
+    assert_eq!(body(&answer)["error"]["code"], "too_large", "{answer}");
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_and_bodies_that_never_end_are_given_up() {
+    let mut config = config();
+    config.gateway.idle = Duration::from_secs(1);
+    let daemon = with_patience(&config, |patience| patience.head = Duration::from_secs(1)).await;
+    let mut sockets = Vec::new();
+    for n in 0..100 {
+        let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
+        let start = match n % 3 {
+            0 => String::new(),
+            1 => format!("GET / HTTP/1.1\r\nHost: {}\r\nX-Sl", daemon.address()),
+            _ => format!(
+                "POST /v1/sessions HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{",
+                daemon.address(),
+                daemon.token()
+            ),
+        };
+        stream.write_all(start.as_bytes()).await.unwrap();
+        sockets.push(stream);
+    }
+    assert_healthy(&daemon).await;
+    for (n, mut stream) in sockets.into_iter().enumerate() {
+        let mut answer = String::new();
+        within("the daemon ends a connection that says nothing", stream.read_to_string(&mut answer))
+            .await
+            .unwrap();
+        if n % 3 == 2 {
+            assert!(answer.contains("the body did not arrive within gateway.idleSeconds"), "{answer}");
+        }
+    }
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_connection_too_many_is_told_so_websockets_included() {
+    let mut config = config();
+    config.gateway.max_connections = 4;
+    let daemon = TestDaemon::on(TempHome::new(), &config).await;
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let mut client = daemon.operator().await;
+        client.call("auth.whoami", &json!({})).await.unwrap();
+        open.push(client);
+    }
+    for _ in 0..10 {
+        let request =
+            format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", daemon.address());
+        let answer = http(&daemon, request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        let error = &body(&answer)["error"];
+        assert_eq!(error["code"], "too_many_connections");
+        assert_eq!(error["message"], "gateway.maxConnections are open: close some");
+    }
+    let refused = Client::connect(&daemon.address(), Some(&daemon.token())).await.unwrap_err();
+    assert!(matches!(refused, ClientError::Refused(_)), "{refused}");
+    open.pop().unwrap().close().await;
+    wait_for_status(&mut open[0], "the daemon notices that one has left", |status| {
+        status["connections"] == 3
+    })
+    .await;
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_that_does_not_say_who_it_is_is_closed() {
+    let daemon =
+        with_patience(&config(), |patience| patience.authenticate = Duration::from_millis(500)).await;
+    let mut silent = Raw::connect(&daemon, None).await;
+    assert_eq!(silent.next().await, close(4401, "authenticate first: auth.token or auth.agent"));
+    // Talking does not help; who it is does.
+    let mut talking = Raw::connect(&daemon, None).await;
+    let end = loop {
+        match talking.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.challenge"}"#).await {
+            Said::Text(_) => {}
+            end => break end,
+        }
+    };
+    assert_eq!(end, close(4401, "authenticate first: auth.token or auth.agent"));
+    assert_healthy(&daemon).await;
+}
+
+/// A connection with a turn of about 8 MiB of events that nobody reads. The turn itself comes to its end.
+async fn flood(daemon: &TestDaemon, operator: &mut Client, key: &str) -> Raw {
+    operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    let mut raw = Raw::operator(daemon).await;
+    let params = say(key, "!flood 2000 4096\n!say the end");
+    raw.text(&json!({ "jsonrpc": "2.0", "id": 1, "method": "turn.run", "params": params }).to_string()).await;
+    within("a turn ends whose reader does not read", async {
+        let asked = json!({ "session_key": key });
+        while operator.call("session.turns", &asked).await.unwrap()["turns"][0]["stop_reason"].is_null() {}
+    })
+    .await;
+    raw
+}
+
+/// A hundred followers of 8 MiB of events, none of whom reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_nobody_reads_are_not_kept_in_memory() {
+    let daemon = TestDaemon::start().await;
+    let mut operator = daemon.operator().await;
+    drop(flood(&daemon, &mut operator, KEY).await);
+    assert_healthy(&daemon).await;
+    let before = resident_kib();
+    let mut slow = Vec::new();
+    for _ in 0..100 {
+        let mut raw = Raw::operator(&daemon).await;
+        let params = json!({ "session_key": KEY, "after": 0 });
+        let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.events", "params": params });
+        // One frame is taken, so that the rest is on its way.
+        assert!(matches!(raw.ask(&asked.to_string()).await, Said::Text(_)));
+        slow.push(raw);
+    }
+    for _ in 0..3 {
+        assert_healthy(&daemon).await;
+    }
+    let grown = resident_kib().saturating_sub(before);
+    assert!(grown < 200 << 10, "{grown} KiB more for 800 MiB that nobody reads");
+    let status = operator.call("daemon.status", &json!({})).await.unwrap();
+    assert_eq!(status["connections"], 101, "they are all still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_costs_nobody_else_anything_and_is_let_go() {
+    let daemon = with_patience(&config(), |patience| patience.slow_reader = Duration::from_secs(1)).await;
+    let mut operator = daemon.operator().await;
+    let mut slow = Vec::new();
+    for n in 0..3 {
+        let key = format!("{KEY}-{n}");
+        let raw = flood(&daemon, &mut operator, &key).await;
+        slow.push((key, raw));
+    }
+    assert_healthy(&daemon).await;
+    wait_for_status(&mut operator, "slow readers are let go", |status| status["connections"] == 1).await;
+    // What it did get is a beginning; the rest is where it left off.
+    for (key, mut raw) in slow {
+        let mut last = 0;
+        while let Some((kind, payload)) = within("what was sent before", raw.frame()).await {
+            if kind == 1 {
+                let said: Value = serde_json::from_slice(&payload).unwrap();
+                let seq = said["params"]["event"]["seq"].as_u64().unwrap();
+                assert_eq!(seq, last + 1);
+                last = seq;
+            }
+        }
+        assert!(last < 2000, "it was let go in the middle, and not at {last}");
+        let mut client = daemon.operator().await;
+        client.call("session.events", &json!({ "session_key": key, "after": last })).await.unwrap();
+        let rest = events_until(&mut client, "the rest of the turn", is_done).await;
+        assert_eq!(rest[0]["seq"], last + 1);
+        assert!(rest.len() > 10);
+    }
+    assert_healthy(&daemon).await;
+}
+
+/// A flood on the same connection must not keep a cancel from being heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_is_heard_through_a_flood() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+    let turn = client.send("turn.run", &say(KEY, "!repeat 1000\n!flood 90\n!wait 1ms\n!end")).await.unwrap();
+    let cancel = loop {
+        match within("the flood begins", client.next()).await.unwrap() {
+            Incoming::Notification(said) if said.params["event"]["type"] == "text_delta" => {
+                break client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+            }
+            _ => {}
+        }
+    };
+    let mut answers = Vec::new();
+    while answers.len() < 2 {
+        if let Incoming::Answer(id, answer) = within("both are answered", client.next()).await.unwrap() {
+            answers.push((id, answer.unwrap()));
+        }
+    }
+    assert_eq!(answers[0], (cancel, json!({ "cancelled": true })));
+    assert_eq!((answers[1].0, &answers[1].1["stop_reason"]), (turn, &json!("cancelled")));
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_idle_sockets_are_nothing() {
+    const PLAIN: usize = 1500;
+    const WEB: usize = 500;
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    // Both ends of every socket are in this process.
+    let needed = 2 * (PLAIN + WEB) as u64 + 500;
+    if limit.current.is_some_and(|current| current < needed) {
+        limit.current = Some(needed);
+        limit.maximum = limit.maximum.map(|maximum| maximum.max(needed));
+        setrlimit(Resource::Nofile, limit).unwrap();
+    }
+    let daemon = TestDaemon::start().await;
+    let mut operator = daemon.operator().await;
+    assert_healthy(&daemon).await;
+    let before = resident_kib();
+    let mut sockets = Vec::new();
+    for _ in 0..PLAIN {
+        sockets.push(TcpStream::connect(daemon.address()).await.unwrap());
+    }
+    let mut web = Vec::new();
+    for _ in 0..WEB {
+        web.push(Raw::operator(&daemon).await);
+    }
+    wait_for_status(&mut operator, "all are counted", |status| {
+        status["connections"].as_u64() > Some(WEB as u64)
+    })
+    .await;
+    assert_healthy(&daemon).await;
+    for raw in &mut web {
+        let Said::Text(answer) = raw.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await else {
+            panic!("an idle socket is still one")
+        };
+        assert_eq!(answer["result"]["principal"], "operator");
+    }
+    let during = resident_kib().saturating_sub(before);
+    assert!(during < 128 << 10, "{during} KiB for 2,000 idle sockets");
+    drop(sockets);
+    drop(web);
+    wait_for_status(&mut operator, "all have left", |status| status["connections"] == 1).await;
+    assert_healthy(&daemon).await;
+    let after = resident_kib().saturating_sub(before);
+    assert!(after < 64 << 10, "{after} KiB stay behind");
+    drop(operator);
+    daemon.stop().await;
+}

@@ -1,0 +1,366 @@
+//! What was said: kept under a key, erased for good when it is to be, and the lives of the sessions it belongs to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use tribune_client::Client;
+use tribune_host::daemon::Daemon;
+use tribune_host::{Clock, Home, Store, SystemClock};
+use tribune_ledger::{Draft, EntryQuality, Timestamp};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
+
+use crate::door::{assert_healthy, events_until, is_done, within};
+use crate::fixture::draft;
+
+const KEY: &str = "agent:main:cli:local:dm:operator";
+const STANDING: &str = "agent:main:standing:local:dm:main";
+
+fn about(key: &str) -> Value {
+    json!({ "session_key": key })
+}
+
+async fn history(client: &mut Client, key: &str) -> Vec<Value> {
+    let history = client.call("session.history", &about(key)).await.unwrap();
+    history["messages"].as_array().unwrap().clone()
+}
+
+/// The vault of a home that nobody holds, opened with its own key.
+fn vault(home: &Home) -> Connection {
+    #[expect(clippy::disallowed_methods, reason = "the test looks behind the vault's back on purpose")]
+    let connection = Connection::open(home.root().join("vault.db")).unwrap();
+    let key = std::fs::read_to_string(home.keys().join("vault.key")).unwrap();
+    connection.execute_batch(&format!("PRAGMA key = \"x'{}'\";", key.trim())).unwrap();
+    connection
+}
+
+fn count(home: &Home, query: &str) -> u64 {
+    vault(home).query_row(query, [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    for key in [KEY, STANDING] {
+        client.call("session.init", &about(key)).await.unwrap();
+        turn(&mut client, key, "!say unforgettable\n!call read {\"path\":\"x\"}").await.unwrap();
+    }
+    let transcript = daemon.home.home.root().join(format!("agents/main/sessions/{KEY}.jsonl"));
+    assert!(std::fs::read_to_string(&transcript).unwrap().contains("unforgettable"));
+    let before = history(&mut client, KEY).await;
+    assert!(before.iter().all(|message| !message["content"].is_null()));
+    let last_seq = client.call("session.status", &about(KEY)).await.unwrap()["last_seq"].as_u64().unwrap();
+
+    let forgotten = client.call("session.forget", &about(KEY)).await.unwrap();
+    let entry = client.call("ledger.entry", &json!({ "entry": forgotten["cid"] })).await.unwrap();
+    assert_eq!(entry["entry"]["payload"], json!({ "event": "forgotten", "by": "operator" }));
+    assert!(!transcript.exists());
+    let after = history(&mut client, KEY).await;
+    assert_eq!(after.len(), before.len(), "that something was said is not forgotten");
+    for (before, after) in before.iter().zip(&after) {
+        let mut shredded = before.clone();
+        shredded["content"] = Value::Null;
+        assert_eq!(*after, shredded);
+    }
+    let gone =
+        client.call("session.events", &json!({ "session_key": KEY, "after": 0, "follow": false })).await;
+    assert_eq!(gone.unwrap_err().code(), Some("expired"));
+    assert!(
+        history(&mut client, STANDING).await.iter().all(|message| !message["content"].is_null()),
+        "others stay"
+    );
+
+    // Open again, numbers go on, and new words are kept.
+    let reopened = client.call("session.init", &about(KEY)).await.unwrap();
+    assert_eq!((&reopened["turns"], &reopened["last_seq"]), (&json!(1), &json!(last_seq)));
+    let (events, _) = turn(&mut client, KEY, "!say a new life").await.unwrap();
+    assert_eq!(events[0]["seq"], last_seq + 1);
+    let now = history(&mut client, KEY).await;
+    assert!(now[before.len()..].iter().all(|message| !message["content"].is_null()));
+    assert!(now[..before.len()].iter().all(|message| message["content"].is_null()));
+    // Twice is as good as once.
+    client.call("session.forget", &about(KEY)).await.unwrap();
+    client.call("session.forget", &about(KEY)).await.unwrap();
+    assert_eq!(
+        client.call("session.forget", &about("agent:main:cli:local:dm:none")).await.unwrap_err().code(),
+        Some("not_found")
+    );
+    drop(client);
+
+    let home = daemon.stop().await;
+    assert_sound(&home.home);
+    assert_eq!(count(&home.home, "SELECT count(*) FROM sessions WHERE key IS NULL"), 1);
+    assert_eq!(count(&home.home, "SELECT count(*) FROM sessions WHERE key IS NOT NULL"), 1);
+    let theirs = "session = (SELECT session FROM sessions WHERE key IS NULL)";
+    assert_eq!(count(&home.home, &format!("SELECT count(*) FROM contents WHERE {theirs}")), 0);
+    assert_eq!(count(&home.home, &format!("SELECT count(*) FROM events WHERE {theirs}")), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_session_is_ended_before_it_is_forgotten() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &about(KEY)).await.unwrap();
+    client.send("turn.run", &say(KEY, "!say soon forgotten\n!hang")).await.unwrap();
+    events_until(&mut client, "it runs", |event| event["type"] == "text_delta").await;
+    let mut other = daemon.operator().await;
+    within("forgetting ends the turn", other.call("session.forget", &about(KEY))).await.unwrap();
+    let status = other.call("session.status", &about(KEY)).await.unwrap();
+    assert_eq!((&status["state"], &status["closed_for"]), (&json!("closed"), &json!("requested")));
+    assert!(history(&mut other, KEY).await.iter().all(|message| message["content"].is_null()));
+    drop((client, other));
+    assert_sound(&daemon.stop().await.home);
+}
+
+/// Someone opens and uses the session again and again while it is being forgotten: what is kept can be read, and what was
+/// forgotten cannot.
+#[tokio::test(flavor = "multi_thread")]
+async fn forgetting_a_session_in_use_leaves_nothing_half_way() {
+    let daemon = TestDaemon::start().await;
+    let mut user = daemon.operator().await;
+    let mut operator = daemon.operator().await;
+    let using = tokio::spawn(async move {
+        for n in 0..40 {
+            user.call("session.init", &about(KEY)).await.unwrap();
+            match turn(&mut user, KEY, &format!("!say words {n}")).await {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.code(), Some("session_closed"), "{error}"),
+            }
+        }
+    });
+    while !using.is_finished() {
+        match operator.call("session.forget", &about(KEY)).await {
+            Ok(_) => {}
+            Err(error) => assert!(
+                matches!(error.code(), Some("not_found" | "running" | "busy" | "conflict")),
+                "{error}"
+            ),
+        }
+    }
+    using.await.unwrap();
+    operator.call("session.init", &about(KEY)).await.unwrap();
+    let status = operator.call("daemon.status", &json!({})).await.unwrap();
+    assert_eq!(status["sessions_open"], 2, "however often it was closed and opened");
+    let (events, _) = turn(&mut operator, KEY, "!say last words").await.unwrap();
+    assert_eq!(text(&events), "last words");
+    let messages = history(&mut operator, KEY).await;
+    let shredded = messages.iter().take_while(|message| message["content"].is_null()).count();
+    assert!(messages[shredded..].iter().all(|message| !message["content"].is_null()), "{messages:?}");
+    assert!(messages.len() - shredded >= 2);
+    drop(operator);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &about(KEY)).await.unwrap();
+    turn(&mut client, KEY, "!say soon forgotten").await.unwrap();
+    client.call("session.close", &about(KEY)).await.unwrap();
+    drop(client);
+    let home = daemon.stop().await;
+    // The intent reached the disk, and the daemon died.
+    let store = Store::open(&home.home, &SystemClock).unwrap();
+    let payload = json!({ "event": "forgetting", "by": "operator" }).as_object().unwrap().clone();
+    let intent = Draft { quality: EntryQuality::SessionLifecycle, payload, ..draft(KEY, 0) };
+    store.writer().unwrap().append_all(&[intent]).await.unwrap();
+    store.close();
+    assert!(count(&home.home, "SELECT count(*) FROM contents") > 0);
+
+    let daemon = TestDaemon::on(home, &config()).await;
+    assert_eq!(daemon.daemon.recovered().forgets, 1);
+    let mut client = daemon.operator().await;
+    assert!(history(&mut client, KEY).await.iter().all(|message| message["content"].is_null()));
+    assert!(!daemon.home.home.root().join(format!("agents/main/sessions/{KEY}.jsonl")).exists());
+    drop(client);
+    let home = daemon.stop().await;
+    assert_eq!(count(&home.home, "SELECT count(*) FROM contents"), 0);
+    assert_sound(&home.home);
+    let daemon = TestDaemon::on(home, &config()).await;
+    assert_eq!(daemon.daemon.recovered().forgets, 0, "once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_vault_opens_with_its_key_and_nothing_else() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &about(KEY)).await.unwrap();
+    turn(&mut client, KEY, "!say behind the door").await.unwrap();
+    drop(client);
+    let home = daemon.stop().await;
+    let root = home.home.root();
+    let database = std::fs::read(root.join("vault.db")).unwrap();
+    assert!(!database.starts_with(b"SQLite format 3"), "it is not a plain database");
+    for word in [&b"CREATE TABLE"[..], b"behind the door", b"contents"] {
+        assert!(memchr::memmem::find(&database, word).is_none(), "{}", String::from_utf8_lossy(word));
+    }
+    use std::os::unix::fs::PermissionsExt as _;
+    for file in ["vault.db", "keys/vault.key", "run/token"] {
+        let mode = std::fs::metadata(root.join(file)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{file}");
+    }
+
+    let key = root.join("keys/vault.key");
+    let right = std::fs::read_to_string(&key).unwrap();
+    let refused =
+        async || Daemon::start(&home.home, &config(), Arc::new(SystemClock)).await.unwrap_err().to_string();
+    for (content, words) in [
+        (Some(format!("{}\n", "0".repeat(64))), "it does not open the vault, unless the vault is damaged"),
+        (Some("not a key\n".to_owned()), "it does not hold 64 hex digits"),
+        (None, "it is missing, and the vault opens with nothing else"),
+    ] {
+        match &content {
+            Some(content) => std::fs::write(&key, content).unwrap(),
+            None => std::fs::remove_file(&key).unwrap(),
+        }
+        let said = refused().await;
+        assert!(said.contains(words) && said.contains("vault.key"), "{content:?}: {said}");
+        assert!(!said.contains(right.trim()), "{said}");
+        assert!(
+            std::fs::read(root.join("vault.db")).unwrap() == database,
+            "{content:?}: nothing was changed"
+        );
+        assert_eq!(key.exists(), content.is_some(), "no key is made up");
+    }
+    std::fs::write(&key, right).unwrap();
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut client = daemon.operator().await;
+    assert!(history(&mut client, KEY).await.iter().all(|message| !message["content"].is_null()));
+}
+
+/// A clock that a test sets.
+#[derive(Debug)]
+struct Hand(AtomicI64);
+
+impl Clock for Hand {
+    fn now(&self) -> Timestamp {
+        Timestamp::new(jiff::Timestamp::from_second(self.0.load(Ordering::SeqCst)).unwrap())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn domain_sessions_go_after_their_time_and_persistent_ones_stay() {
+    let (home, clock) = (TempHome::new(), Arc::new(Hand(AtomicI64::new(1_800_000_000))));
+    let daemon = Daemon::start(&home.home, &config(), Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
+    let daemon = TestDaemon { daemon, home };
+    let mut client = daemon.operator().await;
+    let (lasting, running) = ("agent:main:cli:local:dm:lasting", "agent:main:cli:local:dm:running");
+    for (key, mode) in [(KEY, "domain"), (lasting, "persistent"), (running, "domain")] {
+        client.call("session.init", &json!({ "session_key": key, "mode": mode })).await.unwrap();
+    }
+    turn(&mut client, KEY, "!say hello").await.unwrap();
+    client.send("turn.run", &say(running, "!say still at it\n!hang")).await.unwrap();
+    events_until(&mut client, "it runs", |event| event["type"] == "text_delta").await;
+    let minute = |minutes: i64| clock.0.store(1_800_000_000 + 60 * minutes, Ordering::SeqCst);
+    minute(30);
+    assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 0, "not a moment too early");
+    minute(31);
+    assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 1);
+    let mut states = Vec::new();
+    for key in [KEY, lasting, running, STANDING] {
+        let status = client.call("session.status", &about(key)).await.unwrap();
+        states.push((status["state"].clone(), status["closed_for"].clone()));
+    }
+    assert_eq!(
+        states,
+        [
+            (json!("closed"), json!("evicted")),
+            (json!("idle"), Value::Null),
+            (json!("running"), Value::Null),
+            (json!("idle"), Value::Null)
+        ]
+    );
+    assert_eq!(
+        client.call("turn.run", &say(KEY, "hello?")).await.unwrap_err().code(),
+        Some("session_closed")
+    );
+    // A turn is activity: its end counts.
+    client.call("session.cancel", &about(running)).await.unwrap();
+    events_until(&mut client, "it ends", is_done).await;
+    assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 0);
+    assert_eq!(client.call("session.init", &about(KEY)).await.unwrap()["turns"], 1, "it can be opened again");
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_oneshot_is_closed_when_its_turn_is_over() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    for round in 1..=10 {
+        client.call("session.init", &json!({ "session_key": KEY, "mode": "oneshot" })).await.unwrap();
+        let (events, _) = turn(&mut client, KEY, "!say once").await.unwrap();
+        assert_eq!(text(&events), "once");
+        let status = client.call("session.status", &about(KEY)).await.unwrap();
+        assert_eq!(
+            (&status["state"], &status["closed_for"], &status["mode"], &status["turns"]),
+            (&json!("closed"), &json!("finished"), &json!("oneshot"), &json!(round))
+        );
+        assert_eq!(
+            client.call("turn.run", &say(KEY, "twice?")).await.unwrap_err().code(),
+            Some("session_closed")
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_session_keeps_its_mode_unless_another_is_asked_for() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    let found = client.call("session.init", &about(STANDING)).await.unwrap();
+    assert_eq!(found["mode"], "persistent", "looking in on a standing session does not make it mortal");
+    assert_eq!(client.call("session.init", &about(KEY)).await.unwrap()["mode"], "domain");
+    turn(&mut client, KEY, "!say loaded").await.unwrap();
+    let changed =
+        client.call("session.init", &json!({ "session_key": KEY, "mode": "oneshot" })).await.unwrap();
+    assert_eq!(changed["mode"], "oneshot");
+    turn(&mut client, KEY, "!say the last").await.unwrap();
+    assert_eq!(client.call("session.status", &about(KEY)).await.unwrap()["state"], "closed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_survive_a_restart_and_standing_ones_are_open_before_the_port() {
+    let daemon = TestDaemon::start().await;
+    assert_eq!(daemon.daemon.standing(), 1);
+    let mut client = daemon.operator().await;
+    let first = client.call("session.status", &about(STANDING)).await.unwrap();
+    assert_eq!(
+        (&first["state"], &first["mode"], &first["turns"]),
+        (&json!("idle"), &json!("persistent"), &json!(0))
+    );
+    client.call("session.init", &json!({ "session_key": KEY, "mode": "persistent" })).await.unwrap();
+    let (events, _) = turn(&mut client, KEY, "!say before").await.unwrap();
+    let last = events.last().unwrap()["seq"].as_u64().unwrap();
+    let before = (
+        client.call("session.status", &about(KEY)).await.unwrap(),
+        history(&mut client, KEY).await,
+        client.call("session.turns", &about(KEY)).await.unwrap(),
+    );
+    drop(client);
+    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let mut client = daemon.operator().await;
+    let status = client.call("daemon.status", &json!({})).await.unwrap();
+    assert_eq!((&status["sessions_open"], &status["recovered_turns"]), (&json!(2), &json!(0)));
+    assert_eq!(
+        client.call("session.status", &about(STANDING)).await.unwrap()["session_id"],
+        first["session_id"]
+    );
+    let after = (
+        client.call("session.status", &about(KEY)).await.unwrap(),
+        history(&mut client, KEY).await,
+        client.call("session.turns", &about(KEY)).await.unwrap(),
+    );
+    assert_eq!(after, before);
+    client.call("session.events", &json!({ "session_key": KEY, "after": 0 })).await.unwrap();
+    assert_eq!(events_until(&mut client, "the old events", is_done).await, events);
+    let mut other = daemon.operator().await;
+    let (second, _) = turn(&mut other, KEY, "!say after").await.unwrap();
+    assert_eq!(second[0]["seq"], last + 1);
+    assert_eq!(events_until(&mut client, "the new ones", is_done).await, second);
+    assert_healthy(&daemon).await;
+    drop((client, other));
+    assert_sound(&daemon.stop().await.home);
+}
