@@ -136,6 +136,8 @@ pub struct Subscription {
     session_id: Arc<str>,
     session: Option<Arc<Session>>,
     head: Option<watch::Receiver<Head>>,
+    /// The newest event of a session that was closed when this began.
+    left: u64,
     after: u64,
 }
 
@@ -317,6 +319,7 @@ impl SessionManager {
             session_id: Arc::clone(&session.handle().session_id),
             head: Some(session.feed.follow()),
             session: Some(Arc::clone(&session)),
+            left: 0,
             after: 0,
         };
         let run = Command::Run(Box::new(Run { content, accepted: accept, ended: end }));
@@ -420,7 +423,7 @@ impl SessionManager {
         if after + 1 < oldest {
             return Err(SessionError::Expired { oldest });
         }
-        Ok(Subscription { vault, session_id: row.id.into(), session, head: head_now, after })
+        Ok(Subscription { vault, session_id: row.id.into(), session, head: head_now, left: head, after })
     }
 
     pub fn vault(&self) -> &Arc<Vault> {
@@ -514,10 +517,12 @@ impl Subscription {
             // A closed session has no feed; what it left is all there is.
             let head = match &mut self.head {
                 Some(head) => *head.borrow_and_update(),
-                None => Head { seq: u64::MAX, is_over: true },
+                None => Head { seq: self.left, is_over: true },
             };
             if self.after < head.seq {
-                let events = self.read(limit).await?;
+                let mut events = self.read(limit).await?;
+                // The vault can be ahead of the ledger. What was not shown yet may never have happened.
+                events.retain(|event| event.seq <= head.seq);
                 if let Some(last) = events.last() {
                     self.after = last.seq;
                     return Ok(events);
