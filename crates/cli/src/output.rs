@@ -87,7 +87,7 @@ impl Output {
 }
 
 /// The same value with the members of every object in order, so that the same result is the same line in every build.
-fn sorted(value: &Value) -> Value {
+pub(crate) fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
             let mut members: Vec<_> =

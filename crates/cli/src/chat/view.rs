@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tribune_agents::{SessionKey, StopReason};
 
 use crate::error::CliError;
-use crate::output::{Format, Output, Paint, clean, clean_text, excerpt, short_cid};
+use crate::output::{Format, Output, Paint, clean, clean_text, excerpt, short_cid, sorted};
 
 /// Characters of a call's input, of an error and of a denial that are shown.
 const INPUT_CHARS: usize = 120;
@@ -83,7 +83,11 @@ impl<'a> View<'a> {
             "tool_call" => {
                 let (id, name) = (text("id"), text("name"));
                 self.turn.calls.insert(id.to_owned(), name.to_owned());
-                let line = format!("→ {} {}", clean(name), excerpt(&event["input"].to_string(), INPUT_CHARS));
+                let line = format!(
+                    "→ {} {}",
+                    clean(name),
+                    excerpt(&sorted(&event["input"]).to_string(), INPUT_CHARS)
+                );
                 self.line(|paint| paint.faint(&line));
             }
             "tool_result" => self.result(event),
