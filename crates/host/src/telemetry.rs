@@ -36,7 +36,13 @@ pub fn start(root: &Path, config: &LogConfig) -> io::Result<()> {
     let ours = tracing_subscriber::filter::filter_fn(|line| line.target().starts_with("tribune"));
     let started =
         tracing_subscriber::registry().with(to_files.and_then(to_people).with_filter(ours)).try_init();
-    started.map_err(|error| io::Error::other(error.to_string()))
+    started.map_err(|error| io::Error::other(error.to_string()))?;
+    // The words of a panic may quote what was being worked on; only its place is logged.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map_or_else(String::new, ToString::to_string);
+        tracing::error!(place, "something panicked");
+    }));
+    Ok(())
 }
 
 /// A log file that is renamed when it is full. `tribune.log` is the newest, `tribune.1.log` the one before it.

@@ -16,6 +16,8 @@ const NONCE: usize = 24;
 pub enum CipherError {
     #[error("the system has no random bytes to give: try again later")]
     NoRandomness,
+    #[error("the session has as many events as can be numbered: go on in another")]
+    TooManyEvents,
     #[error("sealed content does not open: it was altered, or belongs elsewhere")]
     DoesNotOpen,
 }

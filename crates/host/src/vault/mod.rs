@@ -137,6 +137,9 @@ impl Batch {
         event: &Event,
         after_entry: u64,
     ) -> Result<(), CipherError> {
+        if event.seq > u64::from(u32::MAX) {
+            return Err(CipherError::TooManyEvents);
+        }
         let sealed = session.key.seal(event.json.as_bytes(), &event.seq.to_be_bytes())?;
         self.events.push((event.seq, after_entry, sealed));
         Ok(())
@@ -301,8 +304,10 @@ fn find_session(
         Ok((row.get::<_, i64>(0)?, row.get::<_, Option<[u8; 32]>>(1)?, row.get::<_, u64>(2)?))
     });
     let Some((session, key, floor)) = row.optional()? else { return Ok(None) };
-    let mut newest = connection
-        .prepare_cached("SELECT seq, after_entry FROM events WHERE session = ?1 ORDER BY seq DESC LIMIT 1")?;
+    let mut newest = connection.prepare_cached(
+        "SELECT place & 0xffffffff, after_entry FROM events
+             WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32 ORDER BY place DESC LIMIT 1",
+    )?;
     let newest =
         newest.query_row([session], |row| Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?))).optional()?;
     let next_event = newest.map_or(floor, |(seq, _)| (seq + 1).max(floor));
@@ -325,8 +330,10 @@ fn read_events(
     });
     let Some((session, key, floor)) = row.optional()? else { return Ok((None, 1, Vec::new())) };
     let mut select = connection.prepare_cached(
-        "SELECT seq, body FROM events WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+        "SELECT place & 0xffffffff, body FROM events
+         WHERE place > (?1 << 32) + ?2 AND place < (?1 + 1) << 32 ORDER BY place LIMIT ?3",
     )?;
+    let after = after.min(u64::from(u32::MAX));
     let rows =
         select.query_map(params![session, after, limit as u64], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok((key.map(ContentKey::from_bytes), floor, rows.collect::<Result<_, _>>()?))

@@ -15,7 +15,8 @@ const MAX_BATCH: usize = 256;
 /// Commits between copies of the write-ahead log into the database: about 4 MiB of pages.
 const COPY_BACK_EVERY: u32 = 128;
 
-/// The tables. `floor` is the first event that can still be there; it only rises.
+/// The tables. `floor` is the first event that can still be there; it only rises. Events are keyed by one number, because
+/// only such tables keep a row of a few kilobytes in one page.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS sessions (
         session    INTEGER PRIMARY KEY,
@@ -30,12 +31,10 @@ const TABLES: &str = "
         PRIMARY KEY (session, commitment)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS events (
-        session     INTEGER NOT NULL,
-        seq         INTEGER NOT NULL,
+        place       INTEGER PRIMARY KEY,    -- session << 32 | seq
         after_entry INTEGER NOT NULL,       -- seen once this entry of the session's history is durable
-        body        BLOB NOT NULL,          -- sealed JSON
-        PRIMARY KEY (session, seq)
-    ) STRICT, WITHOUT ROWID;";
+        body        BLOB NOT NULL           -- sealed JSON
+    ) STRICT;";
 
 pub(super) enum Work {
     Batch(Box<Batch>),
@@ -129,7 +128,7 @@ fn commit(connection: &Connection, work: &[Work]) -> rusqlite::Result<()> {
             Work::Trim { session_id, next_entry } => {
                 if let Some(session) = session(connection, session_id)? {
                     connection
-                        .prepare_cached("DELETE FROM events WHERE session = ?1 AND after_entry >= ?2")?
+                        .prepare_cached("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32 AND after_entry >= ?2")?
                         .execute(params![session, next_entry])?;
                 }
             }
@@ -155,13 +154,13 @@ fn write(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
         insert.execute(params![session, content.commitment.to_string(), content.sealed])?;
     }
     let mut insert = connection
-        .prepare_cached("INSERT INTO events (session, seq, after_entry, body) VALUES (?1, ?2, ?3, ?4)")?;
+        .prepare_cached("INSERT INTO events (place, after_entry, body) VALUES ((?1 << 32) + ?2, ?3, ?4)")?;
     for (seq, after_entry, sealed) in &batch.events {
         insert.execute(params![session, seq, after_entry, sealed])?;
     }
     if let Some(below) = batch.drop_below {
         connection
-            .prepare_cached("DELETE FROM events WHERE session = ?1 AND seq < ?2")?
+            .prepare_cached("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 << 32) + ?2")?
             .execute(params![session, below])?;
         connection
             .prepare_cached("UPDATE sessions SET floor = max(floor, ?2) WHERE session = ?1")?
@@ -174,11 +173,12 @@ fn forget(connection: &Connection, session_id: &str) -> rusqlite::Result<()> {
     let Some(session) = session(connection, session_id)? else { return Ok(()) };
     connection.execute(
         "UPDATE sessions
-         SET key = NULL, floor = max(floor, coalesce((SELECT max(seq) + 1 FROM events WHERE session = ?1), floor))
+         SET key = NULL, floor = max(floor, coalesce(
+             (SELECT (max(place) & 0xffffffff) + 1 FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32), floor))
          WHERE session = ?1",
         [session],
     )?;
-    connection.execute("DELETE FROM events WHERE session = ?1", [session])?;
+    connection.execute("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32", [session])?;
     connection.execute("DELETE FROM contents WHERE session = ?1", [session])?;
     Ok(())
 }
