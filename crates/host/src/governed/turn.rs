@@ -153,7 +153,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let journal = governance.journal(&handle).await.map_err(failed)?;
         let mut journal = journal.lock_owned().await;
         let mandate = governance.mandate(&journal.mandate)?.clone();
-        let (letters, board) = look_around(&governance, &handle).await?;
+        let (letters, board) = look_around(&governance, &handle)?;
         let mut page = journal.page();
 
         let words = json_of(&input.content)?;
@@ -531,21 +531,15 @@ impl<R: AgentRuntime + 'static> Running<R> {
     }
 }
 
-/// What a turn reads from files before it begins: its letters and the board.
-async fn look_around(
-    governance: &Arc<Governance>,
-    handle: &Handle,
-) -> Result<(Letters, String), RuntimeError> {
-    let (governance, handle) = (Arc::clone(governance), handle.clone());
-    let looked = tokio::task::spawn_blocking(move || {
-        let letters = Letters::claim(&governance, &handle)?;
-        let board = governance.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the board could not be read");
-            String::new()
-        });
-        Ok((letters, board))
+/// What a turn reads from files before it begins: its letters and the board. Both are small and looked at without leaving
+/// this thread: handing them to another would take longer than reading them.
+fn look_around(governance: &Arc<Governance>, handle: &Handle) -> Result<(Letters, String), RuntimeError> {
+    let letters = Letters::claim(governance, handle)?;
+    let board = governance.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the board could not be read");
+        String::new()
     });
-    looked.await.unwrap_or_else(|error| Err(RuntimeError::new("internal", error.to_string())))
+    Ok((letters, board))
 }
 
 /// A verdict as it is recorded: the decision, and what it was made from.
