@@ -77,6 +77,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
     }
     raise_descriptor_limit();
     telemetry::start(home.root(), &config.log).map_err(CliError::file(home.root().join("logs/gateway")))?;
+    telemetry::hush_panics();
     init::furnish(home)?;
 
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);

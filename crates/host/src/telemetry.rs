@@ -36,13 +36,15 @@ pub fn start(root: &Path, config: &LogConfig) -> io::Result<()> {
     let ours = tracing_subscriber::filter::filter_fn(|line| line.target().starts_with("tribune"));
     let started =
         tracing_subscriber::registry().with(to_files.and_then(to_people).with_filter(ours)).try_init();
-    started.map_err(|error| io::Error::other(error.to_string()))?;
-    // The words of a panic may quote what was being worked on; only its place is logged.
+    started.map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// Keeps the words of a panic out of every log: they may quote what was being worked on. Only its place is told.
+pub fn hush_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, ToString::to_string);
         tracing::error!(place, "something panicked");
     }));
-    Ok(())
 }
 
 /// A log file that is renamed when it is full. `tribune.log` is the newest, `tribune.1.log` the one before it.

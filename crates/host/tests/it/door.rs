@@ -11,7 +11,7 @@ use tribune_client::{Client, Incoming, Notification};
 use tribune_host::SystemClock;
 use tribune_host::config::Config;
 use tribune_host::daemon::{Daemon, Extras};
-use tribune_testkit::{TempHome, TestDaemon, text, turn};
+use tribune_testkit::{TempHome, TestDaemon, say, text, turn};
 
 /// Longer than anything here takes; a wait that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -207,13 +207,6 @@ impl Raw {
     }
 }
 
-/// Resident memory of this process, in KiB.
-pub(crate) fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// Numbers that look random and are the same in every run.
 #[derive(Debug)]
 pub(crate) struct Dice(u64);
@@ -230,4 +223,18 @@ impl Dice {
         self.0 ^= self.0 << 17;
         self.0 % sides
     }
+}
+
+/// A connection with a turn of about 8 MiB of events that nobody reads. The turn itself comes to its end.
+pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut Client, key: &str) -> Raw {
+    operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    let mut raw = Raw::operator(daemon).await;
+    let params = say(key, "!flood 2000 4096\n!say the end");
+    raw.text(&json!({ "jsonrpc": "2.0", "id": 1, "method": "turn.run", "params": params }).to_string()).await;
+    within("a turn ends whose reader does not read", async {
+        let asked = json!({ "session_key": key });
+        while operator.call("session.turns", &asked).await.unwrap()["turns"][0]["stop_reason"].is_null() {}
+    })
+    .await;
+    raw
 }

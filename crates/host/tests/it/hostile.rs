@@ -12,7 +12,7 @@ use tribune_host::gateway::Patience;
 use tribune_testkit::{TempHome, TestDaemon, config, say};
 
 use crate::door::{
-    BINARY, Raw, Said, TEXT, assert_healthy, body, events_until, http, is_done, resident_kib, start_with,
+    BINARY, Raw, Said, TEXT, assert_healthy, body, events_until, flood, http, is_done, start_with,
     wait_for_status, within,
 };
 
@@ -463,46 +463,6 @@ async fn a_socket_that_does_not_say_who_it_is_is_closed() {
     assert_healthy(&daemon).await;
 }
 
-/// A connection with a turn of about 8 MiB of events that nobody reads. The turn itself comes to its end.
-async fn flood(daemon: &TestDaemon, operator: &mut Client, key: &str) -> Raw {
-    operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
-    let mut raw = Raw::operator(daemon).await;
-    let params = say(key, "!flood 2000 4096\n!say the end");
-    raw.text(&json!({ "jsonrpc": "2.0", "id": 1, "method": "turn.run", "params": params }).to_string()).await;
-    within("a turn ends whose reader does not read", async {
-        let asked = json!({ "session_key": key });
-        while operator.call("session.turns", &asked).await.unwrap()["turns"][0]["stop_reason"].is_null() {}
-    })
-    .await;
-    raw
-}
-
-/// A hundred followers of 8 MiB of events, none of whom reads.
-#[tokio::test(flavor = "multi_thread")]
-async fn events_that_nobody_reads_are_not_kept_in_memory() {
-    let daemon = TestDaemon::start().await;
-    let mut operator = daemon.operator().await;
-    drop(flood(&daemon, &mut operator, KEY).await);
-    assert_healthy(&daemon).await;
-    let before = resident_kib();
-    let mut slow = Vec::new();
-    for _ in 0..100 {
-        let mut raw = Raw::operator(&daemon).await;
-        let params = json!({ "session_key": KEY, "after": 0 });
-        let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.events", "params": params });
-        // One frame is taken, so that the rest is on its way.
-        assert!(matches!(raw.ask(&asked.to_string()).await, Said::Text(_)));
-        slow.push(raw);
-    }
-    for _ in 0..3 {
-        assert_healthy(&daemon).await;
-    }
-    let grown = resident_kib().saturating_sub(before);
-    assert!(grown < 200 << 10, "{grown} KiB more for 800 MiB that nobody reads");
-    let status = operator.call("daemon.status", &json!({})).await.unwrap();
-    assert_eq!(status["connections"], 101, "they are all still there");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_reader_costs_nobody_else_anything_and_is_let_go() {
     let daemon = with_patience(&config(), |patience| patience.slow_reader = Duration::from_secs(1)).await;
@@ -560,52 +520,4 @@ async fn a_cancel_is_heard_through_a_flood() {
     assert_eq!(answers[0], (cancel, json!({ "cancelled": true })));
     assert_eq!((answers[1].0, &answers[1].1["stop_reason"]), (turn, &json!("cancelled")));
     assert_healthy(&daemon).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_idle_sockets_are_nothing() {
-    const PLAIN: usize = 1500;
-    const WEB: usize = 500;
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    // Both ends of every socket are in this process.
-    let needed = 2 * (PLAIN + WEB) as u64 + 500;
-    if limit.current.is_some_and(|current| current < needed) {
-        limit.current = Some(needed);
-        limit.maximum = limit.maximum.map(|maximum| maximum.max(needed));
-        setrlimit(Resource::Nofile, limit).unwrap();
-    }
-    let daemon = TestDaemon::start().await;
-    let mut operator = daemon.operator().await;
-    assert_healthy(&daemon).await;
-    let before = resident_kib();
-    let mut sockets = Vec::new();
-    for _ in 0..PLAIN {
-        sockets.push(TcpStream::connect(daemon.address()).await.unwrap());
-    }
-    let mut web = Vec::new();
-    for _ in 0..WEB {
-        web.push(Raw::operator(&daemon).await);
-    }
-    wait_for_status(&mut operator, "all are counted", |status| {
-        status["connections"].as_u64() > Some(WEB as u64)
-    })
-    .await;
-    assert_healthy(&daemon).await;
-    for raw in &mut web {
-        let Said::Text(answer) = raw.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await else {
-            panic!("an idle socket is still one")
-        };
-        assert_eq!(answer["result"]["principal"], "operator");
-    }
-    let during = resident_kib().saturating_sub(before);
-    assert!(during < 128 << 10, "{during} KiB for 2,000 idle sockets");
-    drop(sockets);
-    drop(web);
-    wait_for_status(&mut operator, "all have left", |status| status["connections"] == 1).await;
-    assert_healthy(&daemon).await;
-    let after = resident_kib().saturating_sub(before);
-    assert!(after < 64 << 10, "{after} KiB stay behind");
-    drop(operator);
-    daemon.stop().await;
 }

@@ -1,0 +1,108 @@
+//! What the daemon keeps in memory for those who ask for much and take nothing. Both ends are in this process, and nothing
+//! else may be: its memory is what is looked at, so these tests have a program of their own and take turns.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "the other tests of the door use the rest")]
+#[path = "../it/door.rs"]
+mod door;
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tribune_host::daemon::Extras;
+use tribune_host::gateway::Patience;
+use tribune_testkit::{TempHome, TestDaemon, config};
+
+use crate::door::{Raw, Said, assert_healthy, flood, start_with, wait_for_status};
+
+const KEY: &str = "agent:main:test:local:dm:hostile";
+
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// Resident memory of this process, in KiB.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// A hundred followers of 8 MiB of events, none of whom reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_nobody_reads_are_not_kept_in_memory() {
+    let _alone = ALONE.lock().await;
+    // Nobody is let go while the memory is looked at.
+    let patience = Patience { slow_reader: Duration::from_secs(600), ..Patience::default() };
+    let extras = Extras { patience, ..Extras::default() };
+    let daemon = start_with(TempHome::new(), &config(), extras).await;
+    let mut operator = daemon.operator().await;
+    drop(flood(&daemon, &mut operator, KEY).await);
+    assert_healthy(&daemon).await;
+    let before = resident_kib();
+    let mut slow = Vec::new();
+    for _ in 0..100 {
+        let mut raw = Raw::operator(&daemon).await;
+        let params = json!({ "session_key": KEY, "after": 0 });
+        let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.events", "params": params });
+        // One frame is taken, so that the rest is on its way.
+        assert!(matches!(raw.ask(&asked.to_string()).await, Said::Text(_)));
+        slow.push(raw);
+    }
+    for _ in 0..3 {
+        assert_healthy(&daemon).await;
+    }
+    let grown = resident_kib().saturating_sub(before);
+    assert!(grown < 200 << 10, "{grown} KiB more for 800 MiB that nobody reads");
+    let status = operator.call("daemon.status", &json!({})).await.unwrap();
+    assert_eq!(status["connections"], 101, "they are all still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_idle_sockets_are_nothing() {
+    let _alone = ALONE.lock().await;
+    const PLAIN: usize = 1500;
+    const WEB: usize = 500;
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    // Both ends of every socket are in this process.
+    let needed = 2 * (PLAIN + WEB) as u64 + 500;
+    if limit.current.is_some_and(|current| current < needed) {
+        limit.current = Some(needed);
+        limit.maximum = limit.maximum.map(|maximum| maximum.max(needed));
+        setrlimit(Resource::Nofile, limit).unwrap();
+    }
+    let daemon = TestDaemon::start().await;
+    let mut operator = daemon.operator().await;
+    assert_healthy(&daemon).await;
+    let before = resident_kib();
+    let mut sockets = Vec::new();
+    for _ in 0..PLAIN {
+        sockets.push(TcpStream::connect(daemon.address()).await.unwrap());
+    }
+    let mut web = Vec::new();
+    for _ in 0..WEB {
+        web.push(Raw::operator(&daemon).await);
+    }
+    wait_for_status(&mut operator, "all are counted", |status| {
+        status["connections"].as_u64() > Some(WEB as u64)
+    })
+    .await;
+    assert_healthy(&daemon).await;
+    for raw in &mut web {
+        let Said::Text(answer) = raw.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await else {
+            panic!("an idle socket is still one")
+        };
+        assert_eq!(answer["result"]["principal"], "operator");
+    }
+    let during = resident_kib().saturating_sub(before);
+    assert!(during < 128 << 10, "{during} KiB for 2,000 idle sockets");
+    drop(sockets);
+    drop(web);
+    wait_for_status(&mut operator, "all have left", |status| status["connections"] == 1).await;
+    assert_healthy(&daemon).await;
+    let after = resident_kib().saturating_sub(before);
+    assert!(after < 64 << 10, "{after} KiB stay behind");
+    drop(operator);
+    daemon.stop().await;
+}
