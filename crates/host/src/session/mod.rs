@@ -469,7 +469,10 @@ impl SessionManager {
             match self.close(&key, CloseReason::Evicted).await {
                 Ok(()) => closed += 1,
                 Err(SessionError::Closed(_) | SessionError::Draining) => {}
-                Err(error) => return Err(error),
+                // One that cannot be closed must not keep the others open.
+                Err(error) => {
+                    tracing::warn!(session = %key, %error, "a session past its time could not be closed")
+                }
             }
         }
         Ok(closed)
