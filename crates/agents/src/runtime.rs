@@ -27,6 +27,12 @@ pub trait AgentRuntime: Send + Sync {
     /// A backend numbers its events from 1 in each turn; whoever records them gives them their number in the session.
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream;
 
+    /// Whether a turn can touch the world, or ask another machine or process to, in other ways than its toolbox. If so,
+    /// the turn is on record before it runs; one that cannot may run while its record is being written.
+    fn reaches_outside(&self) -> bool {
+        true
+    }
+
     /// Asks the running turn to end. It ends with `done` and stop reason `cancelled`.
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError>;
 
@@ -43,6 +49,10 @@ impl<R: AgentRuntime + ?Sized> AgentRuntime for Arc<R> {
 
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
         (**self).run_turn(handle, input)
+    }
+
+    fn reaches_outside(&self) -> bool {
+        (**self).reaches_outside()
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {

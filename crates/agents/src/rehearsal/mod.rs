@@ -106,6 +106,11 @@ impl AgentRuntime for RehearsalBackend {
         }
     }
 
+    /// A script is all there is: no model, no process, no connection.
+    fn reaches_outside(&self) -> bool {
+        false
+    }
+
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
         self.memory.cancel(&handle.key);
         Ok(())

@@ -56,6 +56,12 @@ pub(super) struct Line<'a, P> {
     pub(super) record: &'a P,
 }
 
+impl Page {
+    pub(super) fn is_empty(&self) -> bool {
+        self.batch.is_empty() && self.entries.is_empty() && self.events.is_empty()
+    }
+}
+
 impl Journal {
     pub(super) async fn open(
         ledger: LedgerWriter,

@@ -85,6 +85,10 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
         turn::run(self.inner.clone(), Arc::clone(&self.governance), handle.clone(), input)
     }
 
+    fn reaches_outside(&self) -> bool {
+        self.inner.reaches_outside()
+    }
+
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
         self.inner.cancel(handle).await
     }

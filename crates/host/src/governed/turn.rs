@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::stream::{BoxStream, FuturesUnordered};
@@ -90,7 +91,8 @@ enum Step {
 }
 
 type Panicked = Box<dyn std::any::Any + Send>;
-type Chunks = BoxStream<'static, Vec<Result<Result<RuntimeEvent, RuntimeError>, Panicked>>>;
+type Chunk = Vec<Result<Result<RuntimeEvent, RuntimeError>, Panicked>>;
+type Chunks = BoxStream<'static, Chunk>;
 type Finished = (Allowed, ToolOutcome);
 
 /// A call that passed the gate.
@@ -107,6 +109,10 @@ struct Running<R> {
     handle: Handle,
     mandate: Mandate,
     journal: OwnedMutexGuard<Journal>,
+    /// What comes next on disk. It begins with the turn's beginning.
+    page: Page,
+    /// Letters on the first page; they are marked as read when it is written.
+    letters: Option<Letters>,
     cancel: tokio_util::sync::CancellationToken,
     chunks: Chunks,
     asked: mpsc::Receiver<Asked>,
@@ -198,9 +204,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             let entry = journal.entry(&mut page, line).map_err(failed)?;
             journal.event(&mut page, EventKind::PolicyGate { entry: Box::new(entry) });
         }
-        let events = journal.write(page).await.map_err(failed)?;
         journal.prev_turn = Some(turn);
-        letters.acknowledge().await;
 
         let (ask, asked) = mpsc::channel(CALLS_WAITING);
         let input_text = tribune_agents::content::text_of(&input.content);
@@ -213,12 +217,14 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 Err(panicked) => futures_util::stream::once(async { vec![Err(panicked)] }).boxed(),
             };
         let limit = Box::pin(tokio::time::sleep(governance.turn_limit));
-        let running = Self {
+        let mut running = Self {
             inner,
             governance,
             handle,
             mandate,
             journal,
+            page,
+            letters: Some(letters),
             cancel,
             chunks,
             asked,
@@ -237,7 +243,18 @@ impl<R: AgentRuntime + 'static> Running<R> {
             limit,
             is_over: false,
         };
+        let events = if running.inner.reaches_outside() { running.write().await? } else { Vec::new() };
         Ok((running, events))
+    }
+
+    /// Writes the page and begins another. Its events come back when everything on it is durable.
+    async fn write(&mut self) -> Result<Vec<RuntimeEvent>, RuntimeError> {
+        let page = std::mem::replace(&mut self.page, self.journal.page());
+        let events = self.journal.write(page).await.map_err(failed)?;
+        if let Some(letters) = self.letters.take() {
+            letters.acknowledge().await;
+        }
+        Ok(events)
     }
 
     /// Waits for one thing and writes it down.
@@ -245,6 +262,10 @@ impl<R: AgentRuntime + 'static> Running<R> {
         if self.is_over {
             self.tell_others().await;
             return Ok(Step::Over);
+        }
+        if !self.page.is_empty() {
+            let first = futures_util::poll!(self.chunks.next());
+            return self.open_with(first).await;
         }
         tokio::select! {
             biased;
@@ -276,11 +297,21 @@ impl<R: AgentRuntime + 'static> Running<R> {
         }
     }
 
+    /// Writes the turn's beginning, together with what the backend says or asks at once: a backend that answers without
+    /// looking anywhere costs one page and not two.
+    async fn open_with(&mut self, first: Poll<Option<Chunk>>) -> Result<Step, RuntimeError> {
+        match first {
+            Poll::Ready(Some(chunk)) => self.said(chunk).await,
+            Poll::Ready(None) => self.end(Vec::new(), ended_early().into()).await,
+            Poll::Pending => match self.asked.try_recv() {
+                Ok(asked) => self.asked(asked).await.map(Step::More),
+                Err(_) => self.write().await.map(Step::More),
+            },
+        }
+    }
+
     /// Takes what the backend said; ends the turn if it says that it is done.
-    async fn said(
-        &mut self,
-        chunk: Vec<Result<Result<RuntimeEvent, RuntimeError>, Panicked>>,
-    ) -> Result<Step, RuntimeError> {
+    async fn said(&mut self, chunk: Chunk) -> Result<Step, RuntimeError> {
         let mut kinds = Vec::with_capacity(chunk.len());
         for item in chunk {
             let event = match item {
@@ -323,11 +354,10 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 return self.end(kinds, RuntimeError::new("too_long", what).into()).await;
             }
         }
-        let mut page = self.journal.page();
         for kind in kinds {
-            self.journal.event(&mut page, kind);
+            self.journal.event(&mut self.page, kind);
         }
-        self.journal.write(page).await.map(Step::More).map_err(failed)
+        self.write().await.map(Step::More)
     }
 
     /// Step six: the gate sees the call with its input.
@@ -335,19 +365,18 @@ impl<R: AgentRuntime + 'static> Running<R> {
         if let Err(refused) = self.check_call(&call) {
             // The backend broke a rule of the toolbox; nothing was decided, so nothing is on record.
             let _ = answer.send(ToolOutcome::error(refused));
-            return Ok(Vec::new());
+            return self.write().await;
         }
         let verdict = decide(&self.governance, &self.handle, &self.mandate, &call.name, Some(&call.input));
-        let mut page = self.journal.page();
-        let input_hash = self.journal.content(&mut page, &json_of(&call.input)?).map_err(failed)?;
+        let input_hash = self.journal.content(&mut self.page, &json_of(&call.input)?).map_err(failed)?;
         let record = ToolCallRecord { tool: call.name.clone(), call_id: call.id.clone(), input_hash };
-        let called = self.line(&mut page, EntryQuality::ToolCall, &call.name, vec![self.turn], &record)?;
+        let called = self.line(EntryQuality::ToolCall, &call.name, vec![self.turn], &record)?;
         self.journal.event(
-            &mut page,
+            &mut self.page,
             EventKind::ToolCall { id: call.id.clone(), name: call.name.clone(), input: call.input.clone() },
         );
         let cid = called.cid;
-        self.journal.event(&mut page, EventKind::LedgerAppend { entry: Box::new(called) });
+        self.journal.event(&mut self.page, EventKind::LedgerAppend { entry: Box::new(called) });
         let record =
             VerdictRecord::new(&self.governance, &self.mandate, &call.name, &verdict, Some(input_hash));
         let line = Line {
@@ -356,20 +385,20 @@ impl<R: AgentRuntime + 'static> Running<R> {
             parents: vec![cid],
             record: &record,
         };
-        let judged = self.journal.entry(&mut page, line).map_err(failed)?;
+        let judged = self.journal.entry(&mut self.page, line).map_err(failed)?;
         let judged_cid = judged.cid;
-        self.journal.event(&mut page, EventKind::PolicyGate { entry: Box::new(judged) });
+        self.journal.event(&mut self.page, EventKind::PolicyGate { entry: Box::new(judged) });
 
         if verdict.is_allowed() {
-            let events = self.journal.write(page).await.map_err(failed)?;
+            let events = self.write().await?;
             // Durable before effect: the call starts here and not a line earlier.
             self.start(Allowed { entry: cid, call, answer });
             return Ok(events);
         }
         let denied = denial(&verdict);
         self.denied.push(call.name.clone());
-        self.result(&mut page, (&call, cid), &denied, CallOutcome::Denied, vec![cid, judged_cid])?;
-        let events = self.journal.write(page).await.map_err(failed)?;
+        self.result((&call, cid), &denied, CallOutcome::Denied, vec![cid, judged_cid])?;
+        let events = self.write().await?;
         let _ = answer.send(denied);
         Ok(events)
     }
@@ -414,23 +443,21 @@ impl<R: AgentRuntime + 'static> Running<R> {
         outcome: ToolOutcome,
     ) -> Result<Vec<RuntimeEvent>, RuntimeError> {
         self.open_calls.retain(|(id, _, _)| *id != call.id);
-        let mut page = self.journal.page();
-        self.result(&mut page, (&call, entry), &outcome, CallOutcome::Ran, vec![entry])?;
-        let events = self.journal.write(page).await.map_err(failed)?;
+        self.result((&call, entry), &outcome, CallOutcome::Ran, vec![entry])?;
+        let events = self.write().await?;
         let _ = answer.send(outcome);
         Ok(events)
     }
 
     fn result(
         &mut self,
-        page: &mut Page,
         (call, _): (&ToolCall, Cid),
         outcome: &ToolOutcome,
         how: CallOutcome,
         parents: Vec<Cid>,
     ) -> Result<(), RuntimeError> {
         let words = json_of(&[ContentBlock::text(&outcome.content)])?;
-        let output_hash = self.journal.content(page, &words).map_err(failed)?;
+        let output_hash = self.journal.content(&mut self.page, &words).map_err(failed)?;
         let record = ToolResultRecord {
             tool: call.name.clone(),
             call_id: call.id.clone(),
@@ -438,19 +465,18 @@ impl<R: AgentRuntime + 'static> Running<R> {
             is_error: outcome.is_error,
             output_hash: Some(output_hash),
         };
-        let entry = self.line(page, EntryQuality::ToolResult, &call.name, parents, &record)?;
+        let entry = self.line(EntryQuality::ToolResult, &call.name, parents, &record)?;
         self.last_result = Some(entry.cid);
         let (id, content, is_error) = (call.id.clone(), outcome.content.clone(), outcome.is_error);
-        self.journal.event(page, EventKind::ToolResult { id, content, is_error });
-        self.journal.event(page, EventKind::LedgerAppend { entry: Box::new(entry) });
+        self.journal.event(&mut self.page, EventKind::ToolResult { id, content, is_error });
+        self.journal.event(&mut self.page, EventKind::LedgerAppend { entry: Box::new(entry) });
         Ok(())
     }
 
     /// Step eight: the turn is complete. `said` is what came before its end and is not written yet.
     async fn end(&mut self, said: Vec<EventKind>, end: End) -> Result<Step, RuntimeError> {
-        let mut page = self.journal.page();
         for kind in said {
-            self.journal.event(&mut page, kind);
+            self.journal.event(&mut self.page, kind);
         }
         // Calls that are still running are given up. Whether they took effect is not known.
         self.running.clear();
@@ -463,14 +489,14 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 is_error: true,
                 output_hash: None,
             };
-            let entry = self.line(&mut page, EntryQuality::ToolResult, &tool, vec![cid], &record)?;
+            let entry = self.line(EntryQuality::ToolResult, &tool, vec![cid], &record)?;
             self.last_result = Some(entry.cid);
             let content = "the turn ended before this call did".to_owned();
-            self.journal.event(&mut page, EventKind::ToolResult { id, content, is_error: true });
-            self.journal.event(&mut page, EventKind::LedgerAppend { entry: Box::new(entry) });
+            self.journal.event(&mut self.page, EventKind::ToolResult { id, content, is_error: true });
+            self.journal.event(&mut self.page, EventKind::LedgerAppend { entry: Box::new(entry) });
         }
         let words = json_of(&[ContentBlock::text(&self.output)])?;
-        let outputs_hash = self.journal.content(&mut page, &words).map_err(failed)?;
+        let outputs_hash = self.journal.content(&mut self.page, &words).map_err(failed)?;
         let End { stop_reason, error } = end;
         let record = Turn {
             phase: TurnPhase::Completed { outputs_hash, stop_reason, usage: self.usage },
@@ -479,14 +505,14 @@ impl<R: AgentRuntime + 'static> Running<R> {
         };
         let parents = [Some(self.turn), self.last_result].into_iter().flatten().collect();
         let session_id = Arc::clone(&self.handle.session_id);
-        let entry = self.line(&mut page, EntryQuality::Turn, &session_id, parents, &record)?;
+        let entry = self.line(EntryQuality::Turn, &session_id, parents, &record)?;
         if let Some(error) = error {
-            self.journal.event(&mut page, EventKind::Error { code: error.code, message: error.message });
+            self.journal.event(&mut self.page, EventKind::Error { code: error.code, message: error.message });
         }
-        self.journal.event(&mut page, EventKind::LedgerAppend { entry: Box::new(entry) });
-        self.journal.event(&mut page, EventKind::Done { stop_reason });
-        self.journal.drop_old_events(&mut page, EVENTS_KEPT);
-        let events = self.journal.write(page).await.map_err(failed)?;
+        self.journal.event(&mut self.page, EventKind::LedgerAppend { entry: Box::new(entry) });
+        self.journal.event(&mut self.page, EventKind::Done { stop_reason });
+        self.journal.drop_old_events(&mut self.page, EVENTS_KEPT);
+        let events = self.write().await?;
         self.is_over = true;
         Ok(Step::More(events))
     }
@@ -521,13 +547,12 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
     fn line<P: Serialize>(
         &mut self,
-        page: &mut Page,
         quality: EntryQuality,
         target: &str,
         parents: Vec<Cid>,
         record: &P,
     ) -> Result<LedgerEntry, RuntimeError> {
-        self.journal.entry(page, Line { quality, target, parents, record }).map_err(failed)
+        self.journal.entry(&mut self.page, Line { quality, target, parents, record }).map_err(failed)
     }
 }
 
