@@ -1,17 +1,15 @@
-//! The constitution with its mandates, and the hash that names them together.
+//! The constitution: every text that has a say in a decision, checked together and named by one hash.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-use tribune_ledger::Cid;
-use tribune_ledger::cid::Domain;
-use tribune_ledger::jcs::{self, JcsError};
+use tribune_ledger::jcs::JcsError;
 
+use crate::hash::ConstitutionHash;
 use crate::mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, shown};
+use crate::manifest::{MAX_MANIFESTS, Manifest};
 use crate::prompt;
+use crate::reading::TextError;
+use crate::settings::Settings;
 
 /// Bytes of the constitution: it is read in every session's prompt.
 pub const MAX_CONSTITUTION_BYTES: usize = 64 * 1024;
@@ -22,21 +20,54 @@ pub const MAX_MANDATES: usize = 64;
 /// The constitution as it is first written to a home.
 pub const DEFAULT_CONSTITUTION: &str = include_str!("default_constitution.md");
 
-/// The law in force.
+/// The texts of a house, as they lie in its home.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Constitution {
-    text: String,
-    mandates: BTreeMap<String, MandateSource>,
-    // INVARIANT: the hash of the two fields above, which nothing changes after they were checked.
-    hash: ConstitutionHash,
+pub struct Texts {
+    /// `constitution.md`.
+    pub constitution: String,
+    /// `mandates/<name>.md`, by name.
+    pub mandates: BTreeMap<String, String>,
+    /// `manifests/<tool>.json`, by tool.
+    pub manifests: BTreeMap<String, String>,
+    /// `policy/<file>`, by the file's name with its ending `.cedar`.
+    pub policies: BTreeMap<String, String>,
+    /// `policy/law.json5`.
+    pub law: Option<String>,
 }
 
-/// A mandate beside the text it was read from; the text is what is hashed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MandateSource {
-    pub mandate: Mandate,
-    pub source: String,
+impl Texts {
+    /// The texts of a home where nobody wrote any.
+    pub fn built_in() -> Self {
+        Self {
+            constitution: DEFAULT_CONSTITUTION.to_owned(),
+            mandates: BTreeMap::from([(DEFAULT_MANDATE.to_owned(), DEFAULT_MANDATE_TEXT.to_owned())]),
+            manifests: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            law: None,
+        }
+    }
 }
+
+/// The law in force.
+#[derive(Debug, Clone)]
+pub struct Constitution {
+    // INVARIANT: everything below was made from these texts, which nothing changes afterwards.
+    texts: Texts,
+    hash: ConstitutionHash,
+    mandates: BTreeMap<String, Mandate>,
+    manifests: BTreeMap<String, Manifest>,
+    settings: Settings,
+    /// Every tool that a manifest or a mandate names.
+    tools: BTreeSet<String>,
+}
+
+impl PartialEq for Constitution {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
+impl Eq for Constitution {}
 
 /// Why texts are no constitution. Each sentence ends with what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,55 +83,48 @@ pub enum ConstitutionError {
     Footer { line: usize },
     #[error("there are more than {MAX_MANDATES} mandates: merge or remove some")]
     TooManyMandates,
-    #[error("there are two mandates named `{0}`: rename or remove one")]
-    TwoMandates(String),
     #[error("the mandate `{name}`: {error}")]
     Mandate { name: String, error: MandateError },
+    #[error("there are more than {MAX_MANIFESTS} manifests: remove some")]
+    TooManyManifests,
+    #[error(transparent)]
+    Text(#[from] TextError),
     #[error("the constitution has no canonical form: {0}")]
     Canonical(#[from] JcsError),
 }
 
 impl Constitution {
-    /// Checks the texts: the constitution, and each mandate's name with its file's text.
-    pub fn new<N: Into<String>, S: Into<String>>(
-        text: impl Into<String>,
-        mandates: impl IntoIterator<Item = (N, S)>,
-        known_tools: &[&str],
-    ) -> Result<Self, ConstitutionError> {
-        let text = text.into();
-        if text.len() > MAX_CONSTITUTION_BYTES {
-            return Err(ConstitutionError::TooLarge { bytes: text.len() });
-        }
-        if text.trim().is_empty() {
-            return Err(ConstitutionError::Empty);
-        }
-        if let Some(line) = prompt::line_like_footer(&text) {
-            return Err(ConstitutionError::Footer { line });
-        }
-        let mut checked = BTreeMap::new();
-        for (name, source) in mandates {
-            let (name, source) = (name.into(), source.into());
-            let read = Mandate::parse(&name, &source, known_tools)
-                .and_then(|mandate| mandate.check_default().map(|()| mandate));
-            let mandate = read.map_err(|error| ConstitutionError::Mandate { name: shown(&name), error })?;
-            if checked.insert(name.clone(), MandateSource { mandate, source }).is_some() {
-                return Err(ConstitutionError::TwoMandates(name));
-            }
-            if checked.len() > MAX_MANDATES {
-                return Err(ConstitutionError::TooManyMandates);
-            }
-        }
-        let hash = ConstitutionHash::of(&text, &checked)?;
-        Ok(Self { text, mandates: checked, hash })
+    /// Checks the texts. `known_tools` are the tools of the program; a mandate may name those and the ones that have a
+    /// manifest.
+    pub fn new(texts: Texts, known_tools: &[&str]) -> Result<Self, ConstitutionError> {
+        check_prose(&texts.constitution)?;
+        let manifests = manifests(&texts.manifests)?;
+        let known: BTreeSet<&str> =
+            known_tools.iter().copied().chain(manifests.keys().map(String::as_str)).collect();
+        let mandates = mandates(&texts.mandates, &known)?;
+        let named = mandates.values().flat_map(|mandate| mandate.tools().iter().cloned());
+        let tools: BTreeSet<String> = manifests.keys().cloned().chain(named).collect();
+        let settings = match &texts.law {
+            Some(law) => Settings::parse("policy/law.json5", law, &known)?,
+            None => Settings::default(),
+        };
+        let hash = ConstitutionHash::of(&texts)?;
+        Ok(Self { texts, hash, mandates, manifests, settings, tools })
     }
 
     /// The law of a home where nobody wrote another: the default texts.
     pub fn built_in(known_tools: &[&str]) -> Result<Self, ConstitutionError> {
-        Self::new(DEFAULT_CONSTITUTION, [(DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT)], known_tools)
+        Self::new(Texts::built_in(), known_tools)
     }
 
+    /// The prose that every agent reads.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.texts.constitution
+    }
+
+    /// The texts it was made from.
+    pub const fn texts(&self) -> &Texts {
+        &self.texts
     }
 
     pub const fn hash(&self) -> ConstitutionHash {
@@ -108,57 +132,89 @@ impl Constitution {
     }
 
     pub fn mandate(&self, name: &str) -> Option<&Mandate> {
-        self.mandates.get(name).map(|found| &found.mandate)
+        self.mandates.get(name)
     }
 
-    /// All mandates with their texts, by name.
-    pub const fn mandates(&self) -> &BTreeMap<String, MandateSource> {
+    /// All mandates, by name.
+    pub const fn mandates(&self) -> &BTreeMap<String, Mandate> {
         &self.mandates
     }
-}
 
-/// Names a constitution to the byte: `b3:` and 64 lowercase hex digits, the text form of a CID.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ConstitutionHash(Cid);
-
-/// A text that is no constitution hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a constitution hash is `b3:` followed by 64 lowercase hex digits")]
-pub struct NotAConstitutionHash;
-
-impl ConstitutionHash {
-    /// BLAKE3 over the canonical form of `{"constitution": text, "mandates": {name: source}}`.
-    fn of(text: &str, mandates: &BTreeMap<String, MandateSource>) -> Result<Self, JcsError> {
-        let sources: BTreeMap<&str, &str> =
-            mandates.iter().map(|(name, found)| (name.as_str(), found.source.as_str())).collect();
-        let canonical = jcs::to_vec(&json!({"constitution": text, "mandates": sources}))?;
-        Ok(Self(Cid::from_bytes(Domain::Constitution.hash(&[&canonical]))))
+    /// The tools that all of the named mandates allow, sorted; none if one of the mandates does not exist, or none is
+    /// named.
+    pub fn mandate_tools(&self, names: &[impl AsRef<str>]) -> Vec<&str> {
+        let Some((first, rest)) = names.split_first() else { return Vec::new() };
+        let own = self.mandate(first.as_ref()).map_or(&[][..], Mandate::tools);
+        let all = |tool: &&str| {
+            rest.iter().all(|name| self.mandate(name.as_ref()).is_some_and(|mandate| mandate.allows(tool)))
+        };
+        own.iter().map(String::as_str).filter(all).collect()
     }
 
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        self.0.as_bytes()
+    /// What is known of a tool: the house's word for it, or else the kernel's.
+    pub fn manifest(&self, tool: &str) -> Option<&Manifest> {
+        self.manifests.get(tool)
     }
-}
 
-impl fmt::Display for ConstitutionHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+    /// All manifests, by tool.
+    pub const fn manifests(&self) -> &BTreeMap<String, Manifest> {
+        &self.manifests
     }
-}
 
-impl fmt::Debug for ConstitutionHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Every tool that a manifest or a mandate names.
+    pub const fn tools(&self) -> &BTreeSet<String> {
+        &self.tools
+    }
+
+    pub(crate) fn knows_tool(&self, tool: &str) -> bool {
+        self.tools.contains(tool)
     }
 }
 
-impl FromStr for ConstitutionHash {
-    type Err = NotAConstitutionHash;
-
-    fn from_str(text: &str) -> Result<Self, NotAConstitutionHash> {
-        text.parse().map(Self).map_err(|_| NotAConstitutionHash)
+fn check_prose(text: &str) -> Result<(), ConstitutionError> {
+    if text.len() > MAX_CONSTITUTION_BYTES {
+        return Err(ConstitutionError::TooLarge { bytes: text.len() });
     }
+    if text.trim().is_empty() {
+        return Err(ConstitutionError::Empty);
+    }
+    match prompt::line_like_footer(text) {
+        Some(line) => Err(ConstitutionError::Footer { line }),
+        None => Ok(()),
+    }
+}
+
+fn manifests(sources: &BTreeMap<String, String>) -> Result<BTreeMap<String, Manifest>, ConstitutionError> {
+    if sources.len() > MAX_MANIFESTS {
+        return Err(ConstitutionError::TooManyManifests);
+    }
+    let mut manifests: BTreeMap<String, Manifest> =
+        Manifest::all_built_in().map(|manifest| (manifest.id.clone(), manifest)).collect();
+    for (id, source) in sources {
+        let manifest = Manifest::parse(&format!("manifests/{id}.json"), id, source)?;
+        manifests.insert(id.clone(), manifest);
+    }
+    Ok(manifests)
+}
+
+fn mandates(
+    sources: &BTreeMap<String, String>,
+    known: &BTreeSet<&str>,
+) -> Result<BTreeMap<String, Mandate>, ConstitutionError> {
+    if sources.len() > MAX_MANDATES {
+        return Err(ConstitutionError::TooManyMandates);
+    }
+    let known: Vec<&str> = known.iter().copied().collect();
+    let read = |(name, source): (&String, &String)| {
+        Mandate::parse(name, source, &known)
+            .and_then(|mandate| mandate.check_default().map(|()| (name.clone(), mandate)))
+            .map_err(|error| ConstitutionError::Mandate { name: shown(name), error })
+    };
+    sources.iter().map(read).collect()
 }
 
 #[cfg(test)]

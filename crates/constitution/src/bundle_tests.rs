@@ -1,10 +1,18 @@
-use super::*;
+use tribune_ledger::cid::Domain;
 
-const TOOLS: [&str; 4] = ["exec", "read", "search", "send_message"];
+use super::*;
+use crate::hash::NotAConstitutionHash;
+
+const TOOLS: [&str; 2] = ["read", "teleport"];
 const CLERK: &str = "---\ntools: read\n---\nFile things.\n";
 
+fn texts(text: &str, mandates: &[(&str, &str)]) -> Texts {
+    let mandates = mandates.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned()));
+    Texts { constitution: text.to_owned(), mandates: mandates.collect(), ..Texts::built_in() }
+}
+
 fn hash(text: &str, mandates: &[(&str, &str)]) -> ConstitutionHash {
-    Constitution::new(text, mandates.iter().copied(), &TOOLS).unwrap().hash()
+    Constitution::new(texts(text, mandates), &TOOLS).unwrap().hash()
 }
 
 #[test]
@@ -13,14 +21,14 @@ fn the_default_law_is_valid() {
     assert_eq!(law.text(), DEFAULT_CONSTITUTION);
     assert_eq!(law.mandate("default").unwrap().tools(), ["read", "search", "send_message"]);
     assert_eq!((law.mandates().len(), law.mandate("clerk")), (1, None));
-    assert_eq!(law.mandates()["default"].source, DEFAULT_MANDATE_TEXT);
+    assert_eq!(law.texts().mandates["default"], DEFAULT_MANDATE_TEXT);
+    assert_eq!((law.manifests().len(), law.settings()), (15, &Settings::default()));
     assert!(DEFAULT_CONSTITUTION.len() < 4096, "the constitution is one page");
 }
 
 #[test]
 fn the_hash_is_what_the_format_says() {
-    let canonical =
-        r##"{"constitution":"Be \"kind\".\n","mandates":{"clerk":"---\ntools: read\n---\nFile things.\n"}}"##;
+    let canonical = r##"{"constitution":"Be \"kind\".\n","kernel":1,"law":null,"mandates":{"clerk":"---\ntools: read\n---\nFile things.\n"},"manifests":{},"policies":{}}"##;
     let own = hash("Be \"kind\".\n", &[("clerk", CLERK)]);
     assert_eq!(own.as_bytes(), &Domain::Constitution.hash(&[canonical.as_bytes()]));
     let text = own.to_string();
@@ -35,7 +43,7 @@ fn the_hash_is_what_the_format_says() {
 fn every_byte_counts() {
     let (text, mandates) = ("Be kind.\n", [("clerk", CLERK), ("default", DEFAULT_MANDATE_TEXT)]);
     let own = hash(text, &mandates);
-    let mut seen = std::collections::BTreeSet::from([own]);
+    let mut seen = BTreeSet::from([own]);
     for end in 1..text.len() {
         assert!(seen.insert(hash(&text[..end], &mandates)));
     }
@@ -55,46 +63,67 @@ fn every_byte_counts() {
     assert!(seen.insert(hash(text, &mandates[..1])));
     assert!(seen.insert(hash(text, &[("clerk2", CLERK), mandates[1]])));
     assert!(seen.insert(hash(text, &[])));
+    let with = |change: fn(&mut Texts)| {
+        let mut own = texts(text, &mandates);
+        change(&mut own);
+        Constitution::new(own, &TOOLS).unwrap().hash()
+    };
+    assert!(seen.insert(with(|own| own.law = Some("{}".to_owned()))));
+    assert!(seen.insert(with(|own| own.law = Some("{ }".to_owned()))));
+    assert!(seen.insert(with(|own| {
+        own.policies.insert("a.cedar".to_owned(), "// nothing".to_owned());
+    })));
+    assert!(seen.insert(with(|own| {
+        let read = serde_json::to_string(&Manifest::built_in("read").unwrap()).unwrap();
+        own.manifests.insert("read".to_owned(), read);
+    })));
 }
 
 #[test]
-fn the_order_does_not_count() {
-    let mandates = [("b", CLERK), ("a", CLERK), ("default", DEFAULT_MANDATE_TEXT)];
-    let [b, a, default] = mandates;
-    assert_eq!(hash("Law", &mandates), hash("Law", &[default, b, a]));
-    assert_eq!(hash("Law", &mandates), hash("Law", &[a, default, b]));
+fn rights_are_the_intersection_of_mandates() {
+    let mandates = [
+        ("a", "---\ntools: read, write, exec\n---\n"),
+        ("b", "---\ntools: exec, read, cron\n---\n"),
+        ("c", CLERK),
+    ];
+    let law = Constitution::new(texts("Law", &mandates), &TOOLS).unwrap();
+    assert_eq!(law.mandate_tools(&["a"]), ["exec", "read", "write"]);
+    assert_eq!(law.mandate_tools(&["a", "b"]), ["exec", "read"]);
+    assert_eq!(law.mandate_tools(&["a", "b", "c"]), ["read"]);
+    assert_eq!((law.mandate_tools(&["a", "nobody"]), law.mandate_tools::<&str>(&[])), (vec![], vec![]));
 }
 
 #[test]
 fn bounds_are_held() {
-    let refusal = |text: &str, mandates: Vec<(String, &str)>| {
-        Constitution::new(text, mandates, &TOOLS).unwrap_err().to_string()
-    };
+    let refusal = |texts: Texts| Constitution::new(texts, &TOOLS).unwrap_err().to_string();
     let largest = "x".repeat(MAX_CONSTITUTION_BYTES);
-    assert!(Constitution::new(largest.as_str(), [("clerk", CLERK)], &TOOLS).is_ok());
+    assert!(Constitution::new(texts(&largest, &[("clerk", CLERK)]), &TOOLS).is_ok());
     assert_eq!(
-        refusal(&format!("{largest}x"), vec![]),
+        refusal(texts(&format!("{largest}x"), &[])),
         "the constitution has 65537 bytes: shorten it to at most 65536"
     );
-    assert_eq!(refusal(" \n", vec![]), "the constitution is empty: write down what holds for every agent");
     assert_eq!(
-        refusal("Law\nconstitution_hash: b3:0\n", vec![]),
+        refusal(texts(" \n", &[])),
+        "the constitution is empty: write down what holds for every agent"
+    );
+    assert_eq!(
+        refusal(texts("Law\nconstitution_hash: b3:0\n", &[])),
         "the constitution, line 2: a line beginning with `constitution_hash:` would pass for the end of the prompt: word it differently"
     );
-    let many = |count: usize| (0..count).map(|i| (format!("m{i}"), CLERK)).collect::<Vec<_>>();
-    assert!(Constitution::new("Law", many(MAX_MANDATES), &TOOLS).is_ok());
-    assert_eq!(
-        refusal("Law", many(MAX_MANDATES + 1)),
-        "there are more than 64 mandates: merge or remove some"
+    let many = |count: usize| {
+        let mandates = (0..count).map(|i| (format!("m{i}"), CLERK.to_owned())).collect();
+        Texts { mandates, ..Texts::built_in() }
+    };
+    assert!(Constitution::new(many(MAX_MANDATES), &TOOLS).is_ok());
+    assert_eq!(refusal(many(MAX_MANDATES + 1)), "there are more than 64 mandates: merge or remove some");
+    let raed = refusal(texts("Law", &[("clerk", "---\ntools: raed\n---\n")]));
+    assert!(
+        raed.starts_with("the mandate `clerk`: line 2: unknown tool `raed`: did you mean `read`?"),
+        "{raed}"
     );
-    assert_eq!(
-        refusal("Law", vec![("a".to_owned(), CLERK), ("a".to_owned(), CLERK)]),
-        "there are two mandates named `a`: rename or remove one"
-    );
-    assert_eq!(
-        refusal("Law", vec![("clerk".to_owned(), "---\ntools: raed\n---\n")]),
-        "the mandate `clerk`: line 2: unknown tool `raed`: did you mean `read`? The tools are exec, read, search, send_message"
-    );
-    let wide = refusal("Law", vec![("default".to_owned(), "---\ntools: exec\n---\n")]);
+    assert!(raed.contains("teleport"), "the program's own tools are known: {raed}");
+    let wide = refusal(texts("Law", &[("default", "---\ntools: exec\n---\n")]));
     assert!(wide.starts_with("the mandate `default`: the mandate `default` is for strangers"), "{wide}");
+    let law = refusal(Texts { law: Some("{ mdoe: 1 }".to_owned()), ..Texts::built_in() });
+    assert!(law.starts_with("policy/law.json5:1:3: unknown key `mdoe`: did you mean `mode`?"), "{law}");
 }

@@ -1,21 +1,48 @@
 //! The law an agent acts under.
 //!
-//! A [`Constitution`] is one text for everyone and a set of mandates; its hash names it to the byte. A [`Mandate`]
-//! says which tools an agent may call. A [`Gate`] turns the facts of a call into a [`Verdict`]; a denial is a value
-//! that says which rule spoke, why, and what would allow the call.
+//! A [`Constitution`] is made from a house's texts: prose for everyone, mandates, manifests, settings and rules; its
+//! hash names them to the byte. It turns the [`Facts`] of a call into a [`Verdict`]: allow, ask a person, or deny, with
+//! the rules that spoke, why, and what would allow the call. The same law and the same facts always give the same
+//! verdict, so anyone can decide a recorded call again.
 //!
-//! This crate is pure: it opens no file, reads no clock and starts nothing. Whoever loads the texts and acts on the
-//! verdicts lives in `tribune-host`.
+//! This crate is pure: it opens no file, reads no clock and starts nothing. Whoever loads the texts, gathers the facts
+//! and acts on the verdicts lives in `tribune-host`.
 //!
-//! Where to start reading: [`bundle`] for what is hashed, [`verdict`] for how a call is decided, [`prompt`] for what an
-//! agent is told.
+//! Where to start reading: [`bundle`] for what is hashed, [`facts`] for what a decision may know, `decide` for the
+//! order of the rules, [`prompt`] for what an agent is told.
 
+mod address;
+pub mod args;
 pub mod bundle;
+mod decide;
+pub mod explain;
+pub mod facts;
+pub mod hash;
+pub mod inquiry;
+pub mod kernel;
+pub mod labels;
 pub mod mandate;
+pub mod manifest;
 pub mod nearest;
+mod paths;
 pub mod prompt;
+pub mod provenance;
+mod reading;
+pub mod settings;
+pub mod trust;
 pub mod verdict;
 
-pub use bundle::{Constitution, ConstitutionError, ConstitutionHash, DEFAULT_CONSTITUTION};
+pub use args::{Args, CommandFacts};
+pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, Texts};
+pub use explain::Explanation;
+pub use facts::{Facts, FactsError, Provenance, SessionKind, Stage, Veto};
+pub use hash::ConstitutionHash;
+pub use inquiry::{Outcome, Step};
+pub use kernel::KERNEL_VERSION;
+pub use labels::Labels;
 pub use mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, STRANGER_TOOLS};
-pub use verdict::{CallFacts, Decision, Gate, MandateGate, Verdict};
+pub use manifest::{Capability, Effect, Manifest, Risk};
+pub use reading::TextError;
+pub use settings::{Mode, Settings};
+pub use trust::Trust;
+pub use verdict::{Decision, Verdict};

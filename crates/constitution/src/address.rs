@@ -1,0 +1,153 @@
+//! Addresses: the host that a URL leads to, and whether a text holds something to follow.
+
+/// Bytes of a host's name, as DNS bounds it.
+const MAX_HOST_BYTES: usize = 253;
+
+/// Where a URL leads. Its path and query are not kept: they hold what people search and read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) scheme: String,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Address {
+    /// Reads `scheme://host[:port]…`. Whatever readers of URLs disagree about is no address: credentials, backslashes,
+    /// spaces, control characters, hosts outside ASCII, and numbers that only some read as an IP address.
+    pub(crate) fn of(url: &str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
+        let scheme = scheme.to_ascii_lowercase();
+        let default_port = match scheme.as_str() {
+            "http" => 80,
+            "https" => 443,
+            _ => return None,
+        };
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(v6) => {
+                let (v6, port) = v6.split_once(']')?;
+                (v6.parse::<std::net::Ipv6Addr>().ok()?.to_string(), port)
+            }
+            None => {
+                let (host, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
+                (Self::name(host)?, port)
+            }
+        };
+        let port = match port {
+            "" => default_port,
+            port => Self::port(port.strip_prefix(':')?)?,
+        };
+        Some(Self { scheme, host, port })
+    }
+
+    fn port(text: &str) -> Option<u16> {
+        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+    }
+
+    fn name(host: &str) -> Option<String> {
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let labels = host.split('.').all(|label| !label.is_empty());
+        if host.is_empty() || host.len() > MAX_HOST_BYTES || !labels || !host.bytes().all(word) {
+            return None;
+        }
+        // `2130706433`, `0x7f.1` and `127.1` are addresses to some readers and names to others.
+        let last = host.rsplit('.').next().unwrap_or_default();
+        let number = last.bytes().all(|byte| byte.is_ascii_digit())
+            || last.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        match host.parse::<std::net::Ipv4Addr>() {
+            Ok(address) => Some(address.to_string()),
+            Err(_) if number => None,
+            Err(_) => Some(host),
+        }
+    }
+}
+
+/// Whether some reader would make a link of a piece of `text`. Finds too many rather than too few: only texts without
+/// any are let through on this word.
+pub(crate) fn holds_link(text: &str) -> bool {
+    let dot = |c: char| matches!(c, '.' | '\u{3002}' | '\u{FF0E}' | '\u{FF61}');
+    let lower = text.to_lowercase();
+    let marked = ["://", "www", "mailto:", "tel:", "](", "href", "data:", "javascript:"];
+    if marked.iter().any(|mark| lower.contains(mark)) {
+        return true;
+    }
+    let chars: Vec<char> = lower.chars().collect();
+    let domain = |window: &[char]| match window {
+        [before, middle, after, next] => {
+            before.is_alphanumeric() && dot(*middle) && after.is_alphabetic() && next.is_alphanumeric()
+        }
+        _ => false,
+    };
+    chars.windows(4).any(domain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_leads_to_one_host() {
+        for (url, scheme, host, port) in [
+            ("https://Example.ORG/a?b#c", "https", "example.org", 443),
+            ("HTTP://example.org.:8080", "http", "example.org", 8080),
+            ("https://[::1]:9/", "https", "::1", 9),
+            ("http://127.0.0.1?x", "http", "127.0.0.1", 80),
+            ("https://xn--bcher-kva.example", "https", "xn--bcher-kva.example", 443),
+        ] {
+            let found = Address::of(url).unwrap();
+            assert_eq!(
+                (found.scheme.as_str(), found.host.as_str(), found.port),
+                (scheme, host, port),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_readers_disagree_about_is_no_address() {
+        for url in [
+            "",
+            "example.org",
+            "ftp://example.org",
+            "https://",
+            "https://user@example.org/",
+            "https://a:b@c",
+            "https://exa mple.org",
+            "https://example.org\\@evil",
+            "https://b\u{fc}cher.example",
+            "https://a..b",
+            "https://2130706433/",
+            "https://0x7f.1/",
+            "https://127.1/",
+            "https://example.org:99999",
+            "https://example.org:+80",
+            "https://example.org:",
+            "https://[::1",
+            "https://\u{430}pple.com",
+        ] {
+            assert!(Address::of(url).is_none(), "{url}");
+        }
+    }
+
+    #[test]
+    fn links_are_found_in_any_dress() {
+        for text in [
+            "see https://a.example",
+            "visit example.com now",
+            "WWW.x",
+            "[here](x)",
+            "evil\u{3002}com",
+            "mailto:a@b",
+            "<a HREF=x>",
+            "a.b.co.uk",
+        ] {
+            assert!(holds_link(text), "{text}");
+        }
+        for text in
+            ["Thank you. We will reply.", "It costs 3.50 today", "", "Hello... there", "at 10:30 a.m. sharp"]
+        {
+            assert!(!holds_link(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a decision may know of a call's arguments: a few bounded attributes, and never their text.
+//!
+//! A message is known by its recipient, its template and whether it holds a link; a command by the programs it starts;
+//! an address by its host. What the arguments say beyond that stays out of the facts, and so out of the ledger.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::address::Address;
+use crate::paths;
+
+/// Bytes of a path, as the kernel bounds one.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// Bytes of a name, a recipient, a template or a verb.
+const MAX_WORD_BYTES: usize = 256;
+
+/// Programs of one command that are told apart.
+const MAX_PROGRAMS: usize = 32;
+
+/// Sizes beyond this are all the same to a rule, and have an exact form in every JSON reader.
+const MAX_BYTES: u64 = (1 << 53) - 1;
+
+/// Attributes of a call's arguments; absent where the tool has no such argument.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Args {
+    /// Beneath the workspace, without `.` and `..`; absolute when outside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Whether the path leaves the workspace by its words alone; links are the tool's to refuse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outside: Option<bool>,
+    /// In lowercase, without a trailing dot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// In uppercase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Names of the programs that a command starts, without their folders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub programs: Option<Vec<String>>,
+    /// Whether a command was understood to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parsed: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipient: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipient_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// Whether a text that is sent holds something to follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attachments: Option<bool>,
+    /// Of the content that is written or sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// The verb, for tools that have several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// What it is done to: a memory's key, a job, a device, an agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Some attribute did not fit its bounds or had another type, so that no rule could look at it. Such a call is
+    /// denied: a rule that cannot see must not be passed.
+    #[serde(skip_serializing_if = "is_false")]
+    pub malformed: bool,
+}
+
+/// What a reader of shell commands found out about one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CommandFacts {
+    pub programs: Vec<String>,
+    /// Whether the command was understood to its end.
+    pub parsed: bool,
+}
+
+impl Args {
+    /// Derives the attributes of a call of `tool`. `command` is what is known of the command that `exec` runs; without
+    /// it the command counts as not understood.
+    pub fn of(tool: &str, input: &Value, command: Option<&CommandFacts>) -> Self {
+        let mut draft = Draft { input, strict: true, args: Self::default() };
+        match tool {
+            "read" | "search" => draft.path(),
+            "write" | "edit" => {
+                draft.path();
+                draft.size(&["content", "new", "text"]);
+            }
+            "web_fetch" => {
+                draft.address();
+                draft.method(Some("GET"));
+            }
+            "web_search" => draft.size(&["query"]),
+            "browser" => {
+                draft.address();
+                draft.verb();
+            }
+            "exec" => draft.command(command),
+            "message" | "send_message" => {
+                draft.recipient();
+                draft.message();
+                draft.verb();
+            }
+            "memory" => {
+                draft.verb();
+                draft.size(&["content", "value", "text"]);
+            }
+            "cron" | "gateway" | "nodes" | "spawn" => draft.verb(),
+            _ => {
+                draft.strict = false;
+                draft.path();
+                draft.address();
+                draft.method(None);
+                draft.recipient();
+                draft.verb();
+            }
+        }
+        draft.args
+    }
+}
+
+/// Attributes in the making.
+struct Draft<'a> {
+    input: &'a Value,
+    /// Whether the tool is ours, so that a value of another type is a mistake and not another meaning of the key.
+    strict: bool,
+    args: Args,
+}
+
+impl<'a> Draft<'a> {
+    /// The first of `keys` that has a value. `null` is none.
+    fn value(&self, keys: &[&str]) -> Option<&'a Value> {
+        keys.iter().filter_map(|key| self.input.get(key)).find(|value| !value.is_null())
+    }
+
+    fn text(&mut self, keys: &[&str], max_bytes: usize) -> Option<&'a str> {
+        let value = self.value(keys)?;
+        match value.as_str() {
+            Some(text) if text.len() <= max_bytes => return Some(text),
+            Some(_) => self.args.malformed = true,
+            None => self.args.malformed |= self.strict,
+        }
+        None
+    }
+
+    fn word(&mut self, keys: &[&str]) -> Option<String> {
+        let word = self.text(keys, MAX_WORD_BYTES)?;
+        if word.chars().any(char::is_control) {
+            self.args.malformed = true;
+            return None;
+        }
+        Some(word.to_owned())
+    }
+
+    fn path(&mut self) {
+        let Some(path) = self.text(&["path", "file", "folder"], MAX_PATH_BYTES) else { return };
+        let (path, outside) = paths::normalised(path);
+        (self.args.path, self.args.outside) = (Some(path), Some(outside));
+    }
+
+    fn address(&mut self) {
+        let Some(url) = self.text(&["url"], usize::MAX) else { return };
+        let Some(address) = Address::of(url) else {
+            self.args.malformed |= self.strict;
+            return;
+        };
+        self.args.host = Some(address.host);
+        self.args.port = Some(address.port);
+        self.args.scheme = Some(address.scheme);
+    }
+
+    fn method(&mut self, default: Option<&str>) {
+        let method = self.word(&["method"]).or_else(|| default.map(str::to_owned));
+        self.args.method = method.map(|method| method.to_ascii_uppercase());
+    }
+
+    fn command(&mut self, command: Option<&CommandFacts>) {
+        let unknown = CommandFacts::default();
+        let command = command.unwrap_or(&unknown);
+        let mut programs: Vec<String> = command.programs.clone();
+        programs.sort_unstable();
+        programs.dedup();
+        let fit = programs.len() <= MAX_PROGRAMS && programs.iter().all(|name| name.len() <= MAX_WORD_BYTES);
+        if fit {
+            self.args.programs = Some(programs);
+        } else {
+            self.args.malformed = true;
+        }
+        self.args.parsed = Some(command.parsed);
+        self.size(&["command"]);
+    }
+
+    fn recipient(&mut self) {
+        self.args.recipient = self.word(&["recipient", "to"]);
+        self.args.recipient_type = self.word(&["recipientType"]);
+    }
+
+    fn message(&mut self) {
+        self.args.template = self.word(&["template"]);
+        let body = self.value(&["text", "body", "message", "content"]);
+        self.args.links =
+            Some(body.is_some_and(
+                |body| !matches!(body, Value::String(text) if !crate::address::holds_link(text)),
+            ));
+        let attached = self.value(&["attachments", "attachment", "media", "files"]);
+        self.args.attachments =
+            Some(attached.is_some_and(|attached| !matches!(attached, Value::Array(list) if list.is_empty())));
+        self.size(&["text", "body", "message", "content"]);
+    }
+
+    fn verb(&mut self) {
+        self.args.action = self.word(&["action"]);
+        self.args.name = self.word(&["name", "key", "job", "agent", "node"]);
+    }
+
+    fn size(&mut self, keys: &[&str]) {
+        let bytes = match self.value(keys) {
+            None => return,
+            Some(Value::String(text)) => text.len(),
+            Some(other) => other.to_string().len(),
+        };
+        self.args.bytes = Some(u64::try_from(bytes).unwrap_or(MAX_BYTES).min(MAX_BYTES));
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

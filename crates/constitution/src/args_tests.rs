@@ -1,0 +1,74 @@
+use serde_json::json;
+
+use super::*;
+
+fn of(tool: &str, input: Value) -> String {
+    serde_json::to_string(&Args::of(tool, &input, None)).unwrap()
+}
+
+#[test]
+fn attributes_are_derived_per_tool() {
+    for (tool, input, args) in [
+        ("read", json!({"path": "./a/../notes.txt"}), r#"{"path":"notes.txt","outside":false}"#),
+        ("write", json!({"path": "../x", "content": "abc"}), r#"{"path":"../x","outside":true,"bytes":3}"#),
+        (
+            "web_fetch",
+            json!({"url": "https://Example.org/secret?q=1"}),
+            r#"{"host":"example.org","port":443,"scheme":"https","method":"GET"}"#,
+        ),
+        (
+            "message",
+            json!({"to": "bob", "recipientType": "sender", "template": "thanks", "text": "Hi.", "attachments": []}),
+            r#"{"recipient":"bob","recipientType":"sender","template":"thanks","links":false,"attachments":false,"bytes":3}"#,
+        ),
+        (
+            "message",
+            json!({"to": "bob", "text": "see a.example", "media": "x.png"}),
+            r#"{"recipient":"bob","links":true,"attachments":true,"bytes":13}"#,
+        ),
+        (
+            "memory",
+            json!({"action": "set", "key": "k", "value": "vv"}),
+            r#"{"bytes":2,"action":"set","name":"k"}"#,
+        ),
+        ("exec", json!({"command": "rm -rf /"}), r#"{"programs":[],"parsed":false,"bytes":8}"#),
+        ("deploy", json!({"path": ["a"], "url": "host", "action": "go"}), r#"{"action":"go"}"#),
+        ("read", json!({}), "{}"),
+        ("read", json!(null), "{}"),
+        ("read", json!([1]), "{}"),
+    ] {
+        assert_eq!(of(tool, input), args, "{tool}");
+    }
+    let command = CommandFacts { programs: vec!["ls".into(), "git".into(), "ls".into()], parsed: true };
+    let args = Args::of("exec", &json!({"command": "git x; ls; ls"}), Some(&command));
+    assert_eq!((args.programs, args.parsed), (Some(vec!["git".to_owned(), "ls".to_owned()]), Some(true)));
+}
+
+#[test]
+fn l5_no_text_of_an_argument_gets_in() {
+    let secret = "correct horse battery staple";
+    for tool in ["write", "edit", "exec", "message", "send_message", "memory", "web_search", "web_fetch"] {
+        let input = json!({
+            "path": "a", "content": secret, "text": secret, "body": secret, "command": secret, "query": secret,
+            "value": secret, "url": format!("https://a.example/{secret}?{secret}#{secret}"),
+        });
+        let args = of(tool, input);
+        assert!(!args.contains("horse"), "{tool}: {args}");
+    }
+}
+
+#[test]
+fn l3_what_a_rule_could_not_look_at_is_malformed() {
+    for (tool, input) in [
+        ("read", json!({"path": "x".repeat(5000)})),
+        ("read", json!({"path": 7})),
+        ("read", json!({"path": ["a"]})),
+        ("web_fetch", json!({"url": "https://user@host/"})),
+        ("message", json!({"to": "a\nb"})),
+        ("deploy", json!({"path": "x".repeat(5000)})),
+    ] {
+        assert!(Args::of(tool, &input, None).malformed, "{tool} {input}");
+    }
+    let many = CommandFacts { programs: (0..33).map(|n| n.to_string()).collect(), parsed: true };
+    assert!(Args::of("exec", &json!({}), Some(&many)).malformed);
+}

@@ -1,0 +1,205 @@
+//! Everything a decision may look at. What is not here has no say, so whoever has the law and the facts can decide
+//! again and must come to the same verdict.
+//!
+//! Facts hold names, labels, counts and bounded attributes of the arguments; never the text of a message, a command
+//! line or a page.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tribune_ledger::jcs::{self, JcsError};
+
+use crate::args::Args;
+use crate::labels::Labels;
+
+/// The form of the facts that this kernel writes and reads.
+pub const FACTS_VERSION: u32 = 1;
+
+/// Characters of a veto's reason: a sentence.
+pub const MAX_VETO_CHARS: usize = 200;
+
+/// Characters of a veto's author: the name of a hook or verifier.
+const MAX_VETO_BY_CHARS: usize = 64;
+
+/// When the decision is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// While the list of tools for an agent is made; there are no arguments yet.
+    Offer,
+    /// When the agent calls.
+    Call,
+    /// Again, right before the effect.
+    Dispatch,
+}
+
+/// Whose session it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionKind {
+    Main,
+    /// Started by another agent.
+    Subagent,
+}
+
+impl SessionKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Subagent => "subagent",
+        }
+    }
+}
+
+/// Where the arguments come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provenance {
+    /// Every value of the arguments stands as such in the owner's own words.
+    Owner,
+    Other,
+}
+
+/// A hook's or verifier's refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Veto {
+    pub by: String,
+    pub reason: String,
+}
+
+impl Veto {
+    /// Cuts both to their bounds.
+    pub fn new(by: &str, reason: &str) -> Self {
+        let cut = |text: &str, chars: usize| {
+            text.chars().take(chars).map(|c| if c.is_control() { ' ' } else { c }).collect()
+        };
+        Self { by: cut(by, MAX_VETO_BY_CHARS), reason: cut(reason, MAX_VETO_CHARS) }
+    }
+}
+
+/// The facts of one call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Facts {
+    pub v: u32,
+    pub stage: Stage,
+    pub agent: String,
+    pub session: String,
+    pub kind: SessionKind,
+    /// From the session's key, such as `telegram`.
+    pub channel: String,
+    /// The agent's own mandate, then that of whoever started it, and so on. A call needs all of them.
+    pub mandates: Vec<String>,
+    pub tool: String,
+    pub labels: Labels,
+    pub provenance: Provenance,
+    pub args: Args,
+    /// Whether everything was stopped.
+    pub frozen: bool,
+    /// Whether someone who may approve can be reached.
+    pub approver: bool,
+    /// The standing grant that covers this call.
+    pub grant: Option<String>,
+    /// A person's decision about exactly this call.
+    pub approval: Option<String>,
+    /// For each exception of this tool that has a limit: how often it was used within its period.
+    pub exception_uses: BTreeMap<String, u64>,
+    pub vetoes: Vec<Veto>,
+}
+
+/// Why a text is no facts document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FactsError {
+    #[error("the facts cannot be read ({0}): they were not written by this version, or were changed")]
+    NotFacts(String),
+    #[error(
+        "the facts have version {0}, but this version decides {FACTS_VERSION} only: use the one that wrote them"
+    )]
+    Version(u32),
+    #[error("the facts have no canonical form: {0}")]
+    Canonical(#[from] JcsError),
+}
+
+impl Facts {
+    /// A call in an owner's own session: nothing read yet, an approver at hand. The starting point for examples.
+    pub fn of_call(agent: &str, session: &str, mandate: &str, tool: &str) -> Self {
+        Self {
+            v: FACTS_VERSION,
+            stage: Stage::Call,
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            kind: SessionKind::Main,
+            channel: "cli".to_owned(),
+            mandates: vec![mandate.to_owned()],
+            tool: tool.to_owned(),
+            labels: Labels::FRESH,
+            provenance: Provenance::Other,
+            args: Args::default(),
+            frozen: false,
+            approver: true,
+            grant: None,
+            approval: None,
+            exception_uses: BTreeMap::new(),
+            vetoes: Vec::new(),
+        }
+    }
+
+    /// The one form in which facts are recorded and hashed.
+    pub fn canonical(&self) -> Result<Vec<u8>, FactsError> {
+        let value = serde_json::to_value(self).map_err(|error| FactsError::NotFacts(error.to_string()))?;
+        Ok(jcs::to_vec(&value)?)
+    }
+
+    /// Reads recorded facts, strictly.
+    pub fn parse(text: &[u8]) -> Result<Self, FactsError> {
+        Self::from_value(jcs::parse(text)?)
+    }
+
+    /// Reads facts out of a record, strictly.
+    pub fn from_value(value: serde_json::Value) -> Result<Self, FactsError> {
+        let facts: Self =
+            serde_json::from_value(value).map_err(|error| FactsError::NotFacts(error.to_string()))?;
+        if facts.v != FACTS_VERSION {
+            return Err(FactsError::Version(facts.v));
+        }
+        Ok(facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_have_one_form() {
+        let mut facts = Facts::of_call("main", "agent:main:cli:local:dm:op", "default", "read");
+        facts.vetoes.push(Veto::new("scanner", &format!("a\nb{}", "x".repeat(500))));
+        facts.exception_uses.insert("honeypot".to_owned(), 3);
+        let text = facts.canonical().unwrap();
+        assert_eq!(Facts::parse(&text).unwrap(), facts);
+        assert_eq!(Facts::parse(&text).unwrap().canonical().unwrap(), text);
+        assert_eq!(facts.vetoes[0].reason.chars().count(), MAX_VETO_CHARS);
+        assert!(!facts.vetoes[0].reason.contains('\n'));
+
+        let bare = Facts::of_call("main", "s", "default", "read").canonical().unwrap();
+        assert_eq!(
+            String::from_utf8(bare).unwrap(),
+            r#"{"agent":"main","approval":null,"approver":true,"args":{},"channel":"cli","exceptionUses":{},"frozen":false,"grant":null,"kind":"main","labels":{"private":false,"trust":"owner"},"mandates":["default"],"provenance":"other","session":"s","stage":"call","tool":"read","v":1,"vetoes":[]}"#
+        );
+    }
+
+    #[test]
+    fn l3_facts_of_another_form_are_refused() {
+        let text = String::from_utf8(Facts::of_call("a", "s", "m", "t").canonical().unwrap()).unwrap();
+        for (from, to) in [
+            ("\"v\":1", "\"v\":2"),
+            ("\"v\":1", "\"v\":1,\"w\":1"),
+            ("\"trust\":\"owner\"", "\"trust\":\"root\""),
+            ("\"args\":{}", "\"args\":{\"body\":\"hello\"}"),
+            ("\"frozen\":false,", ""),
+        ] {
+            assert!(Facts::parse(text.replace(from, to).as_bytes()).is_err(), "{to}");
+        }
+    }
+}

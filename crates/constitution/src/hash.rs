@@ -1,0 +1,62 @@
+//! The name of a constitution, to the byte.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tribune_ledger::Cid;
+use tribune_ledger::cid::Domain;
+use tribune_ledger::jcs::{self, JcsError};
+
+use crate::bundle::Texts;
+use crate::kernel::KERNEL_VERSION;
+
+/// Names a constitution to the byte: `b3:` and 64 lowercase hex digits, the text form of a CID.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ConstitutionHash(Cid);
+
+/// A text that is no constitution hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a constitution hash is `b3:` followed by 64 lowercase hex digits")]
+pub struct NotAConstitutionHash;
+
+impl ConstitutionHash {
+    /// BLAKE3 over the canonical form of all texts and the kernel's version.
+    pub(crate) fn of(texts: &Texts) -> Result<Self, JcsError> {
+        let canonical = jcs::to_vec(&json!({
+            "constitution": texts.constitution,
+            "mandates": texts.mandates,
+            "manifests": texts.manifests,
+            "policies": texts.policies,
+            "law": texts.law,
+            "kernel": KERNEL_VERSION,
+        }))?;
+        Ok(Self(Cid::from_bytes(Domain::Constitution.hash(&[&canonical]))))
+    }
+
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for ConstitutionHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for ConstitutionHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for ConstitutionHash {
+    type Err = NotAConstitutionHash;
+
+    fn from_str(text: &str) -> Result<Self, NotAConstitutionHash> {
+        text.parse().map(Self).map_err(|_| NotAConstitutionHash)
+    }
+}

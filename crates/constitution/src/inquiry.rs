@@ -1,0 +1,133 @@
+//! The record of one decision in the making: which rules spoke, and, where someone wants to know, which did not.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::verdict::{Decision, Verdict};
+
+/// Rules that one verdict names: what a person still reads.
+const MAX_RULES: usize = 16;
+
+/// What a rule said of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    pub rule: String,
+    pub outcome: Outcome,
+    /// Why, as a sentence.
+    pub why: String,
+}
+
+/// How a rule left a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It had nothing against the call.
+    Passed,
+    Asked,
+    Denied,
+    /// It decides nothing by itself.
+    Noted,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Passed => "passed",
+            Self::Asked => "asked",
+            Self::Denied => "denied",
+            Self::Noted => "noted",
+        })
+    }
+}
+
+/// One objection.
+#[derive(Debug)]
+struct Objection {
+    decision: Decision,
+    rule: String,
+    reason: String,
+    would_allow: Option<String>,
+}
+
+/// Collects what rules say.
+#[derive(Debug)]
+pub(crate) struct Inquiry<'a> {
+    objections: Vec<Objection>,
+    steps: Option<&'a mut Vec<Step>>,
+}
+
+impl<'a> Inquiry<'a> {
+    /// Only the verdict is wanted.
+    pub(crate) const fn quiet() -> Self {
+        Self { objections: Vec::new(), steps: None }
+    }
+
+    /// Every step is wanted.
+    pub(crate) const fn told(steps: &'a mut Vec<Step>) -> Self {
+        Self { objections: Vec::new(), steps: Some(steps) }
+    }
+
+    pub(crate) fn passed(&mut self, rule: &str, why: impl FnOnce() -> String) {
+        if let Some(steps) = &mut self.steps {
+            steps.push(Step { rule: rule.to_owned(), outcome: Outcome::Passed, why: why() });
+        }
+    }
+
+    pub(crate) fn noted(&mut self, rule: &str, why: &str) {
+        if let Some(steps) = &mut self.steps {
+            steps.push(Step { rule: rule.to_owned(), outcome: Outcome::Noted, why: why.to_owned() });
+        }
+    }
+
+    pub(crate) fn spoke(
+        &mut self,
+        decision: Decision,
+        rule: impl Into<String>,
+        reason: impl Into<String>,
+        would_allow: Option<String>,
+    ) {
+        let (rule, reason) = (rule.into(), reason.into());
+        if let Some(steps) = &mut self.steps {
+            let outcome = match decision {
+                Decision::Allow => Outcome::Passed,
+                Decision::Ask => Outcome::Asked,
+                Decision::Deny => Outcome::Denied,
+            };
+            steps.push(Step { rule: rule.clone(), outcome, why: reason.clone() });
+        }
+        self.objections.push(Objection { decision, rule, reason, would_allow });
+    }
+
+    /// A denial that ends the decision.
+    pub(crate) fn denied(
+        &mut self,
+        rule: &str,
+        reason: impl Into<String>,
+        would_allow: Option<&str>,
+    ) -> Verdict {
+        let reason = reason.into();
+        self.spoke(Decision::Deny, rule, reason.clone(), None);
+        Verdict::deny(rule, reason, would_allow.map(str::to_owned))
+    }
+
+    /// The strictest of what was said; `None` if there was no objection.
+    pub(crate) fn verdict(&mut self) -> Option<Verdict> {
+        let decision = self.objections.iter().map(|objection| objection.decision).max()?;
+        let (mut rules, mut reasons, mut would_allow) = (Vec::new(), Vec::new(), Vec::new());
+        let strictest = self.objections.drain(..).filter(|objection| objection.decision == decision);
+        for objection in strictest.take(MAX_RULES) {
+            rules.push(objection.rule);
+            reasons.push(objection.reason);
+            if let Some(would) = objection.would_allow
+                && !would_allow.contains(&would)
+            {
+                would_allow.push(would);
+            }
+        }
+        let would_allow = (!would_allow.is_empty()).then(|| would_allow.join("; "));
+        let reason = reasons.join("; ");
+        Some(Verdict { decision, rules, reason, would_allow, audited: None, waived_by: None })
+    }
+}

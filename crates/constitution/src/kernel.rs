@@ -1,0 +1,77 @@
+//! What no text of a house can change: the built-in manifests, and the version that names them in the hash.
+
+use crate::manifest::Capability::{
+    AgentSpawn, DeviceControl, FsRead, FsWrite, MemoryRead, MemoryWrite, MessageMail, MessageSend, NetHttp,
+    NetHttps, ProcExec, SystemAdmin, SystemSchedule,
+};
+use crate::manifest::Effect::{DraftOnly, ReadOnly, SideEffect};
+use crate::manifest::Risk::{Critical, High, Low, Medium};
+use crate::manifest::{Capability, Effect, Manifest, Risk};
+use crate::trust::Trust::{self, Community, Owner, Untrusted, Verified};
+
+/// Counts up whenever a built-in manifest, the order of decisions or a kernel rule changes, so that no verdict of
+/// another kernel passes for one of this.
+pub const KERNEL_VERSION: u32 = 1;
+
+/// One built-in manifest.
+struct Row(
+    &'static str,
+    &'static str,
+    &'static [Capability],
+    Risk,
+    // The least input trust, then the output's.
+    Trust,
+    Trust,
+    Effect,
+);
+
+const BUILT_IN: [Row; 15] = [
+    Row("browser", "Browser Control", &[NetHttps, FsRead], High, Verified, Untrusted, SideEffect),
+    Row("cron", "Cron Scheduler", &[SystemSchedule], High, Owner, Verified, SideEffect),
+    Row("edit", "File Edit", &[FsWrite], Medium, Verified, Verified, DraftOnly),
+    Row(
+        "exec",
+        "Shell Execution",
+        &[ProcExec, FsRead, FsWrite, NetHttp],
+        Critical,
+        Owner,
+        Verified,
+        SideEffect,
+    ),
+    Row("gateway", "Gateway Control", &[SystemAdmin], Critical, Owner, Verified, SideEffect),
+    Row("memory", "Memory", &[MemoryRead, MemoryWrite], Low, Community, Verified, DraftOnly),
+    Row("message", "Send Message", &[MessageSend], High, Owner, Verified, SideEffect),
+    Row("nodes", "Node Control", &[DeviceControl], High, Owner, Verified, SideEffect),
+    Row("read", "File Read", &[FsRead], Low, Community, Verified, ReadOnly),
+    Row("search", "File Search", &[FsRead], Low, Community, Verified, ReadOnly),
+    Row("send_message", "Mail", &[MessageMail], Low, Community, Verified, DraftOnly),
+    Row("spawn", "Sub-agent", &[AgentSpawn], Medium, Verified, Verified, DraftOnly),
+    Row("web_fetch", "Web Fetch", &[NetHttps], Medium, Community, Untrusted, ReadOnly),
+    Row("web_search", "Web Search", &[NetHttps], Medium, Community, Untrusted, ReadOnly),
+    Row("write", "File Write", &[FsWrite], Medium, Verified, Verified, DraftOnly),
+];
+
+impl Manifest {
+    /// The kernel's manifest of a tool.
+    pub fn built_in(id: &str) -> Option<Self> {
+        BUILT_IN.iter().find(|row| row.0 == id).map(Self::from_row)
+    }
+
+    /// All the kernel's manifests, by id.
+    pub fn all_built_in() -> impl Iterator<Item = Self> {
+        BUILT_IN.iter().map(Self::from_row)
+    }
+
+    fn from_row(row: &Row) -> Self {
+        let Row(id, name, capabilities, risk_level, min_input_trust, output_trust, effect) = *row;
+        Self {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            capabilities: capabilities.to_vec(),
+            risk_level,
+            min_input_trust,
+            output_trust,
+            effect,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The operator's settings of the law: `policy/law.json5`. Without the file everything has its default.
+//!
+//! No key is ignored, and every name of a tool or class in it must exist: a word that means nothing is a mistake
+//! someone should hear about before it is needed.
+
+mod exception;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+pub use exception::{Exception, Limit};
+
+use crate::mandate::shown;
+use crate::manifest::Risk;
+use crate::reading::{self, TextError, suggestion};
+
+/// Bytes of the settings: every key with a comment takes a hundredth of this.
+pub const MAX_SETTINGS_BYTES: usize = 256 * 1024;
+
+/// Exceptions of one house: each is looked at in every call of its tool.
+pub const MAX_EXCEPTIONS: usize = 64;
+
+/// The class of a channel that `channels.classes` does not name.
+pub const UNCLASSIFIED: &str = "unclassified";
+
+/// Stands for every tool in an allowlist.
+pub const ANY_TOOL: &str = "*";
+
+/// What the law does with its decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// They hold.
+    #[default]
+    Enforce,
+    /// They are recorded, and the call is allowed.
+    Audit,
+    /// None is made beyond the floor: the mandate, the hooks and the stop switch.
+    Off,
+}
+
+impl Mode {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Audit => "audit",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// What becomes of a call whose input is not trusted enough, in a main session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BelowTrust {
+    /// A person may allow that one call.
+    #[default]
+    Ask,
+    Deny,
+}
+
+/// The settings, checked.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Settings {
+    pub mode: Mode,
+    /// Modes of single tools.
+    pub overrides: BTreeMap<String, Mode>,
+    /// Whether tools without a manifest may be called.
+    pub default_allow: bool,
+    pub below_trust: BelowTrust,
+    pub channels: Channels,
+    /// For each class of channels, the worst risk its sessions may take. Empty: any.
+    pub risk_allow: BTreeMap<String, Risk>,
+    pub exceptions: Vec<Exception>,
+    pub approvals: Approvals,
+}
+
+/// Kinds of channels, and what may be called from each.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Channels {
+    /// The class of each channel, such as `telegram: "external"`.
+    pub classes: BTreeMap<String, String>,
+    /// For each class, the tools its sessions may call; absent: every class may call every tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow: Option<BTreeMap<String, BTreeSet<String>>>,
+}
+
+/// Who approves, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Approvals {
+    /// After which an undecided request is denied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_minutes: Option<u64>,
+    /// For each tool, or `*` for all others, the roles that may approve it.
+    pub roles: BTreeMap<String, BTreeSet<String>>,
+    /// Tools whose calls two people must approve.
+    pub two_person: BTreeSet<String>,
+}
+
+impl Approvals {
+    /// The longest that a request may wait: a month.
+    const MAX_EXPIRES_MINUTES: u64 = 43_200;
+
+    /// The roles that may approve a call of `tool`; empty: anyone who may approve at all.
+    pub fn roles_for(&self, tool: &str) -> BTreeSet<&str> {
+        let roles = self.roles.get(tool).or_else(|| self.roles.get(ANY_TOOL));
+        roles.into_iter().flatten().map(String::as_str).collect()
+    }
+}
+
+impl Settings {
+    /// Reads the settings; `tools` are the tools there are, `file` is what messages call the text.
+    pub fn parse(file: &str, text: &str, tools: &BTreeSet<&str>) -> Result<Self, TextError> {
+        let settings: Self = reading::read(file, text, MAX_SETTINGS_BYTES)?;
+        settings.check(tools).map_err(|(path, message)| reading::refusal(file, text, &path, message))?;
+        Ok(settings)
+    }
+
+    /// The mode that holds for a tool.
+    pub fn mode_of(&self, tool: &str) -> Mode {
+        self.overrides.get(tool).copied().unwrap_or(self.mode)
+    }
+
+    /// The class of a channel.
+    pub fn class_of(&self, channel: &str) -> &str {
+        self.channels.classes.get(channel).map_or(UNCLASSIFIED, String::as_str)
+    }
+
+    /// The exceptions for a tool, whose uses the facts must count.
+    pub fn exceptions_for(&self, tool: &str) -> impl Iterator<Item = &Exception> {
+        self.exceptions.iter().filter(move |exception| exception.tool == tool)
+    }
+
+    /// The first name that means nothing, with the path to it.
+    fn check(&self, tools: &BTreeSet<&str>) -> Result<(), (String, String)> {
+        let tool = |path: String, name: &str| {
+            if name == ANY_TOOL || tools.contains(name) {
+                return Ok(());
+            }
+            let names: Vec<&str> = tools.iter().copied().collect();
+            let message = format!("names no tool (`{}`): {}", shown(name), suggestion(name, &names, "tools"));
+            Err((path, message))
+        };
+        for name in self.overrides.keys() {
+            tool(format!("overrides.{name}"), name)?;
+        }
+        let mut classes: BTreeSet<&str> = self.channels.classes.values().map(String::as_str).collect();
+        classes.insert(UNCLASSIFIED);
+        let class = |path: String, name: &str| {
+            if classes.contains(name) {
+                return Ok(());
+            }
+            let names: Vec<&str> = classes.iter().copied().collect();
+            Err((
+                path,
+                format!("names no class of `channels.classes`: {}", suggestion(name, &names, "classes")),
+            ))
+        };
+        for (name, listed) in self.channels.allow.iter().flatten() {
+            class(format!("channels.allow.{name}"), name)?;
+            for own in listed {
+                tool(format!("channels.allow.{name}"), own)?;
+            }
+        }
+        for name in self.risk_allow.keys() {
+            class(format!("riskAllow.{name}"), name)?;
+        }
+        if self.exceptions.len() > MAX_EXCEPTIONS {
+            return Err((
+                "exceptions".to_owned(),
+                format!("has more than {MAX_EXCEPTIONS} entries: remove some"),
+            ));
+        }
+        let mut ids = BTreeSet::new();
+        for (index, exception) in self.exceptions.iter().enumerate() {
+            let at = |key: &str| format!("exceptions[{index}].{key}");
+            if exception.tool == ANY_TOOL {
+                return Err((at("tool"), "stands for all tools: name the one tool it is for".to_owned()));
+            }
+            tool(at("tool"), &exception.tool)?;
+            exception.check().map_err(|(key, message)| (at(key), message))?;
+            if !ids.insert(exception.id.as_str()) {
+                return Err((at("id"), format!("is given twice (`{}`): rename one of them", exception.id)));
+            }
+        }
+        if let Some(minutes) = self.approvals.expires_minutes
+            && !(1..=Approvals::MAX_EXPIRES_MINUTES).contains(&minutes)
+        {
+            let message =
+                format!("is {minutes}: use a whole number from 1 to {}", Approvals::MAX_EXPIRES_MINUTES);
+            return Err(("approvals.expiresMinutes".to_owned(), message));
+        }
+        for name in self.approvals.roles.keys() {
+            tool(format!("approvals.roles.{name}"), name)?;
+        }
+        for (index, name) in self.approvals.two_person.iter().enumerate() {
+            tool(format!("approvals.twoPerson[{index}]"), name)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
