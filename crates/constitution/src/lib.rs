@@ -11,6 +11,7 @@
 //! agent is told.
 
 pub mod bundle;
+pub mod command;
 pub mod mandate;
 pub mod nearest;
 pub mod prompt;
