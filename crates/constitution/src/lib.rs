@@ -14,6 +14,7 @@
 mod address;
 pub mod args;
 pub mod bundle;
+pub mod command;
 mod decide;
 pub mod explain;
 pub mod facts;

@@ -1,0 +1,391 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const BYPASS: &str = include_str!("corpus/bypass.txt");
+const BENIGN: &str = include_str!("corpus/benign.txt");
+
+/// The pairs of a corpus file: a grant and a command.
+fn pairs(corpus: &str) -> Vec<(String, String)> {
+    let pair = |line: &str| {
+        let (grant, command) = line.split_once('\t').unwrap_or_else(|| panic!("no tab: {line}"));
+        (unescaped(grant), unescaped(command))
+    };
+    corpus.lines().filter(|line| !line.starts_with("# ") && !line.is_empty()).map(pair).collect()
+}
+
+fn unescaped(text: &str) -> String {
+    let mut chars = text.chars();
+    let mut out = String::new();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some('t') => out.push('\t'),
+            Some('0') => out.push('\0'),
+            Some('u') => {
+                let code: String = chars.by_ref().take_while(|&c| c != '}').filter(|&c| c != '{').collect();
+                out.push(char::from_u32(u32::from_str_radix(&code, 16).unwrap()).unwrap());
+            }
+            Some(c) if c != '\\' => out.extend(['\\', c]),
+            Some(c) => out.push(c),
+            None => out.push('\\'),
+        }
+    }
+    out
+}
+
+fn grant(text: &str) -> Grant {
+    Grant::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn covered(grants: &[&str], command: &str) -> bool {
+    let grants: Vec<Grant> = grants.iter().map(|text| grant(text)).collect();
+    parse(command).is_ok_and(|parsed| covers_all(&grants, &parsed))
+}
+
+fn ran(command: &str) -> Vec<String> {
+    programs(&parse(command).unwrap_or_else(|error| panic!("{command}: {error}")))
+}
+
+fn refusal(text: &str) -> String {
+    Grant::parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn no_bypass_is_covered() {
+    let pairs = pairs(BYPASS);
+    assert!(pairs.len() >= 150, "{}", pairs.len());
+    let through: Vec<_> = pairs.iter().filter(|(grant, command)| covered(&[grant], command)).collect();
+    assert_eq!(through, Vec::<&(String, String)>::new());
+}
+
+#[test]
+fn everything_harmless_is_covered() {
+    let pairs = pairs(BENIGN);
+    assert!(pairs.len() >= 60, "{}", pairs.len());
+    for (text, command) in &pairs {
+        let grant = grant(text);
+        assert!(grant.covers(&parse(command).unwrap()), "{text} ⇥ {command}");
+        // A grant is kept as its text.
+        assert_eq!(self::grant(&grant.to_string()), grant, "{text}");
+    }
+}
+
+#[test]
+fn chains_need_a_grant_for_each_part() {
+    assert!(covered(&["git status", "cargo test *"], "git status && cargo test a ; git status"));
+    assert!(covered(&["cat **", "wc -l"], "cat a.txt 2>/dev/null | wc -l"));
+    assert!(!covered(&["git status", "cargo test *"], "git status && cargo build"));
+    assert!(!covered(&["git status", "cargo test *"], "git status || cargo test a"));
+    assert!(!covered(&["git status", "cargo test *"], "git status\ncargo test a"));
+    assert!(!covered(&["git status", "cargo test *"], "git status & cargo test a"));
+    // An exact grant is for a whole line.
+    assert!(!covered(&["= sh", "echo **"], "echo rm | sh"));
+    assert!(!covered(&["= cd src", "ls"], "cd src && ls"));
+    assert!(covered(&["ls **"], "ls a ; ls b") && !grant("ls **").covers(&parse("ls a ; ls b").unwrap()));
+}
+
+#[test]
+fn wide_patterns_are_refused_with_what_to_write() {
+    for (text, said) in [
+        ("", "the grant is empty: write a command such as `cargo test *`"),
+        ("**", "a wildcard cannot stand for the program: name it"),
+        ("* status", "a wildcard cannot stand for the program: name it"),
+        ("env *", "`env` can start any other program or run code: write `= ` and the exact line"),
+        (
+            "/usr/bin/python3.11 x.py",
+            "`/usr/bin/python3.11` can start any other program or run code: write `= ` and the exact line",
+        ),
+        ("cd *", "`cd` changes the shell for the commands after it: write `= ` and the exact line"),
+        ("curl *", "`curl` sends to other machines: name every word, or write `= ` and the exact line"),
+        (
+            "git **",
+            "what `git` does is decided by its first word: write that word instead of a wildcard, as in `git … *`",
+        ),
+        ("git bisect **", "`git … bisect` can start any other program: write `= ` and the exact line"),
+        ("find . -exec *", "`find … -exec` can start any other program: write `= ` and the exact line"),
+        ("ls ** a", "`**` can only be the last word: write `*` for one word"),
+        (
+            "ls *.rs",
+            "`*.rs`: a wildcard is a whole word, `*` or `dir/*`: write that, or `= ` and the exact line",
+        ),
+        ("ls /*", "`/*`: a wildcard is a whole word, `*` or `dir/*`: write that, or `= ` and the exact line"),
+        ("'ls' *", "the program `ls` is quoted or contains unusual characters: write its plain name"),
+        (
+            "ls | wc",
+            "a pattern is one command without shell structure: grant its parts one by one, or write `= ` and the exact line",
+        ),
+    ] {
+        assert_eq!(refusal(text), said, "{text}");
+    }
+    for text in [
+        "sh *",
+        "bash x",
+        "sudo ls",
+        "xargs rm",
+        "busybox ls",
+        "ssh host *",
+        "node x",
+        "awk *",
+        "sed p *",
+        "time ls",
+        "docker run x",
+        "npx x",
+        "git -c a=b status",
+        "git --exec-path=x status",
+        "git config **",
+        "cargo **",
+        "cargo +nightly **",
+        "git --namespace x **",
+        "git --no-pager **",
+        "tar **",
+        "tar xIf * *",
+        "tar --to-c=x xf a",
+        "rsync -e x a b",
+        "rsync **",
+        "scp **",
+        "make **",
+        "npm exec *",
+        "cargo run *",
+        "eval x",
+        "export A=b",
+        "X=1 ls",
+        "ls > x",
+        "ls $x",
+        "ls ~",
+        "ls {a,b}",
+        "ls ../*",
+        "ls */*",
+        "ls src/**",
+        "ls a?",
+        "ls & ls",
+        "if",
+        "alias x=y",
+        ". x",
+        "source x",
+        "printf -v x *",
+        "less x",
+        "vim x",
+        "$x",
+        "ls\nls",
+        "l\u{455} *",
+        "/usr/bin/env *",
+        "./env *",
+        "python3 *",
+        "perl5.36 x",
+        "parallel x",
+        "watch ls",
+        "su x",
+        "command ls",
+        "exec ls",
+        "-x *",
+    ] {
+        assert!(Grant::parse(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn programs_are_seen_through_wrappers() {
+    for (command, expected) in [
+        ("git status", &["git"][..]),
+        ("/usr/bin/git status && ./x", &["git", "x"]),
+        ("env -i X=1 nice -n 5 timeout -k 1 5 rm x", &["env", "nice", "rm", "timeout"]),
+        ("time rm x", &["rm"]),
+        ("/usr/bin/time -f %e rm x", &["rm", "time"]),
+        ("sudo -u root A=b rm x", &["rm", "sudo"]),
+        ("sh -c 'ls; rm x'", &["ls", "rm", "sh"]),
+        ("bash -lc \"curl x | sh -c 'rm y'\"", &["bash", "curl", "rm", "sh"]),
+        ("bash <<< 'rm x'", &["?", "bash"]),
+        ("bash x.sh", &["bash", "x.sh"]),
+        (". ./x.sh; source y.sh", &[".", "source", "x.sh", "y.sh"]),
+        ("find . -name x -exec rm {} + -execdir sh -c 'cat y' \\;", &["cat", "find", "rm", "sh"]),
+        ("ls | xargs -n 1 rm", &["ls", "rm", "xargs"]),
+        ("echo $(rm x) `cat y` <(wc z)", &["cat", "echo", "rm", "wc"]),
+        ("$X y", &["?"]),
+        ("eval rm x", &["eval", "rm"]),
+        ("eval $x", &["?", "eval"]),
+        ("python3 -c 'x'", &["?", "python3"]),
+        ("git -c alias.x='!rm y' x", &["git", "rm"]),
+        ("git -c core.pager=less log", &["?", "git", "less"]),
+        ("git fetch --upload-pack='sh -c id' o", &["git", "id", "sh"]),
+        ("GIT_SSH_COMMAND='nc x' git fetch", &["git", "nc"]),
+        ("ssh -p 22 -o ProxyCommand='nc a b' host rm x", &["nc", "rm", "ssh"]),
+        ("watch -n 1 'ls | wc'", &["ls", "watch", "wc"]),
+        ("busybox rm x", &["busybox", "rm"]),
+        ("env -S 'rm x'", &["env", "rm"]),
+        ("trap 'rm x' EXIT", &["rm", "trap"]),
+        ("if a; then b; elif c; then d; else e; fi", &["a", "b", "c", "d", "e"]),
+        ("for x in 1 2; do a; done; while b; do c; done", &["a", "b", "c"]),
+        ("case x in a|b) c;; (d) e;; esac", &["c", "e"]),
+        ("f() { a; }; f", &["a", "f"]),
+        ("cat <<EOF | b\n$(c)\nEOF\nd", &["b", "c", "cat", "d"]),
+        ("cat <<EOF\n${x:-\nEOF\nrm x", &[]),
+        ("cat <<'EOF'\n$(c)\nEOF", &["cat"]),
+        ("[[ $(a) == b ]] && ((x = $(c))) || ! d", &["a", "c", "d"]),
+        ("exec nohup setsid stdbuf -o L rm x", &["exec", "nohup", "rm", "setsid", "stdbuf"]),
+    ] {
+        match expected {
+            [] => assert!(parse(command).is_err(), "{command}"),
+            expected => assert_eq!(ran(command), expected, "{command}"),
+        }
+    }
+}
+
+#[test]
+fn structures_are_named() {
+    use Structure::*;
+    for (command, expected) in [
+        ("ls a", &[][..]),
+        ("a | b && c; d", &[Pipe, And, Sequence]),
+        ("a || b\nc &", &[Or, Newline, Background]),
+        ("! a", &[Negation]),
+        ("(a) && { b; }", &[And, Sequence, Subshell, Group]),
+        ("a $(b) <(c)", &[CommandSubstitution, ProcessSubstitution]),
+        ("a <<< b", &[HereString, Redirection]),
+        ("a $x * {a,b} ~ $((1))", &[Arithmetic, Parameter, Glob, Brace, Tilde]),
+        ("x=(a b) y=c", &[Array, Assignment]),
+        ("a $'b' # c", &[SpecialQuote, Comment]),
+        ("a \\\n b", &[Continuation]),
+        ("a >/dev/null 2>&1", &[]),
+        ("a > b", &[Redirection]),
+    ] {
+        let found: Vec<Structure> = parse(command).unwrap().structures().iter().copied().collect();
+        assert_eq!(found, expected, "{command}");
+    }
+}
+
+#[test]
+fn bounds_hold() {
+    assert_eq!(parse(&"a".repeat(1 << 20)), Err(Unparsed::TooLong { bytes: 1 << 20 }));
+    for (open, close) in
+        [("$(a ", ")"), ("(", ")"), ("( ", ")"), ("${x:-", "}"), ("{ ", ";}"), ("\"$(", ")\""), ("<(", ")")]
+    {
+        let deep = format!("a {}b{}", open.repeat(2000), close.repeat(2000));
+        assert!(parse(&deep).is_err(), "{open}");
+    }
+    assert_eq!(parse(&format!("{}a{}", "( ".repeat(2000), " )".repeat(2000))), Err(Unparsed::TooDeep));
+    let wrapped = format!("{}rm x", "env ".repeat(3000));
+    assert!(ran(&wrapped).contains(&UNKNOWN.to_owned()));
+    assert_eq!(parse(" \n\t# nothing"), Err(Unparsed::Empty));
+}
+
+#[test]
+fn suggestions_are_narrow() {
+    for (command, expected) in [
+        ("git status", &["git status"][..]),
+        ("cargo test parser", &["cargo test parser", "cargo test *"]),
+        ("cargo  test 'parser' 2>&1", &["cargo test parser", "cargo test *"]),
+        ("cat src/lib.rs", &["cat src/lib.rs", "cat src/*"]),
+        ("cat /etc/passwd", &["cat /etc/passwd", "cat /etc/*"]),
+        ("cat ../x", &["cat ../x"]),
+        ("ls -la", &["ls -la"]),
+        ("grep 'a b' src", &["grep 'a b' src", "grep 'a b' *"]),
+        ("curl example.org", &["curl example.org"]),
+        ("sh x.sh", &["= sh x.sh"]),
+        ("env X=1 ls a", &["= env X=1 ls a"]),
+        ("ls a && ls b", &["= ls a && ls b"]),
+        ("ls *.rs", &["= ls *.rs"]),
+        ("git bisect run x", &["= git bisect run x"]),
+        ("\"ls\" a", &["= ls a"]),
+    ] {
+        assert_eq!(suggest(&parse(command).unwrap()), expected, "{command}");
+    }
+}
+
+/// Words and metacharacters, so that random texts get past the first word.
+fn shellish() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        "[a-z]{1,3}",
+        "[ \\t\\n;&|<>(){}$`'\"\\\\*?~#!=\\[\\]-]",
+        proptest::sample::select(vec![
+            " ",
+            " ",
+            "$(",
+            "${",
+            "$((",
+            "))",
+            "<<EOF\n",
+            "\nEOF\n",
+            "if ",
+            "; then ",
+            "; fi",
+            "for x in ",
+            "; do ",
+            "; done",
+            "case x in ",
+            ";;",
+            " esac",
+            "[[ ",
+            " ]]",
+            "<(",
+            "2>&1",
+            ">/dev/null",
+            "&&",
+            "||",
+            "x=",
+            "$'",
+        ])
+        .prop_map(str::to_owned),
+    ];
+    proptest::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn parsing_never_panics(text in any::<String>(), shellish in shellish()) {
+        for text in [text, shellish] {
+            if let Ok(parsed) = parse(&text) {
+                programs(&parsed);
+                for suggested in suggest(&parsed) {
+                    let grant = Grant::parse(&suggested).unwrap();
+                    prop_assert!(grant.covers(&parsed), "{suggested:?} ⇥ {text:?}");
+                }
+            }
+            let _ = Grant::parse(&text);
+        }
+    }
+
+    #[test]
+    fn a_normalised_line_stays_as_it_is(text in shellish()) {
+        if let Ok(parsed) = parse(&text) {
+            let again = parse(parsed.line()).unwrap();
+            prop_assert_eq!(again.line(), parsed.line());
+            prop_assert_eq!(again.is_plain(), parsed.is_plain());
+        }
+    }
+
+    #[test]
+    fn an_exact_grant_covers_equal_lines_only(one in shellish(), other in shellish()) {
+        if let (Ok(one), Ok(other)) = (parse(&one), parse(&other)) {
+            prop_assert!(Grant::exact(&one).covers(&one));
+            prop_assert_eq!(Grant::exact(&one).covers(&other), one.line() == other.line());
+        }
+    }
+
+    #[test]
+    fn nothing_is_appended_to_a_granted_line(
+        meta in proptest::sample::select(vec![";", "&&", "||", "|", "&", "\n", "\r", "$(", "`", ">", "<", "(", "|&", "<<<", "; ;", "\\\n;"]),
+        tail in "[a-z$(){}`'\"<>&|;* -]{0,12}",
+    ) {
+        let line = format!("git status {meta} x{tail}");
+        prop_assert!(!covered(&["git status"], &line), "{}", line);
+    }
+
+    #[test]
+    fn a_wildcard_never_stands_for_an_option_or_an_expansion(word in "[ -~]{1,8}") {
+        if let Ok(parsed) = parse(&format!("ls {word}"))
+            && covers_all(&[grant("ls **")], &parsed)
+        {
+            let words = &parsed.commands()[0].words;
+            prop_assert!(words.iter().skip(1).all(|word| word.literal && !word.text.starts_with(['-', '/', '~'])));
+            prop_assert!(!word.contains(['$', '`', '&', '<', '(', '\n']) || word.contains("2>&1"), "{}", word);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A grant: the commands a human allowed in advance.
+//!
+//! Two forms, each one line of text:
+//!
+//! ```text
+//! cargo test *          a pattern: the program, its options letter by letter, `*` for one operand, `**` for the rest
+//! = ls *.rs | wc -l     exactly this line, whatever it contains
+//! ```
+//!
+//! A pattern is for programs whose operands are data. Where an operand can be a program, code, or another machine, only
+//! the exact line can be granted.
+
+use std::fmt;
+
+use super::class::{self, Class};
+use super::pattern::{self, Slot};
+use super::{Parsed, Structure, Unparsed, Word, covers_all};
+use crate::mandate::shown;
+
+/// What stands before a line that is granted to the letter.
+const EXACTLY: &str = "=";
+
+/// A human's leave for one command line, or for a narrow set of commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    pub(super) form: Form,
+    text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The normalised line.
+    Line(String),
+    /// One simple command.
+    Pattern(Vec<Slot>),
+}
+
+/// Why a text is no grant. Each sentence ends with what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    #[error("the grant is empty: write a command such as `cargo test *`")]
+    Empty,
+    #[error("the grant cannot be read: {0}")]
+    Unparsed(#[from] Unparsed),
+    #[error("a wildcard cannot stand for the program: name it")]
+    AnyProgram,
+    #[error("the program `{0}` is quoted or contains unusual characters: write its plain name")]
+    OddProgram(String),
+    #[error("`{0}`: a wildcard is a whole word, `*` or `dir/*`: write that, or `= ` and the exact line")]
+    PartOfWord(String),
+    #[error("`**` can only be the last word: write `*` for one word")]
+    RestNotLast,
+    #[error(
+        "a pattern is one command without shell structure: grant its parts one by one, or write `= ` and the exact line"
+    )]
+    NotSimple,
+    #[error("`{0}` can start any other program or run code: write `= ` and the exact line")]
+    Launcher(String),
+    #[error("`{0}` changes the shell for the commands after it: write `= ` and the exact line")]
+    ShellState(String),
+    #[error("`{0}` sends to other machines: name every word, or write `= ` and the exact line")]
+    Remote(String),
+    #[error(
+        "what `{0}` does is decided by its first word: write that word instead of a wildcard, as in `{0} … *`"
+    )]
+    NoSubcommand(String),
+    #[error("`{program} … {word}` can start any other program: write `= ` and the exact line")]
+    Code { program: String, word: String },
+}
+
+impl Grant {
+    /// Reads a grant, and refuses a pattern that allows more than it shows.
+    pub fn parse(text: &str) -> Result<Self, GrantError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(GrantError::Empty);
+        }
+        if let Some(line) = text.strip_prefix(EXACTLY).filter(|line| line.starts_with([' ', '\t'])) {
+            return Ok(Self::exact(&super::parse(line)?));
+        }
+        if text.split([' ', '\t']).next().is_some_and(|first| first.contains(['*', '?'])) {
+            return Err(GrantError::AnyProgram);
+        }
+        let parsed = super::parse(text)?;
+        let [simple] = parsed.commands() else { return Err(GrantError::NotSimple) };
+        let simple_only = parsed.structures().iter().all(|structure| *structure == Structure::Glob);
+        if !simple_only || !simple.redirections.is_empty() {
+            return Err(GrantError::NotSimple);
+        }
+        let Some((program, words)) = simple.words.split_first() else { return Err(GrantError::Empty) };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._+-/".contains(c);
+        if !program.bare || !program.text.chars().all(plain) || program.text.starts_with('-') {
+            return Err(GrantError::OddProgram(shown(&program.text)));
+        }
+        let mut slots = vec![Slot::Literal(program.text.clone())];
+        for word in words {
+            if slots.last() == Some(&Slot::Rest) {
+                return Err(GrantError::RestNotLast);
+            }
+            slots.push(slot(word)?);
+        }
+        check_width(&program.text, slots.get(1..).unwrap_or_default())?;
+        Ok(Self { text: rendered(&simple.words), form: Form::Pattern(slots) })
+    }
+
+    /// The grant of exactly this line.
+    pub fn exact(parsed: &Parsed) -> Self {
+        let line = parsed.line().to_owned();
+        Self { text: format!("{EXACTLY} {line}"), form: Form::Line(line) }
+    }
+
+    /// Whether this grant alone covers the whole line.
+    pub fn covers(&self, parsed: &Parsed) -> bool {
+        let whole = matches!(self.form, Form::Line(_)) || parsed.commands().len() == 1;
+        whole && covers_all(std::slice::from_ref(self), parsed)
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn slot(word: &Word) -> Result<Slot, GrantError> {
+    if word.literal {
+        return Ok(Slot::Literal(word.text.clone()));
+    }
+    match word.text.as_str() {
+        "*" => Ok(Slot::Any),
+        "**" => Ok(Slot::Rest),
+        text => match text.strip_suffix('*') {
+            Some(directory) if is_directory(directory) => Ok(Slot::Below(directory.to_owned())),
+            Some(_) | None => Err(GrantError::PartOfWord(shown(text))),
+        },
+    }
+}
+
+/// `src/` or `/var/log/`, but not `/` and nothing with `..` or further wildcards in it.
+fn is_directory(text: &str) -> bool {
+    let inner = text.strip_suffix('/').unwrap_or_default();
+    pattern::is_operand(inner.strip_prefix('/').unwrap_or(inner))
+}
+
+fn rendered(words: &[Word]) -> String {
+    let each = |word: &Word| match word.literal {
+        true => pattern::rendered_words(std::slice::from_ref(word)),
+        false => word.text.clone(),
+    };
+    words.iter().map(each).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the pattern is narrow enough to be granted.
+fn check_width(program: &str, slots: &[Slot]) -> Result<(), GrantError> {
+    let name = || shown(program);
+    let wild = slots.iter().any(|slot| !matches!(slot, Slot::Literal(_)));
+    match class::class(program) {
+        Class::Launcher => return Err(GrantError::Launcher(name())),
+        Class::ShellState => return Err(GrantError::ShellState(name())),
+        Class::Remote if wild => return Err(GrantError::Remote(name())),
+        Class::Remote | Class::Plain => {}
+    }
+    let literal = |slot: &'_ Slot| match slot {
+        Slot::Literal(word) => Some(word.clone()),
+        Slot::Any | Slot::Below(_) | Slot::Rest => None,
+    };
+    let literals: Vec<String> = slots.iter().filter_map(literal).collect();
+    let subcommand = literals.iter().find(|word| !word.starts_with('-'));
+    let launching = subcommand.filter(|word| class::launches(program, word));
+    let code = literals.iter().find(|word| class::is_code_option(program, word));
+    if let Some(word) = launching.or(code) {
+        return Err(GrantError::Code { program: name(), word: shown(word) });
+    }
+    let first = slots.first().and_then(literal);
+    if wild && class::leaves_open(program, first.as_deref()) {
+        return Err(GrantError::NoSubcommand(name()));
+    }
+    Ok(())
+}

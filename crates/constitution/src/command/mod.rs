@@ -1,0 +1,231 @@
+//! Command lines: what a line given to a shell would do, and which lines a human has granted.
+//!
+//! [`parse`] reads a line the way `sh` and `bash` do and lists its simple commands and every [`Structure`] it uses;
+//! what it does not understand to the letter is [`Unparsed`], and the caller asks a human. [`programs`] names what would
+//! run, seeing through wrappers. A [`Grant`] is one line or a narrow pattern; [`covers_all`] says whether grants cover a
+//! line. [`suggest`] offers the grants that would have covered it.
+//!
+//! Everything here is pure, and nothing expands: a word whose value depends on variables, files or other commands is
+//! not literal, and no pattern matches it. This is not a sandbox: what a granted program does once it runs is not
+//! decided here.
+
+mod chars;
+mod class;
+mod cover;
+mod expansion;
+mod grammar;
+mod grant;
+mod pattern;
+mod programs;
+mod reader;
+mod redirect;
+mod suggest;
+mod wrappers;
+
+use std::collections::BTreeSet;
+
+pub use cover::covers_all;
+pub use grant::{Grant, GrantError};
+pub use programs::{UNKNOWN, programs};
+pub use suggest::suggest;
+
+/// Bytes of a command line. A human has to read it before granting it, and longer scripts belong into a file.
+pub const MAX_COMMAND_BYTES: usize = 16 * 1024;
+
+/// How deep structures may nest. The reader recurses, and people do not nest deeper than this.
+pub const MAX_DEPTH: usize = 24;
+
+/// What a command line contains besides plain words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Structure {
+    /// `a | b`
+    Pipe,
+    /// `a |& b`: both outputs in bash, an error elsewhere.
+    PipeBoth,
+    /// `a && b`
+    And,
+    /// `a || b`
+    Or,
+    /// `a ; b`
+    Sequence,
+    /// A command on a further line.
+    Newline,
+    /// `a &`
+    Background,
+    /// `! a`
+    Negation,
+    /// The keyword `time`.
+    Time,
+    /// `( a )`
+    Subshell,
+    /// `{ a; }`
+    Group,
+    /// `$(a)` and backticks.
+    CommandSubstitution,
+    /// `<(a)` and `>(a)`
+    ProcessSubstitution,
+    HereDocument,
+    HereString,
+    /// `for`, `while`, `until`, `select`
+    Loop,
+    /// `if`
+    Conditional,
+    Case,
+    Function,
+    Coprocess,
+    /// `[[ … ]]`
+    Test,
+    /// `((…))` and `$((…))`
+    Arithmetic,
+    /// `$x` and `${x…}`
+    Parameter,
+    /// `*`, `?` and `[…]` outside quotes.
+    Glob,
+    /// `{a,b}`
+    Brace,
+    /// `~` where a shell replaces it.
+    Tilde,
+    /// `x=(a b)`
+    Array,
+    /// `x=a`, alone or before a command.
+    Assignment,
+    /// `$'…'` and `$"…"`
+    SpecialQuote,
+    /// A redirection other than `2>&1`, `>/dev/null` and `2>/dev/null`.
+    Redirection,
+    Comment,
+    /// A backslash at the end of a line.
+    Continuation,
+}
+
+/// One word of a simple command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// The word without its quotes; as far as it is not literal, as it was written.
+    pub text: String,
+    /// Whether the shell hands over exactly `text`.
+    pub literal: bool,
+    /// Whether no quote and no backslash was used.
+    pub bare: bool,
+}
+
+/// A variable set before a command or alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    pub name: String,
+    pub value: Word,
+}
+
+/// A redirection, such as `2> errors.txt`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirection {
+    pub descriptor: Option<u32>,
+    /// `<`, `>`, `>>`, `>|`, `<>`, `>&`, `<&`, `&>`, `&>>`, `<<`, `<<-` or `<<<`.
+    pub operator: &'static str,
+    /// The file, the descriptor, or the delimiter of a here-document.
+    pub target: Word,
+}
+
+/// A program with its words, or assignments and redirections alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Simple {
+    pub assignments: Vec<Assignment>,
+    pub words: Vec<Word>,
+    pub redirections: Vec<Redirection>,
+    /// What stands between this command and the one before it.
+    pub joined: Option<Structure>,
+}
+
+/// A command line that was understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    // INVARIANT: `line` is derived from the rest, so equal lines mean the same.
+    line: String,
+    commands: Vec<Simple>,
+    structures: BTreeSet<Structure>,
+}
+
+/// Why a line was not understood. Each sentence ends with what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unparsed {
+    #[error("the command is empty: name a program")]
+    Empty,
+    #[error(
+        "the command has {bytes} bytes: shorten it to at most {MAX_COMMAND_BYTES}, or put it into a script"
+    )]
+    TooLong { bytes: usize },
+    #[error("the command nests deeper than {MAX_DEPTH}: put the inner part into a script")]
+    TooDeep,
+    #[error("byte {at}: the character U+{code:04X} cannot be seen or moves the text around it: remove it")]
+    Invisible { at: usize, code: u32 },
+    #[error(
+        "`{word}`: a program, an option or a variable is named in ASCII: type it anew, it may only look right"
+    )]
+    LookAlike { word: String },
+    #[error("byte {at}: {what}: write it in a simpler way, or ask a human")]
+    Syntax { at: usize, what: &'static str },
+}
+
+/// Reads a command line as `sh -c` would get it.
+pub fn parse(text: &str) -> Result<Parsed, Unparsed> {
+    if text.len() > MAX_COMMAND_BYTES {
+        return Err(Unparsed::TooLong { bytes: text.len() });
+    }
+    let text = text.trim_matches([' ', '\t', '\n']);
+    chars::check_visible(text)?;
+    let (commands, structures) = reader::Reader::new(text, 0).line()?;
+    if commands.is_empty() {
+        return Err(Unparsed::Empty);
+    }
+    chars::check_ascii(&commands)?;
+    let mut parsed = Parsed { line: text.to_owned(), commands, structures };
+    if parsed.is_plain() {
+        parsed.line = pattern::rendered_line(&parsed.commands);
+    }
+    Ok(parsed)
+}
+
+impl Parsed {
+    /// The normalised line, which is the fingerprint of an exact grant. A plain line has single spaces and only the
+    /// quotes it needs; any other is kept as it was written, without the blanks around it.
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// Every simple command, also those inside substitutions, loops and functions.
+    pub fn commands(&self) -> &[Simple] {
+        &self.commands
+    }
+
+    pub fn structures(&self) -> &BTreeSet<Structure> {
+        &self.structures
+    }
+
+    /// Whether the line is literal words joined by `&&`, `;` and `|`, with harmless redirections at most. Only such a
+    /// line can be covered by patterns.
+    pub fn is_plain(&self) -> bool {
+        let joins = [Structure::And, Structure::Sequence, Structure::Pipe];
+        self.structures.iter().all(|structure| joins.contains(structure))
+            && self.commands.iter().all(|simple| {
+                simple.assignments.is_empty()
+                    && !simple.words.is_empty()
+                    && simple.words.iter().all(|word| word.literal)
+                    && simple.redirections.iter().all(Redirection::is_harmless)
+            })
+    }
+}
+
+impl Redirection {
+    /// Whether output is only thrown away or put with the other output.
+    pub fn is_harmless(&self) -> bool {
+        self.target.literal
+            && matches!(
+                (self.descriptor, self.operator, self.target.text.as_str()),
+                (None | Some(2), ">", "/dev/null") | (Some(2), ">&", "1")
+            )
+    }
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

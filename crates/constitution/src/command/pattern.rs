@@ -1,0 +1,103 @@
+//! One word of a pattern, and the words a wildcard stands for.
+
+use super::{Redirection, Simple, Structure, Word};
+
+/// What a word of a command has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// Exactly this.
+    Literal(String),
+    /// `*`: one operand.
+    Any,
+    /// `dir/*`: one operand below this directory, which ends with a slash.
+    Below(String),
+    /// `**`, at the end: any number of operands.
+    Rest,
+}
+
+/// Whether the words are what the slots ask for.
+pub(super) fn matches(slots: &[Slot], words: &[&str]) -> bool {
+    match (slots.split_first(), words.split_first()) {
+        (None, None) => true,
+        (Some((Slot::Rest, _)), _) => words.iter().all(|word| is_operand(word)),
+        (Some((slot, slots)), Some((word, words))) => slot.allows(word) && matches(slots, words),
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+impl Slot {
+    fn allows(&self, word: &str) -> bool {
+        match self {
+            Self::Literal(literal) => literal == word,
+            Self::Any | Self::Rest => is_operand(word),
+            Self::Below(directory) => word.strip_prefix(directory.as_str()).is_some_and(is_operand),
+        }
+    }
+}
+
+/// Whether a wildcard may stand for the word: a name, a relative path, a revision or a number. Not an option, not a
+/// setting, not an address, not a path that leads out of the directory.
+pub(super) fn is_operand(word: &str) -> bool {
+    let starts = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+    let goes_on = |c: char| starts(c) || matches!(c, '-' | '/' | ',' | ':' | '~' | '%' | '+' | '@');
+    word.starts_with(starts)
+        && word.chars().all(goes_on)
+        && word.split(['/', ':', ',']).all(|part| part != "..")
+        // `https://x`, `host:/path`, and git's transports that run a command.
+        && !word.contains(":/")
+        && !word.starts_with("ext::")
+        && !word.starts_with("fd::")
+}
+
+/// A plain line in its one form: single spaces, and quotes only where they are needed.
+pub(super) fn rendered_line(commands: &[Simple]) -> String {
+    let mut line = String::new();
+    for (index, simple) in commands.iter().enumerate() {
+        if index > 0 {
+            line.push_str(match simple.joined {
+                Some(Structure::And) => " && ",
+                Some(Structure::Pipe) => " | ",
+                _ => " ; ",
+            });
+        }
+        line.push_str(&rendered_words(&simple.words));
+        for redirection in &simple.redirections {
+            line.push(' ');
+            line.push_str(rendered_redirection(redirection));
+        }
+    }
+    line
+}
+
+pub(super) fn rendered_words(words: &[Word]) -> String {
+    let rendered = |(index, word): (usize, &Word)| rendered_word(&word.text, index == 0);
+    words.iter().enumerate().map(rendered).collect::<Vec<_>>().join(" ")
+}
+
+/// A word that a shell and [`super::Grant::parse`] read as just this text. The first word is kept from being taken for
+/// a keyword or an assignment.
+fn rendered_word(text: &str, first: bool) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || "_-./,:+@%".contains(c) || (c == '=' && !first);
+    let keyword = first && text.chars().all(|c| c.is_ascii_lowercase()) && is_keyword(text);
+    if !text.is_empty() && text.chars().all(bare) && !keyword {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn is_keyword(text: &str) -> bool {
+    const KEYWORDS: [&str; 17] = [
+        "if", "then", "elif", "else", "fi", "for", "select", "while", "until", "do", "done", "case", "esac",
+        "in", "function", "coproc", "time",
+    ];
+    KEYWORDS.contains(&text)
+}
+
+/// Only the harmless ones are part of a plain line.
+fn rendered_redirection(redirection: &Redirection) -> &'static str {
+    match (redirection.descriptor, redirection.operator) {
+        (Some(_), ">&") => "2>&1",
+        (Some(_), _) => "2>/dev/null",
+        (None, _) => ">/dev/null",
+    }
+}

@@ -1,0 +1,186 @@
+//! Which programs a line would run, as far as its text tells.
+
+use super::class::{self, INTERPRETERS, SHELLS, basename, family};
+use super::wrappers::{self, Runs};
+use super::{Parsed, Simple};
+
+/// Stands for a program that the text does not tell: `$X`, code for an interpreter, a shell that reads its input.
+pub const UNKNOWN: &str = "?";
+
+/// Wrappers inside wrappers, and lines inside words; each level is parsed again.
+const MAX_LEVELS: usize = 8;
+
+/// The names, without directories, of every program the line would run: wrappers, and what they wrap. Sorted, each
+/// once. For facts and rules; a grant is never decided by it.
+pub fn programs(parsed: &Parsed) -> Vec<String> {
+    let mut found = Found { names: Vec::new() };
+    found.line(parsed, 0);
+    found.names.sort_unstable();
+    found.names.dedup();
+    found.names
+}
+
+struct Found {
+    names: Vec<String>,
+}
+
+impl Found {
+    fn add(&mut self, name: &str) {
+        self.names.push(name.to_owned());
+    }
+
+    fn line(&mut self, parsed: &Parsed, level: usize) {
+        for simple in parsed.commands() {
+            self.simple(simple, level);
+        }
+    }
+
+    /// A text that is run as a command line.
+    fn text(&mut self, text: &str, level: usize) {
+        match super::parse(text) {
+            Ok(parsed) if level < MAX_LEVELS => self.line(&parsed, level + 1),
+            Ok(_) | Err(_) => self.add(UNKNOWN),
+        }
+    }
+
+    fn simple(&mut self, simple: &Simple, level: usize) {
+        for assignment in &simple.assignments {
+            if names_a_program(&assignment.name) {
+                if assignment.value.literal {
+                    self.text(&assignment.value.text, level);
+                } else {
+                    self.add(UNKNOWN);
+                }
+            }
+        }
+        // A word that is not literal stands for what nobody knows yet.
+        let words: Vec<String> = simple
+            .words
+            .iter()
+            .map(|word| if word.literal { word.text.clone() } else { UNKNOWN.to_owned() })
+            .collect();
+        self.words(&words, level);
+    }
+
+    fn words(&mut self, words: &[String], level: usize) {
+        let Some((program, rest)) = words.split_first() else { return };
+        if level >= MAX_LEVELS || program.is_empty() {
+            return self.add(UNKNOWN);
+        }
+        self.add(basename(program));
+        let family = family(program);
+        let own = basename(program);
+        if let Some(wrapper) = wrappers::find(own).or_else(|| wrappers::find(family)) {
+            let inside = wrapper.inside(rest);
+            for code in &inside.code {
+                // `ssh -o ProxyCommand=x`.
+                let code =
+                    if own == "ssh" { code.split_once('=').map_or("", |(_, value)| value) } else { code };
+                self.text(code, level);
+            }
+            return match wrapper.runs {
+                Runs::Line if inside.command.is_empty() => {}
+                Runs::Line => self.text(&inside.command.join(" "), level),
+                Runs::Program => self.words(inside.command, level + 1),
+            };
+        }
+        if SHELLS.contains(&own) || SHELLS.contains(&family) {
+            return self.shell(rest, level);
+        }
+        if INTERPRETERS.contains(&own) || INTERPRETERS.contains(&family) {
+            return self.interpreter(rest);
+        }
+        match family {
+            "trap" => {
+                if let Some(code) = rest.first() {
+                    self.text(code, level);
+                }
+            }
+            "source" | "." => self.script(rest.first()),
+            "find" | "fd" | "fdfind" => self.find(rest, level),
+            _ => self.options(program, rest, level),
+        }
+    }
+
+    fn script(&mut self, script: Option<&String>) {
+        self.add(script.map_or(UNKNOWN, |script| basename(script)));
+    }
+
+    fn shell(&mut self, rest: &[String], level: usize) {
+        let is_code = |word: &String| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c');
+        match rest.iter().position(is_code).map(|at| rest.get(at + 1)) {
+            Some(Some(code)) => self.text(code, level),
+            Some(None) => self.add(UNKNOWN),
+            None => self.script(rest.iter().find(|word| !word.starts_with('-'))),
+        }
+    }
+
+    /// Code in words can start anything; a file is named.
+    fn interpreter(&mut self, rest: &[String]) {
+        match rest.first() {
+            Some(first) if !first.starts_with('-') => {
+                self.script(Some(first));
+                self.add(UNKNOWN);
+            }
+            Some(first) if first == "--version" => {}
+            Some(_) | None => self.add(UNKNOWN),
+        }
+    }
+
+    fn find(&mut self, rest: &[String], level: usize) {
+        const EXEC: [&str; 8] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"];
+        for (at, _) in rest.iter().enumerate().filter(|(_, word)| EXEC.contains(&word.as_str())) {
+            let command = rest.get(at + 1..).unwrap_or_default();
+            let end = command.iter().position(|word| word == ";" || word == "+").unwrap_or(command.len());
+            self.words(command.get(..end).unwrap_or_default(), level + 1);
+        }
+    }
+
+    /// Options of other programs that bring a command: `git -c alias.x=!y`, `--upload-pack=x`, `--rsh x`.
+    fn options(&mut self, program: &str, rest: &[String], level: usize) {
+        for (at, word) in rest.iter().enumerate() {
+            if !class::is_code_option(program, word) {
+                continue;
+            }
+            let next = rest.get(at + 1).map_or("", String::as_str);
+            let value = match word.strip_prefix("--") {
+                Some(long) => long.split_once('=').map_or(next, |(_, value)| value),
+                None => word.get(2..).filter(|attached| !attached.is_empty()).unwrap_or(next),
+            };
+            // A setting: `core.pager=x`, `alias.y=!x`, `exec=x`.
+            let value = value.split_once('=').map_or(value, |(_, value)| value);
+            self.text(value.trim_start_matches('!'), level);
+        }
+        let launched = rest.first().is_some_and(|subcommand| class::launches(program, subcommand));
+        if launched || class::class(program) == class::Class::Launcher {
+            self.add(UNKNOWN);
+        }
+    }
+}
+
+/// Variables whose value some program runs, or loads code from.
+fn names_a_program(variable: &str) -> bool {
+    const RUN: [&str; 14] = [
+        "PATH",
+        "PAGER",
+        "EDITOR",
+        "VISUAL",
+        "BROWSER",
+        "SHELL",
+        "ENV",
+        "BASH_ENV",
+        "PROMPT_COMMAND",
+        "LESSOPEN",
+        "LESSCLOSE",
+        "RUSTC",
+        "MANPAGER",
+        "CC",
+    ];
+    RUN.contains(&variable)
+        || variable.starts_with("LD_")
+        || variable.starts_with("GIT_")
+        || variable.starts_with("BASH_FUNC_")
+        || ["_WRAPPER", "_COMMAND", "_RSH", "_PAGER", "_EDITOR", "_ASKPASS"]
+            .iter()
+            .any(|end| variable.ends_with(end))
+}

@@ -1,0 +1,271 @@
+//! Reads words: quotes, escapes and where expansions begin.
+//!
+//! The reader is strict. It follows POSIX and bash where the two agree or where a [`Structure`] marks the difference;
+//! in the corners where shells disagree it gives up, because a wrong guess would be a bypass.
+
+use std::collections::BTreeSet;
+
+use super::redirect::HereDocument;
+use super::{MAX_DEPTH, Simple, Structure, Unparsed, Word};
+
+/// A position in the text, and what was found up to there.
+pub(super) struct Reader<'a> {
+    pub(super) text: &'a str,
+    pub(super) at: usize,
+    pub(super) depth: usize,
+    pub(super) commands: Vec<Simple>,
+    pub(super) structures: BTreeSet<Structure>,
+    /// Here-documents whose bodies begin after the present line.
+    pub(super) pending: Vec<HereDocument>,
+    /// What joins the next simple command to the one before it.
+    pub(super) join: Option<Structure>,
+}
+
+/// A word while it is being read.
+struct Draft {
+    word: Word,
+    /// Where it began.
+    start: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(text: &'a str, depth: usize) -> Self {
+        let (commands, structures, pending) = (Vec::new(), BTreeSet::new(), Vec::new());
+        Self { text, at: 0, depth, commands, structures, pending, join: None }
+    }
+
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    pub(super) fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    pub(super) fn looking_at(&self, start: &str) -> bool {
+        self.rest().starts_with(start)
+    }
+
+    pub(super) fn bump(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    pub(super) fn eat(&mut self, expected: &str) -> bool {
+        let eaten = self.looking_at(expected);
+        if eaten {
+            self.at += expected.len();
+        }
+        eaten
+    }
+
+    pub(super) fn note(&mut self, structure: Structure) {
+        self.structures.insert(structure);
+    }
+
+    pub(super) fn fail<T>(&self, what: &'static str) -> Result<T, Unparsed> {
+        Err(Unparsed::Syntax { at: self.at, what })
+    }
+
+    /// Runs `inner` one level deeper.
+    pub(super) fn deeper<T>(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<T, Unparsed>,
+    ) -> Result<T, Unparsed> {
+        if self.depth >= MAX_DEPTH {
+            return Err(Unparsed::TooDeep);
+        }
+        self.depth += 1;
+        let result = inner(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Spaces, tabs, continued lines and a comment; never the newline itself.
+    pub(super) fn skip_blanks(&mut self) {
+        loop {
+            if self.eat(" ") || self.eat("\t") {
+                continue;
+            }
+            if self.eat("\\\n") {
+                self.note(Structure::Continuation);
+                continue;
+            }
+            break;
+        }
+        if self.peek() == Some('#') {
+            self.note(Structure::Comment);
+            self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+        }
+    }
+
+    /// The unquoted word ahead, if it is made of the letters of keywords only and ends there.
+    pub(super) fn keyword(&self) -> Option<&'a str> {
+        let rest = self.rest();
+        let end = rest.find(is_meta).unwrap_or(rest.len());
+        let word = rest.get(..end)?;
+        let of_keyword = |c: char| c.is_ascii_lowercase() || matches!(c, '{' | '}' | '!' | '[' | ']');
+        (!word.is_empty() && word.chars().all(of_keyword)).then_some(word)
+    }
+
+    pub(super) fn eat_keyword(&mut self, expected: &str) -> bool {
+        let eaten = self.keyword() == Some(expected);
+        if eaten {
+            self.at += expected.len();
+        }
+        eaten
+    }
+
+    /// The word that begins here.
+    pub(super) fn word(&mut self) -> Result<Word, Unparsed> {
+        let word = Word { text: String::new(), literal: true, bare: true };
+        let mut draft = Draft { word, start: self.at };
+        while let Some(c) = self.peek() {
+            if matches!(c, '<' | '>') && self.rest().chars().nth(1) == Some('(') {
+                self.process_substitution()?;
+                draft.word.literal = false;
+                continue;
+            }
+            if is_meta(c) {
+                break;
+            }
+            self.piece(c, &mut draft)?;
+        }
+        if self.at == draft.start {
+            return self.fail("a word is missing");
+        }
+        if !draft.word.literal {
+            draft.word.text = self.text.get(draft.start..self.at).unwrap_or_default().to_owned();
+        }
+        Ok(draft.word)
+    }
+
+    fn piece(&mut self, c: char, draft: &mut Draft) -> Result<(), Unparsed> {
+        match c {
+            '\'' => {
+                draft.word.bare = false;
+                self.single_quoted(&mut draft.word.text)
+            }
+            '"' => {
+                draft.word.bare = false;
+                self.double_quoted(&mut draft.word)
+            }
+            '\\' => {
+                draft.word.bare = false;
+                self.escaped(&mut draft.word.text)
+            }
+            '$' | '`' => self.expansion(&mut draft.word, Quotes::None),
+            _ => {
+                if let Some(structure) = self.expands(c, draft.start) {
+                    self.note(structure);
+                    draft.word.literal = false;
+                }
+                self.bump();
+                draft.word.text.push(c);
+                Ok(())
+            }
+        }
+    }
+
+    /// What a shell would make of an unquoted character in a word that began at `start`.
+    fn expands(&self, c: char, start: usize) -> Option<Structure> {
+        let before = self.text.get(start..self.at).unwrap_or_default();
+        let after = self.rest().get(c.len_utf8()..).and_then(|rest| rest.chars().next());
+        let alone = before.is_empty() && after.is_none_or(is_meta);
+        match c {
+            '*' | '?' => Some(Structure::Glob),
+            // The program `[`.
+            '[' => (!alone).then_some(Structure::Glob),
+            // `{}` is handed over as it is.
+            '{' => {
+                let rest = self.rest().get(1..).unwrap_or_default();
+                let empty =
+                    rest.strip_prefix('}').is_some_and(|rest| rest.chars().next().is_none_or(is_meta));
+                (!before.is_empty() || !empty).then_some(Structure::Brace)
+            }
+            '~' => (before.is_empty() || before.ends_with(['=', ':'])).then_some(Structure::Tilde),
+            _ => None,
+        }
+    }
+
+    fn escaped(&mut self, text: &mut String) -> Result<(), Unparsed> {
+        self.bump();
+        match self.peek() {
+            None => self.fail("the command ends with a backslash"),
+            Some('\n') => {
+                // Shells join the two lines before they look for words, operators and `$(`.
+                self.bump();
+                self.note(Structure::Continuation);
+                match self.peek() {
+                    None | Some(' ' | '\t' | '\n') => Ok(()),
+                    Some(_) => self.fail("a word goes on after the end of the line"),
+                }
+            }
+            Some(c) => {
+                self.bump();
+                text.push(c);
+                Ok(())
+            }
+        }
+    }
+
+    fn single_quoted(&mut self, text: &mut String) -> Result<(), Unparsed> {
+        self.bump();
+        let Some(length) = self.rest().find('\'') else {
+            return self.fail("a single quote is not closed");
+        };
+        text.push_str(self.rest().get(..length).unwrap_or_default());
+        self.at += length + 1;
+        Ok(())
+    }
+
+    pub(super) fn double_quoted(&mut self, word: &mut Word) -> Result<(), Unparsed> {
+        self.bump();
+        loop {
+            match self.peek() {
+                None => return self.fail("a double quote is not closed"),
+                Some('"') => {
+                    self.bump();
+                    return Ok(());
+                }
+                Some(c) => self.quoted_piece(c, word)?,
+            }
+        }
+    }
+
+    /// One character inside double quotes or a here-document.
+    pub(super) fn quoted_piece(&mut self, c: char, word: &mut Word) -> Result<(), Unparsed> {
+        match c {
+            '$' if self.looking_at("$\\\n") => self.fail("a `$` goes on after the end of the line"),
+            '$' | '`' => self.expansion(word, Quotes::Double),
+            '\\' => {
+                self.bump();
+                match self.bump() {
+                    Some(c @ ('$' | '`' | '"' | '\\')) => word.text.push(c),
+                    Some('\n') => self.note(Structure::Continuation),
+                    Some(c) => word.text.extend(['\\', c]),
+                    None => return self.fail("the command ends with a backslash"),
+                }
+                Ok(())
+            }
+            c => {
+                self.bump();
+                word.text.push(c);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether an expansion stands inside double quotes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quotes {
+    None,
+    Double,
+}
+
+/// The characters that end a word.
+pub(super) fn is_meta(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')')
+}

@@ -1,0 +1,115 @@
+//! Reads redirections and the bodies of here-documents.
+
+use std::collections::BTreeSet;
+
+use super::reader::{Reader, is_meta};
+use super::{Redirection, Simple, Structure, Unparsed, Word};
+
+/// A here-document that was announced.
+pub(super) struct HereDocument {
+    delimiter: String,
+    /// Whether the body is taken as it is: the delimiter was quoted.
+    verbatim: bool,
+    /// `<<-` takes leading tabs away.
+    tabs: bool,
+}
+
+/// Longer operators before their beginnings.
+const OPERATORS: [&str; 12] = ["&>>", "&>", "<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">"];
+
+impl Reader<'_> {
+    /// The redirection that begins here, if one does.
+    pub(super) fn redirection(&mut self) -> Result<Option<Redirection>, Unparsed> {
+        let rest = self.rest();
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let after = rest.get(digits..).unwrap_or_default();
+        if after.starts_with("<(") || after.starts_with(">(") {
+            return if digits == 0 { Ok(None) } else { self.fail("a number stands before `<(`") };
+        }
+        let Some(operator) = OPERATORS.into_iter().find(|operator| after.starts_with(operator)) else {
+            return Ok(None);
+        };
+        if digits > 0 && operator.starts_with('&') {
+            return Ok(None);
+        }
+        let Ok(descriptor) =
+            rest.get(..digits).filter(|digits| !digits.is_empty()).map(str::parse).transpose()
+        else {
+            return self.fail("the number of a descriptor is too large");
+        };
+        self.at += digits + operator.len();
+        while self.eat(" ") || self.eat("\t") {}
+        let start = self.at;
+        let target = self.word()?;
+        match operator {
+            "<<" | "<<-" => self.announce(operator, start, &target)?,
+            "<<<" => self.note(Structure::HereString),
+            _ => {}
+        }
+        let redirection = Redirection { descriptor, operator, target };
+        if !redirection.is_harmless() {
+            self.note(Structure::Redirection);
+        }
+        Ok(Some(redirection))
+    }
+
+    fn announce(&mut self, operator: &str, start: usize, target: &Word) -> Result<(), Unparsed> {
+        self.note(Structure::HereDocument);
+        let written = self.text.get(start..self.at).unwrap_or_default();
+        if !target.literal || target.text.is_empty() || written.contains('\n') || written.contains(is_meta) {
+            return self.fail("the delimiter of a here-document is no plain word");
+        }
+        let (delimiter, verbatim) = (target.text.clone(), !target.bare);
+        self.pending.push(HereDocument { delimiter, verbatim, tabs: operator == "<<-" });
+        Ok(())
+    }
+
+    /// The newline that ends a line of commands, and the here-documents after it.
+    pub(super) fn newline(&mut self) -> Result<bool, Unparsed> {
+        if !self.eat("\n") {
+            return Ok(false);
+        }
+        for document in std::mem::take(&mut self.pending) {
+            self.body(&document)?;
+        }
+        Ok(true)
+    }
+
+    /// The body is cut out before anything in it is read, as shells do: an expansion cannot reach past the delimiter.
+    fn body(&mut self, document: &HereDocument) -> Result<(), Unparsed> {
+        let start = self.at;
+        let body = loop {
+            let line = self.rest().split('\n').next().unwrap_or_default();
+            let compared = if document.tabs { line.trim_start_matches('\t') } else { line };
+            if compared == document.delimiter {
+                let body = self.text.get(start..self.at).unwrap_or_default();
+                self.at += line.len();
+                self.eat("\n");
+                break body;
+            }
+            self.at += line.len();
+            if !self.eat("\n") {
+                return self.fail("a here-document is not closed");
+            }
+        };
+        if document.verbatim {
+            return Ok(());
+        }
+        if body.contains("\\\n") {
+            return self.fail("a line of a here-document ends with a backslash");
+        }
+        let (commands, structures) = self.deeper(|reader| Reader::new(body, reader.depth).document())?;
+        self.commands.extend(commands);
+        self.structures.extend(structures);
+        Ok(())
+    }
+
+    /// The whole text as the body of a here-document.
+    fn document(mut self) -> Result<(Vec<Simple>, BTreeSet<Structure>), Unparsed> {
+        let mut ignored = Word { text: String::new(), literal: true, bare: true };
+        while let Some(c) = self.peek() {
+            self.quoted_piece(c, &mut ignored)?;
+        }
+        Ok((self.commands, self.structures))
+    }
+}

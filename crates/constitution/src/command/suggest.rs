@@ -1,0 +1,37 @@
+//! The grants a human can be offered for a command.
+
+use super::pattern::{is_operand, rendered_words};
+use super::{Grant, Parsed, Word};
+
+/// Grants that cover the line, narrowest first: exactly this command, then with a wildcard for its last word. The first
+/// is always there; patterns are only offered for a single plain command whose program allows them.
+pub fn suggest(parsed: &Parsed) -> Vec<String> {
+    let exact = Grant::exact(parsed).to_string();
+    let [simple] = parsed.commands() else { return vec![exact] };
+    let words = simple.words.as_slice();
+    let mut offered: Vec<String> = [Some(rendered_words(words)), wildcard(words)]
+        .into_iter()
+        .flatten()
+        .filter(|text| Grant::parse(text).is_ok_and(|grant| grant.covers(parsed)))
+        .collect();
+    // The words alone say the same, and hold inside a chain as well; what cannot be a pattern is offered to the letter.
+    if offered.is_empty() {
+        offered.push(exact);
+    }
+    offered
+}
+
+/// The last word becomes `*`, or `dir/*` where it lies in a directory.
+fn wildcard(words: &[Word]) -> Option<String> {
+    let (last, before) = words.split_last()?;
+    if before.is_empty() {
+        return None;
+    }
+    let wild = match last.text.rsplit_once('/') {
+        Some((directory, file)) if is_operand(file) => format!("{directory}/*"),
+        Some(_) => return None,
+        None if is_operand(&last.text) => "*".to_owned(),
+        None => return None,
+    };
+    Some(format!("{} {wild}", rendered_words(before)))
+}

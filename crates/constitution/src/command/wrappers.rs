@@ -1,0 +1,211 @@
+//! Programs that start the program named after their own options, and how to get past those.
+
+/// How the words of a wrapper are read.
+#[derive(Debug)]
+pub(super) struct Wrapper {
+    pub(super) name: &'static str,
+    /// Options whose value is a word of its own.
+    valued: &'static [&'static str],
+    /// Options whose value is a command line.
+    pub(super) code: &'static [&'static str],
+    /// Words between the options and the program: a duration, a priority, a host.
+    operands: usize,
+    /// Whether `X=1` may stand before the program.
+    assignments: bool,
+    /// How the words after that are run.
+    pub(super) runs: Runs,
+}
+
+/// What a wrapper does with the words after its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Runs {
+    /// A program and its words.
+    Program,
+    /// They are joined and given to a shell.
+    Line,
+}
+
+/// What follows the wrapper's own words.
+pub(super) struct Inside<'a> {
+    pub(super) command: &'a [String],
+    /// Values that are command lines.
+    pub(super) code: Vec<&'a str>,
+}
+
+const fn plain(name: &'static str, valued: &'static [&'static str]) -> Wrapper {
+    Wrapper { name, valued, code: &[], operands: 0, assignments: false, runs: Runs::Program }
+}
+
+const fn after(operands: usize, name: &'static str, valued: &'static [&'static str]) -> Wrapper {
+    Wrapper { operands, ..plain(name, valued) }
+}
+
+const fn line(name: &'static str, operands: usize, valued: &'static [&'static str]) -> Wrapper {
+    Wrapper { runs: Runs::Line, ..after(operands, name, valued) }
+}
+
+const SUDO: &[&str] = &[
+    "-u",
+    "--user",
+    "-g",
+    "--group",
+    "-h",
+    "--host",
+    "-p",
+    "--prompt",
+    "-C",
+    "--close-from",
+    "-r",
+    "--role",
+    "-t",
+    "--type",
+    "-T",
+    "--command-timeout",
+    "-U",
+    "--other-user",
+    "-D",
+    "--chdir",
+    "-R",
+    "--chroot",
+];
+const XARGS: &[&str] = &[
+    "-I",
+    "-n",
+    "-P",
+    "-L",
+    "-d",
+    "-E",
+    "-s",
+    "-a",
+    "--max-args",
+    "--max-procs",
+    "--max-lines",
+    "--delimiter",
+    "--max-chars",
+    "--arg-file",
+    "--replace",
+    "--eof",
+];
+const SSH: &[&str] = &[
+    "-B", "-b", "-c", "-D", "-E", "-e", "-F", "-I", "-i", "-J", "-L", "-l", "-m", "-O", "-P", "-p", "-Q",
+    "-R", "-S", "-W", "-w",
+];
+const PARALLEL: &[&str] = &[
+    "-j",
+    "--jobs",
+    "-a",
+    "--arg-file",
+    "-I",
+    "-n",
+    "-N",
+    "--max-args",
+    "-S",
+    "--sshlogin",
+    "--joblog",
+    "--timeout",
+    "-d",
+];
+
+static WRAPPERS: [Wrapper; 40] = [
+    Wrapper {
+        code: &["-S", "--split-string"],
+        assignments: true,
+        ..plain("env", &["-u", "--unset", "-C", "--chdir", "-a", "--argv0"])
+    },
+    plain("nice", &["-n", "--adjustment"]),
+    plain("time", &["-f", "--format", "-o", "--output"]),
+    plain("nohup", &[]),
+    after(1, "timeout", &["-k", "--kill-after", "-s", "--signal"]),
+    plain("stdbuf", &["-i", "--input", "-o", "--output", "-e", "--error"]),
+    plain("setsid", &[]),
+    plain("ionice", &["-c", "--class", "-n", "--classdata", "-p", "-P", "-u"]),
+    after(1, "chrt", &["-T", "--sched-runtime", "-P", "--sched-period", "-D", "--sched-deadline"]),
+    after(1, "taskset", &[]),
+    plain("command", &[]),
+    plain("builtin", &[]),
+    plain("exec", &["-a"]),
+    plain("xargs", XARGS),
+    Wrapper { assignments: true, ..plain("sudo", SUDO) },
+    plain("doas", &["-u", "-C", "-a"]),
+    plain("pkexec", &["--user"]),
+    Wrapper { code: &["-c", "--command"], ..after(1, "su", &["-s", "--shell", "-g", "-G", "-w"]) },
+    Wrapper {
+        code: &["-c", "--command"],
+        ..plain("runuser", &["-u", "--user", "-s", "--shell", "-g", "-G"])
+    },
+    plain("busybox", &[]),
+    plain("toybox", &[]),
+    line("watch", 0, &["-n", "--interval", "-q", "--equexit"]),
+    line("parallel", 0, PARALLEL),
+    Wrapper { code: &["-o"], ..line("ssh", 1, SSH) },
+    line("eval", 0, &[]),
+    after(1, "chroot", &["--userspec", "--groups"]),
+    Wrapper {
+        code: &["-c", "--command"],
+        ..after(1, "flock", &["-w", "--timeout", "-E", "--conflict-exit-code"])
+    },
+    plain("unshare", &["-S", "-G", "-R", "-w", "--root", "--wd"]),
+    plain("nsenter", &["-t", "--target", "-S", "-G"]),
+    plain("setpriv", &[]),
+    plain("strace", &["-o", "-e", "-s", "-u", "-E", "-P", "-a", "-O", "-S"]),
+    plain("ltrace", &["-o", "-e", "-s", "-u", "-a", "-n"]),
+    plain("unbuffer", &[]),
+    plain("rlwrap", &["-f", "-H", "-p"]),
+    plain("numactl", &["-N", "-m", "-C", "-i", "-p"]),
+    plain("catchsegv", &[]),
+    plain("proxychains", &["-f"]),
+    plain("torsocks", &["-a", "-P"]),
+    plain("xvfb-run", &["-n", "-e", "-s", "-f", "-w"]),
+    plain("dbus-run-session", &[]),
+];
+
+pub(super) fn names() -> [&'static str; WRAPPERS.len()] {
+    std::array::from_fn(|index| WRAPPERS[index].name)
+}
+
+pub(super) fn find(program: &str) -> Option<&'static Wrapper> {
+    WRAPPERS.iter().find(|wrapper| wrapper.name == program)
+}
+
+impl Wrapper {
+    /// Gets past the wrapper's own words.
+    pub(super) fn inside<'a>(&self, words: &'a [String]) -> Inside<'a> {
+        let mut code = Vec::new();
+        let mut index = 0;
+        while let Some(word) = words.get(index) {
+            if word == "--" {
+                index += 1;
+                break;
+            }
+            let assignment = self.assignments && !word.starts_with('-') && word.contains('=');
+            if !assignment && (!word.starts_with('-') || word == "-") {
+                break;
+            }
+            index += 1;
+            if assignment {
+                continue;
+            }
+            if let Some((attached, value)) = self.code.iter().find_map(|option| value_of(word, option)) {
+                let next = words.get(index).map(String::as_str);
+                index += usize::from(!attached);
+                code.extend(if attached { value } else { next });
+            } else if self.valued.contains(&word.as_str()) {
+                index += 1;
+            }
+        }
+        index += self.operands;
+        while self.assignments && words.get(index).is_some_and(|word| word.contains('=')) {
+            index += 1;
+        }
+        Inside { command: words.get(index..).unwrap_or_default(), code }
+    }
+}
+
+/// Whether the word is this option, whether its value is attached to it, and that value.
+fn value_of<'a>(word: &'a str, option: &str) -> Option<(bool, Option<&'a str>)> {
+    match word.strip_prefix(option)? {
+        "" => Some((false, None)),
+        rest if option.starts_with("--") => rest.strip_prefix('=').map(|value| (true, Some(value))),
+        rest => Some((true, Some(rest))),
+    }
+}
