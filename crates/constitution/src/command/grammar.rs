@@ -343,6 +343,9 @@ impl Reader<'_> {
         self.note(Structure::Assignment);
         let value = if self.eat("(") {
             self.array()?;
+            if self.peek().is_some_and(|c| !is_meta(c)) {
+                return self.fail("a word follows an array");
+            }
             Word { text: String::new(), literal: false, bare: true }
         } else if self.peek().is_none_or(|c| is_meta(c) && !self.looking_at("<(") && !self.looking_at(">(")) {
             Word { text: String::new(), literal: true, bare: true }

@@ -64,7 +64,7 @@ pub enum GrantError {
         "what `{0}` does is decided by its first word: write that word instead of a wildcard, as in `{0} … *`"
     )]
     NoSubcommand(String),
-    #[error("`{program} … {word}` can start any other program: write `= ` and the exact line")]
+    #[error("`{program} … {word}` can start other programs or work elsewhere: write `= ` and the exact line")]
     Code { program: String, word: String },
 }
 
@@ -167,7 +167,9 @@ fn check_width(program: &str, slots: &[Slot]) -> Result<(), GrantError> {
     let literals: Vec<String> = slots.iter().filter_map(literal).collect();
     let subcommand = literals.iter().find(|word| !word.starts_with('-'));
     let launching = subcommand.filter(|word| class::launches(program, word));
-    let code = literals.iter().find(|word| class::is_code_option(program, word));
+    let code = literals
+        .iter()
+        .find(|word| class::is_code_option(program, word) || class::is_place_option(program, word));
     if let Some(word) = launching.or(code) {
         return Err(GrantError::Code { program: name(), word: shown(word) });
     }
