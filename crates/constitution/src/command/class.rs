@@ -52,11 +52,10 @@ pub(super) fn wrapper(program: &str) -> Option<&'static wrappers::Wrapper> {
 pub(super) fn class(program: &str) -> Class {
     // The loader runs any file it is given: `ld-linux-x86-64.so.2 ./x`.
     let loader = ["ld-linux", "ld-musl", "ld64"].iter().any(|start| basename(program).starts_with(start));
+    let launcher = loader || wrapper(program).is_some() || among(LAUNCHERS, program);
     if among(SHELL_STATE, program) {
         Class::ShellState
-    } else if loader || is_shell(program) || is_interpreter(program) || wrapper(program).is_some() {
-        Class::Launcher
-    } else if among(LAUNCHERS, program) {
+    } else if launcher || is_shell(program) || is_interpreter(program) {
         Class::Launcher
     } else if among(REMOTE, program) {
         Class::Remote

@@ -186,7 +186,8 @@ impl Wrapper {
     /// The index after the options and assignments that begin at `at`.
     fn options<'a>(&self, words: &'a [String], mut at: usize, code: &mut Vec<&'a str>) -> usize {
         while let Some(word) = words.get(at) {
-            if !word.starts_with('-') && !(self.assignments && word.contains('=')) {
+            let assignment = self.assignments && word.contains('=');
+            if !assignment && !word.starts_with('-') {
                 break;
             }
             at += 1;
