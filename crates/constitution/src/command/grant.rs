@@ -71,7 +71,8 @@ pub enum GrantError {
 impl Grant {
     /// Reads a grant, and refuses a pattern that allows more than it shows.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
-        let text = text.trim();
+        // The end is left to `parse`: in a here-document it matters.
+        let text = text.trim_start();
         if text.is_empty() {
             return Err(GrantError::Empty);
         }

@@ -232,3 +232,7 @@ impl Redirection {
 #[cfg(test)]
 #[path = "command_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "command_laws.rs"]
+mod laws;
