@@ -9,7 +9,10 @@ use super::{Assignment, Simple, Structure, Unparsed, Word};
 /// Words that end a list; the construct that began it eats them.
 const CLOSERS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
-impl Reader<'_> {
+/// Reads what follows a keyword.
+type Rule<'a> = fn(&mut Reader<'a>) -> Result<(), Unparsed>;
+
+impl<'a> Reader<'a> {
     /// The whole text.
     pub(super) fn line(mut self) -> Result<(Vec<Simple>, BTreeSet<Structure>), Unparsed> {
         self.list()?;
@@ -126,7 +129,7 @@ impl Reader<'_> {
             return Ok(true);
         }
         let Some(keyword) = self.keyword() else { return Ok(false) };
-        let (structure, read): (_, fn(&mut Self) -> Result<(), Unparsed>) = match keyword {
+        let (structure, read): (_, Rule<'a>) = match keyword {
             "{" => (Structure::Group, |reader| reader.block("}")),
             "if" => (Structure::Conditional, Self::conditional),
             "while" | "until" => (Structure::Loop, |reader| {
@@ -343,6 +346,9 @@ impl Reader<'_> {
         self.note(Structure::Assignment);
         let value = if self.eat("(") {
             self.array()?;
+            if self.peek().is_some_and(|c| !is_meta(c)) {
+                return self.fail("a word follows an array");
+            }
             Word { text: String::new(), literal: false, bare: true }
         } else if self.peek().is_none_or(|c| is_meta(c) && !self.looking_at("<(") && !self.looking_at(">(")) {
             Word { text: String::new(), literal: true, bare: true }

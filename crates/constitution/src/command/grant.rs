@@ -64,14 +64,15 @@ pub enum GrantError {
         "what `{0}` does is decided by its first word: write that word instead of a wildcard, as in `{0} … *`"
     )]
     NoSubcommand(String),
-    #[error("`{program} … {word}` can start any other program: write `= ` and the exact line")]
+    #[error("`{program} … {word}` can start other programs or work elsewhere: write `= ` and the exact line")]
     Code { program: String, word: String },
 }
 
 impl Grant {
     /// Reads a grant, and refuses a pattern that allows more than it shows.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
-        let text = text.trim();
+        // The end is left to `parse`: in a here-document it matters.
+        let text = text.trim_start();
         if text.is_empty() {
             return Err(GrantError::Empty);
         }
@@ -167,7 +168,9 @@ fn check_width(program: &str, slots: &[Slot]) -> Result<(), GrantError> {
     let literals: Vec<String> = slots.iter().filter_map(literal).collect();
     let subcommand = literals.iter().find(|word| !word.starts_with('-'));
     let launching = subcommand.filter(|word| class::launches(program, word));
-    let code = literals.iter().find(|word| class::is_code_option(program, word));
+    let code = literals
+        .iter()
+        .find(|word| class::is_code_option(program, word) || class::is_place_option(program, word));
     if let Some(word) = launching.or(code) {
         return Err(GrantError::Code { program: name(), word: shown(word) });
     }

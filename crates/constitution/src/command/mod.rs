@@ -15,6 +15,7 @@ mod cover;
 mod expansion;
 mod grammar;
 mod grant;
+mod names;
 mod pattern;
 mod programs;
 mod reader;
@@ -171,7 +172,9 @@ pub fn parse(text: &str) -> Result<Parsed, Unparsed> {
     if text.len() > MAX_COMMAND_BYTES {
         return Err(Unparsed::TooLong { bytes: text.len() });
     }
-    let text = text.trim_matches([' ', '\t', '\n']);
+    // Blanks at the end of a here-document belong to its last line.
+    let around: &[char] = if text.contains("<<") { &['\n'] } else { &[' ', '\t', '\n'] };
+    let text = text.trim_start_matches([' ', '\t', '\n']).trim_end_matches(around);
     chars::check_visible(text)?;
     let (commands, structures) = reader::Reader::new(text, 0).line()?;
     if commands.is_empty() {
@@ -229,3 +232,7 @@ impl Redirection {
 #[cfg(test)]
 #[path = "command_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "command_laws.rs"]
+mod laws;

@@ -1,7 +1,7 @@
 //! Which programs a line would run, as far as its text tells.
 
-use super::class::{self, INTERPRETERS, SHELLS, basename, family};
-use super::wrappers::{self, Runs};
+use super::class::{self, Class, basename};
+use super::wrappers::{Runs, Wrapper};
 use super::{Parsed, Simple};
 
 /// Stands for a program that the text does not tell: `$X`, code for an interpreter, a shell that reads its input.
@@ -68,29 +68,16 @@ impl Found {
             return self.add(UNKNOWN);
         }
         self.add(basename(program));
-        let family = family(program);
-        let own = basename(program);
-        if let Some(wrapper) = wrappers::find(own).or_else(|| wrappers::find(family)) {
-            let inside = wrapper.inside(rest);
-            for code in &inside.code {
-                // `ssh -o ProxyCommand=x`.
-                let code =
-                    if own == "ssh" { code.split_once('=').map_or("", |(_, value)| value) } else { code };
-                self.text(code, level);
-            }
-            return match wrapper.runs {
-                Runs::Line if inside.command.is_empty() => {}
-                Runs::Line => self.text(&inside.command.join(" "), level),
-                Runs::Program => self.words(inside.command, level + 1),
-            };
+        if let Some(wrapper) = class::wrapper(program) {
+            return self.wrapped(wrapper, rest, level);
         }
-        if SHELLS.contains(&own) || SHELLS.contains(&family) {
+        if class::is_shell(program) {
             return self.shell(rest, level);
         }
-        if INTERPRETERS.contains(&own) || INTERPRETERS.contains(&family) {
+        if class::is_interpreter(program) {
             return self.interpreter(rest);
         }
-        match family {
+        match basename(program) {
             "trap" => {
                 if let Some(code) = rest.first() {
                     self.text(code, level);
@@ -99,6 +86,25 @@ impl Found {
             "source" | "." => self.script(rest.first()),
             "find" | "fd" | "fdfind" => self.find(rest, level),
             _ => self.options(program, rest, level),
+        }
+    }
+
+    fn wrapped(&mut self, wrapper: &Wrapper, rest: &[String], level: usize) {
+        let inside = wrapper.inside(rest);
+        for code in &inside.code {
+            // `ssh -o ProxyCommand=x`.
+            let setting = (wrapper.name == "ssh").then(|| code.split_once('=')).flatten();
+            match setting {
+                Some((name, _)) if !name.to_ascii_lowercase().ends_with("command") => {}
+                Some((_, value)) => self.text(value, level),
+                None => self.text(code, level),
+            }
+        }
+        match (inside.command, wrapper.runs) {
+            ([], _) if inside.code.is_empty() && wrapper.opens_shell() => self.add(UNKNOWN),
+            ([], _) => {}
+            (command, Runs::Line) => self.text(&command.join(" "), level),
+            (command, Runs::Program) => self.words(command, level + 1),
         }
     }
 
@@ -152,7 +158,7 @@ impl Found {
             self.text(value.trim_start_matches('!'), level);
         }
         let launched = rest.first().is_some_and(|subcommand| class::launches(program, subcommand));
-        if launched || class::class(program) == class::Class::Launcher {
+        if launched || class::class(program) == Class::Launcher {
             self.add(UNKNOWN);
         }
     }

@@ -7,7 +7,7 @@ pub(super) struct Wrapper {
     /// Options whose value is a word of its own.
     valued: &'static [&'static str],
     /// Options whose value is a command line.
-    pub(super) code: &'static [&'static str],
+    code: &'static [&'static str],
     /// Words between the options and the program: a duration, a priority, a host.
     operands: usize,
     /// Whether `X=1` may stand before the program.
@@ -159,45 +159,47 @@ static WRAPPERS: [Wrapper; 40] = [
     plain("dbus-run-session", &[]),
 ];
 
-pub(super) fn names() -> [&'static str; WRAPPERS.len()] {
-    std::array::from_fn(|index| WRAPPERS[index].name)
-}
-
 pub(super) fn find(program: &str) -> Option<&'static Wrapper> {
     WRAPPERS.iter().find(|wrapper| wrapper.name == program)
 }
 
 impl Wrapper {
+    /// Whether the wrapper alone gives a shell.
+    pub(super) fn opens_shell(&self) -> bool {
+        matches!(
+            self.name,
+            "sudo" | "doas" | "su" | "runuser" | "ssh" | "chroot" | "unshare" | "nsenter" | "busybox"
+        )
+    }
+
     /// Gets past the wrapper's own words.
     pub(super) fn inside<'a>(&self, words: &'a [String]) -> Inside<'a> {
         let mut code = Vec::new();
-        let mut index = 0;
-        while let Some(word) = words.get(index) {
-            if word == "--" {
-                index += 1;
+        let mut at = self.options(words, 0, &mut code);
+        if self.operands > 0 {
+            // `su root -c x`, `ssh host -p 22 x`: options may follow.
+            at = self.options(words, at + self.operands, &mut code);
+        }
+        Inside { command: words.get(at..).unwrap_or_default(), code }
+    }
+
+    /// The index after the options and assignments that begin at `at`.
+    fn options<'a>(&self, words: &'a [String], mut at: usize, code: &mut Vec<&'a str>) -> usize {
+        while let Some(word) = words.get(at) {
+            let assignment = self.assignments && word.contains('=');
+            if !assignment && !word.starts_with('-') {
                 break;
             }
-            let assignment = self.assignments && !word.starts_with('-') && word.contains('=');
-            if !assignment && (!word.starts_with('-') || word == "-") {
-                break;
-            }
-            index += 1;
-            if assignment {
-                continue;
-            }
+            at += 1;
             if let Some((attached, value)) = self.code.iter().find_map(|option| value_of(word, option)) {
-                let next = words.get(index).map(String::as_str);
-                index += usize::from(!attached);
+                let next = words.get(at).map(String::as_str);
+                at += usize::from(!attached);
                 code.extend(if attached { value } else { next });
             } else if self.valued.contains(&word.as_str()) {
-                index += 1;
+                at += 1;
             }
         }
-        index += self.operands;
-        while self.assignments && words.get(index).is_some_and(|word| word.contains('=')) {
-            index += 1;
-        }
-        Inside { command: words.get(index..).unwrap_or_default(), code }
+        at
     }
 }
 

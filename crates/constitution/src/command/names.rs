@@ -1,0 +1,97 @@
+//! Programs by name, as far as a grant has to know them. Names are separated by blanks.
+//!
+//! The lists name programs whose words can be other programs, code, or places far away. A program that is missing here
+//! is taken for one whose options have to be listed and whose other words are data.
+
+/// Shells: code after `-c`, in a file or from the input.
+pub(super) const SHELLS: &str =
+    "sh ash bash rbash dash zsh ksh ksh93 mksh yash fish csh tcsh nu pwsh powershell elvish xonsh osh ysh";
+
+/// Interpreters, and programs with a language in which other programs can be started.
+pub(super) const INTERPRETERS: &str = "
+    python pypy ipython perl raku ruby irb node nodejs deno bun tsx ts-node php lua luajit tclsh wish expect awk gawk
+    mawk nawk sed gsed ed ex vi vim nvim view vimdiff emacs emacsclient nano less more most man gdb lldb m4 bc dc gnuplot
+    octave julia R Rscript scala groovy jshell java ghci runghc ocaml erl elixir iex guile sbcl clojure swift psql mysql
+    sqlite osascript mutt";
+
+/// Programs that start what their words or their input name, besides the wrappers that can be looked through.
+pub(super) const LAUNCHERS: &str = "
+    git-shell npx bunx pnpx uvx pipx bwrap firejail docker podman nerdctl kubectl oc lxc incus machinectl systemd-run
+    systemd-nspawn systemctl service nix nix-shell guix flatpak snap tmux screen script at batch crontab entr
+    inotifywait socat telnet openvpn start-stop-daemon daemonize run-parts xdg-open open gio dbus-send busctl ansible
+    capsh perf valgrind ld ld.so poetry conda mise asdf rbenv pyenv nvm volta corepack direnv dotenv vagrant act
+    hyperfine tini dumb-init gosu su-exec setarch linux32 linux64 fakeroot faketime prlimit choom cgexec runcon sg newgrp
+    chpst softlimit chronic ifne mispipe caffeinate gtime retry nq tsp";
+
+/// Builtins that change the shell, and with it what later commands of the line mean.
+pub(super) const SHELL_STATE: &str = "
+    alias unalias bind cd chdir pushd popd complete compgen compopt declare typeset local export readonly unset set shift
+    shopt enable hash trap umask ulimit read mapfile readarray getopts let return exit logout break continue fc history
+    eval source .";
+
+/// Words name other machines, and content goes there.
+pub(super) const REMOTE: &str =
+    "scp sftp rsync rclone curl wget nc ncat netcat ftp lftp aria2c http https mail sendmail";
+
+/// Programs whose first word says what they do.
+pub(super) const WITH_SUBCOMMAND: &str = "
+    git hg svn jj gh glab cargo rustup npm pnpm yarn go pip uv gem bundle mvn gradle dotnet composer brew apt apt-get dnf
+    pacman terraform aws gcloud az helm tar ar 7z make gmake just task rake ninja ant bazel cmake openssl";
+
+/// Subcommands that start what further words or settings name.
+pub(super) const LAUNCHING: [(&str, &str); 14] = [
+    ("git", "bisect config difftool mergetool filter-branch submodule instaweb daemon"),
+    ("cargo", "run r install config"),
+    ("npm", "exec x explore config set install i add"),
+    ("pnpm", "exec dlx x install i add"),
+    ("yarn", "exec dlx add"),
+    ("go", "run generate tool env install get"),
+    ("uv", "run tool pip add"),
+    ("pip", "install download wheel config"),
+    ("gem", "install exec"),
+    ("bundle", "exec config"),
+    ("gh", "alias extension config codespace"),
+    ("bazel", "run"),
+    ("dotnet", "run tool exec"),
+    ("hg", "config bisect"),
+];
+
+/// Options whose value is a program or code.
+pub(super) const CODE_OPTIONS: [(&str, &str); 13] = [
+    (
+        "git",
+        "-c --config --config-env --exec-path --upload-pack --receive-pack --exec -x --extcmd -O --open-files-in-pager",
+    ),
+    ("cargo", "--config"),
+    (
+        "tar",
+        "--to-command --checkpoint-action -I --use-compress-program --info-script --new-volume-script -F --rsh-command --rmt-command",
+    ),
+    ("find", "-exec -execdir -ok -okdir"),
+    ("fd", "-x -X --exec --exec-batch"),
+    ("rg", "--pre --hostname-bin"),
+    ("rsync", "-e --rsh --rsync-path"),
+    ("scp", "-o -S -D"),
+    ("sftp", "-o -S -D -b"),
+    ("sort", "--compress-program"),
+    ("make", "--eval -E"),
+    ("zip", "-TT --unzip-command"),
+    ("npm", "--script-shell -c --call"),
+];
+
+/// Options that change where code is found or where results go, so that the rest of the pattern means something else.
+pub(super) const PLACE_OPTIONS: [(&str, &str); 9] = [
+    ("git", "-C --git-dir --work-tree --namespace --template --ext-diff --textconv"),
+    ("cargo", "-C -Z --manifest-path"),
+    ("find", "-delete -fprint -fprint0 -fprintf -fls"),
+    ("scp", "-F -J"),
+    ("sftp", "-F -J"),
+    ("sort", "-T -o --output"),
+    ("make", "-f --file --makefile -C --directory"),
+    ("npm", "--prefix --node-options"),
+    ("printf", "-v"),
+];
+
+pub(super) fn lists(names: &str, name: &str) -> bool {
+    names.split_ascii_whitespace().any(|listed| listed == name)
+}
