@@ -58,6 +58,16 @@ pub enum EventKind {
     PolicyGate {
         entry: Box<LedgerEntry>,
     },
+    /// A call waits for a person. `id` is the approval's.
+    ApprovalRequested {
+        id: String,
+        entry: Box<LedgerEntry>,
+    },
+    /// `state` is `allowed`, `denied`, `expired` or `withdrawn`.
+    ApprovalDecided {
+        id: String,
+        state: String,
+    },
     MailboxInjected {
         entry: Box<LedgerEntry>,
     },

@@ -97,11 +97,23 @@ impl SessionInput {
     }
 }
 
+/// Who speaks in a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaker {
+    /// The owner of the house.
+    Owner,
+    /// An agent of the house.
+    Agent,
+    /// Someone who was let in and is not known further.
+    Guest,
+}
+
 /// What a turn begins with.
 #[derive(Clone)]
 pub struct TurnInput {
     /// What the user says.
     pub content: Vec<ContentBlock>,
+    pub speaker: Speaker,
     /// The system prompt. Never shown to anyone.
     pub system: String,
     /// Messages that stand before the user's.

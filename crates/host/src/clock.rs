@@ -7,6 +7,11 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
+/// A time as people write it, such as `2030-01-31T18:00:00Z`.
+pub fn parse_time(text: &str) -> Option<Timestamp> {
+    text.parse::<jiff::Timestamp>().ok().map(Timestamp::new)
+}
+
 /// The machine's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;

@@ -14,22 +14,23 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::AgentRuntime;
 use tribune_agents::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
-use tribune_constitution::MandateGate;
 
+use crate::approval::Inbox;
 use crate::clock::Clock;
 use crate::config::{Anonymous, Config};
 use crate::files::{self, Secrecy};
+use crate::gate::{Gate, Reachable};
 use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal};
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
 use crate::home::Home;
 use crate::law::{self, LawError};
 use crate::redact::Redactor;
-use crate::registry::{ANONYMOUS, Agents, Board, DEFAULT_ROSTER, Mailbox, RosterError};
+use crate::registry::{ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError};
 use crate::session::transcript::TranscriptLimits;
 use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, Transcripts};
 use crate::status::Status;
 use crate::store::{Readers, Store, StoreError};
-use crate::tools::{self, HostTools};
+use crate::tools::HostTools;
 use crate::vault::Vault;
 
 /// How long connections get to say goodbye.
@@ -44,6 +45,8 @@ pub enum StartError {
     Law(#[from] LawError),
     #[error(transparent)]
     Roster(#[from] RosterError),
+    #[error(transparent)]
+    Approvers(#[from] ApproversError),
     #[error(transparent)]
     Scenes(#[from] SceneError),
     #[error("sessions could not be prepared: {0}")]
@@ -135,14 +138,18 @@ impl Daemon {
 
         let vault = Arc::new(Vault::open(home)?);
 
-        let constitution = Arc::new(law::load(home.root())?);
-        let gate = Arc::new(MandateGate::new(tools::NAMES));
+        let work = TaskTracker::new();
+        let law = Arc::new(law::load(home.root())?);
+        let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
+        let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
+        let gate = Gate::new(law, inbox, Reachable::Someone, parts)?;
 
         make_folders(home)?;
         let data = home.root().join("data");
         let roster = data.join("agent-roster.jsonl");
         write_if_missing(&roster, DEFAULT_ROSTER.as_bytes())?;
         let agents = Arc::new(Agents::load(roster)?);
+        let approvers = Arc::new(Approvers::load(data.join("approvers.json"))?);
         let mailbox = Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")));
         let board = Arc::new(Board::new(home.root().join("board.md")));
         let known = Arc::clone(&agents);
@@ -168,7 +175,6 @@ impl Daemon {
             readers: readers.clone(),
             vault,
             clock: Arc::clone(&clock),
-            constitution,
             gate,
             mailbox,
             board,
@@ -176,9 +182,13 @@ impl Daemon {
             transcripts,
             turn_limit: config.sessions.turn,
             journals: Default::default(),
+            work,
             claimed: Default::default(),
         });
         let recovered = governance.recover().await?;
+        if !governance.gate.is_frozen() {
+            governance.resume_parked().await.map_err(SessionError::from)?;
+        }
 
         let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
         let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
@@ -217,10 +227,17 @@ impl Daemon {
             draining: draining.clone(),
             connections: AtomicUsize::new(0),
         });
-        let api = Api { sessions: sessions.clone(), agents, readers, store: Arc::clone(&store), status };
+        let api = Api {
+            sessions: sessions.clone(),
+            agents,
+            approvers: Arc::clone(&approvers),
+            readers,
+            store: Arc::clone(&store),
+            status,
+        };
         let gateway = Gateway::new(Parts {
             api,
-            doorman: Doorman::new(&token, log),
+            doorman: Doorman::new(&token, log, approvers),
             names: Names::new(address, &config.gateway.hosts, &config.gateway.origins),
             limits: GatewayLimits {
                 max_connections: config.gateway.max_connections,
@@ -233,6 +250,7 @@ impl Daemon {
         });
         let tasks = TaskTracker::new();
         tasks.spawn(gateway.serve(listener, accepting.clone()));
+        tasks.spawn(Arc::clone(sessions.governance()).expire_approvals(stopping.clone()));
         let sweeper = sessions.clone();
         tasks.spawn(async move { sweeper.sweep().await });
 

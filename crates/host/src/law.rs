@@ -1,11 +1,10 @@
-//! Reads the law of a home: `constitution.md` and `mandates/*.md`. Where nobody wrote any, the built-in texts hold.
+//! Reads the law of a home: `constitution.md`, `mandates/*.md`, `manifests/*.json`, `policy/*.cedar` and
+//! `policy/law.json5`. Where nobody wrote any, the built-in texts hold.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tribune_constitution::{
-    Constitution, ConstitutionError, DEFAULT_CONSTITUTION, DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT,
-};
+use tribune_constitution::{Constitution, ConstitutionError, Texts};
 
 use crate::tools;
 
@@ -20,7 +19,7 @@ const MAX_BYTES: u64 = 1 << 20;
 pub enum LawError {
     #[error("`{path}` cannot be read ({error}): mend it, or remove it to go back to the built-in text", path = .path.display())]
     Io { path: PathBuf, error: io::Error },
-    #[error("`{path}` holds more than {MAX_FILES} files: keep mandates only there", path = .path.display())]
+    #[error("`{path}` holds more than {MAX_FILES} files: keep only the law there", path = .path.display())]
     TooManyFiles { path: PathBuf },
     #[error("the law in `{path}` is refused: {error}", path = .path.display())]
     Refused { path: PathBuf, error: Box<ConstitutionError> },
@@ -28,23 +27,43 @@ pub enum LawError {
 
 /// Reads the law of the home at `root`.
 pub fn load(root: &Path) -> Result<Constitution, LawError> {
-    let text = read(&root.join("constitution.md"))?.unwrap_or_else(|| DEFAULT_CONSTITUTION.to_owned());
-    let folder = root.join("mandates");
-    let mut mandates = Vec::new();
-    for path in markdown_files(&folder)? {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if let Some(text) = read(&path)? {
-            mandates.push((name, text));
-        }
-    }
-    if !mandates.iter().any(|(name, _)| name == DEFAULT_MANDATE) {
-        mandates.push((DEFAULT_MANDATE.to_owned(), DEFAULT_MANDATE_TEXT.to_owned()));
-    }
-    Constitution::new(text, mandates, &tools::NAMES)
+    let texts = texts(root)?;
+    Constitution::new(texts, &tools::NAMES)
         .map_err(|error| LawError::Refused { path: root.to_owned(), error: error.into() })
 }
 
-fn markdown_files(folder: &Path) -> Result<Vec<PathBuf>, LawError> {
+/// The texts of the home at `root`, unchecked.
+pub fn texts(root: &Path) -> Result<Texts, LawError> {
+    let mut texts = Texts::built_in();
+    if let Some(text) = read(&root.join("constitution.md"))? {
+        texts.constitution = text;
+    }
+    for (name, text) in folder(&root.join("mandates"), "md")? {
+        texts.mandates.insert(name, text);
+    }
+    for (name, text) in folder(&root.join("manifests"), "json")? {
+        texts.manifests.insert(name, text);
+    }
+    for (name, text) in folder(&root.join("policy"), "cedar")? {
+        texts.policies.insert(format!("{name}.cedar"), text);
+    }
+    texts.law = read(&root.join("policy").join("law.json5"))?;
+    Ok(texts)
+}
+
+/// The files of a folder with this ending, by name without it.
+fn folder(folder: &Path, ending: &str) -> Result<Vec<(String, String)>, LawError> {
+    let mut found = Vec::new();
+    for path in files(folder, ending)? {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(text) = read(&path)? {
+            found.push((name, text));
+        }
+    }
+    Ok(found)
+}
+
+fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, LawError> {
     let failed = |error| LawError::Io { path: folder.to_owned(), error };
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -57,7 +76,7 @@ fn markdown_files(folder: &Path) -> Result<Vec<PathBuf>, LawError> {
             return Err(LawError::TooManyFiles { path: folder.to_owned() });
         }
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "md") {
+        if path.extension().is_some_and(|extension| extension == ending) {
             paths.push(path);
         }
     }

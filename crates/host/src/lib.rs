@@ -4,12 +4,14 @@
 //! queue before it, [`gateway`] the door. [`store`] makes an entry durable, [`vault`] keeps what was said, [`registry`]
 //! knows the agents, [`tools`] are what they can do without a sandbox.
 
+pub mod approval;
 pub mod audit;
 pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod export;
 pub mod files;
+pub mod gate;
 pub mod gateway;
 pub mod governed;
 pub mod home;

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tribune_agents::{CloseReason, SessionMode, StopReason, Usage};
+use tribune_constitution::{Facts, Labels, Verdict};
 use tribune_ledger::commitment::Commitment;
 
 /// Histories that begin like this belong to sessions; only their session writes them.
@@ -41,6 +42,12 @@ pub struct Opening {
     pub pubkey: Option<String>,
     pub mandate: String,
     pub opened_by: String,
+    /// For a sub-agent: the mandates of whoever started it, nearest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<String>,
+    /// What the session has taken in before anyone spoke.
+    #[serde(default)]
+    pub labels: Labels,
 }
 
 /// A turn, in the skill trace format, at one of its two ends.
@@ -55,6 +62,9 @@ pub struct Turn {
     /// The turn before this one.
     pub prev_cid: Option<String>,
     pub constitution_hash: String,
+    /// What the session has taken in by now.
+    #[serde(default)]
+    pub labels: Labels,
 }
 
 /// Where a turn stands.
@@ -88,6 +98,32 @@ pub struct ToolResultRecord {
     pub is_error: bool,
     /// None when there is nothing that came of it.
     pub output_hash: Option<Commitment>,
+    /// What the session has taken in by now.
+    #[serde(default)]
+    pub labels: Labels,
+    /// What the call wrote, with the labels that it has from now on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrote: Vec<Labelled>,
+}
+
+/// Stored data and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Labelled {
+    /// Such as `file:<agent>/<path>`.
+    pub resource: String,
+    pub labels: Labels,
+}
+
+/// A decision, with everything that it was made from: whoever has the law of this hash can decide again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerdictRecord {
+    pub tool: String,
+    pub constitution_hash: String,
+    /// The call's input, if there was a call.
+    pub input_hash: Option<Commitment>,
+    pub facts: Facts,
+    #[serde(flatten)]
+    pub verdict: Verdict,
 }
 
 /// How a call ended.
@@ -107,6 +143,9 @@ pub struct MailboxRecord {
     pub letter: String,
     pub from: String,
     pub content_hash: Commitment,
+    /// Where its words come from.
+    #[serde(default)]
+    pub labels: Labels,
 }
 
 /// A payload as an entry takes it.
@@ -138,6 +177,7 @@ mod tests {
             actor: "main".into(),
             prev_cid: None,
             constitution_hash: "b3:00".into(),
+            labels: Labels::FRESH,
         };
         let members = payload(&turn);
         for name in ["skill_name", "inputs_hash", "outputs_hash", "timestamp", "actor", "phase", "prev_cid"] {

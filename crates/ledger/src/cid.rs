@@ -19,6 +19,10 @@ pub enum Domain {
     Constitution,
     /// What a session is called in the ledger.
     Session,
+    /// Exactly what would run, as a person approves it.
+    Action,
+    /// What an approval is called.
+    Approval,
 }
 
 impl Domain {
@@ -29,6 +33,8 @@ impl Domain {
             Self::Commitment => "tribune 2026 content commitment v1",
             Self::Constitution => "tribune 2026 constitution bundle v1",
             Self::Session => "tribune 2026 session id v1",
+            Self::Action => "tribune 2026 action digest v1",
+            Self::Approval => "tribune 2026 approval id v1",
         }
     }
 
@@ -56,6 +62,8 @@ impl Domain {
             Self::Commitment => COMMITMENT.clone(),
             Self::Constitution => CONSTITUTION.clone(),
             Self::Session => SESSION.clone(),
+            // Rare enough to be derived anew.
+            Self::Action | Self::Approval => blake3::Hasher::new_derive_key(self.context()),
         }
     }
 }

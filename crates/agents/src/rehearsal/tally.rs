@@ -59,6 +59,8 @@ impl Tally {
             | EventKind::Error { .. }
             | EventKind::TurnStarted { .. }
             | EventKind::PolicyGate { .. }
+            | EventKind::ApprovalRequested { .. }
+            | EventKind::ApprovalDecided { .. }
             | EventKind::MailboxInjected { .. }
             | EventKind::LedgerAppend { .. } => {}
         }

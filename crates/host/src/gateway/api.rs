@@ -17,7 +17,7 @@ use super::wire::{
 };
 use crate::record::SESSION_ENTITIES;
 use crate::registry::roster::LineFault;
-use crate::registry::{Agents, RosterAgent, RosterError};
+use crate::registry::{Agents, Approvers, RosterAgent, RosterError};
 use crate::session::{SessionManager, Subscription, Ticket};
 use crate::status::Status;
 use crate::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
@@ -41,6 +41,7 @@ pub const MAX_NOTE_BYTES: usize = 8 * 1024;
 pub struct Api {
     pub sessions: SessionManager,
     pub agents: Arc<Agents>,
+    pub approvers: Arc<Approvers>,
     pub readers: Readers,
     pub store: Arc<Store>,
     pub status: Arc<Status>,
@@ -212,7 +213,7 @@ impl Api {
     ) -> Answer<(SessionKey, Ticket)> {
         let key = self.own_key(who, key)?;
         check_content(&content)?;
-        let ticket = self.sessions.run_turn(&key, content).await?;
+        let ticket = self.sessions.run_turn(&key, content, who.speaker()).await?;
         Ok((key, ticket))
     }
 
@@ -349,7 +350,7 @@ impl Api {
     pub async fn agents(&self, who: &Principal) -> Answer<AgentList> {
         who.operator()?;
         let heartbeats = self.readers.read(|reader| reader.heartbeats()).await?;
-        let constitution = &self.sessions.governance().constitution;
+        let constitution = &self.sessions.governance().gate.law;
         let tools = |mandate: &str| {
             constitution.mandate(mandate).map(|mandate| mandate.tools().to_vec()).unwrap_or_default()
         };
@@ -444,7 +445,7 @@ impl Api {
         let (sessions_open, sessions_loaded) = self.sessions.counts();
         let waiting = self.waiting();
         let status = &self.status;
-        let constitution = &self.sessions.governance().constitution;
+        let constitution = &self.sessions.governance().gate.law;
         Ok(DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

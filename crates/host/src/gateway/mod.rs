@@ -2,7 +2,9 @@
 //! comes from an address and an origin that are ours, and stays within the limits.
 
 mod api;
+pub mod approvers;
 mod error;
+pub mod inbox;
 mod metrics;
 mod pages;
 mod principal;

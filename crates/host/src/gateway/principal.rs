@@ -1,16 +1,17 @@
 //! Who is calling, and what that lets them do. What a caller may do follows from what it proved, and cannot be asked for.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq as _;
-use tribune_agents::{AgentId, SessionKey};
+use tribune_agents::{AgentId, SessionKey, Speaker};
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_ledger::AttestationKey;
 
 use super::error::ApiError;
 use super::wire::{AuthAgent, WhoAmI};
-use crate::registry::{Agents, STRANGER};
+use crate::approval::Approver;
+use crate::registry::{Agents, Approvers, STRANGER};
 use crate::session::Opener;
 
 /// Wrong attempts that are answered within [`WINDOW`]; further ones are turned away unlooked at, except right ones.
@@ -22,6 +23,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub enum Principal {
     /// Holds the operator token: may do everything.
     Operator,
+    /// Holds an approver's token: may decide what its roles cover, and nothing else.
+    Approver(Approver),
     /// Proved the key that the roster has for this agent.
     Agent { id: AgentId, pubkey: String },
     /// Proved a key that the roster does not know.
@@ -35,7 +38,7 @@ impl Principal {
     pub fn operator(&self) -> Result<(), ApiError> {
         match self {
             Self::Operator => Ok(()),
-            Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => {
+            Self::Approver(_) | Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => {
                 Err(ApiError::forbidden("only the operator may do this: use the token in run/token"))
             }
         }
@@ -43,26 +46,49 @@ impl Principal {
 
     /// Refuses a session that is not the caller's.
     pub fn owns(&self, key: &SessionKey) -> Result<(), ApiError> {
-        match self.agent() {
-            None => Ok(()),
-            Some(own) if own == key.agent() => Ok(()),
-            Some(own) => Err(ApiError::forbidden(format!(
+        match (self, self.agent()) {
+            (Self::Approver(_), _) => Err(ApiError::forbidden("an approver decides, and has no sessions")),
+            (_, None) => Ok(()),
+            (_, Some(own)) if own == key.agent() => Ok(()),
+            (_, Some(own)) => Err(ApiError::forbidden(format!(
                 "this connection is the agent `{own}` and may use sessions that begin with agent:{own}: only"
             ))),
+        }
+    }
+
+    /// As whom the caller decides; refused if it may not.
+    pub fn approver(&self) -> Result<Approver, ApiError> {
+        match self {
+            Self::Operator => Ok(Approver::operator()),
+            Self::Approver(approver) => Ok(approver.clone()),
+            Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => {
+                Err(ApiError::forbidden("only approvers may do this: use the operator's token or an approver's"))
+            }
         }
     }
 
     /// The agent that is calling; none for the operator.
     pub const fn agent(&self) -> Option<&AgentId> {
         match self {
-            Self::Operator => None,
+            Self::Operator | Self::Approver(_) => None,
             Self::Agent { id, .. } | Self::Stranger { id, .. } | Self::Anonymous { id } => Some(id),
+        }
+    }
+
+    /// Whose words its turns begin with.
+    pub const fn speaker(&self) -> Speaker {
+        match self {
+            Self::Operator => Speaker::Owner,
+            Self::Approver(_) => Speaker::Guest,
+            Self::Agent { .. } => Speaker::Agent,
+            Self::Stranger { .. } | Self::Anonymous { .. } => Speaker::Guest,
         }
     }
 
     pub fn opener(&self) -> Opener {
         match self {
             Self::Operator => Opener { name: "operator".to_owned(), pubkey: None, is_stranger: false },
+            Self::Approver(approver) => Opener { name: approver.id.clone(), pubkey: None, is_stranger: true },
             Self::Agent { id, pubkey } => {
                 Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: false }
             }
@@ -76,6 +102,7 @@ impl Principal {
     pub fn describe(&self, agents: &Agents) -> WhoAmI {
         let (principal, mandate) = match self {
             Self::Operator => ("operator", None),
+            Self::Approver(_) => ("approver", None),
             Self::Agent { id, .. } => ("agent", agents.agent(id).map(|agent| agent.mandate)),
             Self::Stranger { .. } => ("stranger", Some(DEFAULT_MANDATE.to_owned())),
             Self::Anonymous { .. } => ("anonymous", Some(DEFAULT_MANDATE.to_owned())),
@@ -89,6 +116,7 @@ pub struct Doorman {
     /// BLAKE3 of the token: compared instead of it, so that lengths do not matter and the token is not kept.
     token: [u8; 32],
     audience: String,
+    approvers: Arc<Approvers>,
     wrong: Mutex<Vec<Instant>>,
 }
 
@@ -99,8 +127,8 @@ impl std::fmt::Debug for Doorman {
 }
 
 impl Doorman {
-    pub fn new(token: &str, audience: String) -> Self {
-        Self { token: digest(token), audience, wrong: Mutex::default() }
+    pub fn new(token: &str, audience: String, approvers: Arc<Approvers>) -> Self {
+        Self { token: digest(token), audience, approvers, wrong: Mutex::default() }
     }
 
     pub fn audience(&self) -> &str {
@@ -111,6 +139,9 @@ impl Doorman {
     pub fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
         if bool::from(digest(token).ct_eq(&self.token)) {
             return Ok(Principal::Operator);
+        }
+        if let Some(approver) = self.approvers.by_token(token) {
+            return Ok(Principal::Approver(approver));
         }
         Err(self.refuse("this is not the operator's token: it is in run/token of the daemon's home"))
     }

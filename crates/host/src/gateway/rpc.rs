@@ -6,7 +6,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::api::{Api, short};
+use super::approvers::ApproverAdd;
 use super::error::ApiError;
+use super::inbox::{ApprovalDecide, ApprovalList, ById};
 use super::principal::Principal;
 use super::wire::{
     AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
@@ -15,15 +17,25 @@ use super::wire::{
 
 /// Every method. Those that only a connection can answer (`auth.*`, `session.events`, `session.unfollow`, `turn.run`)
 /// are in [`super::socket`].
-pub const METHODS: [&str; 25] = [
+pub const METHODS: [&str; 35] = [
     "agent.add",
     "agent.list",
     "agent.show",
+    "approval.decide",
+    "approval.list",
+    "approval.show",
+    "approver.add",
+    "approver.list",
+    "approver.remove",
     "auth.agent",
     "auth.challenge",
     "auth.token",
     "auth.whoami",
     "daemon.status",
+    "gate.resume",
+    "gate.stop_all",
+    "grant.list",
+    "grant.revoke",
     "keys.rotate",
     "ledger.checkpoint",
     "ledger.entry",
@@ -41,6 +53,18 @@ pub const METHODS: [&str; 25] = [
     "session.turns",
     "session.unfollow",
     "turn.run",
+];
+
+/// What an approver may call.
+pub(super) const APPROVER_METHODS: [&str; 8] = [
+    "approval.decide",
+    "approval.list",
+    "approval.show",
+    "auth.whoami",
+    "gate.resume",
+    "gate.stop_all",
+    "grant.list",
+    "grant.revoke",
 ];
 
 /// Bytes of a request's id when it is a string.
@@ -228,6 +252,31 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         }
         "agent.show" => value(api.agent(who, &request.params::<AgentRef>()?.agent_id).await?),
         "agent.add" => value(api.agent_add(who, request.params::<AgentAdd>()?).await?),
+        "approval.list" => value(api.approvals(who, request.params::<ApprovalList>()?).await?),
+        "approval.show" => value(api.approval(who, &request.params::<ById>()?.id).await?),
+        "approval.decide" => {
+            let ApprovalDecide { id, decision } = request.params()?;
+            value(api.approval_decide(who, &id, decision).await?)
+        }
+        "grant.list" => {
+            request.no_params()?;
+            value(api.grants(who).await?)
+        }
+        "grant.revoke" => value(api.grant_revoke(who, &request.params::<ById>()?.id).await?),
+        "gate.stop_all" => {
+            request.no_params()?;
+            value(api.stop_all(who).await?)
+        }
+        "gate.resume" => {
+            request.no_params()?;
+            value(api.resume_all(who).await?)
+        }
+        "approver.list" => {
+            request.no_params()?;
+            value(api.approvers(who)?)
+        }
+        "approver.add" => value(api.approver_add(who, request.params::<ApproverAdd>()?).await?),
+        "approver.remove" => value(api.approver_remove(who, request.params::<ById>()?.id).await?),
         "daemon.status" => {
             request.no_params()?;
             value(api.status(who).await?)

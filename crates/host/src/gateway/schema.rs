@@ -43,6 +43,18 @@ pub enum EventKind {
     UsageUpdate { input_tokens: u32, output_tokens: u32 },
     /// A verdict of the gate is on record.
     PolicyGate { entry: Entry },
+    /// A call waits for a person.
+    ApprovalRequested {
+        /// Of the approval.
+        id: String,
+        entry: Entry,
+    },
+    /// A call does not wait any more.
+    ApprovalDecided {
+        id: String,
+        /// `allowed`, `denied`, `expired` or `withdrawn`.
+        state: String,
+    },
     /// A message of another agent was put before the input.
     MailboxInjected { entry: Entry },
     /// Something else is on record.
@@ -183,6 +195,10 @@ mod tests {
                 EventKind::UsageUpdate { input_tokens, output_tokens }
             }
             real::EventKind::PolicyGate { entry: found } => EventKind::PolicyGate { entry: entry(*found) },
+            real::EventKind::ApprovalRequested { id, entry: found } => {
+                EventKind::ApprovalRequested { id, entry: entry(*found) }
+            }
+            real::EventKind::ApprovalDecided { id, state } => EventKind::ApprovalDecided { id, state },
             real::EventKind::MailboxInjected { entry: found } => {
                 EventKind::MailboxInjected { entry: entry(*found) }
             }
@@ -217,6 +233,8 @@ mod tests {
             json!({"seq": 10, "type": "ledger_append", "entry": some_entry}),
             json!({"seq": 11, "type": "error", "code": "c", "message": "m"}),
             json!({"seq": 12, "type": "done", "stop_reason": "end_turn"}),
+            json!({"seq": 13, "type": "approval_requested", "id": "0a1b2c3d", "entry": some_entry}),
+            json!({"seq": 14, "type": "approval_decided", "id": "0a1b2c3d", "state": "allowed"}),
         ] {
             let read: real::RuntimeEvent = serde_json::from_value(event.clone()).unwrap();
             assert_eq!(serde_json::to_value(&read).unwrap(), event);

@@ -243,7 +243,12 @@ impl Connection {
                 let Some(who) = self.principal.clone() else {
                     return Answer::Now(Err(ApiError::unauthorized()));
                 };
-                match request.method.as_str() {
+                let method = request.method.as_str();
+                if matches!(who, Principal::Approver(_)) && !rpc::APPROVER_METHODS.contains(&method) {
+                    let what = "an approver decides about calls and grants, and can do nothing else";
+                    return Answer::Now(Err(ApiError::forbidden(what)));
+                }
+                match method {
                     "turn.run" => return self.turn_run(who, request).await,
                     "session.events" => self.follow(&who, request).await,
                     "session.unfollow" => self.unfollow(request),

@@ -12,6 +12,7 @@ use tribune_ledger::entry::EntryText;
 use tribune_ledger::{Cid, Draft, EntryQuality, LedgerEntry};
 
 use crate::clock::Clock;
+use crate::gate::Standing;
 use crate::record::payload;
 use crate::store::{LedgerWriter, StoreError};
 use crate::vault::{Batch, Event, SessionVault, Vault};
@@ -26,8 +27,8 @@ pub(crate) struct Journal {
     next_entry: u64,
     /// The newest turn.
     pub(super) prev_turn: Option<Cid>,
-    /// Name of the mandate that the session has now.
-    pub(super) mandate: String,
+    /// What the gate looks at: mandates, and what the session has taken in.
+    pub(super) standing: Standing,
     /// Set when a page could not be written: what is on disk is not known, and nothing more is written through this.
     broken: bool,
 }
@@ -45,7 +46,22 @@ pub(super) struct Position {
     pub(super) handle: Handle,
     pub(super) next_entry: u64,
     pub(super) prev_turn: Option<Cid>,
-    pub(super) mandate: String,
+    pub(super) standing: Standing,
+}
+
+/// A page that is durable.
+#[derive(Debug)]
+pub struct Written {
+    // INVARIANT: every entry of the session before this place is on disk.
+    next_entry: u64,
+    pub(super) events: Vec<RuntimeEvent>,
+}
+
+impl Written {
+    /// Whether the entry at this place of the session's history is on disk.
+    pub(crate) const fn reaches(&self, place: u64) -> bool {
+        place < self.next_entry
+    }
 }
 
 /// An entry to be, without what the journal knows by itself.
@@ -69,9 +85,9 @@ impl Journal {
         clock: Arc<dyn Clock>,
         position: Position,
     ) -> Result<Self, StoreError> {
-        let Position { handle, next_entry, prev_turn, mandate } = position;
+        let Position { handle, next_entry, prev_turn, standing } = position;
         let session = vault.session(&handle.session_id, next_entry).await?;
-        Ok(Self { handle, ledger, vault, clock, session, next_entry, prev_turn, mandate, broken: false })
+        Ok(Self { handle, ledger, vault, clock, session, next_entry, prev_turn, standing, broken: false })
     }
 
     pub(super) fn now(&self) -> tribune_ledger::Timestamp {
@@ -157,7 +173,7 @@ impl Journal {
     }
 
     /// Writes the page. Its events come back when everything on it is durable.
-    pub(super) async fn write(&mut self, page: Page) -> Result<Vec<RuntimeEvent>, StoreError> {
+    pub(super) async fn write(&mut self, page: Page) -> Result<Written, StoreError> {
         if self.broken {
             return Err(StoreError::Closed);
         }
@@ -182,6 +198,6 @@ impl Journal {
         let (words, record) = tokio::join!(words, record);
         words.and(record)?;
         self.broken = false;
-        Ok(events)
+        Ok(Written { next_entry: self.next_entry, events })
     }
 }

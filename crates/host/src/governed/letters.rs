@@ -3,10 +3,10 @@
 use std::sync::{Arc, PoisonError};
 
 use tribune_agents::{AgentId, ContentBlock, EventKind, Handle, Message, Role, RuntimeError};
+use tribune_constitution::Labels;
 use tribune_ledger::{Cid, EntryQuality};
 
-use super::journal::{Journal, Line, Page};
-use super::turn::json_of;
+use super::desk::Desk;
 use super::{Governance, failed};
 use crate::record::MailboxRecord;
 use crate::registry::mailbox::Letter;
@@ -17,7 +17,7 @@ const LOOKED_BACK: usize = 1_000;
 /// Unread letters, claimed for one turn until this is dropped.
 pub(super) struct Letters {
     agent: AgentId,
-    fresh: Vec<Letter>,
+    fresh: Vec<(Letter, Labels)>,
     /// Already on record from a turn whose acknowledgement was lost.
     known: Vec<String>,
     claimed: Vec<String>,
@@ -57,34 +57,34 @@ impl Letters {
                 letters.known.push(letter.id);
             } else if claimed.insert(letter.id.clone()) {
                 letters.claimed.push(letter.id.clone());
-                letters.fresh.push(letter);
+                let labels = governance.gate.letter_labels(&letter.id).map_err(failed)?;
+                letters.fresh.push((letter, labels));
             }
         }
         Ok(letters)
     }
 
+    /// What the letters bring into the session.
+    pub(super) fn labels(&self) -> Labels {
+        self.fresh.iter().fold(Labels::FRESH, |all, (_, labels)| all.meet(*labels))
+    }
+
     /// Puts each letter on the page; returns them as the messages that stand before the user's.
     pub(super) fn inject(
         &self,
-        journal: &mut Journal,
-        page: &mut Page,
+        desk: &mut Desk,
         turn: Cid,
     ) -> Result<Vec<Message>, RuntimeError> {
         let mut messages = Vec::with_capacity(self.fresh.len());
-        for letter in &self.fresh {
+        for (letter, labels) in &self.fresh {
             let said = format!("[mailbox from {}: {}]", letter.from, letter.text);
             let content = vec![ContentBlock::text(said)];
-            let content_hash = journal.content(page, &json_of(&content)?).map_err(failed)?;
-            let record = MailboxRecord { letter: letter.id.clone(), from: letter.from.clone(), content_hash };
-            let target = journal.handle.session_id.to_string();
-            let line = Line {
-                quality: EntryQuality::MailboxInject,
-                target: &target,
-                parents: vec![turn],
-                record: &record,
-            };
-            let entry = journal.entry(page, line).map_err(failed)?;
-            journal.event(page, EventKind::MailboxInjected { entry: Box::new(entry) });
+            let content_hash = desk.content(&content)?;
+            let (letter, from, labels) = (letter.id.clone(), letter.from.clone(), *labels);
+            let record = MailboxRecord { letter, from, content_hash, labels };
+            let target = Arc::clone(&desk.handle.session_id);
+            let entry = desk.line(EntryQuality::MailboxInject, &target, vec![turn], &record)?;
+            desk.event(EventKind::MailboxInjected { entry: Box::new(entry) });
             messages.push(Message { role: Role::Mailbox, content });
         }
         Ok(messages)
@@ -96,7 +96,7 @@ impl Letters {
             return;
         }
         let marked = tokio::task::spawn_blocking(move || {
-            let fresh = self.fresh.iter().map(|letter| letter.id.as_str());
+            let fresh = self.fresh.iter().map(|(letter, _)| letter.id.as_str());
             let ids: Vec<&str> = fresh.chain(self.known.iter().map(String::as_str)).collect();
             if let Err(error) = self.governance.mailbox.ack(&ids, self.governance.clock.now()) {
                 tracing::warn!(%error, agent = %self.agent, "letters could not be marked as read");

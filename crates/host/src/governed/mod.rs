@@ -5,9 +5,14 @@
 //! together; the tool list passes the gate; the backend runs; each call passes the gate again with its input; each
 //! result is recorded under its call; the turn is completed. Every event that leaves this stream is durable.
 
+mod calls;
+mod decide;
+mod desk;
 mod journal;
 mod letters;
 mod recover;
+mod resume;
+mod told;
 mod toolbox;
 mod turn;
 
@@ -19,12 +24,13 @@ use tribune_agents::{
     AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey,
     SessionState, SessionStatus, TurnInput,
 };
-use tribune_constitution::{Constitution, Gate, Mandate};
+use tribune_constitution::{Labels, Mandate};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, EntryQuality};
 
 use self::journal::{Journal, Line, Position};
 use crate::clock::Clock;
+use crate::gate::{Gate, Standing};
 use crate::record::{Lifecycle, Opening};
 use crate::registry::board::Board;
 use crate::registry::mailbox::Mailbox;
@@ -33,6 +39,7 @@ use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::HostTools;
 use crate::vault::Vault;
 
+pub use journal::Written;
 pub use recover::Recovered;
 
 /// Everything a governed turn stands on, shared by all sessions.
@@ -41,8 +48,7 @@ pub struct Governance {
     pub readers: Readers,
     pub vault: Arc<Vault>,
     pub clock: Arc<dyn Clock>,
-    pub constitution: Arc<Constitution>,
-    pub gate: Arc<dyn Gate>,
+    pub gate: Gate,
     pub mailbox: Arc<Mailbox>,
     pub board: Arc<Board>,
     pub tools: Arc<HostTools>,
@@ -50,6 +56,8 @@ pub struct Governance {
     /// How long a turn may take.
     pub turn_limit: std::time::Duration,
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
+    /// What is carried out whoever still waits for it.
+    pub(crate) work: tokio_util::task::TaskTracker,
     /// Letters that a running turn is about to put on record, so that no two sessions take the same one.
     pub(crate) claimed: Mutex<HashSet<String>>,
 }
@@ -116,7 +124,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
 impl Governance {
     /// The mandate of this name. One that is not there is not replaced by another.
     pub(crate) fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
-        self.constitution.mandate(name).ok_or_else(|| {
+        self.gate.law.mandate(name).ok_or_else(|| {
             RuntimeError::new(
                 "no_mandate",
                 format!(
@@ -138,8 +146,12 @@ impl Governance {
         let (next_entry, row) =
             self.readers.read(move |reader| Ok((reader.next_seq(&key)?, reader.session(&key)?))).await?;
         let prev_turn = row.as_ref().and_then(|row| row.last_turn.as_deref()?.parse().ok());
-        let mandate = row.as_ref().map(|row| row.mandate.clone()).unwrap_or_default();
-        let position = Position { handle: handle.clone(), next_entry, prev_turn, mandate };
+        let standing = Standing {
+            key: Arc::clone(&handle.key),
+            mandates: row.iter().flat_map(SessionRow::mandates).collect(),
+            labels: row.as_ref().map_or(Labels::FRESH, |row| row.labels),
+        };
+        let position = Position { handle: handle.clone(), next_entry, prev_turn, standing };
         let (ledger, vault, clock) = (self.ledger.clone(), Arc::clone(&self.vault), Arc::clone(&self.clock));
         let mut journal = Journal::open(ledger, vault, clock, position).await?;
         if let Some(row) = &row {
@@ -177,6 +189,10 @@ impl Governance {
         };
         let handle = Handle { key: Arc::new(input.key.clone()), session_id };
         let journal = self.journal(&handle).await.map_err(failed)?;
+        let (ancestors, labels) = match &row {
+            Some(row) => (row.ancestors.clone(), row.labels),
+            None => (Vec::new(), Labels::FRESH),
+        };
         let opening = Opening {
             agent_id: input.agent().as_str().to_owned(),
             session_id: handle.session_id.to_string(),
@@ -186,6 +202,8 @@ impl Governance {
             pubkey: input.pubkey.clone(),
             mandate: input.mandate.clone(),
             opened_by: input.opened_by.clone(),
+            ancestors: ancestors.clone(),
+            labels,
         };
         let record = match &row {
             None => Lifecycle::Opened(opening),
@@ -195,7 +213,12 @@ impl Governance {
             Some(_) => return Ok(handle),
         };
         write_lifecycle(&journal, &record, Vec::new()).await.map_err(failed)?;
-        journal.lock().await.mandate.clone_from(&input.mandate);
+        let mut own = journal.lock().await;
+        own.standing.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
+        if row.is_none() {
+            own.standing.labels = labels;
+        }
+        drop(own);
         // The board is for people and other agents; a session does not fail for want of it.
         if let Err(error) = self.board.append("checked in", self.clock.now(), input.agent().as_str()) {
             tracing::warn!(%error, "the board could not be written");

@@ -53,6 +53,8 @@ impl Governance {
                             outcome: CallOutcome::Interrupted,
                             is_error: true,
                             output_hash: None,
+                            labels: journal.lock().await.standing.labels,
+                            wrote: Vec::new(),
                         };
                         let mut journal = journal.lock().await;
                         let mut page = journal.page();
@@ -83,7 +85,7 @@ impl Governance {
 
 impl Governance {
     /// What an entry says.
-    async fn record_of<T: DeserializeOwned + Send + 'static>(
+    pub(super) async fn record_of<T: DeserializeOwned + Send + 'static>(
         &self,
         cid: Cid,
     ) -> Result<Option<T>, StoreError> {
@@ -105,7 +107,8 @@ async fn interrupt_turn(
     let record = Turn {
         phase: TurnPhase::Interrupted,
         timestamp: journal.now().to_string(),
-        constitution_hash: governance.constitution.hash().to_string(),
+        constitution_hash: governance.gate.law.hash().to_string(),
+        labels: journal.standing.labels,
         ..started
     };
     let mut page = journal.page();

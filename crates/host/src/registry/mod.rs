@@ -5,12 +5,14 @@
 //! for the law to say. Everything in here blocks on the disk; from async code, call it on a blocking thread.
 
 mod agents;
+mod approvers;
 pub mod board;
 mod lines;
 pub mod mailbox;
 pub mod roster;
 
 pub use agents::Agents;
+pub use approvers::{Approvers, ApproversError};
 pub use board::{Board, BoardError};
 pub use mailbox::{Letter, Mailbox, MailboxError, Sent};
 pub use roster::{ANONYMOUS, DEFAULT_ROSTER, Roster, RosterAgent, RosterError, STRANGER};

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{
-    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, SessionMode, StopReason, ToolCall,
+    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, SessionMode, Speaker, StopReason, ToolCall,
     ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
 };
 
@@ -37,6 +37,7 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) content: Vec<ContentBlock>,
+    pub(super) speaker: Speaker,
     pub(super) accepted: oneshot::Sender<Result<Accepted, SessionError>>,
     pub(super) ended: oneshot::Sender<Result<TurnEnd, SessionError>>,
 }
@@ -207,7 +208,7 @@ impl Actor {
     /// Runs one turn to its end, whoever still listens. Whoever waits for the end of a session's only turn is given back,
     /// to be told when the session is closed.
     async fn run_turn(&self, run: Run) -> Option<(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd)> {
-        let Run { content, accepted, ended } = run;
+        let Run { content, speaker, accepted, ended } = run;
         let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
         // INVARIANT: looked at after the token is there, and set before the token is looked for; one of the two sees
@@ -219,6 +220,7 @@ impl Actor {
         }
         let input = TurnInput {
             content,
+            speaker,
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::new(NoTools),

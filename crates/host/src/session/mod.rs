@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::{
-    AgentRuntime, CloseReason, ContentBlock, Handle, SessionInput, SessionKey, SessionMode, SessionState,
+    AgentRuntime, CloseReason, ContentBlock, Handle, SessionInput, SessionKey, SessionMode, SessionState, Speaker,
 };
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_ledger::Cid;
@@ -302,11 +302,18 @@ impl SessionManager {
         self.open(input, IfClosed::Refuse).await
     }
 
+    /// Tells every running turn to end. Returns how many there were.
+    pub(crate) fn cancel_all(&self) -> usize {
+        let sessions = self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().filter(|session| session.cancel()).count()
+    }
+
     /// Asks for a turn. It is queued behind those that were asked for before.
     pub async fn run_turn(
         &self,
         key: &SessionKey,
         content: Vec<ContentBlock>,
+        speaker: Speaker,
     ) -> Result<Ticket, SessionError> {
         if self.shared.draining.is_cancelled() {
             return Err(SessionError::Draining);
@@ -322,7 +329,7 @@ impl SessionManager {
             left: 0,
             after: 0,
         };
-        let run = Command::Run(Box::new(Run { content, accepted: accept, ended: end }));
+        let run = Command::Run(Box::new(Run { content, speaker, accepted: accept, ended: end }));
         session.inbox.try_send(run).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 SessionError::Busy(key.to_string(), self.shared.limits.queue)

@@ -7,6 +7,8 @@
 mod cid_runs;
 pub(crate) mod connection;
 mod error;
+mod law_reads;
+mod law_views;
 mod reader;
 mod readers;
 mod rows;
@@ -25,6 +27,7 @@ use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::{Checkpoint, Ed25519Signer, NoteSigner as _, VerifierKey};
 
 pub use error::StoreError;
+pub use law_views::ApprovalRow;
 pub use reader::{Filter, Lookup, Reader};
 pub use readers::Readers;
 pub use rows::Stored;

@@ -10,7 +10,7 @@ use super::error::StoreError;
 const APPLICATION_ID: i64 = 0x5472_6962;
 
 /// Each step brings a database from the version of its position to the next. Steps are never edited, only added.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     // `ledger` is the truth. Entries are found by place; a CID is found through `cid_runs`, because an index in CID
     // order would make every entry dirty a page of its own. The rest are views over it, rebuilt by `views`.
     "CREATE TABLE ledger (
@@ -108,6 +108,53 @@ const STEPS: [&str; 2] = [
         session_key TEXT NOT NULL,
         name        TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;",
+    // Views of the law: what waits for a person, what people granted, where data came from, and whether all is stopped.
+    "CREATE TABLE approvals (
+        id          TEXT PRIMARY KEY,
+        idx         INTEGER NOT NULL,       -- place of the request
+        cid         TEXT NOT NULL,
+        session_key TEXT NOT NULL,
+        call        TEXT NOT NULL,          -- CID of the call that waits
+        request     TEXT NOT NULL,          -- JSON, as it was asked
+        state       TEXT NOT NULL,          -- pending, allowed, denied, expired, withdrawn
+        votes       TEXT NOT NULL,          -- JSON array of who agreed
+        decision    TEXT,
+        decided_by  TEXT,
+        decided_at  TEXT,
+        reason      TEXT,
+        grant_id    TEXT,
+        created_at  TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX approvals_by_state ON approvals (state, idx);
+    CREATE INDEX approvals_by_call ON approvals (call);
+    CREATE TABLE grants (
+        id         TEXT PRIMARY KEY,
+        body       TEXT NOT NULL,           -- JSON, as it was given
+        created_at TEXT NOT NULL,
+        revoked_by TEXT,
+        revoked_at TEXT
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE labels (
+        resource TEXT PRIMARY KEY,          -- such as file:<agent>/<path>
+        trust    TEXT NOT NULL,
+        private  INTEGER NOT NULL,
+        cid      TEXT NOT NULL              -- the entry that says so
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE exception_uses (
+        idx INTEGER PRIMARY KEY,            -- place of the verdict
+        id  TEXT NOT NULL,                  -- of the exception
+        at  TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX exception_uses_by_id ON exception_uses (id, at);
+    CREATE TABLE switches (
+        name TEXT PRIMARY KEY,              -- frozen
+        is_on INTEGER NOT NULL,
+        by   TEXT NOT NULL,
+        at   TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    ALTER TABLE sessions ADD COLUMN ancestors TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE sessions ADD COLUMN trust TEXT NOT NULL DEFAULT 'owner';
+    ALTER TABLE sessions ADD COLUMN private INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// The version this build writes.

@@ -5,12 +5,13 @@ use rusqlite::{OptionalExtension as _, Row, params};
 use tribune_agents::{CloseReason, SessionMode, SessionState};
 
 use super::error::StoreError;
+use super::law_reads;
 use super::reader::Reader;
 use super::session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow};
 
 const SESSION: &str =
     "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at,
-                       closed_for, turns, prev_cid, last_turn, last_message";
+                       closed_for, turns, prev_cid, last_turn, last_message, ancestors, trust, private";
 
 /// Which sessions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -125,7 +126,7 @@ impl Reader {
         })
     }
 
-    fn one<T>(
+    pub(super) fn one<T>(
         &self,
         query: &str,
         params: impl rusqlite::Params,
@@ -137,7 +138,7 @@ impl Reader {
             .map_err(|error| self.failed(&error))
     }
 
-    fn all<T>(
+    pub(super) fn all<T>(
         &self,
         query: &str,
         params: impl rusqlite::Params,
@@ -197,6 +198,8 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         last_turn: row.get(13)?,
         last_turn_index: row.get(14)?,
         last_message_index: row.get(15)?,
+        ancestors: law_reads::json(row, 16)?,
+        labels: law_reads::labels(row, 17)?,
     })
 }
 

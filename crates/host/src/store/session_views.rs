@@ -6,10 +6,12 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::de::DeserializeOwned;
 use tribune_agents::{CloseReason, Role, SessionMode, SessionState, StopReason};
+use tribune_constitution::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 
+use super::law_views;
 use crate::record::{Lifecycle, MailboxRecord, Opening, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
 
 /// The tables written here, each with its columns and key order.
@@ -17,7 +19,7 @@ pub(super) const TABLES: [(&str, &str, &str); 4] = [
     (
         "sessions",
         "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at, closed_for, \
-         turns, last_turn, prev_cid, messages, last_message",
+         turns, last_turn, prev_cid, messages, last_message, ancestors, trust, private",
         "session_key",
     ),
     (
@@ -39,9 +41,9 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::ToolCall => view.read(View::tool_call),
         EntryQuality::ToolResult => view.read(View::tool_result),
         EntryQuality::MailboxInject => view.read(View::mailbox),
-        EntryQuality::PolicyVerdict
-        | EntryQuality::Approval
-        | EntryQuality::Change
+        EntryQuality::PolicyVerdict => law_views::judged(connection, index, entry),
+        EntryQuality::Approval => law_views::apply(connection, index, entry),
+        EntryQuality::Change
         | EntryQuality::Delivery
         | EntryQuality::KeyChange
         | EntryQuality::Note => Ok(()),
@@ -90,15 +92,19 @@ impl View<'_> {
                 params![key, SessionState::Closed.as_str(), reason.as_str(), self.at()],
             ),
             Lifecycle::Forgetting { .. } => self.open_work("forget", ""),
-            Lifecycle::Forgotten { .. } => self.work_done(),
+            Lifecycle::Forgotten { .. } => {
+                // What was said is gone, and with it what it brought in.
+                law_views::lower_session(self.connection, key, Labels::FRESH)?;
+                self.work_done()
+            }
         }
     }
 
     fn opened(&self, opening: &Opening) -> rusqlite::Result<()> {
         self.run(
             "INSERT OR IGNORE INTO sessions (id, agent_id, session_key, backend, model, mode, state, pubkey, mandate,
-                                             last_activity, created_at, turns, messages)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0)",
+                                             last_activity, created_at, turns, messages, ancestors, trust, private)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0, ?11, ?12, ?13)",
             params![
                 opening.session_id,
                 opening.agent_id,
@@ -110,6 +116,9 @@ impl View<'_> {
                 opening.pubkey,
                 opening.mandate,
                 self.at(),
+                serde_json::to_string(&opening.ancestors).unwrap_or_default(),
+                opening.labels.trust.as_str(),
+                opening.labels.private,
             ],
         )
     }
@@ -134,6 +143,7 @@ impl View<'_> {
 
     fn turn(&self, record: Turn) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
+        law_views::lower_session(self.connection, &self.entry.entity_id, record.labels)?;
         match record.phase {
             TurnPhase::Started => self.turn_started(&session, &record),
             TurnPhase::Completed { outputs_hash, stop_reason, usage } => {
@@ -205,6 +215,8 @@ impl View<'_> {
 
     fn tool_result(&self, record: ToolResultRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
+        law_views::lower_session(self.connection, &self.entry.entity_id, record.labels)?;
+        law_views::label(self.connection, self.entry, &record.wrote)?;
         self.work_done()?;
         match &record.output_hash {
             Some(output) => self.message(&session, Role::Tool.as_str(), output, Some(&record.tool)),
@@ -302,6 +314,10 @@ pub struct SessionRow {
     pub state: SessionState,
     pub pubkey: Option<String>,
     pub mandate: String,
+    /// For a sub-agent: the mandates of whoever started it, nearest first.
+    pub ancestors: Vec<String>,
+    /// What the session has taken in.
+    pub labels: Labels,
     pub last_activity: String,
     pub created_at: String,
     pub closed_for: Option<CloseReason>,
@@ -310,6 +326,13 @@ pub struct SessionRow {
     pub last_turn: Option<String>,
     pub(super) last_turn_index: Option<u64>,
     pub(super) last_message_index: Option<u64>,
+}
+
+impl SessionRow {
+    /// Its own mandate, then those of whoever started it.
+    pub fn mandates(&self) -> impl Iterator<Item = String> {
+        std::iter::once(self.mandate.clone()).chain(self.ancestors.iter().cloned())
+    }
 }
 
 /// A turn as the log tells it.

@@ -5,6 +5,7 @@
 //! nothing beside it: every path is opened by the kernel beneath the workspace ([`workspace`]), every answer and every wait
 //! is bounded, and an error is a sentence for the model that names nothing outside the workspace.
 
+mod done;
 mod input;
 mod read;
 mod search;
@@ -20,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::{AgentId, ToolCall, ToolOutcome, ToolSpec};
 
 use crate::clock::Clock;
+use crate::gate::Admission;
+pub use done::{Done, Resource, Touched};
 use crate::registry::Mailbox;
 use read::Read;
 use search::Search;
@@ -69,22 +72,36 @@ impl HostTools {
     }
 
     /// Does what `agent` asks for. When the returned future is dropped, a search stops; a letter may be sent all the same.
-    pub async fn run(&self, agent: &AgentId, call: &ToolCall) -> ToolOutcome {
-        let request = match Request::new(call) {
+    pub async fn run(&self, admission: Admission) -> Done {
+        let request = match Request::new(admission.call()) {
             Ok(request) => request,
-            Err(sentence) => return ToolOutcome::error(bounded(sentence)),
+            Err(sentence) => return Done::failed(&sentence),
         };
         let tools = self.clone();
-        let agent = agent.clone();
-        within(WALL_TIME, move |stop| match request {
+        let agent = admission.session().agent().clone();
+        let outcome = within(WALL_TIME, move |stop| match request {
             Request::Read(read) => read.run(&Workspace::open(&tools.home, &agent)?),
             Request::Search(search) => search.run(&Workspace::open(&tools.home, &agent)?, stop),
             Request::SendMessage(message) => {
                 message.run(&agent, &tools.mailbox, tools.clock.now(), &*tools.known)
             }
         })
-        .await
+        .await;
+        Done { outcome, code: None, touched: Vec::new() }
     }
+
+    /// What the outcome of a call depends on beside its input.
+    pub fn surroundings(&self, _agent: &AgentId, _call: &ToolCall) -> Surroundings {
+        Surroundings::default()
+    }
+}
+
+/// What the outcome of a call depends on beside its input.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    pub files: std::collections::BTreeMap<String, String>,
+    pub cwd: Option<String>,
+    pub env: Vec<String>,
 }
 
 impl fmt::Debug for HostTools {

@@ -155,6 +155,11 @@ impl Timestamp {
     pub fn minus(self, time: std::time::Duration) -> Self {
         Self::new(self.0.checked_sub(time).unwrap_or(jiff::Timestamp::MIN))
     }
+
+    /// The moment that long after this one; the end of time if there is none.
+    pub fn plus(self, time: std::time::Duration) -> Self {
+        Self::new(self.0.checked_add(time).unwrap_or(jiff::Timestamp::MAX))
+    }
 }
 
 impl fmt::Display for Timestamp {

@@ -1,0 +1,122 @@
+//! Exactly what would run. A person approves one of these and nothing else: it is made again when the call is about to
+//! start, and if any part is different the call comes back to the inbox.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tribune_constitution::labels::Labels;
+use tribune_ledger::Cid;
+use tribune_ledger::cid::Domain;
+use tribune_ledger::jcs::{self, JcsError};
+
+/// A call with everything that decides what it does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    pub tool: String,
+    /// Hash of the tool's description and schema, as the agent was told.
+    pub schema: String,
+    pub input: Value,
+    /// The files that the outcome depends on, with the hash of their content: the program, its scripts, what is
+    /// replaced.
+    pub files: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+    /// Names of the variables that the program is given.
+    pub env: Vec<String>,
+    /// The law in force.
+    pub constitution: String,
+    pub labels: Labels,
+}
+
+impl Action {
+    /// The name of exactly this action.
+    pub fn digest(&self) -> Result<String, JcsError> {
+        let value = serde_json::to_value(self).unwrap_or(Value::Null);
+        let canonical = jcs::to_vec(&value)?;
+        Ok(Cid::from_bytes(Domain::Action.hash(&[&canonical])).to_string())
+    }
+
+    /// Which parts are different now, in words for a card.
+    pub fn changed(&self, now: &Self) -> Vec<String> {
+        let mut changed = Vec::new();
+        let mut part = |is_same: bool, name: &str| {
+            if !is_same {
+                changed.push(name.to_owned());
+            }
+        };
+        part(self.tool == now.tool, "tool");
+        part(self.schema == now.schema, "the tool's description");
+        part(self.input == now.input, "arguments");
+        part(self.cwd == now.cwd, "folder");
+        part(self.env == now.env, "environment");
+        part(self.constitution == now.constitution, "constitution");
+        part(self.labels == now.labels, "what the session has read");
+        let paths = self.files.keys().chain(now.files.keys().filter(|path| !self.files.contains_key(*path)));
+        for path in paths {
+            part(self.files.get(path) == now.files.get(path), &format!("file {path}"));
+        }
+        changed
+    }
+}
+
+/// A short name for an approval: eight letters and digits that are not mistaken for each other.
+pub fn approval_id(call: &Cid, attempt: u32) -> String {
+    const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let hash = Domain::Approval.hash(&[call.as_bytes(), &attempt.to_be_bytes()]);
+    hash.iter().take(8).map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn action() -> Action {
+        Action {
+            tool: "exec".into(),
+            schema: "b3:1".into(),
+            input: json!({"command": "sh deploy.sh"}),
+            files: [("deploy.sh".to_owned(), "b3:2".to_owned())].into(),
+            cwd: Some(".".into()),
+            env: vec!["HOME".into(), "PATH".into()],
+            constitution: "b3:3".into(),
+            labels: Labels::FRESH,
+        }
+    }
+
+    #[test]
+    fn l8_every_part_is_in_the_digest_and_named_when_it_changes() {
+        let approved = action();
+        let digest = approved.digest().unwrap();
+        assert_eq!(digest, action().digest().unwrap());
+        assert_eq!(approved.changed(&action()), Vec::<String>::new());
+        type Edit = fn(&mut Action);
+        let edits: [(Edit, &str); 9] = [
+            (|action| action.tool = "write".into(), "tool"),
+            (|action| action.schema = "b3:9".into(), "the tool's description"),
+            (|action| action.input = json!({"command": "sh deploy.sh "}), "arguments"),
+            (|action| drop(action.files.insert("deploy.sh".into(), "b3:9".into())), "file deploy.sh"),
+            (|action| drop(action.files.insert("lib.sh".into(), "b3:9".into())), "file lib.sh"),
+            (|action| action.cwd = None, "folder"),
+            (|action| action.env.push("LD_PRELOAD".into()), "environment"),
+            (|action| action.constitution = "b3:9".into(), "constitution"),
+            (|action| action.labels.private = true, "what the session has read"),
+        ];
+        for (edit, name) in edits {
+            let mut now = action();
+            edit(&mut now);
+            assert_ne!(now.digest().unwrap(), digest, "{name}");
+            assert_eq!(approved.changed(&now), [name]);
+        }
+    }
+
+    #[test]
+    fn ids_are_short_and_their_own() {
+        let (one, two) = (Cid::from_bytes([1; 32]), Cid::from_bytes([2; 32]));
+        let ids = [approval_id(&one, 0), approval_id(&one, 1), approval_id(&two, 0)];
+        assert!(ids.iter().all(|id| id.len() == 8 && id.is_ascii()));
+        assert!(ids[0] != ids[1] && ids[0] != ids[2]);
+        assert_eq!(ids[0], approval_id(&one, 0));
+    }
+}

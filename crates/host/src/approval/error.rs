@@ -1,0 +1,44 @@
+//! Why a decision was not taken.
+
+use super::record::State;
+use crate::store::StoreError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApprovalError {
+    #[error("there is no approval `{0}`: `tribune approvals list` shows what waits")]
+    Unknown(String),
+    #[error("the approval `{id}` is not open any more: it is {}", .state.as_str())]
+    Over { id: String, state: State },
+    #[error("someone else is deciding `{0}` at this moment: look again")]
+    Racing(String),
+    #[error("you agreed to `{0}` before: someone else has to agree too")]
+    VotedBefore(String),
+    #[error("`{0}` was asked for by yourself: someone else has to decide")]
+    Own(String),
+    #[error("`{id}` may be decided by {roles} only: ask someone who has that role")]
+    WrongRole { id: String, roles: String },
+    #[error("there is no grant `{0}`: `tribune approvals grants` lists them")]
+    UnknownGrant(String),
+    #[error("{0}")]
+    Wish(String),
+    #[error("the reason is too long: keep it to {} characters", super::inbox::MAX_REASON_CHARS)]
+    LongReason,
+    #[error("the daemon is stopping: decide again when it is back")]
+    Stopping,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ApprovalError {
+    /// One word for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) | Self::UnknownGrant(_) => "not_found",
+            Self::Over { .. } | Self::Racing(_) | Self::VotedBefore(_) => "conflict",
+            Self::Own(_) | Self::WrongRole { .. } => "forbidden",
+            Self::Wish(_) | Self::LongReason => "bad_request",
+            Self::Stopping => "draining",
+            Self::Store(_) => "storage",
+        }
+    }
+}

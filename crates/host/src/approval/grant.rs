@@ -1,0 +1,295 @@
+//! A grant: calls like one that a person approved need not ask for a while.
+//!
+//! A grant never reaches further than it says: one tool, one agent, the same subject (a command or a narrow pattern of
+//! commands, a path, a host, a recipient, or exactly these arguments), and a context no less trusted than the one the
+//! person saw. It turns a question into a yes and never a no into anything.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tribune_constitution::labels::Labels;
+use tribune_constitution::{Args, command};
+use tribune_ledger::cid::Domain;
+use tribune_ledger::{Cid, Timestamp, jcs};
+
+use super::approver::Approver;
+use super::error::ApprovalError;
+use super::inbox::Wish;
+use super::record::{Decision, Requested};
+
+/// The longest that a grant may last: 90 days.
+const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// Bytes of a pattern.
+const MAX_PATTERN_BYTES: usize = 1024;
+
+/// A standing permission.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Grant {
+    pub id: String,
+    /// The approval that it came from.
+    pub approval: String,
+    pub by: String,
+    pub agent: String,
+    /// In this session only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    pub tool: String,
+    /// The tool as it was then; one that has changed asks again.
+    pub schema: String,
+    pub subject: Subject,
+    /// What the session had taken in when it was given.
+    pub labels: Labels,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+/// What a grant is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Subject {
+    /// A command line, or a narrow pattern of them.
+    Command { pattern: String },
+    /// A path in the workspace, or everything below a folder with `/**`.
+    Path { path: String },
+    /// A host, or everything below a domain with `*.`.
+    Host { host: String },
+    Recipient { recipient: String },
+    /// Exactly these arguments.
+    Arguments { digest: String },
+}
+
+/// A call as a grant looks at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub agent: &'a str,
+    pub session: &'a str,
+    pub tool: &'a str,
+    pub schema: &'a str,
+    pub input: &'a Value,
+    pub args: &'a Args,
+    pub labels: Labels,
+}
+
+/// What a decision needs to know of the call to make a grant of it.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    pub schema: String,
+    /// `None` when the words are gone: then only this one call can be decided.
+    pub input: Option<Value>,
+    /// Whether a text holds a secret; such a text is not written into a grant.
+    pub holds_secret: fn(&str) -> bool,
+}
+
+impl Grant {
+    /// The grant that a decision asks for, if it does.
+    pub(super) fn from_wish(
+        requested: &Requested,
+        wish: &Wish,
+        who: &Approver,
+        terms: Terms,
+        now: Timestamp,
+    ) -> Result<Option<Self>, ApprovalError> {
+        let no = |what: &str| Err(ApprovalError::Wish(what.to_owned()));
+        let takes_time = matches!(wish.decision, Decision::AllowUntil | Decision::AllowPattern);
+        if wish.until.is_some() && !takes_time {
+            return no("`until` belongs to allow_until and allow_pattern: leave it out, or choose one of these");
+        }
+        if wish.pattern.is_some() && wish.decision != Decision::AllowPattern {
+            return no("`pattern` belongs to allow_pattern: leave it out, or choose that");
+        }
+        if !wish.decision.allows() || wish.decision == Decision::AllowOnce {
+            return Ok(None);
+        }
+        let Some(input) = &terms.input else {
+            return no("what the call was about has been forgotten: allow it once, or deny it");
+        };
+        if let Some(until) = wish.until {
+            if until <= now {
+                return no("`until` is in the past: give a time to come");
+            }
+            if until > now.plus(MAX_GRANT) {
+                return no("a grant lasts 90 days at most: give an earlier time");
+            }
+        } else if wish.decision == Decision::AllowUntil {
+            return no("allow_until needs `until`: give a time such as 2030-01-31T18:00:00Z");
+        }
+        let subject = match &wish.pattern {
+            Some(pattern) => Subject::from_pattern(&requested.tool, pattern)?,
+            None if wish.decision == Decision::AllowPattern => {
+                return no("allow_pattern needs `pattern`: say what it covers");
+            }
+            None => Subject::exactly(&requested.tool, input)?,
+        };
+        if (terms.holds_secret)(subject.text()) {
+            return no("this call holds what looks like a secret, which does not belong into a grant: allow it once");
+        }
+        let session = (wish.decision == Decision::AllowSession).then(|| requested.session.clone());
+        let grant = Self {
+            id: format!("g{}", requested.id),
+            approval: requested.id.clone(),
+            by: who.id.clone(),
+            agent: requested.agent.clone(),
+            session,
+            tool: requested.tool.clone(),
+            schema: terms.schema,
+            subject,
+            labels: requested.labels,
+            until: wish.until.map(|until| until.to_string()),
+        };
+        let args = args_of(&grant.tool, input);
+        let call = Call {
+            agent: &grant.agent,
+            session: &requested.session,
+            tool: &grant.tool,
+            schema: &grant.schema,
+            input,
+            args: &args,
+            labels: requested.labels,
+        };
+        if !grant.covers(&call) {
+            return no("the pattern does not cover the call that it was asked for: allow it once, or widen the pattern");
+        }
+        Ok(Some(grant))
+    }
+
+    /// Whether its time has not come yet.
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
+        self.until.as_ref().is_none_or(|until| now.to_string() < *until)
+    }
+
+    /// Whether this call needs no person.
+    pub fn covers(&self, call: &Call<'_>) -> bool {
+        self.agent == call.agent
+            && self.tool == call.tool
+            && self.schema == call.schema
+            && self.session.as_ref().is_none_or(|session| session == call.session)
+            && call.labels.trust >= self.labels.trust
+            && (self.labels.private || !call.labels.private)
+            && self.subject.covers(call)
+    }
+}
+
+impl Subject {
+    /// This call and no other.
+    fn exactly(tool: &str, input: &Value) -> Result<Self, ApprovalError> {
+        let args = args_of(tool, input);
+        if let Some(parsed) = parsed(tool, input) {
+            return Ok(Self::Command { pattern: command::Grant::exact(&parsed).to_string() });
+        }
+        if let (Some(path), Some(false)) = (&args.path, args.outside) {
+            return Ok(Self::Path { path: path.clone() });
+        }
+        if let Some(host) = args.host {
+            return Ok(Self::Host { host });
+        }
+        arguments_digest(input).map(|digest| Self::Arguments { digest })
+    }
+
+    fn from_pattern(tool: &str, pattern: &str) -> Result<Self, ApprovalError> {
+        let no = |what: String| Err(ApprovalError::Wish(what));
+        if pattern.len() > MAX_PATTERN_BYTES {
+            return no(format!("the pattern is too long: keep it to {MAX_PATTERN_BYTES} bytes"));
+        }
+        match tool {
+            "exec" => match command::Grant::parse(pattern) {
+                Ok(_) => Ok(Self::Command { pattern: pattern.to_owned() }),
+                Err(error) => no(error.to_string()),
+            },
+            "read" | "search" | "write" | "edit" => {
+                let folder = pattern.strip_suffix("/**").unwrap_or(pattern);
+                let plain = !folder.is_empty()
+                    && folder.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+                    && !folder.contains(['*', '?', '[', '\\']);
+                if !plain {
+                    return no("a path pattern is a path in the workspace, or a folder and `/**`".to_owned());
+                }
+                Ok(Self::Path { path: pattern.to_owned() })
+            }
+            "web_fetch" | "browser" => {
+                let host = pattern.strip_prefix("*.").unwrap_or(pattern);
+                if !is_host(host) || (host.len() != pattern.len() && !host.contains('.')) {
+                    return no("a host pattern is a host, or `*.` and a domain of two parts or more".to_owned());
+                }
+                Ok(Self::Host { host: pattern.to_owned() })
+            }
+            "message" | "send_message" => Ok(Self::Recipient { recipient: pattern.to_owned() }),
+            _ => no(format!("there are no patterns for `{tool}`: allow it once, for this session, or until a time")),
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Command { pattern } => pattern,
+            Self::Path { path } => path,
+            Self::Host { host } => host,
+            Self::Recipient { recipient } => recipient,
+            Self::Arguments { digest } => digest,
+        }
+    }
+
+    fn covers(&self, call: &Call<'_>) -> bool {
+        match self {
+            Self::Command { pattern } => match (parsed(call.tool, call.input), command::Grant::parse(pattern)) {
+                // A command means something else in another folder.
+                (Some(parsed), Ok(grant)) => call.input.get("cwd").is_none() && grant.covers(&parsed),
+                _ => false,
+            },
+            Self::Path { path } => {
+                call.args.outside == Some(false)
+                    && call.args.path.as_ref().is_some_and(|own| match path.strip_suffix("/**") {
+                        Some(folder) => own.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')),
+                        None => own == path,
+                    })
+            }
+            Self::Host { host } => call.args.host.as_ref().is_some_and(|own| match host.strip_prefix("*.") {
+                Some(domain) => own.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
+                None => own == host,
+            }),
+            Self::Recipient { recipient } => call.args.recipient.as_ref() == Some(recipient),
+            Self::Arguments { digest } => arguments_digest(call.input).is_ok_and(|own| own == *digest),
+        }
+    }
+}
+
+/// Patterns that would cover a call, narrowest first.
+pub fn suggestions(tool: &str, input: &Value) -> Vec<String> {
+    if let Some(parsed) = parsed(tool, input) {
+        return command::suggest(&parsed);
+    }
+    let args = args_of(tool, input);
+    let own = match tool {
+        "read" | "search" | "write" | "edit" => args.path.filter(|_| args.outside == Some(false)),
+        "web_fetch" | "browser" => args.host,
+        "message" | "send_message" => args.recipient,
+        _ => None,
+    };
+    let folder = own.as_ref().filter(|_| args.outside == Some(false)).and_then(|path| {
+        let (folder, _) = path.rsplit_once('/')?;
+        Some(format!("{folder}/**"))
+    });
+    own.into_iter().chain(folder).collect()
+}
+
+/// What the law may know of a call's arguments.
+pub fn args_of(tool: &str, input: &Value) -> Args {
+    let facts = parsed(tool, input)
+        .map(|parsed| tribune_constitution::CommandFacts { programs: command::programs(&parsed), parsed: true });
+    Args::of(tool, input, facts.as_ref())
+}
+
+/// The command line of a call that runs one, if it can be understood.
+fn parsed(tool: &str, input: &Value) -> Option<command::Parsed> {
+    (tool == "exec").then(|| input.get("command")?.as_str()).flatten().and_then(|line| command::parse(line).ok())
+}
+
+fn arguments_digest(input: &Value) -> Result<String, ApprovalError> {
+    let canonical = jcs::to_vec(input).map_err(|error| ApprovalError::Wish(error.to_string()))?;
+    Ok(Cid::from_bytes(Domain::Action.hash(&[b"arguments", &canonical])).to_string())
+}
+
+fn is_host(text: &str) -> bool {
+    (1..=253).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte))
+}

@@ -1,0 +1,401 @@
+//! Everything that waits for a person, in one place. What is here is also in the log: an approval is taken in when its
+//! request is durable, and leaves when its decision is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{oneshot, watch};
+use tokio_util::task::TaskTracker;
+use tribune_ledger::{Cid, Draft, EntryQuality, Timestamp};
+
+use super::approver::Approver;
+use super::error::ApprovalError;
+use super::grant::{Grant, Terms};
+use super::record::{ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity};
+use crate::clock::Clock;
+use crate::record::payload;
+use crate::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
+
+/// Approvals that wait, over all sessions: more than a person will ever look through.
+pub const MAX_PENDING: usize = 20_000;
+
+/// Approvals of one session that wait: an agent that asks more at once is not being answered.
+pub const MAX_PENDING_PER_SESSION: usize = 64;
+
+/// Characters of the words a decision may carry.
+pub const MAX_REASON_CHARS: usize = 500;
+
+/// The inbox of a daemon; clones share it.
+#[derive(Debug, Clone)]
+pub struct Inbox(Arc<Shared>);
+
+struct Shared {
+    ledger: LedgerWriter,
+    readers: Readers,
+    clock: Arc<dyn Clock>,
+    state: Mutex<Waiting>,
+    /// Counts up with each change, so that whoever watches looks again.
+    changes: watch::Sender<u64>,
+    /// Decisions are written to their end, whoever still waits for the answer.
+    tasks: TaskTracker,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    cards: BTreeMap<String, Card>,
+    grants: BTreeMap<String, Grant>,
+}
+
+/// One approval that waits.
+struct Card {
+    requested: Requested,
+    /// The request's entry.
+    entry: Cid,
+    votes: Vec<String>,
+    /// A decision is being written.
+    is_deciding: bool,
+    /// The turn that waits, if it still does.
+    turn: Option<oneshot::Sender<Ruling>>,
+}
+
+/// How an approval ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ruling {
+    Allowed { by: String },
+    Denied { by: String, reason: Option<String>, stop: bool },
+    Expired,
+    Withdrawn,
+}
+
+impl Ruling {
+    pub const fn state(&self) -> State {
+        match self {
+            Self::Allowed { .. } => State::Allowed,
+            Self::Denied { .. } => State::Denied,
+            Self::Expired => State::Expired,
+            Self::Withdrawn => State::Withdrawn,
+        }
+    }
+
+    /// For the model that asked.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Allowed { by } => format!("allowed by {by}"),
+            Self::Denied { by, reason: Some(reason), .. } => format!("denied by {by}: {reason}"),
+            Self::Denied { by, reason: None, .. } => format!("denied by {by}"),
+            Self::Expired => "denied: nobody decided in time".to_owned(),
+            Self::Withdrawn => "the call was taken back before anyone decided".to_owned(),
+        }
+    }
+}
+
+/// What came of a decision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    pub requested: Requested,
+    pub state: State,
+    /// How many more must agree.
+    pub missing: u32,
+    pub grant: Option<String>,
+    /// Nobody waited any more: whoever runs the daemon's calls has to take it from here.
+    pub is_orphan: bool,
+}
+
+/// What a person wants to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    pub decision: Decision,
+    pub until: Option<Timestamp>,
+    pub pattern: Option<String>,
+    pub reason: Option<String>,
+}
+
+impl Inbox {
+    /// Takes up what an earlier daemon left.
+    pub fn load(
+        ledger: LedgerWriter,
+        readers: Readers,
+        clock: Arc<dyn Clock>,
+        tasks: TaskTracker,
+    ) -> Result<Self, StoreError> {
+        let mut state = Waiting::default();
+        for row in readers.now(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING))? {
+            let ApprovalRow { requested, entry, votes, .. } = row;
+            let card = Card { requested, entry, votes, is_deciding: false, turn: None };
+            state.cards.insert(card.requested.id.clone(), card);
+        }
+        for grant in readers.now(|reader| reader.grants())? {
+            state.grants.insert(grant.id.clone(), grant);
+        }
+        let shared = Shared {
+            ledger,
+            readers,
+            clock,
+            state: Mutex::new(state),
+            changes: watch::Sender::new(0),
+            tasks,
+        };
+        Ok(Self(Arc::new(shared)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, Waiting> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Fires with every change of what waits.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// How many wait.
+    pub fn pending(&self) -> usize {
+        self.state().cards.len()
+    }
+
+    /// Whether there is room for one more of this session.
+    pub(crate) fn has_room(&self, session: &str) -> bool {
+        let state = self.state();
+        state.cards.len() < MAX_PENDING
+            && state.cards.values().filter(|card| card.requested.session == session).take(MAX_PENDING_PER_SESSION).count()
+                < MAX_PENDING_PER_SESSION
+    }
+
+    /// Takes in a request whose entry is durable. The turn learns of its end through what is returned.
+    pub(crate) fn ask(&self, requested: Requested, entry: Cid) -> oneshot::Receiver<Ruling> {
+        let (turn, ruling) = oneshot::channel();
+        let card = Card { requested, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
+        self.state().cards.insert(card.requested.id.clone(), card);
+        self.changed();
+        ruling
+    }
+
+    /// Waits again for an approval that was asked for before. `None` if it does not wait any more.
+    pub(crate) fn wait(&self, id: &str) -> Option<oneshot::Receiver<Ruling>> {
+        let (turn, ruling) = oneshot::channel();
+        self.state().cards.get_mut(id)?.turn = Some(turn);
+        Some(ruling)
+    }
+
+    /// Grants that are in force, whether or not their time has come.
+    pub fn grants(&self) -> Vec<Grant> {
+        self.state().grants.values().cloned().collect()
+    }
+
+    /// The first grant in force that `covers` says yes to.
+    pub(crate) fn grant_for(&self, covers: impl Fn(&Grant) -> bool) -> Option<String> {
+        let now = self.0.clock.now();
+        self.state().grants.values().find(|grant| grant.is_in_force(now) && covers(grant)).map(|grant| grant.id.clone())
+    }
+
+    /// Decides. Written to its end even if the caller goes away.
+    pub async fn decide(&self, id: &str, wish: Wish, who: Approver, terms: Terms) -> Result<Outcome, ApprovalError> {
+        let (inbox, id) = (self.clone(), id.to_owned());
+        let decided = self.0.tasks.spawn(async move { inbox.write_decision(&id, wish, &who, terms).await });
+        decided.await.unwrap_or(Err(ApprovalError::Stopping))
+    }
+
+    async fn write_decision(
+        &self,
+        id: &str,
+        wish: Wish,
+        who: &Approver,
+        terms: Terms,
+    ) -> Result<Outcome, ApprovalError> {
+        let (mut requested, entry, votes) = self.claim(id, who)?;
+        let written = self.decision_entries(&requested, entry, &votes, &wish, who, terms).await;
+        let mut state = self.state();
+        let Some(card) = state.cards.get_mut(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
+        card.is_deciding = false;
+        let (is_final, grant, missing) = written?;
+        if !is_final {
+            card.votes.push(who.id.clone());
+            drop(state);
+            self.changed();
+            return Ok(Outcome { requested, state: State::Pending, missing, grant: None, is_orphan: false });
+        }
+        let Some(card) = state.cards.remove(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
+        let grant_id = grant.as_ref().map(|grant| grant.id.clone());
+        if let Some(grant) = grant {
+            state.grants.insert(grant.id.clone(), grant);
+        }
+        drop(state);
+        let by = who.id.clone();
+        let (ruling, state) = if wish.decision.allows() {
+            (Ruling::Allowed { by }, State::Allowed)
+        } else {
+            let stop = wish.decision == Decision::DenyStop;
+            (Ruling::Denied { by, reason: wish.reason, stop }, State::Denied)
+        };
+        let is_orphan = !card.turn.is_some_and(|turn| turn.send(ruling).is_ok());
+        requested = card.requested;
+        self.changed();
+        Ok(Outcome { requested, state, missing: 0, grant: grant_id, is_orphan })
+    }
+
+    /// Holds the card for one decision, if `who` may make it.
+    fn claim(&self, id: &str, who: &Approver) -> Result<(Requested, Cid, Vec<String>), ApprovalError> {
+        let mut state = self.state();
+        let Some(card) = state.cards.get_mut(id) else {
+            drop(state);
+            return Err(self.why_gone(id));
+        };
+        if self.0.clock.now().to_string() >= card.requested.expires_at {
+            return Err(ApprovalError::Over { id: id.to_owned(), state: State::Expired });
+        }
+        who.may_decide(&card.requested)?;
+        if card.votes.contains(&who.id) {
+            return Err(ApprovalError::VotedBefore(id.to_owned()));
+        }
+        if card.is_deciding {
+            return Err(ApprovalError::Racing(id.to_owned()));
+        }
+        card.is_deciding = true;
+        Ok((card.requested.clone(), card.entry, card.votes.clone()))
+    }
+
+    fn why_gone(&self, id: &str) -> ApprovalError {
+        match self.0.readers.now(|reader| reader.approval(id)) {
+            Ok(Some(row)) => ApprovalError::Over { id: id.to_owned(), state: row.state },
+            Ok(None) => ApprovalError::Unknown(id.to_owned()),
+            Err(error) => ApprovalError::Store(error),
+        }
+    }
+
+    /// Writes the vote or the decision. Returns whether it was final, the grant, and how many votes are missing.
+    async fn decision_entries(
+        &self,
+        requested: &Requested,
+        entry: Cid,
+        votes: &[String],
+        wish: &Wish,
+        who: &Approver,
+        terms: Terms,
+    ) -> Result<(bool, Option<Grant>, u32), ApprovalError> {
+        let reason = match &wish.reason {
+            Some(words) if words.chars().count() > MAX_REASON_CHARS => return Err(ApprovalError::LongReason),
+            words => words.clone(),
+        };
+        let grant = Grant::from_wish(requested, wish, who, terms, self.0.clock.now())?;
+        let missing = requested.needs.saturating_sub(votes.len() as u32 + 1);
+        let entity = approval_entity(&requested.id);
+        if wish.decision.allows() && missing > 0 {
+            let record = ApprovalRecord::Voted { id: requested.id.clone(), by: who.id.clone() };
+            self.append(&[self.draft(&entity, &who.id, vec![entry], &record)]).await?;
+            return Ok((false, None, missing));
+        }
+        let decided = Decided {
+            id: requested.id.clone(),
+            decision: wish.decision,
+            by: who.id.clone(),
+            reason,
+            grant: grant.as_ref().map(|grant| grant.id.clone()),
+        };
+        let mut drafts = vec![self.draft(&entity, &who.id, vec![entry], &ApprovalRecord::Decided(decided))];
+        if let Some(grant) = &grant {
+            let record = ApprovalRecord::Granted(grant.clone());
+            drafts.push(self.draft(&grant_entity(&grant.id), &who.id, vec![entry], &record));
+        }
+        self.append(&drafts).await?;
+        Ok((true, grant, 0))
+    }
+
+    /// Ends a grant.
+    pub async fn revoke(&self, id: &str, who: &Approver) -> Result<(), ApprovalError> {
+        let (inbox, id, who) = (self.clone(), id.to_owned(), who.clone());
+        let revoked = self.0.tasks.spawn(async move {
+            // Out of force before it is written: a revocation that cannot be recorded still holds until a restart.
+            if inbox.state().grants.remove(&id).is_none() {
+                return Err(ApprovalError::UnknownGrant(id));
+            }
+            let record = ApprovalRecord::Revoked { id: id.clone(), by: who.id.clone() };
+            inbox.append(&[inbox.draft(&grant_entity(&id), &who.id, Vec::new(), &record)]).await?;
+            inbox.changed();
+            Ok(())
+        });
+        revoked.await.unwrap_or(Err(ApprovalError::Stopping))
+    }
+
+    /// Refuses what nobody decided in time. Returns those that no turn waits for.
+    pub(crate) async fn expire(&self) -> Vec<Requested> {
+        let now = self.0.clock.now().to_string();
+        self.end_all(|card| now >= card.requested.expires_at, Ruling::Expired).await
+    }
+
+    /// Takes back what nobody waits for any more.
+    pub(crate) async fn withdraw(&self, ids: &[String]) -> Vec<Requested> {
+        self.end_all(|card| ids.contains(&card.requested.id), Ruling::Withdrawn).await
+    }
+
+    /// Takes back everything of a session.
+    pub(crate) async fn withdraw_session(&self, session: &str) -> Vec<Requested> {
+        self.end_all(|card| card.requested.session == session, Ruling::Withdrawn).await
+    }
+
+    async fn end_all(&self, is_over: impl Fn(&Card) -> bool, ruling: Ruling) -> Vec<Requested> {
+        let mut over = Vec::new();
+        for card in self.state().cards.values_mut() {
+            if !card.is_deciding && is_over(card) {
+                card.is_deciding = true;
+                over.push((card.requested.id.clone(), card.entry));
+            }
+        }
+        let mut orphans = Vec::new();
+        for (id, entry) in over {
+            let record = match ruling {
+                Ruling::Expired => ApprovalRecord::Expired { id: id.clone() },
+                _ => ApprovalRecord::Withdrawn { id: id.clone() },
+            };
+            let draft = self.draft(&approval_entity(&id), "tribune", vec![entry], &record);
+            let written = self.append(&[draft]).await;
+            let mut state = self.state();
+            match written {
+                Ok(()) => {
+                    let Some(card) = state.cards.remove(&id) else { continue };
+                    drop(state);
+                    if !card.turn.is_some_and(|turn| turn.send(ruling.clone()).is_ok()) {
+                        orphans.push(card.requested);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "an approval could not be ended");
+                    if let Some(card) = state.cards.get_mut(&id) {
+                        card.is_deciding = false;
+                    }
+                }
+            }
+        }
+        self.changed();
+        orphans.retain(|requested| requested.runner == Runner::Host);
+        orphans
+    }
+
+    async fn append(&self, drafts: &[Draft]) -> Result<(), StoreError> {
+        self.0.ledger.append_all(drafts).await.map(drop)
+    }
+
+    fn draft(&self, entity: &str, actor: &str, parents: Vec<Cid>, record: &ApprovalRecord) -> Draft {
+        Draft {
+            entity_id: entity.to_owned(),
+            target: entity.to_owned(),
+            quality: EntryQuality::Approval,
+            timestamp: self.0.clock.now(),
+            source: "inbox".to_owned(),
+            actor: actor.to_owned(),
+            parents,
+            tags: Vec::new(),
+            payload: payload(record),
+            attested_by: None,
+            envelope: None,
+        }
+    }
+}

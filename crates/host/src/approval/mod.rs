@@ -1,0 +1,21 @@
+//! The one inbox of everything that waits for a person.
+//!
+//! A call that the law wants a person to see is parked: its request is on record with the digest of the exact action,
+//! and stays there through restarts until someone decides, its time runs out, or whoever asked takes it back. The
+//! decision is on record before anything moves. What runs then is that action and no other: the digest is made again
+//! when the call is about to start, and one that has changed comes back with what changed ([`action`]).
+//!
+//! A decision can leave a [`grant`] behind, so that calls like this one need not ask again for a while.
+
+pub mod action;
+pub mod approver;
+pub mod error;
+pub mod grant;
+pub mod inbox;
+pub mod record;
+
+pub use approver::Approver;
+pub use error::ApprovalError;
+pub use grant::Grant;
+pub use inbox::{Inbox, Outcome, Ruling, Wish};
+pub use record::{ApprovalRecord, Decision, Requested, State};

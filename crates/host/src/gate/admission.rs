@@ -1,0 +1,91 @@
+//! Leave to carry out one call.
+
+use std::sync::Arc;
+
+use tribune_agents::{SessionKey, ToolCall};
+use tribune_constitution::Labels;
+use tribune_ledger::Cid;
+
+use crate::governed::Written;
+
+/// Leave to carry out one call, once. Everything that acts for an agent takes one by value; only the gate gives one out,
+/// and only when the verdict that allows the call is durable.
+///
+/// Nobody else can make one:
+///
+/// ```compile_fail,E0451
+/// use tribune_host::gate::Admission;
+/// fn forged(call: tribune_agents::ToolCall, session: std::sync::Arc<tribune_agents::SessionKey>) -> Admission {
+///     Admission { call, session, entry: tribune_ledger::Cid::from_bytes([0; 32]), labels: Default::default() }
+/// }
+/// ```
+///
+/// and without one no tool runs:
+///
+/// ```compile_fail,E0308
+/// async fn unasked(tools: &tribune_host::tools::HostTools, call: tribune_agents::ToolCall) {
+///     tools.run(call).await;
+/// }
+/// ```
+///
+/// while with one it does:
+///
+/// ```
+/// async fn asked(tools: &tribune_host::tools::HostTools, admission: tribune_host::gate::Admission) {
+///     tools.run(admission).await;
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Admission {
+    call: ToolCall,
+    session: Arc<SessionKey>,
+    entry: Cid,
+    labels: Labels,
+}
+
+impl Admission {
+    pub const fn call(&self) -> &ToolCall {
+        &self.call
+    }
+
+    pub const fn session(&self) -> &Arc<SessionKey> {
+        &self.session
+    }
+
+    /// The call's entry.
+    pub const fn entry(&self) -> Cid {
+        self.entry
+    }
+
+    /// What the session had taken in when the call was allowed.
+    pub const fn labels(&self) -> Labels {
+        self.labels
+    }
+}
+
+/// An allowed call whose verdict is still being written.
+#[derive(Debug)]
+#[must_use = "a ticket that is not redeemed is a call that is never made"]
+pub(crate) struct Ticket {
+    pub(super) admission: Admission,
+    /// The verdict's place in its session's history.
+    pub(super) place: u64,
+}
+
+impl Ticket {
+    pub(crate) const fn new(
+        leave: super::Leave,
+        call: ToolCall,
+        session: Arc<SessionKey>,
+        entry: Cid,
+        place: u64,
+    ) -> Self {
+        let labels = leave.labels;
+        Self { admission: Admission { call, session, entry, labels }, place }
+    }
+
+    /// The admission, once the verdict is durable. `None` if `written` does not reach that far.
+    pub(crate) fn redeem(self, written: &Written) -> Option<Admission> {
+        (written.reaches(self.place)).then_some(self.admission)
+    }
+}

@@ -1,0 +1,249 @@
+//! The one gate. Whatever an agent wants to do to the world comes here first, from every backend and every door.
+//!
+//! Deciding is a pure function of the law and the facts ([`tribune_constitution`]); this gathers the facts, asks for
+//! the verdict, and turns an allowed call into an [`Admission`] once its verdict is durable. Nothing that acts takes
+//! anything else.
+
+mod admission;
+mod freeze;
+mod labels;
+mod uses;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use serde_json::Value;
+use tribune_agents::{SessionKey, ToolCall, ToolSpec};
+use tribune_constitution::facts::FACTS_VERSION;
+use tribune_constitution::provenance::is_owners;
+use tribune_constitution::{Args, Constitution, Facts, Labels, Provenance, SessionKind, Stage, Verdict, Veto};
+use tribune_ledger::cid::Domain;
+use tribune_ledger::{Cid, jcs};
+
+pub use self::admission::Admission;
+pub(crate) use self::admission::Ticket;
+use self::freeze::Freeze;
+pub(crate) use self::labels::Moved;
+use self::uses::Uses;
+use crate::approval::action::Action;
+use crate::approval::grant::{self, Call};
+use crate::approval::record::Requested;
+use crate::approval::{Approver, Inbox};
+use crate::clock::Clock;
+use crate::store::{LedgerWriter, Readers, StoreError};
+use crate::tools::{HostTools, Touched};
+
+/// How long a call waits for a person where the law does not say otherwise.
+const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The gate of a daemon.
+#[derive(Debug)]
+pub struct Gate {
+    pub law: Arc<Constitution>,
+    pub inbox: Inbox,
+    /// Whether someone can be asked at all.
+    pub approvers: Reachable,
+    freeze: Freeze,
+    uses: Uses,
+    ledger: LedgerWriter,
+    readers: Readers,
+    clock: Clocked,
+}
+
+/// Whether anyone may approve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reachable {
+    Someone,
+    Nobody,
+}
+
+struct Clocked(Arc<dyn Clock>);
+
+impl std::fmt::Debug for Clocked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// A session as the gate looks at it.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    pub(crate) key: Arc<SessionKey>,
+    /// Its own mandate, then those of whoever started it.
+    pub(crate) mandates: Vec<String>,
+    pub(crate) labels: Labels,
+}
+
+impl Standing {
+    /// Its own mandate.
+    pub(crate) fn mandate(&self) -> &str {
+        self.mandates.first().map_or("", String::as_str)
+    }
+}
+
+/// A call that is to be judged.
+pub(crate) struct Inquiry<'a> {
+    pub(crate) standing: &'a Standing,
+    pub(crate) tool: &'a str,
+    pub(crate) stage: Stage,
+    /// None while the list of tools is made.
+    pub(crate) input: Option<&'a Value>,
+    /// What the owner said in this turn.
+    pub(crate) owner_words: &'a [&'a str],
+    pub(crate) vetoes: Vec<Veto>,
+    /// A person's decision about exactly this call.
+    pub(crate) approval: Option<&'a str>,
+}
+
+/// A verdict with what it was made from.
+#[derive(Debug)]
+pub(crate) struct Judgement {
+    pub(crate) facts: Facts,
+    pub(crate) verdict: Verdict,
+}
+
+/// A yes: what a ticket is made from. Only a judgement gives one.
+#[derive(Debug)]
+pub(crate) struct Leave {
+    labels: Labels,
+}
+
+impl Judgement {
+    /// Leave to go on, if the call may run now.
+    pub(crate) fn leave(&self) -> Option<Leave> {
+        self.verdict.is_allowed().then_some(Leave { labels: self.facts.labels })
+    }
+}
+
+impl Gate {
+    pub fn new(
+        law: Arc<Constitution>,
+        inbox: Inbox,
+        approvers: Reachable,
+        (ledger, readers, clock): (LedgerWriter, Readers, Arc<dyn Clock>),
+    ) -> Result<Self, StoreError> {
+        let freeze = Freeze::load(&readers)?;
+        Ok(Self { law, inbox, approvers, freeze, uses: Uses::default(), ledger, readers, clock: Clocked(clock) })
+    }
+
+    /// Judges a call.
+    pub(crate) fn judge(&self, inquiry: Inquiry<'_>) -> Result<Judgement, StoreError> {
+        let Inquiry { standing, tool, stage, input, owner_words, vetoes, approval } = inquiry;
+        let key = &standing.key;
+        let args = input.map_or_else(Args::default, |input| grant::args_of(tool, input));
+        let owners = input.is_some_and(|input| is_owners(input, owner_words));
+        let grant = input.and_then(|input| {
+            let schema = schema_pin(tool);
+            let call = Call {
+                agent: key.agent().as_str(),
+                session: key.as_str(),
+                tool,
+                schema: &schema,
+                input,
+                args: &args,
+                labels: standing.labels,
+            };
+            self.inbox.grant_for(|grant| grant.covers(&call))
+        });
+        let facts = Facts {
+            v: FACTS_VERSION,
+            stage,
+            agent: key.agent().to_string(),
+            session: key.to_string(),
+            kind: if key.is_subagent() { SessionKind::Subagent } else { SessionKind::Main },
+            channel: key.channel().unwrap_or("none").to_owned(),
+            mandates: standing.mandates.clone(),
+            tool: tool.to_owned(),
+            labels: standing.labels,
+            provenance: if owners { Provenance::Owner } else { Provenance::Other },
+            args,
+            frozen: self.freeze.is_on(),
+            approver: self.approvers == Reachable::Someone,
+            grant,
+            approval: approval.map(str::to_owned),
+            exception_uses: Default::default(),
+            vetoes,
+        };
+        let now = self.clock.0.now();
+        let (facts, verdict) = self.uses.decide(&self.law, facts, &self.readers, now)?;
+        Ok(Judgement { facts, verdict })
+    }
+
+    /// Exactly what a call would do now. Reads the files it depends on, so it blocks.
+    pub(crate) fn action(&self, tools: &HostTools, standing: &Standing, call: &ToolCall) -> Action {
+        let surroundings = tools.surroundings(standing.key.agent(), call);
+        Action {
+            tool: call.name.clone(),
+            schema: schema_pin(&call.name),
+            input: call.input.clone(),
+            files: surroundings.files,
+            cwd: surroundings.cwd,
+            env: surroundings.env,
+            constitution: self.law.hash().to_string(),
+            labels: standing.labels,
+        }
+    }
+
+    /// Who may decide about a call of this tool, how many must agree, and until when.
+    pub(crate) fn terms(&self, tool: &str) -> (Vec<String>, u32, String) {
+        let approvals = &self.law.settings().approvals;
+        let roles = approvals.roles_for(tool).into_iter().map(str::to_owned).collect();
+        let needs = if approvals.two_person.contains(tool) { 2 } else { 1 };
+        let wait = approvals.expires_minutes.map_or(DEFAULT_EXPIRY, |minutes| Duration::from_secs(minutes * 60));
+        (roles, needs, self.clock.0.now().plus(wait).to_string())
+    }
+
+    /// How labels move when a call is over. `tool` is the one that ran, if it did.
+    pub(crate) fn moved(
+        &self,
+        standing: &Standing,
+        tool: Option<&str>,
+        touched: &[Touched],
+    ) -> Result<Moved, StoreError> {
+        let output = tool.map(|tool| self.law.manifest(tool));
+        labels::moved(standing.key.agent(), standing.labels, output, touched, &self.readers)
+    }
+
+    /// The labels of a letter: those of whoever wrote it, if that was one of ours, and never the owner's own word.
+    pub(crate) fn letter_labels(&self, id: &str) -> Result<Labels, StoreError> {
+        let stored = self.readers.now(|reader| reader.labels(&format!("letter:{id}")))?;
+        Ok(stored.unwrap_or(Labels::UNKNOWN).of_spawned())
+    }
+
+    /// How risky a tool is, in the words of its manifest.
+    pub(crate) fn risk(&self, tool: &str) -> &'static str {
+        self.law.manifest(tool).map_or("unknown", |manifest| manifest.risk_level.as_str())
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.freeze.is_on()
+    }
+
+    /// Stops everything that is to come; what runs is for the sessions to end.
+    pub(crate) async fn freeze(&self, who: &Approver) -> Result<(), StoreError> {
+        self.freeze.freeze(&self.ledger, &*self.clock.0, &who.id).await
+    }
+
+    pub(crate) async fn unfreeze(&self, who: &Approver) -> Result<(), StoreError> {
+        self.freeze.resume(&self.ledger, &*self.clock.0, &who.id).await
+    }
+
+    /// Whether a request that comes back is for the same action.
+    pub(crate) fn still_fits(&self, requested: &Requested, action: &Action) -> bool {
+        action.digest().is_ok_and(|digest| digest == requested.digest)
+    }
+}
+
+/// Hash of what agents are told of a tool; of nothing for a tool that is not ours.
+pub(crate) fn schema_pin(tool: &str) -> String {
+    static PINS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
+        let pin = |spec: ToolSpec| {
+            let schema = jcs::to_vec(&spec.input_schema).unwrap_or_default();
+            let hash = Domain::Action.hash(&[b"schema", spec.description.as_bytes(), b"\n", &schema]);
+            (spec.name, Cid::from_bytes(hash).to_string())
+        };
+        HostTools::specs().into_iter().map(pin).collect()
+    });
+    PINS.get(tool).cloned().unwrap_or_default()
+}

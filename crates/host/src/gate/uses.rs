@@ -1,0 +1,64 @@
+//! How often each exception was used lately. What is counted here is also in the log, so that a restart forgets nothing.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tribune_constitution::settings::Exception;
+use tribune_constitution::{Constitution, Facts, Verdict};
+use tribune_ledger::Timestamp;
+
+use crate::store::{Readers, StoreError};
+
+/// Uses of each exception, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Uses(Mutex<HashMap<String, VecDeque<String>>>);
+
+impl Uses {
+    /// Decides with the present counts, and counts the exception that the verdict stands on. One at a time, so that two
+    /// calls never share the last use; a verdict that fails to be written counts all the same.
+    pub(super) fn decide(
+        &self,
+        law: &Constitution,
+        mut facts: Facts,
+        readers: &Readers,
+        now: Timestamp,
+    ) -> Result<(Facts, Verdict), StoreError> {
+        let exceptions: Vec<&Exception> = law.settings().exceptions_for(&facts.tool).collect();
+        if exceptions.is_empty() {
+            let verdict = law.decide(&facts);
+            return Ok((facts, verdict));
+        }
+        let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.exception_uses = counts(&mut uses, &exceptions, readers, now)?;
+        let verdict = law.decide(&facts);
+        if let Some(id) = verdict.waived_by.as_deref().and_then(|by| by.strip_prefix("exception.")) {
+            uses.entry(id.to_owned()).or_default().push_back(now.to_string());
+        }
+        Ok((facts, verdict))
+    }
+}
+
+/// How often each of `exceptions` was used within its period.
+fn counts(
+    uses: &mut HashMap<String, VecDeque<String>>,
+    exceptions: &[&Exception],
+    readers: &Readers,
+    now: Timestamp,
+) -> Result<BTreeMap<String, u64>, StoreError> {
+    let mut counts = BTreeMap::new();
+    for exception in exceptions {
+        let since = now.minus(Duration::from_secs(exception.limit.per_seconds)).to_string();
+        if !uses.contains_key(&exception.id) {
+            let limit = exception.limit.count.saturating_add(1);
+            let known = readers.now(|reader| reader.exception_uses(&exception.id, &since, limit))?;
+            uses.insert(exception.id.clone(), known.into());
+        }
+        let known = uses.entry(exception.id.clone()).or_default();
+        while known.front().is_some_and(|at| *at <= since) {
+            known.pop_front();
+        }
+        counts.insert(exception.id.clone(), known.len() as u64);
+    }
+    Ok(counts)
+}

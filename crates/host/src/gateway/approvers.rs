@@ -1,0 +1,88 @@
+//! Who may decide beside the operator: added, listed and removed by the operator alone.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::api::Api;
+use super::error::ApiError;
+use super::principal::Principal;
+use crate::approval::approver::Roles;
+use crate::registry::ApproversError;
+
+/// `approver.add`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApproverAdd {
+    /// Lowercase letters, digits, `-` and `_`.
+    pub id: String,
+    /// What it may decide; empty: only what asks for no role.
+    #[serde(default)]
+    pub roles: Vec<String>,
+}
+
+/// An approver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ApproverInfo {
+    pub id: String,
+    pub roles: Vec<String>,
+    /// Shown once, when the approver is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// Everyone who may decide beside the operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ApproverList {
+    pub approvers: Vec<ApproverInfo>,
+}
+
+impl From<ApproversError> for ApiError {
+    fn from(error: ApproversError) -> Self {
+        let code = match &error {
+            ApproversError::Name(_) | ApproversError::Agent(_) | ApproversError::TooMany => "invalid_params",
+            ApproversError::Taken(_) => "conflict",
+            ApproversError::Unknown(_) => "not_found",
+            ApproversError::File { .. } => "storage",
+            ApproversError::Random(_) => "internal",
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl Api {
+    pub fn approvers(&self, who: &Principal) -> Result<ApproverList, ApiError> {
+        who.operator()?;
+        let approvers = self.approvers.list().into_iter().map(|approver| ApproverInfo {
+            id: approver.id,
+            roles: match approver.roles {
+                Roles::All => Vec::new(),
+                Roles::These(roles) => roles,
+            },
+            token: None,
+        });
+        Ok(ApproverList { approvers: approvers.collect() })
+    }
+
+    pub async fn approver_add(&self, who: &Principal, add: ApproverAdd) -> Result<ApproverInfo, ApiError> {
+        who.operator()?;
+        let (approvers, agents) = (Arc::clone(&self.approvers), Arc::clone(&self.agents));
+        let ApproverAdd { id, roles } = add;
+        let added = tokio::task::spawn_blocking(move || {
+            let is_agent = |id: &str| id.parse().is_ok_and(|id| agents.knows(&id));
+            let token = approvers.add(&id, &roles, is_agent)?;
+            Ok::<_, ApproversError>(ApproverInfo { id, roles, token: Some(token) })
+        });
+        let info = added.await.map_err(|_| ApiError::new("internal", "the daemon is stopping"))??;
+        Ok(info)
+    }
+
+    pub async fn approver_remove(&self, who: &Principal, id: String) -> Result<ApproverList, ApiError> {
+        who.operator()?;
+        let approvers = Arc::clone(&self.approvers);
+        let removed = tokio::task::spawn_blocking(move || approvers.remove(&id)).await;
+        removed.map_err(|_| ApiError::new("internal", "the daemon is stopping"))??;
+        self.approvers(who)
+    }
+}

@@ -1,0 +1,299 @@
+//! What approvers can ask of the daemon: what waits, what to do about it, what was granted, and to stop everything.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::api::{Api, short};
+use super::error::ApiError;
+use super::principal::Principal;
+use crate::approval::record::{Decision, State};
+use crate::approval::{ApprovalError, Grant, Wish};
+use crate::store::ApprovalRow;
+
+/// Rows on one page, if nothing is said, and at most.
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1_000;
+
+/// `approval.list`.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ApprovalList {
+    /// `pending` (if not given), `allowed`, `denied`, `expired`, `withdrawn` or `any`.
+    pub state: Option<String>,
+    /// Only what was asked behind this one: the `next` of the page before.
+    pub after: Option<String>,
+    /// At most this many; 100 if not given, at most 1,000.
+    pub limit: Option<usize>,
+}
+
+/// Names one approval or grant.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ById {
+    pub id: String,
+}
+
+/// `approval.decide`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalDecide {
+    pub id: String,
+    #[serde(flatten)]
+    pub decision: DecisionBody,
+}
+
+/// What to do about an approval.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub struct DecisionBody {
+    /// `allow_once`, `allow_session`, `allow_until`, `allow_pattern`, `deny` or `deny_stop`.
+    pub decision: String,
+    /// For `allow_until` and `allow_pattern`: a time such as 2030-01-31T18:00:00Z.
+    pub until: Option<String>,
+    /// For `allow_pattern`: what it covers.
+    pub pattern: Option<String>,
+    /// In the decider's words; they are public, as notes are.
+    pub reason: Option<String>,
+}
+
+/// A call that waits, or waited, for a person.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ApprovalInfo {
+    pub id: String,
+    /// `pending`, `allowed`, `denied`, `expired` or `withdrawn`.
+    pub state: String,
+    pub session_key: String,
+    pub agent_id: String,
+    pub tool: String,
+    pub call_id: String,
+    /// Of the tool: `low`, `medium`, `high` or `critical`.
+    pub risk: String,
+    /// Which rules asked.
+    pub rules: Vec<String>,
+    /// Why, as a sentence.
+    pub reason: String,
+    /// The least trust of anything in the session's context.
+    pub trust: String,
+    /// Whether private data is in the session's context.
+    pub private: bool,
+    /// Any of these roles may decide; empty: any approver.
+    pub roles: Vec<String>,
+    /// How many people must agree, and who has.
+    pub needs: u32,
+    pub votes: Vec<String>,
+    pub created_at: String,
+    pub expires_at: String,
+    /// Digest of the exact action.
+    pub digest: String,
+    /// The approval that this one came from, and what had changed since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant: Option<String>,
+    /// Exactly what would run. Null once the session's words were forgotten. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub action: Option<Value>,
+    /// Patterns that would have covered it, narrowest first. Not in lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
+}
+
+/// A page of approvals.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ApprovalPage {
+    pub approvals: Vec<ApprovalInfo>,
+    /// Give this as `after` for more.
+    pub next: Option<String>,
+    /// How many wait now.
+    pub pending: usize,
+}
+
+/// What came of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DecisionResult {
+    pub id: String,
+    pub state: String,
+    /// How many more must agree.
+    pub missing: u32,
+    pub grant: Option<String>,
+}
+
+/// The grants in force.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Grants {
+    #[schema(value_type = Vec<Object>)]
+    pub grants: Vec<Grant>,
+}
+
+/// Whether everything is stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Frozen {
+    pub frozen: bool,
+    /// Turns that were ended.
+    pub cancelled: usize,
+}
+
+impl From<ApprovalError> for ApiError {
+    fn from(error: ApprovalError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+type Answer<T> = Result<T, ApiError>;
+
+impl Api {
+    /// What waits for a person, oldest first. For approvers only those that they may decide.
+    pub async fn approvals(&self, who: &Principal, list: ApprovalList) -> Answer<ApprovalPage> {
+        let approver = who.approver()?;
+        let state = match list.state.as_deref() {
+            None => Some(State::Pending),
+            Some("any") => None,
+            Some(word) => Some(State::parse(word).ok_or_else(|| {
+                let what = "state is pending, allowed, denied, expired, withdrawn or any";
+                ApiError::params(format!("{what}, not `{}`", short(word)))
+            })?),
+        };
+        let limit = list.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+        let after = list.after.clone();
+        let rows =
+            self.readers.read(move |reader| reader.approvals(state, after.as_deref(), limit)).await?;
+        let next = (rows.len() == limit).then(|| rows.last().map(|row| row.requested.id.clone())).flatten();
+        let approvals = rows
+            .into_iter()
+            .filter(|row| approver.may_see(&row.requested))
+            .map(ApprovalInfo::from)
+            .collect();
+        Ok(ApprovalPage { approvals, next, pending: self.sessions.governance().gate.inbox.pending() })
+    }
+
+    /// One approval with the exact action.
+    pub async fn approval(&self, who: &Principal, id: &str) -> Answer<ApprovalInfo> {
+        let approver = who.approver()?;
+        let row = self.approval_row(id).await?;
+        if !approver.may_see(&row.requested) {
+            return Err(ApprovalError::Unknown(id.to_owned()).into());
+        }
+        let action = self.sessions.governance().action_of(&row.requested).await.map_err(ApiError::from)?;
+        let mut info = ApprovalInfo::from(row);
+        if let Some(action) = &action {
+            info.patterns = crate::approval::grant::suggestions(&action.tool, &action.input);
+        }
+        info.action = action.and_then(|action| serde_json::to_value(action).ok());
+        Ok(info)
+    }
+
+    async fn approval_row(&self, id: &str) -> Answer<ApprovalRow> {
+        let name = id.to_owned();
+        let row = self.readers.read(move |reader| reader.approval(&name)).await?;
+        row.ok_or_else(|| ApprovalError::Unknown(short(id)).into())
+    }
+
+    /// Decides.
+    pub async fn approval_decide(
+        &self,
+        who: &Principal,
+        id: &str,
+        body: DecisionBody,
+    ) -> Answer<DecisionResult> {
+        let approver = who.approver()?;
+        let decision =
+            Decision::ALL.into_iter().find(|decision| decision.as_str() == body.decision).ok_or_else(|| {
+                let words = Decision::ALL.map(Decision::as_str).join(", ");
+                ApiError::params(format!("decision is one of {words}, not `{}`", short(&body.decision)))
+            })?;
+        let until = match &body.until {
+            None => None,
+            Some(text) => Some(crate::clock::parse_time(text).ok_or_else(|| {
+                ApiError::params("until is a time such as 2030-01-31T18:00:00Z")
+            })?),
+        };
+        let wish = Wish { decision, until, pattern: body.pattern, reason: body.reason };
+        let governance = self.sessions.governance();
+        let outcome = governance.decide(id, wish, approver).await?;
+        Ok(DecisionResult {
+            id: outcome.requested.id,
+            state: outcome.state.as_str().to_owned(),
+            missing: outcome.missing,
+            grant: outcome.grant,
+        })
+    }
+
+    pub async fn grants(&self, who: &Principal) -> Answer<Grants> {
+        who.approver()?;
+        Ok(Grants { grants: self.sessions.governance().gate.inbox.grants() })
+    }
+
+    /// Takes a grant back.
+    pub async fn grant_revoke(&self, who: &Principal, id: &str) -> Answer<Grants> {
+        let approver = who.approver()?;
+        self.sessions.governance().gate.inbox.revoke(id, &approver).await?;
+        self.grants(who).await
+    }
+
+    /// Stops everything: no call is allowed and no turn begins until someone resumes; turns that run are ended.
+    pub async fn stop_all(&self, who: &Principal) -> Answer<Frozen> {
+        let approver = who.approver()?;
+        let stopped = self.sessions.governance().gate.freeze(&approver).await;
+        // Ended in any case: a stop that cannot be written down is still a stop.
+        let cancelled = self.sessions.cancel_all();
+        stopped?;
+        Ok(Frozen { frozen: true, cancelled })
+    }
+
+    /// Lets everything go on.
+    pub async fn resume_all(&self, who: &Principal) -> Answer<Frozen> {
+        let approver = who.approver()?;
+        let governance = Arc::clone(self.sessions.governance());
+        governance.gate.unfreeze(&approver).await?;
+        governance.resume_parked().await.map_err(crate::session::SessionError::from)?;
+        Ok(Frozen { frozen: false, cancelled: 0 })
+    }
+}
+
+impl From<ApprovalRow> for ApprovalInfo {
+    fn from(row: ApprovalRow) -> Self {
+        let asked = row.requested;
+        Self {
+            id: asked.id,
+            state: row.state.as_str().to_owned(),
+            session_key: asked.session,
+            agent_id: asked.agent,
+            tool: asked.tool,
+            call_id: asked.call_id,
+            risk: asked.risk,
+            rules: asked.rules,
+            reason: asked.reason,
+            trust: asked.labels.trust.as_str().to_owned(),
+            private: asked.labels.private,
+            roles: asked.roles,
+            needs: asked.needs,
+            votes: row.votes,
+            created_at: row.created_at,
+            expires_at: asked.expires_at,
+            digest: asked.digest,
+            instead_of: asked.instead_of,
+            changed: asked.changed,
+            decision: row.decision,
+            decided_by: row.decided_by,
+            decided_at: row.decided_at,
+            words: row.reason,
+            grant: row.grant,
+            action: None,
+            patterns: Vec::new(),
+        }
+    }
+}

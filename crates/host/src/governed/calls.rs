@@ -1,0 +1,311 @@
+//! The calls of a turn: each is on record, judged, perhaps parked for a person, run if it may, and answered.
+
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::oneshot;
+use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcome};
+use tribune_constitution::Stage;
+use tribune_ledger::Cid;
+
+use super::desk::{Desk, Judged, Recorded};
+use super::toolbox::Asked;
+use crate::approval::action::Action;
+use crate::approval::record::Requested;
+use crate::approval::{Ruling, State};
+use crate::gate::{Admission, Ticket};
+use crate::record::CallOutcome;
+use crate::tools::Done;
+
+/// Input of one call.
+const MAX_CALL_BYTES: usize = 1 << 20;
+
+/// Calls in one turn.
+const MAX_CALLS: usize = 10_000;
+
+/// How often a call whose action keeps changing comes back to the inbox.
+const MAX_ATTEMPTS: u32 = 8;
+
+/// The calls of one turn that are not over.
+#[derive(Default)]
+pub(super) struct Calls {
+    underway: FuturesUnordered<Pin<Box<dyn Future<Output = Progress> + Send>>>,
+    /// What is open, by the id of its call, for when it has to be written off.
+    open: Vec<Open>,
+    ids: HashSet<String>,
+    /// The newest result; the turn's end follows from it.
+    pub(super) last_result: Option<Cid>,
+    /// Names of tools that were refused.
+    pub(super) denied: Vec<String>,
+}
+
+struct Open {
+    call_id: String,
+    tool: String,
+    entry: Cid,
+    /// The approval it waits for.
+    approval: Option<String>,
+}
+
+/// Something that came of a call.
+pub(super) enum Progress {
+    Ruled(Box<Parked>, Ruling),
+    Ran(Recorded, Answer, Box<Done>),
+}
+
+type Answer = oneshot::Sender<ToolOutcome>;
+
+/// A call that waits for a person.
+pub(super) struct Parked {
+    recorded: Recorded,
+    answer: Answer,
+    requested: Requested,
+    action: Action,
+    attempt: u32,
+}
+
+/// What happened, and whether the turn is to end.
+pub(super) struct Handled {
+    pub(super) events: Vec<RuntimeEvent>,
+    pub(super) stop: bool,
+}
+
+impl Handled {
+    const fn events(events: Vec<RuntimeEvent>) -> Self {
+        Self { events, stop: false }
+    }
+}
+
+impl Calls {
+    /// Waits for the next thing that comes of a call; for ever if none is open.
+    pub(super) async fn next(&mut self) -> Progress {
+        use futures_util::StreamExt as _;
+        match self.underway.next().await {
+            Some(progress) => progress,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether a call waits for a person: the turn's time does not run then.
+    pub(super) fn is_parked(&self) -> bool {
+        self.open.iter().any(|open| open.approval.is_some())
+    }
+
+    /// A call that the backend asked for.
+    pub(super) async fn asked(
+        &mut self,
+        desk: &mut Desk,
+        Asked { call, answer }: Asked,
+        turn: Cid,
+        owner_words: &[&str],
+    ) -> Result<Handled, RuntimeError> {
+        if let Err(refused) = self.check(&call) {
+            // The backend broke a rule of the toolbox; nothing was decided, so nothing is on record.
+            let _ = answer.send(ToolOutcome::error(refused));
+            return desk.write().await.map(|written| Handled::events(written.events));
+        }
+        let recorded = desk.called(call, turn)?;
+        match desk.judge(&recorded, Stage::Call, owner_words, Vec::new(), None)? {
+            Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
+            Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
+            Judged::Asked(verdict, entry) => {
+                let action = action_now(desk, &recorded.call).await?;
+                if !desk.governance.gate.inbox.has_room(desk.handle.key.as_str()) {
+                    let outcome =
+                        ToolOutcome::error("denied (ask.full): too many calls wait for a person already");
+                    let parents = vec![recorded.entry, entry];
+                    let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
+                    return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+                }
+                let (requested, cid) = desk.request(&recorded, (verdict, entry), &action, (0, None))?;
+                self.park(desk, Parked { recorded, answer, requested, action, attempt: 0 }, cid).await
+            }
+        }
+    }
+
+    /// Whatever came of a call.
+    pub(super) async fn handle(
+        &mut self,
+        desk: &mut Desk,
+        progress: Progress,
+        owner_words: &[&str],
+    ) -> Result<Handled, RuntimeError> {
+        match progress {
+            Progress::Ran(recorded, answer, done) => {
+                self.close(&recorded.call.id);
+                self.last_result = Some(desk.ran(&recorded, &done)?);
+                let written = desk.write().await?;
+                let _ = answer.send(done.outcome);
+                Ok(Handled::events(written.events))
+            }
+            Progress::Ruled(parked, ruling) => self.ruled(desk, *parked, ruling, owner_words).await,
+        }
+    }
+
+    /// A person decided, or nobody did.
+    async fn ruled(
+        &mut self,
+        desk: &mut Desk,
+        parked: Parked,
+        ruling: Ruling,
+        owner_words: &[&str],
+    ) -> Result<Handled, RuntimeError> {
+        let Parked { recorded, answer, requested, action, attempt } = parked;
+        let state = ruling.state();
+        desk.event(EventKind::ApprovalDecided { id: requested.id.clone(), state: state.as_str().to_owned() });
+        if state != State::Allowed {
+            let stop = matches!(ruling, Ruling::Denied { stop: true, .. });
+            let outcome = ToolOutcome::error(ruling.sentence());
+            let how = if state == State::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
+            let result = desk.refused(&recorded, &outcome, how, vec![recorded.entry])?;
+            let handled = self.refuse(desk, &recorded, answer, (outcome, result)).await?;
+            return Ok(Handled { stop, ..handled });
+        }
+        let now = action_now(desk, &recorded.call).await?;
+        if !desk.governance.gate.still_fits(&requested, &now) && attempt < MAX_ATTEMPTS {
+            // What was approved is not what would run: back to the inbox, with what changed.
+            let changed = action.changed(&now);
+            let verdict = desk.judge(&recorded, Stage::Call, owner_words, Vec::new(), None)?;
+            return match verdict {
+                Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
+                Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
+                Judged::Asked(verdict, entry) => {
+                    let attempt = attempt + 1;
+                    let instead_of = Some((requested.id, changed));
+                    let (requested, cid) =
+                        desk.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
+                    self.park(desk, Parked { recorded, answer, requested, action: now, attempt }, cid).await
+                }
+            };
+        }
+        match desk.judge(&recorded, Stage::Dispatch, owner_words, Vec::new(), Some(&requested.id))? {
+            Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
+            Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
+            Judged::Asked(..) => {
+                let outcome = ToolOutcome::error("denied: what was approved may not run as it is now");
+                let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+                self.refuse(desk, &recorded, answer, (outcome, result)).await
+            }
+        }
+    }
+
+    /// Writes the verdict, and starts the call when it is durable.
+    async fn go(
+        &mut self,
+        desk: &mut Desk,
+        recorded: Recorded,
+        answer: Answer,
+        ticket: Ticket,
+    ) -> Result<Handled, RuntimeError> {
+        self.close(&recorded.call.id);
+        let written = desk.write().await?;
+        // Durable before effect: the call starts here and not a line earlier.
+        let Some(admission) = ticket.redeem(&written) else {
+            return Err(RuntimeError::new("internal", "a verdict was not written with its page"));
+        };
+        self.open.push(Open {
+            call_id: recorded.call.id.clone(),
+            tool: recorded.call.name.clone(),
+            entry: recorded.entry,
+            approval: None,
+        });
+        let governance = Arc::clone(&desk.governance);
+        self.underway.push(Box::pin(async move {
+            let done = run(&governance.tools, admission).await;
+            Progress::Ran(recorded, answer, Box::new(done))
+        }));
+        Ok(Handled::events(written.events))
+    }
+
+    /// Writes the request, and waits for a person when it is durable.
+    async fn park(&mut self, desk: &mut Desk, parked: Parked, request: Cid) -> Result<Handled, RuntimeError> {
+        self.close(&parked.recorded.call.id);
+        let written = desk.write().await?;
+        self.open.push(Open {
+            call_id: parked.recorded.call.id.clone(),
+            tool: parked.recorded.call.name.clone(),
+            entry: parked.recorded.entry,
+            approval: Some(parked.requested.id.clone()),
+        });
+        let ruling = desk.governance.gate.inbox.ask(parked.requested.clone(), request);
+        self.underway.push(Box::pin(async move {
+            let ruling = ruling.await.unwrap_or(Ruling::Withdrawn);
+            Progress::Ruled(Box::new(parked), ruling)
+        }));
+        Ok(Handled::events(written.events))
+    }
+
+    /// Writes the refusal, which is on the page, and answers.
+    async fn refuse(
+        &mut self,
+        desk: &mut Desk,
+        recorded: &Recorded,
+        answer: Answer,
+        (outcome, result): (ToolOutcome, Cid),
+    ) -> Result<Handled, RuntimeError> {
+        self.close(&recorded.call.id);
+        self.last_result = Some(result);
+        self.denied.push(recorded.call.name.clone());
+        let written = desk.write().await?;
+        let _ = answer.send(outcome);
+        Ok(Handled::events(written.events))
+    }
+
+    fn close(&mut self, call_id: &str) {
+        self.open.retain(|open| open.call_id != call_id);
+    }
+
+    /// Gives up everything that is open: the turn ends. What waits for a person is taken back.
+    pub(super) async fn give_up(&mut self, desk: &mut Desk) -> Result<(), RuntimeError> {
+        self.underway.clear();
+        let open = std::mem::take(&mut self.open);
+        let waiting: Vec<String> = open.iter().filter_map(|open| open.approval.clone()).collect();
+        if !waiting.is_empty() {
+            desk.governance.gate.inbox.withdraw(&waiting).await;
+        }
+        for Open { call_id, tool, entry, .. } in open {
+            self.last_result = Some(desk.given_up(&call_id, &tool, entry)?);
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, call: &ToolCall) -> Result<(), String> {
+        let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
+        if !named(&call.name, 64) {
+            return Err("a tool's name has 1 to 64 letters, digits, `_`, `-` and `.`".to_owned());
+        }
+        if !named(&call.id, 128) {
+            return Err("a call's id has 1 to 128 letters, digits, `_`, `-` and `.`".to_owned());
+        }
+        if call.input.to_string().len() > MAX_CALL_BYTES {
+            return Err(format!("a call's input has at most {MAX_CALL_BYTES} bytes"));
+        }
+        if self.ids.len() >= MAX_CALLS {
+            return Err(format!("a turn has at most {MAX_CALLS} calls"));
+        }
+        if !self.ids.insert(call.id.clone()) {
+            return Err(format!("the call id `{}` was used before in this turn", call.id));
+        }
+        Ok(())
+    }
+}
+
+/// Runs an admitted call. A fault in a tool is an answer.
+pub(super) async fn run(tools: &crate::tools::HostTools, admission: Admission) -> Done {
+    let run = AssertUnwindSafe(tools.run(admission)).catch_unwind().await;
+    run.unwrap_or_else(|_| Done::failed("the tool failed in a way it did not expect"))
+}
+
+/// What the call would do now, looked at where waiting for the disk holds up nobody.
+pub(super) async fn action_now(desk: &Desk, call: &ToolCall) -> Result<Action, RuntimeError> {
+    let (governance, standing, call) =
+        (Arc::clone(&desk.governance), desk.journal.standing.clone(), call.clone());
+    tokio::task::spawn_blocking(move || governance.gate.action(&governance.tools, &standing, &call))
+        .await
+        .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))
+}

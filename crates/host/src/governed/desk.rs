@@ -1,0 +1,295 @@
+//! Where a session's calls are written down: what was asked, how it was judged, what came of it. Used by the turn that
+//! makes the calls, and by whoever finishes one that outlived its turn.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::OwnedMutexGuard;
+use tribune_agents::{ContentBlock, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
+use tribune_constitution::{Stage, Verdict, Veto};
+use tribune_ledger::commitment::Commitment;
+use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
+
+use super::journal::{Journal, Line, Page, Written};
+use super::{Governance, failed};
+use crate::approval::action::{Action, approval_id};
+use crate::approval::record::{ApprovalRecord, Requested, Runner};
+use crate::gate::{Inquiry, Judgement, Ticket};
+use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, VerdictRecord};
+use crate::tools::{Done, Touched};
+
+/// A session's history, open at its end.
+pub(super) struct Desk {
+    pub(super) governance: Arc<Governance>,
+    pub(super) handle: Handle,
+    pub(super) journal: OwnedMutexGuard<Journal>,
+    /// What comes next on disk.
+    pub(super) page: Page,
+}
+
+/// A call that is on record.
+#[derive(Debug, Clone)]
+pub(super) struct Recorded {
+    pub(super) call: ToolCall,
+    /// Its entry.
+    pub(super) entry: Cid,
+    pub(super) input_hash: Commitment,
+}
+
+/// How a recorded call was judged.
+pub(super) enum Judged {
+    /// It may run once the page is written.
+    Allowed(Ticket),
+    Asked(Verdict, Cid),
+    /// Its result is on the page.
+    Denied(ToolOutcome, Cid),
+}
+
+impl Desk {
+    pub(super) fn new(governance: Arc<Governance>, handle: Handle, journal: OwnedMutexGuard<Journal>) -> Self {
+        let page = journal.page();
+        Self { governance, handle, journal, page }
+    }
+
+    /// Writes the page and begins another.
+    pub(super) async fn write(&mut self) -> Result<Written, RuntimeError> {
+        let page = std::mem::replace(&mut self.page, self.journal.page());
+        self.journal.write(page).await.map_err(failed)
+    }
+
+    pub(super) fn event(&mut self, kind: EventKind) {
+        self.journal.event(&mut self.page, kind);
+    }
+
+    pub(super) fn content(&mut self, words: &(impl Serialize + ?Sized)) -> Result<Commitment, RuntimeError> {
+        let json = json_of(words)?;
+        self.journal.content(&mut self.page, &json).map_err(failed)
+    }
+
+    pub(super) fn line<P: Serialize>(
+        &mut self,
+        quality: EntryQuality,
+        target: &str,
+        parents: Vec<Cid>,
+        record: &P,
+    ) -> Result<LedgerEntry, RuntimeError> {
+        self.journal.entry(&mut self.page, Line { quality, target, parents, record }).map_err(failed)
+    }
+
+    /// Puts a call on record.
+    pub(super) fn called(&mut self, call: ToolCall, turn: Cid) -> Result<Recorded, RuntimeError> {
+        let input_hash = self.content(&call.input)?;
+        let record = ToolCallRecord { tool: call.name.clone(), call_id: call.id.clone(), input_hash };
+        let entry = self.line(EntryQuality::ToolCall, &call.name, vec![turn], &record)?;
+        let cid = entry.cid;
+        let (id, name, input) = (call.id.clone(), call.name.clone(), call.input.clone());
+        self.event(EventKind::ToolCall { id, name, input });
+        self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
+        Ok(Recorded { call, entry: cid, input_hash })
+    }
+
+    /// Judges a recorded call; the verdict is on the page, and so is the result of a denial.
+    pub(super) fn judge(
+        &mut self,
+        recorded: &Recorded,
+        stage: Stage,
+        owner_words: &[&str],
+        vetoes: Vec<Veto>,
+        approval: Option<&str>,
+    ) -> Result<Judged, RuntimeError> {
+        let standing = self.journal.standing.clone();
+        let inquiry = Inquiry {
+            standing: &standing,
+            tool: &recorded.call.name,
+            stage,
+            input: Some(&recorded.call.input),
+            owner_words,
+            vetoes,
+            approval,
+        };
+        let judgement = self.governance.gate.judge(inquiry).map_err(failed)?;
+        let leave = judgement.leave();
+        let (verdict, entry) = self.verdict(judgement, Some(recorded.input_hash), vec![recorded.entry])?;
+        if let Some(leave) = leave {
+            let session = Arc::clone(&self.handle.key);
+            let ticket = Ticket::new(leave, recorded.call.clone(), session, recorded.entry, entry.seq);
+            return Ok(Judged::Allowed(ticket));
+        }
+        if verdict.is_offered() {
+            return Ok(Judged::Asked(verdict, entry.cid));
+        }
+        let outcome = denial(&verdict);
+        let parents = vec![recorded.entry, entry.cid];
+        let result = self.refused(recorded, &outcome, CallOutcome::Denied, parents)?;
+        Ok(Judged::Denied(outcome, result))
+    }
+
+    /// Puts a verdict on record.
+    pub(super) fn verdict(
+        &mut self,
+        judgement: Judgement,
+        input_hash: Option<Commitment>,
+        parents: Vec<Cid>,
+    ) -> Result<(Verdict, Placed), RuntimeError> {
+        let Judgement { facts, verdict } = judgement;
+        let record = VerdictRecord {
+            tool: facts.tool.clone(),
+            constitution_hash: self.governance.gate.law.hash().to_string(),
+            input_hash,
+            facts,
+            verdict,
+        };
+        let entry = self.line(EntryQuality::PolicyVerdict, &record.tool, parents, &record)?;
+        let placed = Placed { cid: entry.cid, seq: entry.seq };
+        self.event(EventKind::PolicyGate { entry: Box::new(entry) });
+        Ok((record.verdict, placed))
+    }
+
+    /// Puts on record that a call waits for a person.
+    pub(super) fn request(
+        &mut self,
+        recorded: &Recorded,
+        (verdict, verdict_entry): (Verdict, Cid),
+        action: &Action,
+        (attempt, instead_of): (u32, Option<(String, Vec<String>)>),
+    ) -> Result<(Requested, Cid), RuntimeError> {
+        let gate = &self.governance.gate;
+        let tool = &recorded.call.name;
+        let (roles, needs, expires_at) = gate.terms(tool);
+        let risk = gate.risk(tool).to_owned();
+        let digest = action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))?;
+        let (instead_of, changed) = instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
+        let action = self.content(action)?;
+        let requested = Requested {
+            id: approval_id(&recorded.entry, attempt),
+            session: self.handle.key.to_string(),
+            agent: self.handle.key.agent().to_string(),
+            tool: tool.clone(),
+            call_id: recorded.call.id.clone(),
+            call: recorded.entry.to_string(),
+            verdict: verdict_entry.to_string(),
+            digest,
+            action,
+            rules: verdict.rules,
+            reason: verdict.reason,
+            risk,
+            labels: self.journal.standing.labels,
+            roles,
+            needs,
+            expires_at,
+            runner: Runner::Host,
+            instead_of,
+            changed,
+        };
+        let record = ApprovalRecord::Requested(requested.clone());
+        let parents = vec![recorded.entry, verdict_entry];
+        let entry = self.line(EntryQuality::Approval, &requested.id, parents, &record)?;
+        let cid = entry.cid;
+        let id = requested.id.clone();
+        self.event(EventKind::ApprovalRequested { id, entry: Box::new(entry) });
+        Ok((requested, cid))
+    }
+
+    /// Puts on record what came of a call that ran, and moves the labels.
+    pub(super) fn ran(&mut self, recorded: &Recorded, done: &Done) -> Result<Cid, RuntimeError> {
+        self.result(recorded, &done.outcome, CallOutcome::Ran, &done.touched, vec![recorded.entry])
+    }
+
+    /// Puts on record that a call was refused after its turn, and what tells its agent so.
+    pub(super) fn not_run(
+        &mut self,
+        recorded: &Recorded,
+        outcome: &ToolOutcome,
+        touched: &[Touched],
+    ) -> Result<Cid, RuntimeError> {
+        self.result(recorded, outcome, CallOutcome::Denied, touched, vec![recorded.entry])
+    }
+
+    /// Puts on record that a call did not run.
+    pub(super) fn refused(
+        &mut self,
+        recorded: &Recorded,
+        outcome: &ToolOutcome,
+        how: CallOutcome,
+        parents: Vec<Cid>,
+    ) -> Result<Cid, RuntimeError> {
+        self.result(recorded, outcome, how, &[], parents)
+    }
+
+    fn result(
+        &mut self,
+        recorded: &Recorded,
+        outcome: &ToolOutcome,
+        how: CallOutcome,
+        touched: &[Touched],
+        parents: Vec<Cid>,
+    ) -> Result<Cid, RuntimeError> {
+        let call = &recorded.call;
+        // What did not run brought nothing in.
+        let tool = (how == CallOutcome::Ran).then_some(call.name.as_str());
+        let moved = self.governance.gate.moved(&self.journal.standing, tool, touched).map_err(failed)?;
+        self.journal.standing.labels = moved.session;
+        let output_hash = self.content(&[ContentBlock::text(&outcome.content)])?;
+        let record = ToolResultRecord {
+            tool: call.name.clone(),
+            call_id: call.id.clone(),
+            outcome: how,
+            is_error: outcome.is_error,
+            output_hash: Some(output_hash),
+            labels: moved.session,
+            wrote: moved.wrote,
+        };
+        let entry = self.line(EntryQuality::ToolResult, &call.name, parents, &record)?;
+        let cid = entry.cid;
+        let (id, content, is_error) = (call.id.clone(), outcome.content.clone(), outcome.is_error);
+        self.event(EventKind::ToolResult { id, content, is_error });
+        self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
+        Ok(cid)
+    }
+
+    /// Puts on record that a call was given up. Whether it took effect is not known.
+    pub(super) fn given_up(&mut self, id: &str, tool: &str, call: Cid) -> Result<Cid, RuntimeError> {
+        let record = ToolResultRecord {
+            tool: tool.to_owned(),
+            call_id: id.to_owned(),
+            outcome: CallOutcome::Cancelled,
+            is_error: true,
+            output_hash: None,
+            labels: self.journal.standing.labels,
+            wrote: Vec::new(),
+        };
+        let entry = self.line(EntryQuality::ToolResult, tool, vec![call], &record)?;
+        let cid = entry.cid;
+        let content = "the turn ended before this call did".to_owned();
+        self.event(EventKind::ToolResult { id: id.to_owned(), content, is_error: true });
+        self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
+        Ok(cid)
+    }
+}
+
+/// Where an entry stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placed {
+    pub(super) cid: Cid,
+    pub(super) seq: u64,
+}
+
+/// A denial in words that a model can pass on.
+fn denial(verdict: &Verdict) -> ToolOutcome {
+    let mut text = format!("denied ({}): {}", verdict.rule_list(), verdict.reason);
+    if let Some(would_allow) = &verdict.would_allow {
+        text.push_str("; ");
+        text.push_str(would_allow);
+    }
+    ToolOutcome::error(text)
+}
+
+pub(super) fn json_of(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, RuntimeError> {
+    serde_json::to_vec(value).map_err(|error| RuntimeError::new("internal", error.to_string()))
+}
+
+/// A call's input as it was recorded.
+pub(super) fn input_from(words: &[u8]) -> Option<Value> {
+    serde_json::from_slice(words).ok()
+}

@@ -1,0 +1,193 @@
+//! Calls that outlived their turn: parked when the daemon ended, and decided later. Each is carried out at most once, and
+//! its result reaches the agent as a letter before its next turn.
+
+use std::sync::Arc;
+
+use tribune_agents::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
+use tribune_constitution::Stage;
+use tribune_ledger::Cid;
+
+use super::calls::{action_now, run};
+use super::desk::{Desk, Judged, Recorded, input_from};
+use super::{Governance, failed};
+use crate::approval::State;
+use crate::approval::action::Action;
+use crate::approval::record::Requested;
+use crate::gate::Ticket;
+use crate::record::ToolCallRecord;
+use crate::registry::mailbox::MAX_TEXT_BYTES;
+use crate::store::{ApprovalRow, OpenWork};
+use crate::tools::{Resource, Touched};
+
+/// Who writes the letters about such calls.
+const FROM: &str = "tribune";
+
+impl Governance {
+    /// Takes up what an earlier daemon left parked and somebody decided since, or had decided before it ended.
+    pub(crate) async fn resume_parked(self: &Arc<Self>) -> Result<u64, RuntimeError> {
+        let parked: Vec<OpenWork> = self
+            .readers
+            .read(|reader| Ok(reader.open_work()?.into_iter().filter(|work| work.kind == "parked").collect()))
+            .await
+            .map_err(failed)?;
+        let mut resumed = 0;
+        for work in parked {
+            let row = self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await.map_err(failed)?;
+            if let Some(row) = row.filter(|row| row.state != State::Pending) {
+                self.resume(row).await?;
+                resumed += 1;
+            }
+        }
+        Ok(resumed)
+    }
+
+    /// Carries out, or refuses, a parked call that no turn waits for.
+    pub(crate) async fn resume_decided(self: &Arc<Self>, id: &str) -> Result<(), RuntimeError> {
+        let id = id.to_owned();
+        match self.readers.read(move |reader| reader.approval(&id)).await.map_err(failed)? {
+            Some(row) => self.resume(row).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn resume(self: &Arc<Self>, row: ApprovalRow) -> Result<(), RuntimeError> {
+        let ApprovalRow { requested, state, decided_by, reason, .. } = row;
+        let Ok(key) = requested.session.parse::<SessionKey>() else { return Ok(()) };
+        let name = requested.session.clone();
+        let session = self.readers.read(move |reader| reader.session(&name)).await.map_err(failed)?;
+        let Some(session) = session else { return Ok(()) };
+        let handle = Handle { key: Arc::new(key), session_id: session.id.as_str().into() };
+        let journal = self.journal(&handle).await.map_err(failed)?.lock_owned().await;
+        // Looked at behind the lock: whoever held it may have finished the call.
+        if !self.is_parked(&requested.call).await? {
+            return Ok(());
+        }
+        let Some(recorded) = self.recorded(&handle, &requested).await? else { return Ok(()) };
+        let mut desk = Desk::new(Arc::clone(self), handle, journal);
+        let id = requested.id.clone();
+        desk.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
+        if state != State::Allowed {
+            let who = decided_by.unwrap_or_else(|| "nobody in time".to_owned());
+            let why = reason.map_or_else(String::new, |words| format!(": {words}"));
+            let outcome = ToolOutcome::error(format!("denied by {who}{why}"));
+            let letter = [Touched::Wrote(letter_about(&requested))];
+            desk.not_run(&recorded, &outcome, &letter)?;
+            desk.write().await?;
+            self.send_letter(&desk, &recorded, &requested, &outcome);
+            return Ok(());
+        }
+        self.carry_out(desk, recorded, requested).await
+    }
+
+    async fn carry_out(
+        self: &Arc<Self>,
+        mut desk: Desk,
+        recorded: Recorded,
+        requested: Requested,
+    ) -> Result<(), RuntimeError> {
+        let now = action_now(&desk, &recorded.call).await?;
+        if !self.gate.still_fits(&requested, &now) {
+            return self.ask_again(desk, recorded, requested, now).await;
+        }
+        match desk.judge(&recorded, Stage::Dispatch, &[], Vec::new(), Some(&requested.id))? {
+            Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
+            Judged::Denied(outcome, _) => {
+                desk.write().await?;
+                self.send_letter(&desk, &recorded, &requested, &outcome);
+                Ok(())
+            }
+            Judged::Asked(..) => self.ask_again(desk, recorded, requested, now).await,
+        }
+    }
+
+    async fn run_ticket(
+        &self,
+        mut desk: Desk,
+        recorded: Recorded,
+        requested: Requested,
+        ticket: Ticket,
+    ) -> Result<(), RuntimeError> {
+        let written = desk.write().await?;
+        let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
+        let mut done = run(&self.tools, admission).await;
+        done.touched.push(Touched::Wrote(letter_about(&requested)));
+        desk.ran(&recorded, &done)?;
+        desk.write().await?;
+        self.send_letter(&desk, &recorded, &requested, &done.outcome);
+        Ok(())
+    }
+
+    /// What was approved is not what would run: back to the inbox, with what changed.
+    async fn ask_again(
+        self: &Arc<Self>,
+        mut desk: Desk,
+        recorded: Recorded,
+        requested: Requested,
+        now: Action,
+    ) -> Result<(), RuntimeError> {
+        let before = self.vault.content(&desk.handle.session_id, &requested.action.to_string()).map_err(failed)?;
+        let before: Option<Action> = before.and_then(|json| serde_json::from_slice(&json).ok());
+        let changed = before.map_or_else(Vec::new, |before| before.changed(&now));
+        match desk.judge(&recorded, Stage::Call, &[], Vec::new(), None)? {
+            Judged::Asked(verdict, entry) => {
+                let attempt = attempt_after(&recorded.entry, &requested.id);
+                let instead_of = Some((requested.id, changed));
+                let (requested, request) = desk.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
+                desk.write().await?;
+                // Nobody waits in this daemon: dropping the receiver leaves it an orphan, which the next decision finds.
+                drop(self.gate.inbox.ask(requested, request));
+                Ok(())
+            }
+            Judged::Denied(outcome, _) => {
+                desk.write().await?;
+                self.send_letter(&desk, &recorded, &requested, &outcome);
+                Ok(())
+            }
+            Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
+        }
+    }
+
+    async fn is_parked(&self, call: &str) -> Result<bool, RuntimeError> {
+        let call = call.to_owned();
+        self.readers
+            .read(move |reader| Ok(reader.open_work()?.iter().any(|work| work.cid == call && work.kind == "parked")))
+            .await
+            .map_err(failed)
+    }
+
+    /// The call as it was asked for, if its words are still there.
+    async fn recorded(&self, handle: &Handle, requested: &Requested) -> Result<Option<Recorded>, RuntimeError> {
+        let Ok(entry) = requested.call.parse::<Cid>() else { return Ok(None) };
+        let record: Option<ToolCallRecord> = self.record_of(entry).await.map_err(failed)?;
+        let Some(record) = record else { return Ok(None) };
+        let words = self.vault.content(&handle.session_id, &record.input_hash.to_string()).map_err(failed)?;
+        let Some(input) = words.as_deref().and_then(input_from) else { return Ok(None) };
+        let call = ToolCall { id: record.call_id, name: record.tool, input };
+        Ok(Some(Recorded { call, entry, input_hash: record.input_hash }))
+    }
+
+    fn send_letter(&self, desk: &Desk, recorded: &Recorded, requested: &Requested, outcome: &ToolOutcome) {
+        let text = format!(
+            "your call `{}` of `{}`, which waited for approval, came to this: {}",
+            recorded.call.id, recorded.call.name, outcome.content
+        );
+        let text = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
+        let (agent, now) = (desk.handle.key.agent(), self.clock.now());
+        if let Err(error) = self.mailbox.send(FROM, agent, text, now, &letter_id(requested)) {
+            tracing::warn!(%error, "the result of a call that had waited could not be sent to its agent");
+        }
+    }
+}
+
+fn letter_id(requested: &Requested) -> String {
+    format!("approval-{}", requested.id)
+}
+
+fn letter_about(requested: &Requested) -> Resource {
+    Resource::Letter(letter_id(requested))
+}
+
+/// The number of the next attempt: ids are made from the call and the attempt.
+fn attempt_after(call: &Cid, id: &str) -> u32 {
+    (0..64).find(|attempt| crate::approval::action::approval_id(call, *attempt) == id).map_or(64, |attempt| attempt + 1)
+}

@@ -1,0 +1,68 @@
+//! What others read of a turn that is over: a line on the board if calls were refused, and the transcript.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tribune_agents::{Role, SessionKey};
+use tribune_ledger::Timestamp;
+
+use super::Governance;
+use crate::session::transcript::TranscriptLine;
+
+pub(super) struct Told {
+    pub(super) governance: Arc<Governance>,
+    pub(super) key: Arc<SessionKey>,
+    pub(super) turn: String,
+    pub(super) input: String,
+    pub(super) output: String,
+    /// Names of tools that were refused.
+    pub(super) denied: Vec<String>,
+    pub(super) now: Timestamp,
+}
+
+impl Told {
+    /// Blocks on the disk.
+    pub(super) fn tell(self) {
+        let Self { governance, key, turn, input, output, denied, now } = self;
+        if let Some(post) = post(&denied)
+            && let Err(error) = governance.board.append(&post, now, key.agent().as_str())
+        {
+            tracing::warn!(%error, "the board could not be written");
+        }
+        let line = |role: Role, text: String| TranscriptLine { turn: turn.clone(), role, text, at: now };
+        let mut lines = vec![line(Role::User, input)];
+        if !output.is_empty() {
+            lines.push(line(Role::Assistant, output));
+        }
+        if let Err(error) = governance.transcripts.append_turn(&key, &lines) {
+            tracing::warn!(%error, "the transcript could not be written");
+        }
+    }
+}
+
+/// Such as `3 calls denied: exec (2), write`.
+fn post(denied: &[String]) -> Option<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for tool in denied {
+        *counts.entry(tool).or_default() += 1;
+    }
+    let tools: Vec<String> = counts
+        .into_iter()
+        .map(|(tool, count)| if count == 1 { tool.to_owned() } else { format!("{tool} ({count})") })
+        .collect();
+    let calls = if denied.len() == 1 { "call" } else { "calls" };
+    (!denied.is_empty()).then(|| format!("{} {calls} denied: {}", denied.len(), tools.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_tool() {
+        let denied = |tools: &[&str]| post(&tools.iter().map(|&tool| tool.to_owned()).collect::<Vec<_>>());
+        assert_eq!(denied(&[]), None);
+        assert_eq!(denied(&["exec"]).unwrap(), "1 call denied: exec");
+        assert_eq!(denied(&["exec", "write", "exec"]).unwrap(), "3 calls denied: exec (2), write");
+    }
+}

@@ -1,0 +1,199 @@
+//! `data/approvers.json`: who may decide beside the operator, with which roles. Their tokens are kept as hashes; a token
+//! is shown once, when it is made.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
+
+use crate::approval::approver::{Approver, OPERATOR, Roles};
+use crate::files::{self, Secrecy};
+
+/// Approvers of one house.
+const MAX_APPROVERS: usize = 256;
+
+/// Roles of one approver.
+const MAX_ROLES: usize = 32;
+
+/// Bytes of a name or a role.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Bytes of the file.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// What a token begins with.
+const TOKEN: &str = "tra_";
+
+/// Why the approvers cannot be read or changed. Each sentence ends with what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ApproversError {
+    #[error("`{path}` cannot be used ({what}): mend it, or remove it to begin without approvers", path = .path.display())]
+    File { path: PathBuf, what: String },
+    #[error("`{0}` cannot name an approver or a role: use 1 to {MAX_NAME_BYTES} lowercase letters, digits, `-` and `_`")]
+    Name(String),
+    #[error("there is an approver `{0}` already: remove it first, or choose another name")]
+    Taken(String),
+    #[error("`{0}` is the name of an agent, which could then decide about itself: choose another name")]
+    Agent(String),
+    #[error("there is no approver `{0}`: `tribune approvers list` shows who there is")]
+    Unknown(String),
+    #[error("there are {MAX_APPROVERS} approvers already: remove one first")]
+    TooMany,
+    #[error("a token could not be made ({0}): try again")]
+    Random(String),
+}
+
+/// One line of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    id: String,
+    roles: Vec<String>,
+    /// BLAKE3 of the token, in hex.
+    token_hash: String,
+}
+
+/// Who may decide beside the operator.
+#[derive(Debug)]
+pub struct Approvers {
+    path: PathBuf,
+    lines: Mutex<Vec<Line>>,
+}
+
+impl Approvers {
+    pub fn load(path: PathBuf) -> Result<Self, ApproversError> {
+        let failed = |what: String| ApproversError::File { path: path.clone(), what };
+        let lines = match std::fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(failed(error.to_string())),
+            Ok(found) if found.len() > MAX_FILE_BYTES => return Err(failed("it is too large".to_owned())),
+            Ok(_) => {
+                let text = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
+                serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?
+            }
+        };
+        Ok(Self { path, lines: Mutex::new(lines) })
+    }
+
+    /// Who there is, by name.
+    pub fn list(&self) -> Vec<Approver> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(Line::approver).collect()
+    }
+
+    /// Whoever has this token.
+    pub fn by_token(&self, token: &str) -> Option<Approver> {
+        let hash = hash(token);
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        // All are looked at, so that the time tells nothing about where one stands.
+        let mut found = None;
+        for line in lines.iter() {
+            if bool::from(line.token_hash.as_bytes().ct_eq(hash.as_bytes())) {
+                found = Some(line.approver());
+            }
+        }
+        found
+    }
+
+    /// Adds an approver; returns the token, which nobody can read again. Blocks on the disk.
+    pub fn add(
+        &self,
+        id: &str,
+        roles: &[String],
+        is_agent: impl Fn(&str) -> bool,
+    ) -> Result<String, ApproversError> {
+        for name in std::iter::once(id).chain(roles.iter().map(String::as_str)) {
+            if !is_name(name) || name == OPERATOR {
+                return Err(ApproversError::Name(name.chars().take(MAX_NAME_BYTES).collect()));
+            }
+        }
+        if is_agent(id) {
+            return Err(ApproversError::Agent(id.to_owned()));
+        }
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.iter().any(|line| line.id == id) {
+            return Err(ApproversError::Taken(id.to_owned()));
+        }
+        if lines.len() >= MAX_APPROVERS || roles.len() > MAX_ROLES {
+            return Err(ApproversError::TooMany);
+        }
+        let mut bytes = [0_u8; 32];
+        getrandom::fill(&mut bytes).map_err(|error| ApproversError::Random(error.to_string()))?;
+        let token: String =
+            TOKEN.chars().chain(bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).map(char::from)).collect();
+        let mut changed = lines.clone();
+        changed.push(Line { id: id.to_owned(), roles: roles.to_vec(), token_hash: hash(&token) });
+        changed.sort_by(|a, b| a.id.cmp(&b.id));
+        self.replace(&changed)?;
+        *lines = changed;
+        Ok(token)
+    }
+
+    /// Takes an approver away. Blocks on the disk.
+    pub fn remove(&self, id: &str) -> Result<(), ApproversError> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed: Vec<Line> = lines.iter().filter(|line| line.id != id).cloned().collect();
+        if changed.len() == lines.len() {
+            return Err(ApproversError::Unknown(id.to_owned()));
+        }
+        self.replace(&changed)?;
+        *lines = changed;
+        Ok(())
+    }
+
+    fn replace(&self, lines: &[Line]) -> Result<(), ApproversError> {
+        let failed = |what: String| ApproversError::File { path: self.path.clone(), what };
+        let json = serde_json::to_vec_pretty(lines).map_err(|error| failed(error.to_string()))?;
+        files::replace(&self.path, &json, Secrecy::Owner).map_err(|error| failed(error.to_string()))
+    }
+}
+
+impl Line {
+    fn approver(&self) -> Approver {
+        Approver { id: self.id.clone(), roles: Roles::These(self.roles.clone()) }
+    }
+}
+
+fn hash(token: &str) -> String {
+    blake3::hash(token.as_bytes()).to_hex().to_string()
+}
+
+fn is_name(name: &str) -> bool {
+    let word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_known_after_a_restart_and_stands_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("approvers.json");
+        let approvers = Approvers::load(path.clone()).unwrap();
+        let token = approvers.add("alice", &["security".to_owned()], |_| false).unwrap();
+        assert!(!std::fs::read_to_string(&path).unwrap().contains(&token));
+        let again = Approvers::load(path).unwrap();
+        let alice = again.by_token(&token).unwrap();
+        assert_eq!(alice, Approver { id: "alice".into(), roles: Roles::These(vec!["security".into()]) });
+        assert_eq!(again.by_token(&format!("{token}0")), None);
+        again.remove("alice").unwrap();
+        assert_eq!(again.by_token(&token), None);
+        assert!(matches!(again.remove("alice"), Err(ApproversError::Unknown(_))));
+    }
+
+    #[test]
+    fn names_that_would_confuse_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let approvers = Approvers::load(folder.path().join("approvers.json")).unwrap();
+        for name in ["", "operator", "Al", "a b", &"x".repeat(65)] {
+            assert!(matches!(approvers.add(name, &[], |_| false), Err(ApproversError::Name(_))), "{name}");
+        }
+        assert!(matches!(approvers.add("main", &[], |_| true), Err(ApproversError::Agent(_))));
+        approvers.add("bob", &[], |_| false).unwrap();
+        assert!(matches!(approvers.add("bob", &[], |_| false), Err(ApproversError::Taken(_))));
+    }
+}

@@ -1,0 +1,114 @@
+//! Reading the views of the law.
+
+use rusqlite::types::Type;
+use rusqlite::{Row, params};
+use tribune_constitution::Trust;
+use tribune_constitution::labels::Labels;
+
+use super::error::StoreError;
+use super::law_views::{ApprovalRow, FROZEN};
+use super::reader::Reader;
+use crate::approval::record::State;
+use crate::approval::Grant;
+
+const APPROVAL: &str =
+    "request, cid, state, votes, decision, decided_by, decided_at, reason, grant_id, created_at";
+
+impl Reader {
+    /// Approvals in the order in which they were asked for, newest last; those behind the id `after`, if one is given.
+    pub fn approvals(
+        &self,
+        state: Option<State>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<ApprovalRow>, StoreError> {
+        let query = format!(
+            "SELECT {APPROVAL} FROM approvals
+             WHERE (?1 IS NULL OR state = ?1)
+               AND idx > coalesce((SELECT idx FROM approvals WHERE id = ?2), -1)
+             ORDER BY idx LIMIT ?3"
+        );
+        self.all(&query, params![state.map(State::as_str), after, limit as u64], approval)
+    }
+
+    pub fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, StoreError> {
+        self.one(&format!("SELECT {APPROVAL} FROM approvals WHERE id = ?1"), [id], approval)
+    }
+
+    /// The newest approval that was asked for this call.
+    pub fn approval_of_call(&self, call: &str) -> Result<Option<ApprovalRow>, StoreError> {
+        let query = format!("SELECT {APPROVAL} FROM approvals WHERE call = ?1 ORDER BY idx DESC LIMIT 1");
+        self.one(&query, [call], approval)
+    }
+
+    /// Grants that nobody took back.
+    pub fn grants(&self) -> Result<Vec<Grant>, StoreError> {
+        self.all("SELECT body FROM grants WHERE revoked_at IS NULL ORDER BY id", [], |row| json(row, 0))
+    }
+
+    /// Whether everything is stopped, and by whom.
+    pub fn frozen(&self) -> Result<Option<(String, String)>, StoreError> {
+        self.one("SELECT by, at FROM switches WHERE name = ?1 AND is_on", [FROZEN], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+    }
+
+    /// When an exception was used since `since`, oldest first, at most `limit`.
+    pub fn exception_uses(&self, id: &str, since: &str, limit: u64) -> Result<Vec<String>, StoreError> {
+        self.all(
+            "SELECT at FROM exception_uses WHERE id = ?1 AND at > ?2 ORDER BY at LIMIT ?3",
+            params![id, since, limit],
+            |row| row.get(0),
+        )
+    }
+
+    /// The least of the labels of everything whose name begins like this.
+    pub fn labels_below(&self, prefix: &str) -> Result<Option<Labels>, StoreError> {
+        // Names end before the character behind `/`.
+        let end = format!("{}0", prefix.trim_end_matches('/'));
+        let all = self.all(
+            "SELECT DISTINCT trust, private FROM labels WHERE resource >= ?1 AND resource < ?2",
+            [prefix, &end],
+            |row| labels(row, 0),
+        )?;
+        Ok(all.into_iter().reduce(Labels::meet))
+    }
+
+    /// The labels of a resource, if it has any.
+    pub fn labels(&self, resource: &str) -> Result<Option<Labels>, StoreError> {
+        self.one("SELECT trust, private FROM labels WHERE resource = ?1", [resource], |row| labels(row, 0))
+    }
+}
+
+/// Two columns beginning with `column`.
+pub(super) fn labels(row: &Row<'_>, column: usize) -> rusqlite::Result<Labels> {
+    let word = row.get_ref(column)?.as_str()?;
+    // A word that this version does not know counts as the least.
+    let trust = Trust::ALL.into_iter().find(|trust| trust.as_str() == word).unwrap_or(Trust::Untrusted);
+    Ok(Labels { trust, private: row.get(column + 1)? })
+}
+
+fn approval(row: &Row<'_>) -> rusqlite::Result<ApprovalRow> {
+    let unknown = |column, what: String| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into())
+    };
+    let entry = row.get_ref(1)?.as_str()?.parse().map_err(|_| unknown(1, "not a CID".to_owned()))?;
+    let state = row.get_ref(2)?.as_str()?;
+    Ok(ApprovalRow {
+        requested: json(row, 0)?,
+        entry,
+        state: State::parse(state).ok_or_else(|| unknown(2, format!("`{state}` is no state")))?,
+        votes: json(row, 3)?,
+        decision: row.get(4)?,
+        decided_by: row.get(5)?,
+        decided_at: row.get(6)?,
+        reason: row.get(7)?,
+        grant: row.get(8)?,
+        created_at: row.get(9)?,
+    })
+}
+
+pub(super) fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    serde_json::from_str(row.get_ref(column)?.as_str()?)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into()))
+}

@@ -1,0 +1,194 @@
+//! What waits for a person, what people granted, how data is labelled, and whether all is stopped, as the entries give
+//! them.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use tribune_constitution::{Labels, Stage};
+use tribune_ledger::Cid;
+use tribune_ledger::entry::EntryText;
+
+use crate::approval::record::{ApprovalRecord, Decided, Requested, State};
+use crate::approval::Grant;
+use crate::record::{Labelled, VerdictRecord};
+
+/// The tables written here, each with its columns and key order.
+pub(super) const TABLES: [(&str, &str, &str); 5] = [
+    (
+        "approvals",
+        "id, idx, cid, session_key, call, request, state, votes, decision, decided_by, decided_at, reason, grant_id, \
+         created_at",
+        "id",
+    ),
+    ("grants", "id, body, created_at, revoked_by, revoked_at", "id"),
+    ("labels", "resource, trust, private, cid", "resource"),
+    ("exception_uses", "idx, id, at", "idx"),
+    ("switches", "name, is_on, by, at", "name"),
+];
+
+/// The switch that stops everything.
+pub(super) const FROZEN: &str = "frozen";
+
+/// An approval as the log tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApprovalRow {
+    pub requested: Requested,
+    /// The request's entry.
+    pub entry: Cid,
+    pub state: State,
+    pub votes: Vec<String>,
+    pub decision: Option<String>,
+    pub decided_by: Option<String>,
+    pub decided_at: Option<String>,
+    pub reason: Option<String>,
+    pub grant: Option<String>,
+    pub created_at: String,
+}
+
+/// Takes an entry of quality `approval`, which stands at `index`.
+pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
+    let Ok(record) = serde_json::from_str(&entry.payload) else { return Ok(()) };
+    let view = View { connection, index, entry };
+    match record {
+        ApprovalRecord::Requested(requested) => view.requested(&requested),
+        ApprovalRecord::Voted { id, by } => view.voted(&id, by),
+        ApprovalRecord::Decided(decided) => view.decided(&decided),
+        ApprovalRecord::Expired { id } => view.ended(&id, State::Expired),
+        ApprovalRecord::Withdrawn { id } => view.ended(&id, State::Withdrawn),
+        ApprovalRecord::Granted(grant) => view.granted(&grant),
+        ApprovalRecord::Revoked { id, by } => view.run(
+            "UPDATE grants SET revoked_by = ?2, revoked_at = ?3 WHERE id = ?1 AND revoked_at IS NULL",
+            params![id, by, view.at()],
+        ),
+        ApprovalRecord::Frozen { by } => view.switched(true, &by),
+        ApprovalRecord::Resumed { by } => view.switched(false, &by),
+    }
+}
+
+/// Takes a verdict, which stands at `index`. Most change nothing here, and are not worth reading.
+pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
+    let dispatches = entry.payload.contains("\"stage\":\"dispatch\"");
+    let excepts = entry.payload.contains("\"waivedBy\":\"exception.");
+    if !dispatches && !excepts {
+        return Ok(());
+    }
+    let Ok(record) = serde_json::from_str::<VerdictRecord>(&entry.payload) else { return Ok(()) };
+    let view = View { connection, index, entry };
+    if let Some(id) = record.verdict.waived_by.as_deref().and_then(|by| by.strip_prefix("exception.")) {
+        let insert = "INSERT INTO exception_uses (idx, id, at) VALUES (?1, ?2, ?3)";
+        view.run(insert, params![index, id, view.at()])?;
+    }
+    if record.facts.stage != Stage::Dispatch || !record.verdict.is_allowed() {
+        return Ok(());
+    }
+    // A call that waited is under way.
+    let Some(call) = entry.parent_cids().first().map(ToString::to_string) else { return Ok(()) };
+    view.run("UPDATE open_work SET kind = 'tool_call' WHERE cid = ?1", [call])
+}
+
+/// Writes down how data is labelled that `entry` tells of.
+pub(super) fn label(connection: &Connection, entry: &EntryText, wrote: &[Labelled]) -> rusqlite::Result<()> {
+    for Labelled { resource, labels } in wrote {
+        connection
+            .prepare_cached(
+                "INSERT INTO labels (resource, trust, private, cid) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (resource) DO UPDATE SET trust = ?2, private = ?3, cid = ?4",
+            )?
+            .execute(params![resource, labels.trust.as_str(), labels.private, entry.cid.to_string()])?;
+    }
+    Ok(())
+}
+
+/// Lowers a session's labels.
+pub(super) fn lower_session(connection: &Connection, key: &str, labels: Labels) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE sessions SET trust = ?2, private = ?3 WHERE session_key = ?1")?
+        .execute(params![key, labels.trust.as_str(), labels.private])
+        .map(drop)
+}
+
+struct View<'a> {
+    connection: &'a Connection,
+    index: u64,
+    entry: &'a EntryText,
+}
+
+impl View<'_> {
+    fn run(&self, sql: &str, params: impl rusqlite::Params) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute(params).map(drop)
+    }
+
+    fn at(&self) -> String {
+        self.entry.timestamp.to_string()
+    }
+
+    fn requested(&self, requested: &Requested) -> rusqlite::Result<()> {
+        let request = serde_json::to_string(requested).unwrap_or_default();
+        self.run(
+            "INSERT OR IGNORE INTO approvals (id, idx, cid, session_key, call, request, state, votes, created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '[]', ?8)",
+            params![
+                requested.id,
+                self.index,
+                self.entry.cid.to_string(),
+                requested.session,
+                requested.call,
+                request,
+                State::Pending.as_str(),
+                self.at(),
+            ],
+        )?;
+        // The call waits; it is not under way.
+        self.run("UPDATE open_work SET kind = 'parked' WHERE cid = ?1", [&requested.call])
+    }
+
+    fn voted(&self, id: &str, by: String) -> rusqlite::Result<()> {
+        let votes: Option<String> = self
+            .connection
+            .prepare_cached("SELECT votes FROM approvals WHERE id = ?1")?
+            .query_row([id], |row| row.get(0))
+            .optional()?;
+        let mut votes: Vec<String> = votes.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+        votes.push(by);
+        let votes = serde_json::to_string(&votes).unwrap_or_default();
+        self.run("UPDATE approvals SET votes = ?2 WHERE id = ?1", params![id, votes])
+    }
+
+    fn decided(&self, decided: &Decided) -> rusqlite::Result<()> {
+        let state = if decided.decision.allows() { State::Allowed } else { State::Denied };
+        self.run(
+            "UPDATE approvals SET state = ?2, decision = ?3, decided_by = ?4, decided_at = ?5, reason = ?6, grant_id = ?7
+             WHERE id = ?1 AND state = 'pending'",
+            params![
+                decided.id,
+                state.as_str(),
+                decided.decision.as_str(),
+                decided.by,
+                self.at(),
+                decided.reason,
+                decided.grant,
+            ],
+        )
+    }
+
+    fn ended(&self, id: &str, state: State) -> rusqlite::Result<()> {
+        self.run(
+            "UPDATE approvals SET state = ?2, decided_at = ?3 WHERE id = ?1 AND state = 'pending'",
+            params![id, state.as_str(), self.at()],
+        )
+    }
+
+    fn granted(&self, grant: &Grant) -> rusqlite::Result<()> {
+        let body = serde_json::to_string(grant).unwrap_or_default();
+        self.run(
+            "INSERT OR IGNORE INTO grants (id, body, created_at) VALUES (?1, ?2, ?3)",
+            params![grant.id, body, self.at()],
+        )
+    }
+
+    fn switched(&self, is_on: bool, by: &str) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT INTO switches (name, is_on, by, at) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (name) DO UPDATE SET is_on = ?2, by = ?3, at = ?4",
+            params![FROZEN, is_on, by, self.at()],
+        )
+    }
+}
