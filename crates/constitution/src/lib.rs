@@ -14,9 +14,13 @@
 mod address;
 pub mod args;
 pub mod bundle;
+pub mod check;
 mod decide;
+pub mod examples;
 pub mod explain;
 pub mod facts;
+#[cfg(test)]
+mod fixtures;
 pub mod hash;
 pub mod inquiry;
 pub mod kernel;
@@ -28,12 +32,15 @@ mod paths;
 pub mod prompt;
 pub mod provenance;
 mod reading;
+pub mod rules;
 pub mod settings;
 pub mod trust;
 pub mod verdict;
 
 pub use args::{Args, CommandFacts};
 pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, Texts};
+pub use check::{Finding, Severity, check};
+pub use examples::Tested;
 pub use explain::Explanation;
 pub use facts::{Facts, FactsError, Provenance, SessionKind, Stage, Veto};
 pub use hash::ConstitutionHash;
