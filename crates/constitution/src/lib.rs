@@ -13,6 +13,7 @@
 
 mod address;
 pub mod args;
+pub mod backtest;
 pub mod bundle;
 pub mod check;
 mod decide;
@@ -34,10 +35,12 @@ pub mod provenance;
 mod reading;
 pub mod rules;
 pub mod settings;
+pub mod suggest;
 pub mod trust;
 pub mod verdict;
 
 pub use args::{Args, CommandFacts};
+pub use backtest::{Backtest, backtest};
 pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, Texts};
 pub use check::{Finding, Severity, check};
 pub use examples::Tested;
@@ -51,5 +54,6 @@ pub use mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, 
 pub use manifest::{Capability, Effect, Manifest, Risk};
 pub use reading::TextError;
 pub use settings::{Mode, Settings};
+pub use suggest::{Recorded, Suggestion, suggest};
 pub use trust::Trust;
 pub use verdict::{Decision, Verdict};

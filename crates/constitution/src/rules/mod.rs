@@ -108,7 +108,7 @@ impl Rules {
         own.map(|(tool, _)| tool.as_str()).collect()
     }
 
-    fn rule(&self, id: &str) -> Option<&Rule> {
+    pub(crate) fn rule(&self, id: &str) -> Option<&Rule> {
         self.places.get(id).and_then(|at| self.all.get(*at))
     }
 

@@ -59,9 +59,13 @@ pub(crate) const fn risk_group(risk: Risk) -> &'static str {
     }
 }
 
-/// The groups that a tool is in; none without a manifest.
-pub(crate) fn groups(manifest: Option<&Manifest>) -> Vec<&'static str> {
-    manifest.map_or_else(Vec::new, |own| vec![effect_group(own.effect), risk_group(own.risk_level)])
+/// The groups that a tool is in; none without a manifest. A built-in tool that the house made stricter stays in its old
+/// groups too, so that no rule loses sight of it.
+pub(crate) fn groups(manifest: Option<&Manifest>) -> BTreeSet<&'static str> {
+    let Some(own) = manifest else { return BTreeSet::new() };
+    let kernel = Manifest::built_in(&own.id);
+    let of = |manifest: &Manifest| [effect_group(manifest.effect), risk_group(manifest.risk_level)];
+    of(own).into_iter().chain(kernel.iter().flat_map(of)).collect()
 }
 
 /// Names of all groups, which no tool may have.
