@@ -9,6 +9,7 @@ use crate::mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateErro
 use crate::manifest::{MAX_MANIFESTS, Manifest};
 use crate::prompt;
 use crate::reading::TextError;
+use crate::rules::Rules;
 use crate::settings::Settings;
 
 /// Bytes of the constitution: it is read in every session's prompt.
@@ -57,6 +58,7 @@ pub struct Constitution {
     mandates: BTreeMap<String, Mandate>,
     manifests: BTreeMap<String, Manifest>,
     settings: Settings,
+    rules: Rules,
     /// Every tool that a manifest or a mandate names.
     tools: BTreeSet<String>,
 }
@@ -89,6 +91,8 @@ pub enum ConstitutionError {
     TooManyManifests,
     #[error(transparent)]
     Text(#[from] TextError),
+    #[error("{}", first_of(.0))]
+    Rules(Vec<TextError>),
     #[error("the constitution has no canonical form: {0}")]
     Canonical(#[from] JcsError),
 }
@@ -108,8 +112,9 @@ impl Constitution {
             Some(law) => Settings::parse("policy/law.json5", law, &known)?,
             None => Settings::default(),
         };
+        let rules = Rules::load(&texts.policies, &tools, &manifests).map_err(ConstitutionError::Rules)?;
         let hash = ConstitutionHash::of(&texts)?;
-        Ok(Self { texts, hash, mandates, manifests, settings, tools })
+        Ok(Self { texts, hash, mandates, manifests, settings, rules, tools })
     }
 
     /// The law of a home where nobody wrote another: the default texts.
@@ -170,8 +175,20 @@ impl Constitution {
         &self.tools
     }
 
+    pub(crate) const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     pub(crate) fn knows_tool(&self, tool: &str) -> bool {
         self.tools.contains(tool)
+    }
+}
+
+fn first_of(errors: &[TextError]) -> String {
+    let first = errors.first().map_or_else(String::new, ToString::to_string);
+    match errors.len() {
+        0 | 1 => first,
+        more => format!("{first} (and {} more: `tribune law check` lists them)", more - 1),
     }
 }
 

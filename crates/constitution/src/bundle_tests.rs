@@ -90,7 +90,7 @@ fn rights_are_the_intersection_of_mandates() {
     assert_eq!(law.mandate_tools(&["a"]), ["exec", "read", "write"]);
     assert_eq!(law.mandate_tools(&["a", "b"]), ["exec", "read"]);
     assert_eq!(law.mandate_tools(&["a", "b", "c"]), ["read"]);
-    assert_eq!((law.mandate_tools(&["a", "nobody"]), law.mandate_tools::<&str>(&[])), (vec![], vec![]));
+    assert_eq!((law.mandate_tools(&["a", "nobody"]), law.mandate_tools(&[""; 0])), (vec![], vec![]));
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Constitution {
         let exception = self.exception(facts, inquiry);
         self.trust(facts, manifest, exception, inquiry);
         trifecta(facts, manifest, inquiry);
-        let ruled = None;
+        let ruled = self.rules().decide(self, facts, inquiry);
         let waiver = exception.map(|own| format!("exception.{}", own.id)).or(ruled);
         let waived_by = side_effect(facts, manifest, waiver, inquiry);
         match inquiry.verdict() {

@@ -1,1 +1,242 @@
+use super::*;
+use crate::bundle::Texts;
+use crate::facts::Veto;
+use crate::fixtures::{call, law, texts};
+use crate::labels::Labels;
 
+/// Decision and rules, in one line.
+fn said(verdict: &Verdict) -> String {
+    format!("{} {}", verdict.decision.as_str(), verdict.rule_list())
+}
+
+fn tainted(tool: &str) -> Facts {
+    Facts { labels: Labels::new(Trust::Untrusted, true), ..call(tool) }
+}
+
+#[test]
+fn the_floor_is_looked_at_first() {
+    let law = law("{ mode: \"off\" }", "");
+    assert_eq!(said(&law.decide(&call("exec"))), "allow mode.off");
+    let frozen = Facts { frozen: true, ..call("read") };
+    assert_eq!(said(&law.decide(&frozen)), "deny kernel.frozen");
+    let nobody = Facts { mandates: vec![], ..call("read") };
+    assert_eq!(said(&law.decide(&nobody)), "deny mandate.unknown");
+    let unknown = Facts { mandates: vec!["all".into(), "ghost".into()], ..call("read") };
+    assert_eq!(law.decide(&unknown).reason, "there is no mandate `ghost`");
+    let vetoed = Facts { vetoes: vec![Veto::new("scan", "it smells"), Veto::new("b", "no")], ..call("read") };
+    assert_eq!(said(&law.decide(&vetoed)), "deny hook.scan, hook.b");
+    assert_eq!(law.decide(&vetoed).reason, "it smells; no");
+    let listed = Facts { mandates: vec!["reader".into()], ..call("exec") };
+    assert_eq!(
+        law.decide(&listed).reason,
+        "`exec` is not in the mandate `reader`, which allows read, search"
+    );
+    assert_eq!(
+        law.decide(&Facts { mandates: vec!["reader".into()], ..call("raed") }).reason,
+        "there is no tool `raed`, did you mean `read`?"
+    );
+    // Tools outside the mandate are not suggested, and hostile names are cut.
+    let near = law.decide(&Facts { mandates: vec!["reader".into()], ..call("exce") });
+    assert_eq!(
+        (said(&near).as_str(), near.reason.as_str()),
+        ("deny tool.unknown", "there is no tool `exce`")
+    );
+    let hostile = law.decide(&call(&format!("read\n{}", "x".repeat(10_000))));
+    assert!(hostile.reason.len() < 200 && !hostile.reason.contains('\n'), "{}", hostile.reason);
+    for near in ["Read", " read", "read ", "read\0", "re\u{200B}ad", ""] {
+        assert_eq!(law.decide(&call(near)).decision, Decision::Deny, "{near:?}");
+    }
+}
+
+#[test]
+fn a_fresh_session_of_the_owner_reads_writes_and_fetches() {
+    let law = law("", "");
+    for tool in
+        ["read", "write", "edit", "search", "web_fetch", "web_search", "memory", "send_message", "spawn"]
+    {
+        assert_eq!(said(&law.decide(&call(tool))), "allow mandate.allow", "{tool}");
+    }
+    for tool in ["exec", "message", "gateway", "cron", "nodes", "browser"] {
+        assert_eq!(said(&law.decide(&call(tool))), "ask effect.side_effect", "{tool}");
+    }
+}
+
+#[test]
+fn l3_a_tool_without_a_manifest_is_denied() {
+    let own = Texts { law: None, ..texts() };
+    let with = |settings: Option<&str>| {
+        let mut texts = Texts { law: settings.map(str::to_owned), ..own.clone() };
+        texts.mandates.insert("all".to_owned(), "---\ntools: unmanifested\n---\n".to_owned());
+        Constitution::new(texts, &["unmanifested"]).unwrap()
+    };
+    assert_eq!(said(&with(None).decide(&call("unmanifested"))), "deny manifest.missing");
+    let open = with(Some("{ defaultAllow: true }"));
+    assert_eq!(said(&open.decide(&call("unmanifested"))), "allow mandate.allow");
+    assert_eq!(
+        said(&open.decide(&tainted("unmanifested"))),
+        "ask trust.trifecta",
+        "nobody knows it is no way out"
+    );
+}
+
+#[test]
+fn input_below_a_tools_trust_is_asked_or_denied() {
+    let (asking, denying) = (law("", ""), law("{ belowTrust: \"deny\" }", ""));
+    let community = Facts { labels: Labels::new(Trust::Community, false), ..call("write") };
+    assert_eq!(said(&asking.decide(&community)), "ask trust.below");
+    assert_eq!(said(&denying.decide(&community)), "deny trust.below");
+    let owners = Facts { provenance: Provenance::Owner, ..community.clone() };
+    assert_eq!(said(&denying.decide(&owners)), "allow mandate.allow");
+    let sub = Facts { kind: SessionKind::Subagent, ..owners };
+    assert_eq!(said(&asking.decide(&sub)), "deny trust.below", "another agent's words are not the owner's");
+    let unanswered = Facts { approver: false, ..community.clone() };
+    let verdict = asking.decide(&unanswered);
+    assert_eq!(said(&verdict), "deny ask.no_approver, trust.below");
+    assert!(asking.decide(&Facts { stage: Stage::Offer, ..unanswered }).is_offered());
+    let granted = Facts { grant: Some("g1".into()), ..community.clone() };
+    assert_eq!(asking.decide(&granted).waived_by.as_deref(), Some("grant.g1"));
+    assert_eq!(said(&denying.decide(&granted)), "deny trust.below", "a denial is never waived");
+    let approved = Facts { approval: Some("a1".into()), grant: Some("g1".into()), ..community };
+    let verdict = asking.decide(&approved);
+    assert_eq!(
+        (said(&verdict).as_str(), verdict.waived_by.as_deref()),
+        ("allow trust.below", Some("approval.a1"))
+    );
+}
+
+#[test]
+fn sub_agents_are_denied_what_needs_an_owner() {
+    let law = law("", "");
+    for tool in ["exec", "message", "gateway", "cron", "nodes"] {
+        let sub =
+            Facts { kind: SessionKind::Subagent, mandates: vec!["all".into(), "all".into()], ..call(tool) };
+        assert_eq!(said(&law.decide(&sub)), "deny trust.below", "{tool}");
+    }
+    let narrow =
+        Facts { kind: SessionKind::Subagent, mandates: vec!["all".into(), "reader".into()], ..call("write") };
+    assert_eq!(said(&law.decide(&narrow)), "deny mandate.not_listed");
+}
+
+#[test]
+fn l1_untrusted_words_private_data_and_a_way_out_do_not_meet() {
+    let law = law("", "");
+    for tool in ["web_fetch", "web_search", "send_message"] {
+        assert!(said(&law.decide(&tainted(tool))).starts_with("ask "), "{tool}");
+        assert!(law.decide(&tainted(tool)).rules.contains(&"trust.trifecta".to_owned()), "{tool}");
+        let unasked = Facts { approver: false, ..tainted(tool) };
+        assert_eq!(law.decide(&unasked).decision, Decision::Deny, "{tool}");
+        let sub = Facts { kind: SessionKind::Subagent, ..tainted(tool) };
+        assert_eq!(law.decide(&sub).decision, Decision::Deny, "{tool}");
+        for clean in [Labels::new(Trust::Community, false), Labels::new(Trust::Verified, true)] {
+            assert_eq!(
+                law.decide(&Facts { labels: clean, ..call(tool) }).decision,
+                Decision::Allow,
+                "{tool}"
+            );
+        }
+    }
+    let mut write = Facts { labels: Labels::new(Trust::Community, true), ..call("write") };
+    assert_eq!(said(&law.decide(&write)), "ask trust.below");
+    write.args.outside = Some(true);
+    assert_eq!(said(&law.decide(&write)), "ask trust.below, trust.trifecta");
+    let owners = Facts { provenance: Provenance::Owner, ..tainted("web_fetch") };
+    assert_eq!(said(&law.decide(&owners)), "allow mandate.allow");
+}
+
+#[test]
+fn channels_and_risks_are_allowlists() {
+    let law = law(
+        r#"{ channels: { classes: { telegram: "external", cli: "internal" }, allow: { external: ["read"], internal: ["*"] } },
+             riskAllow: { external: "low", internal: "high" } }"#,
+        "",
+    );
+    let on = |channel: &str, tool: &str| said(&law.decide(&Facts { channel: channel.into(), ..call(tool) }));
+    assert_eq!(on("telegram", "read"), "allow mandate.allow");
+    assert_eq!(on("telegram", "write"), "deny channel.not_allowed, risk.not_allowed");
+    assert_eq!(on("cli", "write"), "allow mandate.allow");
+    assert_eq!(on("cli", "exec"), "deny risk.not_allowed");
+    assert_eq!(on("mail", "read"), "deny channel.not_allowed, risk.not_allowed", "nobody classified it");
+}
+
+#[test]
+fn arguments_no_rule_can_see_are_denied() {
+    let mut facts = call("read");
+    facts.args.malformed = true;
+    assert_eq!(said(&law("", "").decide(&facts)), "deny args.malformed");
+}
+
+/// The worked example: a fixed answer to whoever wrote in, without a person, so many an hour.
+#[test]
+fn the_honeypot_exception_covers_its_template_and_nothing_else() {
+    let law = law(
+        r#"{ exceptions: [{
+            id: "honeypot", tool: "message", templates: ["thanks", "tell-me-more"], recipientTypes: ["sender"],
+            noLinks: true, noAttachments: true, minInputTrust: "untrusted", limit: { count: 3, perSeconds: 3600 },
+        }] }"#,
+        "",
+    );
+    let mut facts =
+        Facts { labels: Labels::new(Trust::Untrusted, false), approver: false, ..call("message") };
+    facts.args.template = Some("thanks".into());
+    facts.args.recipient_type = Some("sender".into());
+    (facts.args.links, facts.args.attachments) = (Some(false), Some(false));
+    facts.exception_uses.insert("honeypot".into(), 2);
+    let covered = law.decide(&facts);
+    assert_eq!(
+        (said(&covered).as_str(), covered.waived_by.as_deref()),
+        ("allow mandate.allow", Some("exception.honeypot"))
+    );
+
+    let cases: [(&str, fn(&mut Facts)); 9] = [
+        ("limit", |facts| {
+            facts.exception_uses.insert("honeypot".into(), 3);
+        }),
+        ("uncounted", |facts| facts.exception_uses.clear()),
+        ("template", |facts| facts.args.template = Some("free".into())),
+        ("no template", |facts| facts.args.template = None),
+        ("recipient", |facts| facts.args.recipient_type = Some("stranger".into())),
+        ("link", |facts| facts.args.links = Some(true)),
+        ("unknown links", |facts| facts.args.links = None),
+        ("attachment", |facts| facts.args.attachments = Some(true)),
+        ("private", |facts| facts.labels.private = true),
+    ];
+    for (name, change) in cases {
+        let mut changed = facts.clone();
+        change(&mut changed);
+        assert_eq!(law.decide(&changed).decision, Decision::Deny, "{name}");
+    }
+}
+
+#[test]
+fn audit_allows_and_keeps_the_verdict() {
+    let (enforcing, auditing) = (law("", ""), law("{ overrides: { exec: \"audit\" } }", ""));
+    let facts = Facts { approver: false, ..call("exec") };
+    let (enforced, audited) = (enforcing.decide(&facts), auditing.decide(&facts));
+    assert_eq!(enforced.decision, Decision::Deny);
+    assert_eq!(audited, Verdict { decision: Decision::Allow, audited: Some(Decision::Deny), ..enforced });
+    assert_eq!(auditing.decide(&call("read")).audited, None);
+}
+
+#[test]
+fn an_explanation_lists_the_rules_in_order() {
+    let law =
+        law("", "@id(\"no-mail\")\nforbid(principal, action == Tribune::Action::\"message\", resource);");
+    let explained = law.explain(&tainted("message"));
+    let steps: Vec<String> =
+        explained.steps.iter().map(|step| format!("{} {}", step.outcome, step.rule)).collect();
+    assert_eq!(
+        steps,
+        [
+            "passed kernel.frozen",
+            "passed mandate.allow",
+            "passed hook",
+            "passed manifest.missing",
+            "asked trust.below",
+            "asked trust.trifecta",
+            "denied policy.no-mail",
+            "asked effect.side_effect",
+        ]
+    );
+    assert_eq!(explained.verdict, law.decide(&tainted("message")));
+    assert_eq!(said(&explained.verdict), "deny policy.no-mail");
+}

@@ -13,11 +13,16 @@
 
 mod address;
 pub mod args;
+pub mod backtest;
 pub mod bundle;
+pub mod check;
 pub mod command;
 mod decide;
+pub mod examples;
 pub mod explain;
 pub mod facts;
+#[cfg(test)]
+mod fixtures;
 pub mod hash;
 pub mod inquiry;
 pub mod kernel;
@@ -29,12 +34,17 @@ mod paths;
 pub mod prompt;
 pub mod provenance;
 mod reading;
+pub mod rules;
 pub mod settings;
+pub mod suggest;
 pub mod trust;
 pub mod verdict;
 
 pub use args::{Args, CommandFacts};
+pub use backtest::{Backtest, backtest};
 pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, Texts};
+pub use check::{Finding, Severity, check};
+pub use examples::Tested;
 pub use explain::Explanation;
 pub use facts::{Facts, FactsError, Provenance, SessionKind, Stage, Veto};
 pub use hash::ConstitutionHash;
@@ -45,5 +55,6 @@ pub use mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, 
 pub use manifest::{Capability, Effect, Manifest, Risk};
 pub use reading::TextError;
 pub use settings::{Mode, Settings};
+pub use suggest::{Recorded, Suggestion, suggest};
 pub use trust::Trust;
 pub use verdict::{Decision, Verdict};

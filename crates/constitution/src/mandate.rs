@@ -84,6 +84,26 @@ pub enum MandateError {
     DefaultTooWide { beyond: Vec<String> },
 }
 
+impl MandateError {
+    /// The line that is wrong, or the first where it is the whole.
+    pub const fn line(&self) -> usize {
+        match self {
+            Self::NotAKey { line, .. }
+            | Self::UnknownKey { line, .. }
+            | Self::DuplicateKey { line, .. }
+            | Self::EmptyTool { line }
+            | Self::UnknownTool { line, .. }
+            | Self::Footer { line } => *line,
+            Self::Name(_)
+            | Self::TooLarge { .. }
+            | Self::NoFrontMatter
+            | Self::Unclosed
+            | Self::NoTools
+            | Self::DefaultTooWide { .. } => 1,
+        }
+    }
+}
+
 impl Mandate {
     /// Reads a mandate. `known_tools` are all tools there are: a mandate that names another has a typing error, and
     /// would otherwise be found out in the middle of a turn.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mandate::shown;
 use crate::reading::{self, TextError};
+use crate::rules::schema;
 use crate::trust::Trust;
 
 /// Bytes of a manifest file: seven short keys and room for comments.
@@ -165,6 +166,9 @@ impl Manifest {
                     shown(&manifest.id)
                 ),
             );
+        }
+        if schema::is_group(&manifest.id) {
+            return refused("id", "is the name of a group of tools in rules: choose another".to_owned());
         }
         if manifest.id != id {
             return refused(

@@ -1,10 +1,17 @@
 use super::*;
+use crate::bundle::Texts;
 use crate::mandate::DEFAULT_MANDATE_TEXT;
 
 const TOOLS: [&str; 3] = ["read", "search", "send_message"];
 
 fn law() -> Constitution {
-    Constitution::new("# Law\n\nBe kind.\n", [("default", DEFAULT_MANDATE_TEXT)], &TOOLS).unwrap()
+    law_with("default", DEFAULT_MANDATE_TEXT)
+}
+
+fn law_with(mandate: &str, source: &str) -> Constitution {
+    let mandates = [(mandate.to_owned(), source.to_owned())].into();
+    let texts = Texts { constitution: "# Law\n\nBe kind.\n".to_owned(), mandates, ..Texts::built_in() };
+    Constitution::new(texts, &TOOLS).unwrap()
 }
 
 fn prompt(board: &str) -> String {
@@ -26,12 +33,7 @@ fn assert_only_the_footer_ends(prompt: &str) {
 
 #[test]
 fn the_prompt_reads_like_this() {
-    let law = Constitution::new(
-        "# Law\n\nBe kind.\n",
-        [("clerk", "---\ntools: read\n---\nFile things.\n")],
-        &TOOLS,
-    )
-    .unwrap();
+    let law = law_with("clerk", "---\ntools: read\n---\nFile things.\n");
     let prompt = assemble(&law, law.mandate("clerk").unwrap(), "build: green\r\n\r\ntests: red\n", "main");
     assert_eq!(
         prompt,

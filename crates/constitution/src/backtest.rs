@@ -1,0 +1,136 @@
+//! Tries a law on calls that were already decided: what it would newly deny or allow, and how many questions it would
+//! add or save.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::bundle::Constitution;
+use crate::facts::{Facts, Stage};
+use crate::verdict::{Decision, Verdict};
+
+/// Examples kept of each kind of change: enough to look into, few enough to read.
+const MAX_EXAMPLES: usize = 3;
+
+/// What a law would change.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Backtest {
+    /// Calls that were decided again. Offers, and the second look right before an effect, are no calls of their own.
+    pub calls: u64,
+    pub unchanged: u64,
+    pub newly_denied: Changes,
+    pub newly_allowed: Changes,
+    /// Calls that a person would now have to decide.
+    pub prompts_added: Changes,
+    /// Calls that ran, or would have run, only after a person said so, and now run without.
+    pub prompts_saved: Changes,
+}
+
+/// Calls that changed in one way.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Changes {
+    pub count: u64,
+    pub by_tool: BTreeMap<String, u64>,
+    pub by_agent: BTreeMap<String, u64>,
+    /// The first ones.
+    pub examples: Vec<Changed>,
+}
+
+/// One call, decided twice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Changed {
+    pub facts: Facts,
+    pub before: Verdict,
+    pub after: Verdict,
+}
+
+/// Decides recorded calls again under `candidate`. An exception that the record did not count covers nothing.
+pub fn backtest<F: Borrow<Facts>, V: Borrow<Verdict>>(
+    candidate: &Constitution,
+    recorded: impl IntoIterator<Item = (F, V)>,
+) -> Backtest {
+    let mut result = Backtest::default();
+    for (facts, before) in recorded {
+        let (facts, before) = (facts.borrow(), before.borrow());
+        match facts.stage {
+            Stage::Call => {}
+            Stage::Offer | Stage::Dispatch => continue,
+        }
+        let after = candidate.decide(facts);
+        result.calls += 1;
+        let changes = match (before.decision, after.decision) {
+            (Decision::Allow, Decision::Allow)
+            | (Decision::Ask, Decision::Ask)
+            | (Decision::Deny, Decision::Deny) => {
+                result.unchanged += 1;
+                continue;
+            }
+            (Decision::Allow | Decision::Ask, Decision::Deny) => &mut result.newly_denied,
+            (Decision::Deny, Decision::Allow) => &mut result.newly_allowed,
+            (Decision::Allow | Decision::Deny, Decision::Ask) => &mut result.prompts_added,
+            (Decision::Ask, Decision::Allow) => &mut result.prompts_saved,
+        };
+        changes.add(facts, before, after);
+    }
+    result
+}
+
+impl Changes {
+    fn add(&mut self, facts: &Facts, before: &Verdict, after: Verdict) {
+        self.count += 1;
+        *self.by_tool.entry(facts.tool.clone()).or_default() += 1;
+        *self.by_agent.entry(facts.agent.clone()).or_default() += 1;
+        if self.examples.len() < MAX_EXAMPLES {
+            self.examples.push(Changed { facts: facts.clone(), before: before.clone(), after });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{call, law};
+
+    #[test]
+    fn every_kind_of_change_is_counted() {
+        let old = law(
+            "",
+            r#"@id("a") forbid(principal, action == Tribune::Action::"search", resource);
+               @id("b") forbid(principal, action == Tribune::Action::"memory", resource);"#,
+        );
+        let new = law(
+            "",
+            r#"@id("b") forbid(principal, action == Tribune::Action::"memory", resource) unless { context.approved };
+               @id("c") forbid(principal, action == Tribune::Action::"read", resource);
+               @id("d") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };
+               @id("e") permit(principal, action == Tribune::Action::"exec", resource);
+               @id("f") forbid(principal, action == Tribune::Action::"cron", resource);"#,
+        );
+        let mut calls: Vec<Facts> =
+            ["search", "memory", "read", "write", "exec", "exec", "exec", "exec", "cron", "edit"]
+                .map(call)
+                .to_vec();
+        calls.push(Facts { stage: Stage::Offer, ..call("read") });
+        calls.push(Facts { stage: Stage::Dispatch, ..call("read") });
+        calls[2].agent = "clerk".to_owned();
+        let recorded: Vec<(Facts, Verdict)> =
+            calls.into_iter().map(|facts| (facts.clone(), old.decide(&facts))).collect();
+        let result = backtest(&new, recorded.iter().map(|(facts, verdict)| (facts, verdict)));
+        assert_eq!((result.calls, result.unchanged), (10, 1));
+        let counts = |changes: &Changes| {
+            changes.by_tool.iter().map(|(tool, n)| format!("{tool} {n}")).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&result.newly_allowed), ["search 1"]);
+        assert_eq!(counts(&result.prompts_added), ["memory 1", "write 1"]);
+        assert_eq!(counts(&result.newly_denied), ["cron 1", "read 1"]);
+        assert_eq!(counts(&result.prompts_saved), ["exec 4"]);
+        assert_eq!((result.prompts_saved.count, result.prompts_saved.examples.len()), (4, MAX_EXAMPLES));
+        assert_eq!(result.newly_denied.by_agent["clerk"], 1);
+        let same = backtest(&old, recorded);
+        assert_eq!((same.calls, same.unchanged), (10, 10));
+    }
+}

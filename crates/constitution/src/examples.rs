@@ -1,0 +1,155 @@
+//! Rules carry their own examples, so that a house can test its law like a program:
+//!
+//! ```text
+//! @id("no-secrets")
+//! @example_deny("{\"tool\": \"read\", \"args\": {\"path\": \"secrets/key\"}}")
+//! @example_allow("{\"tool\": \"read\", \"args\": {\"path\": \"notes.txt\"}}")
+//! forbid(principal, action == Tribune::Action::"read", resource)
+//! when { context has path && context.path like "secrets/*" };
+//! ```
+//!
+//! An example is a patch over the facts of a plain call: by `main`, in its owner's own session that has read nothing
+//! yet, with an approver at hand, under a mandate that allows the tool. Several examples of a kind have names such as
+//! `@example_deny_2`.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::bundle::Constitution;
+use crate::facts::Facts;
+use crate::rules::Rule;
+use crate::verdict::{Decision, Verdict};
+
+/// The kinds of examples, by the beginning of their annotation.
+const KINDS: [(&str, Decision); 3] =
+    [("example_allow", Decision::Allow), ("example_ask", Decision::Ask), ("example_deny", Decision::Deny)];
+
+/// What came of one example.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tested {
+    pub rule: String,
+    pub file: String,
+    pub line: usize,
+    /// The annotation, such as `example_deny`.
+    pub example: String,
+    pub wanted: Decision,
+    pub got: Result<Verdict, String>,
+}
+
+impl Tested {
+    /// Whether the law decides as the example says. A rule that denies or asks must itself be among those that spoke:
+    /// otherwise the example shows another rule.
+    pub fn passed(&self) -> bool {
+        let own = format!("policy.{}", self.rule);
+        self.got.as_ref().is_ok_and(|verdict| {
+            verdict.enforced() == self.wanted
+                && (self.wanted == Decision::Allow || verdict.rules.contains(&own))
+        })
+    }
+}
+
+impl Constitution {
+    /// Decides every example of every rule, in the order of the files.
+    pub fn test(&self) -> Vec<Tested> {
+        self.rules().all().iter().flat_map(|rule| self.test_rule(rule)).collect()
+    }
+
+    fn test_rule(&self, rule: &Rule) -> Vec<Tested> {
+        let mut examples: Vec<(&str, &str)> = rule.policy.annotations().collect();
+        examples.sort_unstable();
+        let kind =
+            |name: &str| KINDS.iter().find(|(kind, _)| name.starts_with(kind)).map(|(_, wanted)| *wanted);
+        let tested = |(name, patch): (&str, &str)| {
+            let wanted = kind(name)?;
+            let got = self.example(rule, patch).map(|facts| self.decide(&facts));
+            let (rule, file, line) = (rule.id.clone(), rule.file.clone(), rule.line);
+            Some(Tested { rule, file, line, example: name.to_owned(), wanted, got })
+        };
+        examples.into_iter().filter_map(tested).collect()
+    }
+
+    /// The facts of an example.
+    fn example(&self, rule: &Rule, patch: &str) -> Result<Facts, String> {
+        let patch: Value = serde_json::from_str(patch)
+            .map_err(|error| format!("the example is not JSON ({error}): correct it"))?;
+        let Value::Object(members) = &patch else {
+            return Err("the example is not an object: write it in `{ }`".to_owned());
+        };
+        let tools = self.rules().tools_of(rule);
+        let tool = match (members.get("tool").and_then(Value::as_str), tools.as_slice()) {
+            (Some(tool), _) => tool,
+            (None, [only]) => only,
+            (None, _) => {
+                return Err("the rule is for several tools: say which `tool` the example calls".to_owned());
+            }
+        };
+        let mandate = self.mandates().values().find(|mandate| mandate.allows(tool));
+        let mandate = mandate.map_or("", |mandate| mandate.name.as_str());
+        let plain = Facts::of_call("main", "agent:main:cli:local:dm:example", mandate, tool);
+        let mut facts = serde_json::to_value(plain).map_err(|error| error.to_string())?;
+        merge(&mut facts, patch);
+        Facts::from_value(facts).map_err(|error| format!("{error}; correct the example"))
+    }
+}
+
+/// Puts the members of `patch` over those of `value`, object by object.
+fn merge(value: &mut Value, patch: Value) {
+    match (value, patch) {
+        (Value::Object(own), Value::Object(patch)) => {
+            for (key, patch) in patch {
+                merge(own.entry(key).or_insert(Value::Null), patch);
+            }
+        }
+        (value, patch) => *value = patch,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixtures::law;
+
+    #[test]
+    fn rules_are_tested_by_their_own_examples() {
+        let law = law(
+            "",
+            r#"
+            @id("no-secrets")
+            @example_deny("{\"args\": {\"path\": \"secrets/key\"}}")
+            @example_allow("{\"args\": {\"path\": \"notes.txt\"}}")
+            @example_deny_2("{\"args\": {\"path\": \"notes.txt\"}}")
+            forbid(principal, action == Tribune::Action::"read", resource)
+            when { context has path && context.path like "secrets/*" };
+
+            @id("ask")
+            @example_ask("{\"tool\": \"write\"}")
+            @example_deny("{\"tool\": \"write\", \"approver\": false}")
+            @example_allow("{\"tool\": \"write\", \"approval\": \"x\"}")
+            @example_ask_2("{}")
+            @example_ask_3("{\"tool\": \"write\", \"args\": {\"colour\": 1}}")
+            @example_ask_4("nonsense")
+            @example_ask_5("{\"tool\": \"exec\"}")
+            forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"edit"], resource)
+            unless { context.approved };
+            "#,
+        );
+        let tested: Vec<(String, String, bool)> =
+            law.test().into_iter().map(|own| (own.rule.clone(), own.example.clone(), own.passed())).collect();
+        let expected = [
+            ("no-secrets", "example_allow", true),
+            ("no-secrets", "example_deny", true),
+            ("no-secrets", "example_deny_2", false),
+            ("ask", "example_allow", true),
+            ("ask", "example_ask", true),
+            ("ask", "example_ask_2", false),
+            ("ask", "example_ask_3", false),
+            ("ask", "example_ask_4", false),
+            ("ask", "example_ask_5", false),
+            ("ask", "example_deny", true),
+        ];
+        assert_eq!(
+            tested,
+            expected.map(|(rule, example, passed)| (rule.to_owned(), example.to_owned(), passed))
+        );
+    }
+}

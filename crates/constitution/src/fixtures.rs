@@ -1,0 +1,31 @@
+//! Laws and calls that tests are made of.
+
+use std::collections::BTreeMap;
+
+use crate::bundle::{Constitution, Texts};
+use crate::facts::Facts;
+
+/// A mandate for everything there is a manifest for.
+const ALL: &str = "---\ntools: browser, cron, edit, exec, gateway, memory, message, nodes, read, search, send_message, \
+                   spawn, web_fetch, web_search, write\n---\n";
+
+pub(crate) fn texts() -> Texts {
+    let mut texts = Texts::built_in();
+    texts.mandates.insert("all".to_owned(), ALL.to_owned());
+    texts.mandates.insert("reader".to_owned(), "---\ntools: read, search\n---\n".to_owned());
+    texts
+}
+
+pub(crate) fn law(settings: &str, rules: &str) -> Constitution {
+    let policies = if rules.is_empty() {
+        BTreeMap::new()
+    } else {
+        [("house.cedar".to_owned(), rules.to_owned())].into()
+    };
+    let law = (!settings.is_empty()).then(|| settings.to_owned());
+    Constitution::new(Texts { law, policies, ..texts() }, &["unmanifested"]).unwrap()
+}
+
+pub(crate) fn call(tool: &str) -> Facts {
+    Facts::of_call("main", "agent:main:cli:local:dm:op", "all", tool)
+}

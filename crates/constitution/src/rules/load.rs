@@ -1,0 +1,176 @@
+//! Reads the files of rules: every rule gets its id and its place, and is checked against the schema, strictly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr as _;
+
+use cedar_policy::{Effect, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use miette::Diagnostic;
+
+use super::reads::Reads;
+use crate::mandate::shown;
+use crate::reading::TextError;
+
+/// Bytes of all rules together: a megabyte is more than anyone reviews.
+pub const MAX_RULE_BYTES: usize = 1024 * 1024;
+
+/// Rules of one house.
+pub const MAX_RULES: usize = 4096;
+
+/// Bytes of a rule's id: a word in verdicts.
+const MAX_ID_BYTES: usize = 96;
+
+/// Complaints about one set of files: what a person mends before looking again.
+const MAX_COMPLAINTS: usize = 100;
+
+/// One rule of the operator.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub(crate) id: String,
+    pub(crate) file: String,
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    /// Whether the id was made up from the file's name.
+    pub(crate) unnamed: bool,
+    pub(crate) forbids: bool,
+    pub(crate) policy: Policy,
+    pub(crate) reads: Reads,
+}
+
+/// Reads all files, by name. Either every rule is valid, or the complaints say what is not.
+pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<Vec<Rule>, Vec<TextError>> {
+    let bytes: usize = files.values().map(String::len).sum();
+    if bytes > MAX_RULE_BYTES {
+        let message =
+            format!("the rules have {bytes} bytes together: shorten them to at most {MAX_RULE_BYTES}");
+        return Err(vec![TextError { file: "policy".to_owned(), line: 1, column: 1, message }]);
+    }
+    let validator = Validator::new(schema.clone());
+    let (mut rules, mut complaints) = (Vec::new(), Vec::new());
+    let mut ids = BTreeSet::new();
+    for (name, text) in files {
+        let file = format!("policy/{name}");
+        match of_file(&file, name, text) {
+            Ok(own) => {
+                complaints.extend(validate(&file, text, &own, &validator));
+                for rule in own {
+                    if !ids.insert(rule.id.clone()) {
+                        let message = format!("the id `{}` is given twice: rename one of the rules", rule.id);
+                        complaints.push(TextError {
+                            file: file.clone(),
+                            line: rule.line,
+                            column: rule.column,
+                            message,
+                        });
+                    }
+                    rules.push(rule);
+                }
+            }
+            Err(own) => complaints.extend(own),
+        }
+        if rules.len() > MAX_RULES {
+            let message = format!("there are more than {MAX_RULES} rules: merge or remove some");
+            complaints.push(TextError { file, line: 1, column: 1, message });
+            break;
+        }
+    }
+    complaints.truncate(MAX_COMPLAINTS);
+    if complaints.is_empty() { Ok(rules) } else { Err(complaints) }
+}
+
+fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextError>> {
+    let set = PolicySet::from_str(text)
+        .map_err(|errors| errors.iter().map(|error| complaint(file, text, error)).collect::<Vec<_>>())?;
+    if set.num_of_templates() > 0 {
+        let message =
+            "templates (`?principal`, `?resource`) are not used here: write the rule out".to_owned();
+        return Err(vec![TextError { file: file.to_owned(), line: 1, column: 1, message }]);
+    }
+    // Cedar numbers the rules of a text: policy0, policy1, …
+    let mut policies: Vec<(usize, &Policy)> = set
+        .policies()
+        .map(|policy| {
+            let number = policy.id().to_string();
+            (number.trim_start_matches("policy").parse().unwrap_or(usize::MAX), policy)
+        })
+        .collect();
+    policies.sort_by_key(|(number, _)| *number);
+    let stem = name.strip_suffix(".cedar").unwrap_or(name);
+    let (mut rules, mut complaints, mut from) = (Vec::new(), Vec::new(), 0);
+    for (ordinal, (_, policy)) in policies.into_iter().enumerate() {
+        let own = policy.to_cedar().unwrap_or_default();
+        let start = text.get(from..).and_then(|rest| rest.find(&own)).map_or(from, |at| from + at);
+        from = start + own.len();
+        let (line, column) = place(text, start);
+        let unnamed = policy.annotation("id").is_none();
+        let id = policy.annotation("id").map_or_else(|| format!("{stem}.{}", ordinal + 1), str::to_owned);
+        let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        if !(1..=MAX_ID_BYTES).contains(&id.len()) || !id.bytes().all(word) {
+            let message = format!(
+                "`{}` cannot name a rule: use letters, digits, `_`, `-` and `.`, at most {MAX_ID_BYTES}",
+                shown(&id)
+            );
+            complaints.push(TextError { file: file.to_owned(), line, column, message });
+        }
+        rules.push(Rule {
+            policy: policy.new_id(PolicyId::new(&id)),
+            id,
+            file: file.to_owned(),
+            line,
+            column,
+            unnamed,
+            forbids: policy.effect() == Effect::Forbid,
+            reads: Reads::of(policy),
+        });
+    }
+    if complaints.is_empty() { Ok(rules) } else { Err(complaints) }
+}
+
+fn validate(file: &str, text: &str, rules: &[Rule], validator: &Validator) -> Vec<TextError> {
+    let mut complaints = Vec::new();
+    for rule in rules {
+        let Ok(set) = PolicySet::from_policies([rule.policy.clone()]) else { continue };
+        let result = validator.validate(&set, ValidationMode::Strict);
+        for error in result.validation_errors() {
+            let mut own = complaint(file, text, error);
+            if error.labels().is_none() {
+                (own.line, own.column) = (rule.line, rule.column);
+            }
+            // Cedar says it again for every tool in the scope.
+            if !complaints.contains(&own) {
+                complaints.push(own);
+            }
+        }
+    }
+    complaints
+}
+
+/// A complaint of Cedar's, with its place and its own advice.
+fn complaint(file: &str, text: &str, error: &dyn Diagnostic) -> TextError {
+    let offset = error.labels().and_then(|mut labels| labels.next()).map_or(0, |label| label.offset());
+    let (line, column) = place(text, offset);
+    let mut message = error.to_string();
+    // The first words name the rule by a number that means nothing to its author.
+    if let Some((head, rest)) = message.split_once(", ")
+        && head.starts_with("for policy ")
+    {
+        message = rest.to_owned();
+    }
+    if let Some((head, rest)) = message.split_once(" for Tribune::Action::\"")
+        && let Some((_, tail)) = rest.split_once('"')
+    {
+        message = format!("{head}{tail}");
+    }
+    if let Some(help) = error.help() {
+        message = format!("{message}: {help}");
+    }
+    let message = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    TextError { file: file.to_owned(), line, column, message }
+}
+
+/// Line and column, from 1, the column in characters.
+fn place(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}

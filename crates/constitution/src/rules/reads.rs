@@ -1,0 +1,104 @@
+//! What a rule looks at, found in its own tree: so that a request holds only what some rule will read.
+
+use std::collections::BTreeSet;
+
+use cedar_policy::Policy;
+use serde_json::Value;
+
+use super::schema::{ALWAYS, OF_ARGS};
+
+/// What rules look at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Reads {
+    /// Names of the context's attributes.
+    pub(crate) context: BTreeSet<String>,
+    /// Whether attributes of the agent or the session are read.
+    pub(crate) entities: bool,
+}
+
+impl Reads {
+    /// Of one rule. Where its tree cannot be had, it reads everything.
+    pub(crate) fn of(policy: &Policy) -> Self {
+        let mut reads = Self::default();
+        match policy.to_json() {
+            Ok(tree) => reads.walk(tree.get("conditions").unwrap_or(&Value::Null)),
+            Err(_) => reads.everything(),
+        }
+        reads
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.context.extend(other.context.iter().cloned());
+        self.entities |= other.entities;
+    }
+
+    /// Whether an attribute of the arguments is among them.
+    pub(crate) fn args(&self) -> bool {
+        OF_ARGS.iter().any(|(name, _)| self.context.contains(*name))
+    }
+
+    pub(crate) fn approved(&self) -> bool {
+        self.context.contains("approved")
+    }
+
+    fn everything(&mut self) {
+        self.entities = true;
+        self.context.extend(ALWAYS.iter().chain(&OF_ARGS).map(|(name, _)| (*name).to_owned()));
+    }
+
+    fn walk(&mut self, tree: &Value) {
+        match tree {
+            Value::Object(members) => {
+                for (operator, operand) in members {
+                    let name = match operator.as_str() {
+                        "." | "has" => of_context(operand),
+                        _ => None,
+                    };
+                    match (name, operator.as_str(), operand.as_str()) {
+                        (Some(name), _, _) => {
+                            self.context.insert(name.to_owned());
+                        }
+                        // The context as a whole, such as in a comparison.
+                        (None, "Var", Some("context")) => self.everything(),
+                        (None, "Var", Some("principal" | "resource")) => self.entities = true,
+                        (None, _, _) => self.walk(operand),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.walk(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// The attribute, if this is `{"left": {"Var": "context"}, "attr": name}`.
+fn of_context(operand: &Value) -> Option<&str> {
+    let left = operand.get("left")?.get("Var")?;
+    if left.as_str() == Some("context") { operand.get("attr")?.as_str() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(condition: &str) -> (String, bool) {
+        let text = format!("forbid(principal, action, resource) when {{ {condition} }};");
+        let reads = Reads::of(&Policy::parse(None, text).unwrap());
+        (reads.context.into_iter().collect::<Vec<_>>().join(" "), reads.entities)
+    }
+
+    #[test]
+    fn every_attribute_is_found() {
+        assert_eq!(reads("context.trust < 2 && !context.approved"), ("approved trust".to_owned(), false));
+        assert_eq!(reads("context has host && [context.host].contains(\"a\")"), ("host".to_owned(), false));
+        assert_eq!(
+            reads("if context.private then context has path && context.path like \"a*\" else false"),
+            ("path private".to_owned(), false)
+        );
+        assert_eq!(reads("context[\"trust\"] == 1"), ("trust".to_owned(), false));
+        assert_eq!(reads("principal.kind == \"main\""), (String::new(), true));
+        assert_eq!(reads("resource has class"), (String::new(), true));
+        assert_eq!(reads("context == {}").0.split(' ').count(), ALWAYS.len() + OF_ARGS.len());
+        assert_eq!(reads("true"), (String::new(), false));
+    }
+}

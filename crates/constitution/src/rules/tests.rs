@@ -1,0 +1,179 @@
+use crate::bundle::{Constitution, Texts};
+use crate::facts::{Facts, SessionKind, Stage};
+use crate::fixtures::{call, law, texts};
+use crate::labels::Labels;
+use crate::trust::Trust;
+use crate::verdict::{Decision, Verdict};
+
+fn said(verdict: &Verdict) -> String {
+    format!("{} {}", verdict.decision.as_str(), verdict.rule_list())
+}
+
+fn refusals(rules: &str) -> Vec<String> {
+    let policies = [("house.cedar".to_owned(), rules.to_owned())].into();
+    match Constitution::new(Texts { policies, ..texts() }, &[]) {
+        Err(crate::ConstitutionError::Rules(errors)) => errors.iter().map(ToString::to_string).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn forbid_denies_and_unless_approved_asks() {
+    let law = law(
+        "",
+        r#"
+        @id("no-secrets")
+        @reason("secrets stay where they are")
+        forbid(principal, action in [Tribune::Action::"read", Tribune::Action::"write"], resource)
+        when { context has path && context.path like "secrets/*" };
+
+        @id("see-big")
+        forbid(principal, action == Tribune::Action::"write", resource)
+        when { context has bytes && context.bytes > 1000 }
+        unless { context.approved };
+        "#,
+    );
+    let mut facts = call("write");
+    assert_eq!(said(&law.decide(&facts)), "allow mandate.allow");
+    facts.args.bytes = Some(1001);
+    assert_eq!(said(&law.decide(&facts)), "ask policy.see-big");
+    let approved = Facts { approval: Some("a".into()), ..facts.clone() };
+    assert_eq!(said(&law.decide(&approved)), "allow policy.see-big");
+    facts.args.path = Some("secrets/key".into());
+    let denied = law.decide(&facts);
+    assert_eq!(
+        (said(&denied).as_str(), denied.reason.as_str()),
+        ("deny policy.no-secrets", "secrets stay where they are")
+    );
+    let approved = Facts { approval: Some("a".into()), ..facts };
+    assert_eq!(law.decide(&approved).decision, Decision::Deny);
+    assert_eq!(said(&law.decide(&call("search"))), "allow mandate.allow", "it is not in the scope");
+}
+
+#[test]
+fn permit_waives_the_approval_of_a_side_effect_and_nothing_else() {
+    let law = law(
+        "",
+        r#"
+        @id("status")
+        permit(principal, action == Tribune::Action::"exec", resource)
+        when { context has programs && context has parsed && context.parsed && ["git", "ls"].containsAll(context.programs) };
+        @id("anything") permit(principal, action, resource) when { resource.channel == "lab" };
+        "#,
+    );
+    let mut facts = call("exec");
+    assert_eq!(said(&law.decide(&facts)), "ask effect.side_effect");
+    (facts.args.programs, facts.args.parsed) = (Some(vec!["git".into()]), Some(true));
+    let verdict = law.decide(&facts);
+    assert_eq!(
+        (said(&verdict).as_str(), verdict.waived_by.as_deref()),
+        ("allow mandate.allow", Some("permit.status"))
+    );
+    facts.args.programs = Some(vec!["git".into(), "rm".into()]);
+    assert_eq!(said(&law.decide(&facts)), "ask effect.side_effect");
+    facts.args.programs = Some(vec!["git".into()]);
+    facts.labels = Labels::new(Trust::Community, true);
+    assert_eq!(said(&law.decide(&facts)), "ask trust.below, trust.trifecta");
+    assert_eq!(law.decide(&Facts { channel: "lab".into(), ..call("cron") }).decision, Decision::Allow);
+    let frozen = Facts { channel: "lab".into(), frozen: true, ..call("cron") };
+    assert_eq!(law.decide(&frozen).decision, Decision::Deny);
+}
+
+#[test]
+fn groups_of_tools_can_be_named() {
+    let law = law("", r#"forbid(principal, action in Tribune::Action::"risk_critical", resource);"#);
+    assert_eq!(said(&law.decide(&call("exec"))), "deny policy.house.1");
+    assert_eq!(said(&law.decide(&call("gateway"))), "deny policy.house.1");
+    assert_eq!(said(&law.decide(&call("cron"))), "ask effect.side_effect");
+}
+
+/// However the rule is written, a sub-agent and a tainted session get no further than their parent and a clean one.
+#[test]
+fn rules_hold_in_every_view() {
+    let law = law(
+        "",
+        r#"
+        @id("main") forbid(principal, action == Tribune::Action::"read", resource) when { principal.kind == "main" };
+        @id("owner") forbid(principal, action == Tribune::Action::"search", resource) when { context.trust == 3 };
+        @id("public") forbid(principal, action == Tribune::Action::"memory", resource) when { !context.private };
+        @id("low") permit(principal, action == Tribune::Action::"cron", resource) when { context.trust < 3 };
+        "#,
+    );
+    let sub = |tool| Facts {
+        kind: SessionKind::Subagent,
+        mandates: vec!["all".into(), "all".into()],
+        ..call(tool)
+    };
+    assert_eq!(said(&law.decide(&sub("read"))), "deny policy.main");
+    let low = |tool| Facts { labels: Labels::new(Trust::Community, true), ..call(tool) };
+    assert_eq!(said(&law.decide(&low("search"))), "deny policy.owner");
+    assert_eq!(said(&law.decide(&low("memory"))), "deny policy.public");
+    assert_eq!(law.decide(&low("cron")).waived_by, None);
+}
+
+#[test]
+fn an_offer_is_not_held_to_arguments_it_does_not_have() {
+    let law = law(
+        "",
+        r#"
+        @id("only-ls") forbid(principal, action == Tribune::Action::"exec", resource)
+        unless { context has programs && context.programs == ["ls"] };
+        @id("no-cron") forbid(principal, action == Tribune::Action::"cron", resource) when { context.trust < 4 };
+        "#,
+    );
+    let offer = |tool| law.decide(&Facts { stage: Stage::Offer, approver: false, ..call(tool) });
+    assert!(offer("exec").is_offered());
+    assert_eq!(said(&law.decide(&call("exec"))), "deny policy.only-ls");
+    assert_eq!(said(&offer("cron")), "deny policy.no-cron");
+}
+
+#[test]
+fn l3_a_rule_that_fails_denies() {
+    let law = law(
+        "",
+        "forbid(principal, action == Tribune::Action::\"write\", resource) when { context has bytes && context.bytes * 9223372036854775807 > 5 };",
+    );
+    let mut facts = call("write");
+    assert_eq!(law.decide(&facts).decision, Decision::Allow);
+    facts.args.bytes = Some(2);
+    assert_eq!(said(&law.decide(&facts)), "deny policy.error");
+}
+
+#[test]
+fn mistakes_are_found_when_rules_are_loaded() {
+    for (rules, said) in [
+        ("forbid(principal, action, resource) when { context.trsut < 2 };", "policy/house.cedar:1:44: "),
+        ("\nforbid(principal, action == Tribune::Action::\"exce\", resource);", "policy/house.cedar:2:29: "),
+        (
+            "forbid(principal, action, resource) when { context.path like \"a*\" };",
+            "policy/house.cedar:1:44: ",
+        ),
+        (
+            "forbid(principal, action, resource) when { context.trust == \"low\" };",
+            "policy/house.cedar:1:44: ",
+        ),
+        ("forbid(principal, action, resource)", "policy/house.cedar:1:36: "),
+        (
+            "// ok\n  @id(\"a b\") forbid(principal, action, resource);",
+            "policy/house.cedar:2:3: `a b` cannot name a rule",
+        ),
+        ("forbid(principal == ?principal, action, resource);", "policy/house.cedar:1:1: templates"),
+        (
+            "@id(\"a\") forbid(principal, action, resource);\n@id(\"a\") forbid(principal, action, resource);",
+            "policy/house.cedar:2:1: the id `a` is given twice: rename one of the rules",
+        ),
+    ] {
+        let refused = refusals(rules);
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert!(refused[0].starts_with(said), "{refused:?}");
+        assert!(!refused[0].contains('\n'), "{refused:?}");
+    }
+    assert!(
+        refusals("forbid(principal, action, resource) when { context.trsut < 2 };")[0]
+            .contains("did you mean `trust`?")
+    );
+    assert!(
+        refusals("forbid(principal, action == Tribune::Action::\"exce\", resource);")[0]
+            .contains("did you mean")
+    );
+}

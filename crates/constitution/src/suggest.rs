@@ -1,0 +1,207 @@
+//! The narrowest rules that would have saved people questions they always answered with yes.
+//!
+//! Only the approval of a side effect can be waived by a rule, so only calls that were asked about for that reason
+//! alone are looked at. Each suggestion comes with what it would have changed.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::args::Args;
+use crate::backtest::{Backtest, backtest};
+use crate::bundle::Constitution;
+use crate::facts::{Facts, Stage};
+use crate::trust::Trust;
+use crate::verdict::{Decision, Verdict};
+
+/// Suggestions at once: each is read and tried.
+const MAX_SUGGESTIONS: usize = 10;
+
+/// The file that suggested rules are tried in.
+const FILE: &str = "suggested.cedar";
+
+/// A recorded call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    pub facts: Facts,
+    pub verdict: Verdict,
+    /// What a person decided, if one was asked: whether it was allowed.
+    pub answer: Option<bool>,
+}
+
+/// A rule that would have saved questions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Suggestion {
+    /// Cedar text, ready for a file in `policy/`.
+    pub rule: String,
+    /// Questions about such calls that people answered with yes; none was answered with no.
+    pub saved: u64,
+    /// What the rule cannot tell apart, where that matters.
+    pub caution: Option<String>,
+    /// The whole record under the present law with this rule.
+    pub backtest: Backtest,
+}
+
+/// Calls that a rule cannot tell apart.
+struct Group<'a> {
+    example: &'a Facts,
+    trust: Trust,
+    private: bool,
+    allowed: u64,
+    refused: u64,
+}
+
+/// Suggests rules that would each have saved at least `least` questions, the most useful first.
+pub fn suggest(law: &Constitution, history: &[Recorded], least: u64) -> Vec<Suggestion> {
+    let mut groups: BTreeMap<Vec<u8>, Group<'_>> = BTreeMap::new();
+    for recorded in history {
+        let (facts, verdict) = (&recorded.facts, &recorded.verdict);
+        let waivable = verdict.decision == Decision::Ask && verdict.rules == ["effect.side_effect"];
+        let (Some(allowed), true, Stage::Call) = (recorded.answer, waivable, facts.stage) else { continue };
+        let Some(key) = key(facts) else { continue };
+        let group = groups.entry(key).or_insert(Group {
+            example: facts,
+            trust: facts.labels.trust,
+            private: false,
+            allowed: 0,
+            refused: 0,
+        });
+        group.trust = group.trust.min(facts.labels.trust);
+        group.private |= facts.labels.private;
+        if allowed {
+            group.allowed += 1;
+        } else {
+            group.refused += 1;
+        }
+    }
+    // What someone once refused is not for a rule to allow.
+    let mut groups: Vec<Group<'_>> =
+        groups.into_values().filter(|group| group.refused == 0 && group.allowed >= least.max(1)).collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.allowed));
+    groups.iter().take(MAX_SUGGESTIONS).filter_map(|group| group.suggestion(law, history)).collect()
+}
+
+/// What a rule can tell calls apart by.
+fn key(facts: &Facts) -> Option<Vec<u8>> {
+    let mut same = Facts::of_call(&facts.agent, "", facts.mandates.first()?, &facts.tool);
+    same.channel.clone_from(&facts.channel);
+    same.kind = facts.kind;
+    same.args = Args { bytes: None, ..facts.args.clone() };
+    same.canonical().ok()
+}
+
+impl Group<'_> {
+    fn suggestion(&self, law: &Constitution, history: &[Recorded]) -> Option<Suggestion> {
+        let rule = self.rule(law);
+        let mut texts = law.texts().clone();
+        if texts.policies.insert(FILE.to_owned(), rule.clone()).is_some() {
+            return None;
+        }
+        let known: Vec<&str> = law.tools().iter().map(String::as_str).collect();
+        let candidate = Constitution::new(texts, &known).ok()?;
+        let recorded = history.iter().map(|recorded| (&recorded.facts, &recorded.verdict));
+        let caution = self.example.args.programs.as_ref().map(|programs| {
+            format!(
+                "a rule sees the programs of a command, not its arguments: every call of {} would pass; a grant for \
+                 the exact command is narrower",
+                programs.join(", ")
+            )
+        });
+        Some(Suggestion { rule, saved: self.allowed, caution, backtest: backtest(&candidate, recorded) })
+    }
+
+    fn rule(&self, law: &Constitution) -> String {
+        let facts = self.example;
+        let mut conditions = vec![
+            format!("resource.channel == {:?}", facts.channel),
+            format!("context.mandate == {:?}", facts.mandates.first().map_or("", String::as_str)),
+            format!("context.trust >= {}", self.trust.level()),
+        ];
+        if !self.private {
+            conditions.push("!context.private".to_owned());
+        }
+        conditions.extend(attributes(&facts.args));
+        let id = (1..)
+            .map(|n: u32| format!("suggested-{}-{n}", facts.tool))
+            .find(|id| law.rules().rule(id).is_none())
+            .unwrap_or_default();
+        format!(
+            "@id(\"{id}\")\npermit(\n  principal == Tribune::Agent::{:?},\n  action == Tribune::Action::\"{}\",\n  \
+             resource\n)\nwhen {{\n  {}\n}};\n",
+            facts.agent,
+            facts.tool,
+            conditions.join(" &&\n  ")
+        )
+    }
+}
+
+/// A condition for each attribute of the arguments, so that nothing else is meant.
+fn attributes(args: &Args) -> Vec<String> {
+    let text = |name: &str, value: &Option<String>| {
+        value.as_ref().map(|value| format!("context has {name} && context.{name} == {value:?}"))
+    };
+    let flag = |name: &str, value: Option<bool>| {
+        value.map(|value| format!("context has {name} && context.{name} == {value}"))
+    };
+    let port = args.port.map(|port| format!("context has port && context.port == {port}"));
+    let programs = args
+        .programs
+        .as_ref()
+        .map(|programs| format!("context has programs && context.programs == {programs:?}"));
+    [
+        text("path", &args.path),
+        flag("outside", args.outside),
+        text("scheme", &args.scheme),
+        text("host", &args.host),
+        port,
+        text("method", &args.method),
+        programs,
+        flag("parsed", args.parsed),
+        text("recipient", &args.recipient),
+        text("recipient_type", &args.recipient_type),
+        text("template", &args.template),
+        flag("links", args.links),
+        flag("attachments", args.attachments),
+        text("action", &args.action),
+        text("name", &args.name),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{call, law};
+
+    #[test]
+    fn what_was_always_allowed_is_suggested_narrowly() {
+        let law = law("", "@id(\"keep\") forbid(principal, action == Tribune::Action::\"nodes\", resource);");
+        let recorded = |programs: &[&str], answer: Option<bool>| {
+            let mut facts = call("exec");
+            facts.args.programs = Some(programs.iter().map(|own| (*own).to_owned()).collect());
+            facts.args.parsed = Some(true);
+            let verdict = law.decide(&facts);
+            Recorded { facts, verdict, answer }
+        };
+        let mut history =
+            vec![recorded(&["rm"], Some(true)), recorded(&["rm"], Some(false)), recorded(&["ls"], None)];
+        history.extend((0..3).map(|_| recorded(&["git", "say \"hi\\"], Some(true))));
+        history.push(recorded(&["make"], Some(true)));
+        history.push(Recorded { facts: call("nodes"), verdict: law.decide(&call("nodes")), answer: None });
+
+        let suggested = suggest(&law, &history, 2);
+        assert_eq!(suggested.len(), 1);
+        let own = &suggested[0];
+        assert_eq!(
+            own.rule,
+            "@id(\"suggested-exec-1\")\npermit(\n  principal == Tribune::Agent::\"main\",\n  action == Tribune::Action::\"exec\",\n  resource\n)\nwhen {\n  resource.channel == \"cli\" &&\n  context.mandate == \"all\" &&\n  context.trust >= 3 &&\n  !context.private &&\n  context has programs && context.programs == [\"git\", \"say \\\"hi\\\\\"] &&\n  context has parsed && context.parsed == true\n};\n"
+        );
+        assert_eq!((own.saved, own.backtest.prompts_saved.count, own.backtest.unchanged), (3, 3, 5));
+        assert_eq!((own.backtest.newly_denied.count, own.backtest.newly_allowed.count), (0, 0));
+        assert!(own.caution.as_ref().unwrap().contains("every call of git"));
+        assert_eq!(suggest(&law, &history, 1).len(), 2, "make as well; rm was refused once");
+    }
+}

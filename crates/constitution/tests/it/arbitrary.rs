@@ -1,0 +1,168 @@
+//! Houses and calls at random.
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use tribune_constitution::{
+    Args, Constitution, Facts, Labels, Manifest, Provenance, SessionKind, Stage, Texts, Trust, Veto,
+};
+
+pub(crate) const TOOLS: [&str; 17] = [
+    "browser",
+    "cron",
+    "edit",
+    "exec",
+    "gateway",
+    "memory",
+    "message",
+    "nodes",
+    "read",
+    "search",
+    "send_message",
+    "spawn",
+    "web_fetch",
+    "web_search",
+    "write",
+    "unmanifested",
+    "unknown",
+];
+
+/// Rules of every kind, among them ones that a careful operator would not write.
+pub(crate) const RULES: [&str; 16] = [
+    "forbid(principal, action, resource) when { context.trust < 2 };",
+    "forbid(principal, action, resource) when { context.trust == 3 } unless { context.approved };",
+    "forbid(principal, action, resource) when { context.private };",
+    "forbid(principal, action, resource) when { !context.private && context.trust == 2 };",
+    "forbid(principal, action in Tribune::Action::\"read_only\", resource) unless { context.approved };",
+    "forbid(principal, action == Tribune::Action::\"exec\", resource);",
+    "forbid(principal, action == Tribune::Action::\"write\", resource) when { context has path && context.path like \"secrets/*\" };",
+    "forbid(principal, action, resource) when { principal.kind == \"main\" && resource.channel == \"telegram\" };",
+    "forbid(principal, action, resource) when { context.mandate == \"some\" } unless { context.approved };",
+    "forbid(principal, action, resource) when { context.owner_args };",
+    "forbid(principal, action, resource) when { context has bytes && context.bytes * 4611686018427387904 > 1 };",
+    "permit(principal, action, resource);",
+    "permit(principal, action in Tribune::Action::\"side_effect\", resource) when { context.trust < 2 };",
+    "permit(principal, action == Tribune::Action::\"message\", resource) when { principal.kind == \"subagent\" };",
+    "permit(principal, action == Tribune::Action::\"exec\", resource) when { context has programs && context.programs.contains(\"ls\") };",
+    "permit(principal == Tribune::Agent::\"main\", action in Tribune::Action::\"risk_high\", resource) when { context.private };",
+];
+
+const SETTINGS: [&str; 7] = [
+    "{}",
+    "{ belowTrust: \"deny\" }",
+    "{ defaultAllow: true, overrides: { exec: \"off\" } }",
+    "{ channels: { classes: { cli: \"internal\" }, allow: { internal: [\"*\"], unclassified: [\"read\", \"exec\", \"message\"] } } }",
+    "{ riskAllow: { unclassified: \"high\" } }",
+    "{ exceptions: [{ id: \"honeypot\", tool: \"message\", templates: [\"thanks\"], noLinks: true, minInputTrust: \"untrusted\", limit: { count: 2, perSeconds: 60 } }] }",
+    "{ exceptions: [{ id: \"any\", tool: \"exec\", limit: { count: 2, perSeconds: 60 } }], overrides: { message: \"audit\" } }",
+];
+
+/// A house: settings, rules, and mandates with all tools and with some.
+pub(crate) fn house() -> impl Strategy<Value = Texts> {
+    (select(&SETTINGS[..]), subsequence(RULES.to_vec(), 0..5)).prop_map(|(settings, rules)| {
+        let mut texts = Texts::built_in();
+        let all = TOOLS[..16].join(", ");
+        texts.mandates.insert("all".to_owned(), format!("---\ntools: {all}\n---\n"));
+        texts.mandates.insert("some".to_owned(), "---\ntools: read, exec, message, write\n---\n".to_owned());
+        texts.law = Some(settings.to_owned());
+        for (n, rule) in rules.into_iter().enumerate() {
+            texts.policies.insert(format!("r{n}.cedar"), rule.to_owned());
+        }
+        texts
+    })
+}
+
+pub(crate) fn law(texts: Texts) -> Constitution {
+    Constitution::new(texts, &["unmanifested"]).unwrap()
+}
+
+pub(crate) fn labels() -> impl Strategy<Value = Labels> {
+    (select(&Trust::ALL[..]), any::<bool>()).prop_map(|(trust, private)| Labels::new(trust, private))
+}
+
+fn args() -> impl Strategy<Value = Args> {
+    let word = |words: &'static [&'static str]| option::of(select(words).prop_map(str::to_owned));
+    (
+        word(&["notes.txt", "secrets/key", "/etc/passwd"]),
+        option::of(any::<bool>()),
+        option::of(vec(select(&["ls", "rm", "git"][..]).prop_map(str::to_owned), 0..3)),
+        word(&["thanks", "free"]),
+        option::of(any::<bool>()),
+        option::of(0_u64..4),
+        prop::bool::weighted(0.05),
+        word(&["example.org", "b\u{fc}cher \"x\"\n"]),
+    )
+        .prop_map(|(path, outside, programs, template, links, bytes, malformed, host)| Args {
+            path,
+            outside,
+            programs,
+            template,
+            links,
+            bytes,
+            malformed,
+            host,
+            ..Args::default()
+        })
+}
+
+prop_compose! {
+    /// A call in a main session.
+    pub(crate) fn call()(
+        tool in select(&TOOLS[..]),
+        mandate in select(&["all", "all", "all", "some", "ghost"][..]),
+        stage in select(&[Stage::Call, Stage::Call, Stage::Dispatch, Stage::Offer][..]),
+        channel in select(&["cli", "telegram"][..]),
+        labels in labels(),
+        provenance in select(&[Provenance::Owner, Provenance::Other][..]),
+        args in args(),
+        frozen in prop::bool::weighted(0.03),
+        approver in prop::bool::weighted(0.8),
+        approval in option::weighted(0.2, Just("a1".to_owned())),
+        grant in option::weighted(0.1, Just("g1".to_owned())),
+        exception_uses in btree_map(select(&["honeypot", "any"][..]).prop_map(str::to_owned), 0_u64..4, 0..3),
+        vetoes in vec(Just(Veto::new("scan", "no")), 0..2).prop_filter("mostly none", |own| own.is_empty() || own.len() == 1),
+    ) -> Facts {
+        Facts {
+            stage, channel: channel.to_owned(), labels, provenance, args, frozen, approver, approval, grant,
+            exception_uses, vetoes,
+            ..Facts::of_call("main", "agent:main:cli:local:dm:op", mandate, tool)
+        }
+    }
+}
+
+/// Calls to try one house with: making a house costs more than deciding.
+pub(crate) fn calls() -> impl Strategy<Value = Vec<Facts>> {
+    vec(call(), 40)
+}
+
+/// A built-in manifest, made stricter.
+pub(crate) fn stricter() -> impl Strategy<Value = Manifest> {
+    use tribune_constitution::{Capability, Effect, Risk};
+    (select(&TOOLS[..15]), any::<[bool; 5]>()).prop_map(|(tool, [trust, output, effect, risk, capable])| {
+        let mut own = Manifest::built_in(tool).unwrap();
+        if trust {
+            own.min_input_trust = Trust::Owner;
+        }
+        if output {
+            own.output_trust = Trust::Untrusted;
+        }
+        if effect {
+            own.effect = Effect::SideEffect;
+        }
+        if risk {
+            own.risk_level = Risk::Critical;
+        }
+        if capable {
+            own.capabilities.push(Capability::DeviceControl);
+        }
+        own
+    })
+}
+
+/// The same call by a sub-agent that the session of `facts` started.
+pub(crate) fn by_sub_agent(facts: &Facts, mandate: &str) -> Facts {
+    let mut mandates = vec![mandate.to_owned()];
+    mandates.extend(facts.mandates.iter().cloned());
+    Facts { kind: SessionKind::Subagent, mandates, labels: facts.labels.of_spawned(), ..facts.clone() }
+}
