@@ -237,7 +237,7 @@ impl Daemon {
         tasks.spawn(async move { sweeper.sweep().await });
 
         leave_whereabouts(home, address, &*clock)?;
-        tracing::info!(%address, standing, turns = recovered.turns, calls = recovered.calls, "ready");
+        tracing::info!(%address, standing, turns = recovered.turns, calls = recovered.calls, forgets = recovered.forgets, "ready");
         Ok(Self {
             home: home.clone(),
             address,

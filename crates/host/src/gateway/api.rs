@@ -180,7 +180,7 @@ impl Api {
         &self,
         who: &Principal,
         key: &str,
-        after: u64,
+        after: Option<u64>,
     ) -> Answer<(SessionKey, Subscription)> {
         let key = self.own_key(who, key)?;
         let subscription = self.sessions.subscribe(&key, after).await?;
@@ -192,13 +192,14 @@ impl Api {
         &self,
         who: &Principal,
         key: &str,
-        after: u64,
+        after: Option<u64>,
         limit: Option<usize>,
     ) -> Answer<EventPage> {
         let limit = page(limit.or(Some(MAX_PAGE)))?;
         let (key, mut subscription) = self.subscribe(who, key, after).await?;
         let (_, last_seq) = self.sessions.live(&key).await?;
-        let events = if after < last_seq { subscription.next(limit).await? } else { Vec::new() };
+        let events =
+            if subscription.after() < last_seq { subscription.next(limit).await? } else { Vec::new() };
         let events = events.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
         Ok(EventPage { events, last_seq })
     }
@@ -463,6 +464,7 @@ impl Api {
             connections: status.connections(),
             recovered_turns: status.recovered.turns,
             recovered_calls: status.recovered.calls,
+            recovered_forgets: status.recovered.forgets,
         })
     }
 
