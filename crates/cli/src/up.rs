@@ -69,6 +69,12 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
         config.gateway.address.set_port(port);
     }
     home.prepare()?;
+    if let Some(mode) = home.close_to_others()? {
+        output.aside(&format!(
+            "{} had mode {mode:04o}, so others could look into it: it is for its owner alone now",
+            home.root().display()
+        ));
+    }
     if let Some(Whereabouts { pid, address, .. }) = daemon::is_running(home) {
         return Err(CliError::AlreadyRunning { home: home.root().to_owned(), pid, address });
     }

@@ -11,9 +11,9 @@ use crate::store::StoreError;
 pub enum SessionError {
     #[error(transparent)]
     Name(#[from] NameError),
-    #[error("there is no session `{0}`: open it with session.init")]
+    #[error("there is no session `{0}`: open it first")]
     NotFound(String),
-    #[error("the session `{0}` is closed: open it again with session.init")]
+    #[error("the session `{0}` is closed: open it again")]
     Closed(String),
     #[error("the session `{0}` has as many turns waiting as it may ({1}): wait for one to end, or cancel it")]
     Busy(String, usize),

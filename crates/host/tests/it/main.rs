@@ -18,6 +18,7 @@ mod keys;
 mod principals;
 mod scale;
 mod session_rules;
+mod stopping;
 mod tools;
 mod turns;
 mod unserved;
