@@ -25,7 +25,9 @@ use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
 use crate::home::Home;
 use crate::law::{self, LawError};
 use crate::redact::Redactor;
-use crate::registry::{ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError};
+use crate::registry::{
+    ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError,
+};
 use crate::session::transcript::TranscriptLimits;
 use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, Transcripts};
 use crate::status::Status;

@@ -50,14 +50,24 @@ pub struct Grant {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Subject {
     /// A command line, or a narrow pattern of them.
-    Command { pattern: String },
+    Command {
+        pattern: String,
+    },
     /// A path in the workspace, or everything below a folder with `/**`.
-    Path { path: String },
+    Path {
+        path: String,
+    },
     /// A host, or everything below a domain with `*.`.
-    Host { host: String },
-    Recipient { recipient: String },
+    Host {
+        host: String,
+    },
+    Recipient {
+        recipient: String,
+    },
     /// Exactly these arguments.
-    Arguments { digest: String },
+    Arguments {
+        digest: String,
+    },
 }
 
 /// A call as a grant looks at it.
@@ -94,7 +104,9 @@ impl Grant {
         let no = |what: &str| Err(ApprovalError::Wish(what.to_owned()));
         let takes_time = matches!(wish.decision, Decision::AllowUntil | Decision::AllowPattern);
         if wish.until.is_some() && !takes_time {
-            return no("`until` belongs to allow_until and allow_pattern: leave it out, or choose one of these");
+            return no(
+                "`until` belongs to allow_until and allow_pattern: leave it out, or choose one of these",
+            );
         }
         if wish.pattern.is_some() && wish.decision != Decision::AllowPattern {
             return no("`pattern` belongs to allow_pattern: leave it out, or choose that");
@@ -123,7 +135,9 @@ impl Grant {
             None => Subject::exactly(&requested.tool, input)?,
         };
         if (terms.holds_secret)(subject.text()) {
-            return no("this call holds what looks like a secret, which does not belong into a grant: allow it once");
+            return no(
+                "this call holds what looks like a secret, which does not belong into a grant: allow it once",
+            );
         }
         let session = (wish.decision == Decision::AllowSession).then(|| requested.session.clone());
         let grant = Self {
@@ -149,7 +163,9 @@ impl Grant {
             labels: requested.labels,
         };
         if !grant.covers(&call) {
-            return no("the pattern does not cover the call that it was asked for: allow it once, or widen the pattern");
+            return no(
+                "the pattern does not cover the call that it was asked for: allow it once, or widen the pattern",
+            );
         }
         Ok(Some(grant))
     }
@@ -210,12 +226,16 @@ impl Subject {
             "web_fetch" | "browser" => {
                 let host = pattern.strip_prefix("*.").unwrap_or(pattern);
                 if !is_host(host) || (host.len() != pattern.len() && !host.contains('.')) {
-                    return no("a host pattern is a host, or `*.` and a domain of two parts or more".to_owned());
+                    return no(
+                        "a host pattern is a host, or `*.` and a domain of two parts or more".to_owned()
+                    );
                 }
                 Ok(Self::Host { host: pattern.to_owned() })
             }
             "message" | "send_message" => Ok(Self::Recipient { recipient: pattern.to_owned() }),
-            _ => no(format!("there are no patterns for `{tool}`: allow it once, for this session, or until a time")),
+            _ => no(format!(
+                "there are no patterns for `{tool}`: allow it once, for this session, or until a time"
+            )),
         }
     }
 
@@ -231,11 +251,13 @@ impl Subject {
 
     fn covers(&self, call: &Call<'_>) -> bool {
         match self {
-            Self::Command { pattern } => match (parsed(call.tool, call.input), command::Grant::parse(pattern)) {
-                // A command means something else in another folder.
-                (Some(parsed), Ok(grant)) => call.input.get("cwd").is_none() && grant.covers(&parsed),
-                _ => false,
-            },
+            Self::Command { pattern } => {
+                match (parsed(call.tool, call.input), command::Grant::parse(pattern)) {
+                    // A command means something else in another folder.
+                    (Some(parsed), Ok(grant)) => call.input.get("cwd").is_none() && grant.covers(&parsed),
+                    _ => false,
+                }
+            }
             Self::Path { path } => {
                 call.args.outside == Some(false)
                     && call.args.path.as_ref().is_some_and(|own| match path.strip_suffix("/**") {
@@ -274,14 +296,19 @@ pub fn suggestions(tool: &str, input: &Value) -> Vec<String> {
 
 /// What the law may know of a call's arguments.
 pub fn args_of(tool: &str, input: &Value) -> Args {
-    let facts = parsed(tool, input)
-        .map(|parsed| tribune_constitution::CommandFacts { programs: command::programs(&parsed), parsed: true });
+    let facts = parsed(tool, input).map(|parsed| tribune_constitution::CommandFacts {
+        programs: command::programs(&parsed),
+        parsed: true,
+    });
     Args::of(tool, input, facts.as_ref())
 }
 
 /// The command line of a call that runs one, if it can be understood.
 fn parsed(tool: &str, input: &Value) -> Option<command::Parsed> {
-    (tool == "exec").then(|| input.get("command")?.as_str()).flatten().and_then(|line| command::parse(line).ok())
+    (tool == "exec")
+        .then(|| input.get("command")?.as_str())
+        .flatten()
+        .and_then(|line| command::parse(line).ok())
 }
 
 fn arguments_digest(input: &Value) -> Result<String, ApprovalError> {
@@ -291,5 +318,7 @@ fn arguments_digest(input: &Value) -> Result<String, ApprovalError> {
 
 fn is_host(text: &str) -> bool {
     (1..=253).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte))
 }

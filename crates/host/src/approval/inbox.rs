@@ -11,7 +11,9 @@ use tribune_ledger::{Cid, Draft, EntryQuality, Timestamp};
 use super::approver::Approver;
 use super::error::ApprovalError;
 use super::grant::{Grant, Terms};
-use super::record::{ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity};
+use super::record::{
+    ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity,
+};
 use crate::clock::Clock;
 use crate::record::payload;
 use crate::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
@@ -166,7 +168,12 @@ impl Inbox {
     pub(crate) fn has_room(&self, session: &str) -> bool {
         let state = self.state();
         state.cards.len() < MAX_PENDING
-            && state.cards.values().filter(|card| card.requested.session == session).take(MAX_PENDING_PER_SESSION).count()
+            && state
+                .cards
+                .values()
+                .filter(|card| card.requested.session == session)
+                .take(MAX_PENDING_PER_SESSION)
+                .count()
                 < MAX_PENDING_PER_SESSION
     }
 
@@ -194,11 +201,21 @@ impl Inbox {
     /// The first grant in force that `covers` says yes to.
     pub(crate) fn grant_for(&self, covers: impl Fn(&Grant) -> bool) -> Option<String> {
         let now = self.0.clock.now();
-        self.state().grants.values().find(|grant| grant.is_in_force(now) && covers(grant)).map(|grant| grant.id.clone())
+        self.state()
+            .grants
+            .values()
+            .find(|grant| grant.is_in_force(now) && covers(grant))
+            .map(|grant| grant.id.clone())
     }
 
     /// Decides. Written to its end even if the caller goes away.
-    pub async fn decide(&self, id: &str, wish: Wish, who: Approver, terms: Terms) -> Result<Outcome, ApprovalError> {
+    pub async fn decide(
+        &self,
+        id: &str,
+        wish: Wish,
+        who: Approver,
+        terms: Terms,
+    ) -> Result<Outcome, ApprovalError> {
         let (inbox, id) = (self.clone(), id.to_owned());
         let decided = self.0.tasks.spawn(async move { inbox.write_decision(&id, wish, &who, terms).await });
         decided.await.unwrap_or(Err(ApprovalError::Stopping))

@@ -27,19 +27,33 @@ pub enum ApprovalRecord {
     /// A call waits for a person.
     Requested(Requested),
     /// One of several who must agree did.
-    Voted { id: String, by: String },
+    Voted {
+        id: String,
+        by: String,
+    },
     /// A person decided.
     Decided(Decided),
     /// Nobody decided in time: the call is refused.
-    Expired { id: String },
+    Expired {
+        id: String,
+    },
     /// Whoever asked does not wait any more.
-    Withdrawn { id: String },
+    Withdrawn {
+        id: String,
+    },
     /// Calls like one that was approved need not ask for a while.
     Granted(Grant),
-    Revoked { id: String, by: String },
+    Revoked {
+        id: String,
+        by: String,
+    },
     /// Everything is stopped.
-    Frozen { by: String },
-    Resumed { by: String },
+    Frozen {
+        by: String,
+    },
+    Resumed {
+        by: String,
+    },
 }
 
 /// A call that waits for a person.

@@ -42,7 +42,9 @@ pub(super) fn moved(
         if let Touched::Wrote(resource) = touched {
             let labels = match resource {
                 // One file of many: the rest keeps what it has.
-                Resource::Workspace => stored(agent, resource, readers)?.unwrap_or(Labels::FRESH).meet(session),
+                Resource::Workspace => {
+                    stored(agent, resource, readers)?.unwrap_or(Labels::FRESH).meet(session)
+                }
                 _ => session.of_written(),
             };
             wrote.push(Labelled { resource: name(agent, resource), labels });

@@ -17,7 +17,9 @@ use serde_json::Value;
 use tribune_agents::{SessionKey, ToolCall, ToolSpec};
 use tribune_constitution::facts::FACTS_VERSION;
 use tribune_constitution::provenance::is_owners;
-use tribune_constitution::{Args, Constitution, Facts, Labels, Provenance, SessionKind, Stage, Verdict, Veto};
+use tribune_constitution::{
+    Args, Constitution, Facts, Labels, Provenance, SessionKind, Stage, Verdict, Veto,
+};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
 
@@ -124,7 +126,16 @@ impl Gate {
         (ledger, readers, clock): (LedgerWriter, Readers, Arc<dyn Clock>),
     ) -> Result<Self, StoreError> {
         let freeze = Freeze::load(&readers)?;
-        Ok(Self { law, inbox, approvers, freeze, uses: Uses::default(), ledger, readers, clock: Clocked(clock) })
+        Ok(Self {
+            law,
+            inbox,
+            approvers,
+            freeze,
+            uses: Uses::default(),
+            ledger,
+            readers,
+            clock: Clocked(clock),
+        })
     }
 
     /// Judges a call.
@@ -190,7 +201,8 @@ impl Gate {
         let approvals = &self.law.settings().approvals;
         let roles = approvals.roles_for(tool).into_iter().map(str::to_owned).collect();
         let needs = if approvals.two_person.contains(tool) { 2 } else { 1 };
-        let wait = approvals.expires_minutes.map_or(DEFAULT_EXPIRY, |minutes| Duration::from_secs(minutes * 60));
+        let wait =
+            approvals.expires_minutes.map_or(DEFAULT_EXPIRY, |minutes| Duration::from_secs(minutes * 60));
         (roles, needs, self.clock.0.now().plus(wait).to_string())
     }
 

@@ -169,14 +169,10 @@ impl Api {
         };
         let limit = list.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
         let after = list.after.clone();
-        let rows =
-            self.readers.read(move |reader| reader.approvals(state, after.as_deref(), limit)).await?;
+        let rows = self.readers.read(move |reader| reader.approvals(state, after.as_deref(), limit)).await?;
         let next = (rows.len() == limit).then(|| rows.last().map(|row| row.requested.id.clone())).flatten();
-        let approvals = rows
-            .into_iter()
-            .filter(|row| approver.may_see(&row.requested))
-            .map(ApprovalInfo::from)
-            .collect();
+        let approvals =
+            rows.into_iter().filter(|row| approver.may_see(&row.requested)).map(ApprovalInfo::from).collect();
         Ok(ApprovalPage { approvals, next, pending: self.sessions.governance().gate.inbox.pending() })
     }
 
@@ -210,16 +206,19 @@ impl Api {
         body: DecisionBody,
     ) -> Answer<DecisionResult> {
         let approver = who.approver()?;
-        let decision =
-            Decision::ALL.into_iter().find(|decision| decision.as_str() == body.decision).ok_or_else(|| {
+        let decision = Decision::ALL
+            .into_iter()
+            .find(|decision| decision.as_str() == body.decision)
+            .ok_or_else(|| {
                 let words = Decision::ALL.map(Decision::as_str).join(", ");
                 ApiError::params(format!("decision is one of {words}, not `{}`", short(&body.decision)))
             })?;
         let until = match &body.until {
             None => None,
-            Some(text) => Some(crate::clock::parse_time(text).ok_or_else(|| {
-                ApiError::params("until is a time such as 2030-01-31T18:00:00Z")
-            })?),
+            Some(text) => Some(
+                crate::clock::parse_time(text)
+                    .ok_or_else(|| ApiError::params("until is a time such as 2030-01-31T18:00:00Z"))?,
+            ),
         };
         let wish = Wish { decision, until, pattern: body.pattern, reason: body.reason };
         let governance = self.sessions.governance();

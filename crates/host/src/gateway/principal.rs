@@ -61,9 +61,9 @@ impl Principal {
         match self {
             Self::Operator => Ok(Approver::operator()),
             Self::Approver(approver) => Ok(approver.clone()),
-            Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => {
-                Err(ApiError::forbidden("only approvers may do this: use the operator's token or an approver's"))
-            }
+            Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => Err(ApiError::forbidden(
+                "only approvers may do this: use the operator's token or an approver's",
+            )),
         }
     }
 

@@ -172,7 +172,9 @@ impl Calls {
             let verdict = desk.judge(&recorded, Stage::Call, owner_words, Vec::new(), None)?;
             return match verdict {
                 Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
-                Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
+                Judged::Denied(outcome, result) => {
+                    self.refuse(desk, &recorded, answer, (outcome, result)).await
+                }
                 Judged::Asked(verdict, entry) => {
                     let attempt = attempt + 1;
                     let instead_of = Some((requested.id, changed));

@@ -47,7 +47,11 @@ pub(super) enum Judged {
 }
 
 impl Desk {
-    pub(super) fn new(governance: Arc<Governance>, handle: Handle, journal: OwnedMutexGuard<Journal>) -> Self {
+    pub(super) fn new(
+        governance: Arc<Governance>,
+        handle: Handle,
+        journal: OwnedMutexGuard<Journal>,
+    ) -> Self {
         let page = journal.page();
         Self { governance, handle, journal, page }
     }
@@ -159,7 +163,8 @@ impl Desk {
         let (roles, needs, expires_at) = gate.terms(tool);
         let risk = gate.risk(tool).to_owned();
         let digest = action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))?;
-        let (instead_of, changed) = instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
+        let (instead_of, changed) =
+            instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
         let action = self.content(action)?;
         let requested = Requested {
             id: approval_id(&recorded.entry, attempt),

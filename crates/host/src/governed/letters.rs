@@ -70,11 +70,7 @@ impl Letters {
     }
 
     /// Puts each letter on the page; returns them as the messages that stand before the user's.
-    pub(super) fn inject(
-        &self,
-        desk: &mut Desk,
-        turn: Cid,
-    ) -> Result<Vec<Message>, RuntimeError> {
+    pub(super) fn inject(&self, desk: &mut Desk, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
         let mut messages = Vec::with_capacity(self.fresh.len());
         for (letter, labels) in &self.fresh {
             let said = format!("[mailbox from {}: {}]", letter.from, letter.text);

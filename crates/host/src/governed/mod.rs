@@ -231,10 +231,14 @@ impl Governance {
 
     /// Closes a session on record. Needs nothing of its backend or its mandate.
     pub(crate) async fn close_session(
-        &self,
+        self: &Arc<Self>,
         handle: &Handle,
         reason: CloseReason,
     ) -> Result<(), RuntimeError> {
+        // Nobody waits for an answer any more.
+        for requested in self.gate.inbox.withdraw_session(handle.key.as_str()).await {
+            self.resume_decided(&requested.id).await?;
+        }
         let journal = self.journal(handle).await.map_err(failed)?;
         write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await.map_err(failed)?;
         self.unload(&handle.key);

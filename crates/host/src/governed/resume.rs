@@ -32,7 +32,8 @@ impl Governance {
             .map_err(failed)?;
         let mut resumed = 0;
         for work in parked {
-            let row = self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await.map_err(failed)?;
+            let row =
+                self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await.map_err(failed)?;
             if let Some(row) = row.filter(|row| row.state != State::Pending) {
                 self.resume(row).await?;
                 resumed += 1;
@@ -125,14 +126,16 @@ impl Governance {
         requested: Requested,
         now: Action,
     ) -> Result<(), RuntimeError> {
-        let before = self.vault.content(&desk.handle.session_id, &requested.action.to_string()).map_err(failed)?;
+        let before =
+            self.vault.content(&desk.handle.session_id, &requested.action.to_string()).map_err(failed)?;
         let before: Option<Action> = before.and_then(|json| serde_json::from_slice(&json).ok());
         let changed = before.map_or_else(Vec::new, |before| before.changed(&now));
         match desk.judge(&recorded, Stage::Call, &[], Vec::new(), None)? {
             Judged::Asked(verdict, entry) => {
                 let attempt = attempt_after(&recorded.entry, &requested.id);
                 let instead_of = Some((requested.id, changed));
-                let (requested, request) = desk.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
+                let (requested, request) =
+                    desk.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
                 desk.write().await?;
                 // Nobody waits in this daemon: dropping the receiver leaves it an orphan, which the next decision finds.
                 drop(self.gate.inbox.ask(requested, request));
@@ -150,13 +153,19 @@ impl Governance {
     async fn is_parked(&self, call: &str) -> Result<bool, RuntimeError> {
         let call = call.to_owned();
         self.readers
-            .read(move |reader| Ok(reader.open_work()?.iter().any(|work| work.cid == call && work.kind == "parked")))
+            .read(move |reader| {
+                Ok(reader.open_work()?.iter().any(|work| work.cid == call && work.kind == "parked"))
+            })
             .await
             .map_err(failed)
     }
 
     /// The call as it was asked for, if its words are still there.
-    async fn recorded(&self, handle: &Handle, requested: &Requested) -> Result<Option<Recorded>, RuntimeError> {
+    async fn recorded(
+        &self,
+        handle: &Handle,
+        requested: &Requested,
+    ) -> Result<Option<Recorded>, RuntimeError> {
         let Ok(entry) = requested.call.parse::<Cid>() else { return Ok(None) };
         let record: Option<ToolCallRecord> = self.record_of(entry).await.map_err(failed)?;
         let Some(record) = record else { return Ok(None) };
@@ -189,5 +198,7 @@ fn letter_about(requested: &Requested) -> Resource {
 
 /// The number of the next attempt: ids are made from the call and the attempt.
 fn attempt_after(call: &Cid, id: &str) -> u32 {
-    (0..64).find(|attempt| crate::approval::action::approval_id(call, *attempt) == id).map_or(64, |attempt| attempt + 1)
+    (0..64)
+        .find(|attempt| crate::approval::action::approval_id(call, *attempt) == id)
+        .map_or(64, |attempt| attempt + 1)
 }

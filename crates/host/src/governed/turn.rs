@@ -11,8 +11,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker, StopReason,
-    TurnInput, Usage,
+    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker,
+    StopReason, TurnInput, Usage,
 };
 use tribune_constitution::{Labels, Mandate, Stage, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
@@ -392,7 +392,11 @@ impl<R: AgentRuntime + 'static> Running<R> {
 }
 
 /// Step four: each tool of the mandate passes the gate; those that could be called are offered.
-fn offer(desk: &mut Desk, mandate: &Mandate, turn: Cid) -> Result<Vec<tribune_agents::ToolSpec>, RuntimeError> {
+fn offer(
+    desk: &mut Desk,
+    mandate: &Mandate,
+    turn: Cid,
+) -> Result<Vec<tribune_agents::ToolSpec>, RuntimeError> {
     let mut specs = HostTools::specs();
     specs.retain(|spec| mandate.allows(&spec.name));
     let standing = desk.journal.standing.clone();

@@ -31,7 +31,9 @@ const TOKEN: &str = "tra_";
 pub enum ApproversError {
     #[error("`{path}` cannot be used ({what}): mend it, or remove it to begin without approvers", path = .path.display())]
     File { path: PathBuf, what: String },
-    #[error("`{0}` cannot name an approver or a role: use 1 to {MAX_NAME_BYTES} lowercase letters, digits, `-` and `_`")]
+    #[error(
+        "`{0}` cannot name an approver or a role: use 1 to {MAX_NAME_BYTES} lowercase letters, digits, `-` and `_`"
+    )]
     Name(String),
     #[error("there is an approver `{0}` already: remove it first, or choose another name")]
     Taken(String),
@@ -121,8 +123,10 @@ impl Approvers {
         }
         let mut bytes = [0_u8; 32];
         getrandom::fill(&mut bytes).map_err(|error| ApproversError::Random(error.to_string()))?;
-        let token: String =
-            TOKEN.chars().chain(bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).map(char::from)).collect();
+        let token: String = TOKEN
+            .chars()
+            .chain(bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).map(char::from))
+            .collect();
         let mut changed = lines.clone();
         changed.push(Line { id: id.to_owned(), roles: roles.to_vec(), token_hash: hash(&token) });
         changed.sort_by(|a, b| a.id.cmp(&b.id));

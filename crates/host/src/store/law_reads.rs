@@ -8,8 +8,8 @@ use tribune_constitution::labels::Labels;
 use super::error::StoreError;
 use super::law_views::{ApprovalRow, FROZEN};
 use super::reader::Reader;
-use crate::approval::record::State;
 use crate::approval::Grant;
+use crate::approval::record::State;
 
 const APPROVAL: &str =
     "request, cid, state, votes, decision, decided_by, decided_at, reason, grant_id, created_at";
@@ -89,9 +89,8 @@ pub(super) fn labels(row: &Row<'_>, column: usize) -> rusqlite::Result<Labels> {
 }
 
 fn approval(row: &Row<'_>) -> rusqlite::Result<ApprovalRow> {
-    let unknown = |column, what: String| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into())
-    };
+    let unknown =
+        |column, what: String| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into());
     let entry = row.get_ref(1)?.as_str()?.parse().map_err(|_| unknown(1, "not a CID".to_owned()))?;
     let state = row.get_ref(2)?.as_str()?;
     Ok(ApprovalRow {

@@ -6,8 +6,8 @@ use tribune_constitution::{Labels, Stage};
 use tribune_ledger::Cid;
 use tribune_ledger::entry::EntryText;
 
-use crate::approval::record::{ApprovalRecord, Decided, Requested, State};
 use crate::approval::Grant;
+use crate::approval::record::{ApprovalRecord, Decided, Requested, State};
 use crate::record::{Labelled, VerdictRecord};
 
 /// The tables written here, each with its columns and key order.
@@ -146,7 +146,8 @@ impl View<'_> {
             .prepare_cached("SELECT votes FROM approvals WHERE id = ?1")?
             .query_row([id], |row| row.get(0))
             .optional()?;
-        let mut votes: Vec<String> = votes.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+        let mut votes: Vec<String> =
+            votes.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
         votes.push(by);
         let votes = serde_json::to_string(&votes).unwrap_or_default();
         self.run("UPDATE approvals SET votes = ?2 WHERE id = ?1", params![id, votes])

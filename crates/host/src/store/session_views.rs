@@ -43,10 +43,9 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::MailboxInject => view.read(View::mailbox),
         EntryQuality::PolicyVerdict => law_views::judged(connection, index, entry),
         EntryQuality::Approval => law_views::apply(connection, index, entry),
-        EntryQuality::Change
-        | EntryQuality::Delivery
-        | EntryQuality::KeyChange
-        | EntryQuality::Note => Ok(()),
+        EntryQuality::Change | EntryQuality::Delivery | EntryQuality::KeyChange | EntryQuality::Note => {
+            Ok(())
+        }
     }
 }
 

@@ -22,8 +22,8 @@ use tribune_agents::{AgentId, ToolCall, ToolOutcome, ToolSpec};
 
 use crate::clock::Clock;
 use crate::gate::Admission;
-pub use done::{Done, Resource, Touched};
 use crate::registry::Mailbox;
+pub use done::{Done, Resource, Touched};
 use read::Read;
 use search::Search;
 use send_message::SendMessage;
