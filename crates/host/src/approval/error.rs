@@ -23,6 +23,8 @@ pub enum ApprovalError {
     Wish(String),
     #[error("the reason is too long: keep it to {} characters", super::inbox::MAX_REASON_CHARS)]
     LongReason,
+    #[error("everything is stopped: nothing can be allowed before `tribune resume`")]
+    Frozen,
     #[error("the daemon is stopping: decide again when it is back")]
     Stopping,
     #[error(transparent)]
@@ -34,9 +36,9 @@ impl ApprovalError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Unknown(_) | Self::UnknownGrant(_) => "not_found",
-            Self::Over { .. } | Self::Racing(_) | Self::VotedBefore(_) => "conflict",
+            Self::Over { .. } | Self::Racing(_) | Self::VotedBefore(_) | Self::Frozen => "conflict",
             Self::Own(_) | Self::WrongRole { .. } => "forbidden",
-            Self::Wish(_) | Self::LongReason => "bad_request",
+            Self::Wish(_) | Self::LongReason => "invalid_params",
             Self::Stopping => "draining",
             Self::Store(_) => "storage",
         }

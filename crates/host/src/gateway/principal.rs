@@ -260,7 +260,13 @@ mod tests {
 
     #[test]
     fn wrong_tokens_are_turned_away_and_the_right_one_never() {
-        let door = Doorman::new("right", "log".into());
+        let folder = tempfile::tempdir().unwrap();
+        let approvers = Arc::new(Approvers::load(folder.path().join("approvers.json")).unwrap());
+        let token = approvers.add("alice", &[], |_| false).unwrap();
+        let door = Doorman::new("right", "log".into(), approvers);
+        assert!(
+            matches!(door.check_token(&token).unwrap(), Principal::Approver(alice) if alice.id == "alice")
+        );
         for _ in 0..ATTEMPTS {
             assert_eq!(door.check_token("wrong").unwrap_err().code, "unauthorized");
         }

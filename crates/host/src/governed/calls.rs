@@ -261,10 +261,14 @@ impl Calls {
         self.open.retain(|open| open.call_id != call_id);
     }
 
-    /// Gives up everything that is open: the turn ends. What waits for a person is taken back.
+    /// Gives up everything that is open: the turn ends. What waits for a person is taken back, unless everyone is being
+    /// stopped: then it goes on waiting, and is carried out without its turn.
     pub(super) async fn give_up(&mut self, desk: &mut Desk) -> Result<(), RuntimeError> {
         self.underway.clear();
-        let open = std::mem::take(&mut self.open);
+        let mut open = std::mem::take(&mut self.open);
+        if desk.governance.is_leaving() {
+            open.retain(|open| open.approval.is_none());
+        }
         let waiting: Vec<String> = open.iter().filter_map(|open| open.approval.clone()).collect();
         if !waiting.is_empty() {
             desk.governance.gate.inbox.withdraw(&waiting).await;

@@ -20,6 +20,17 @@ use crate::store::StoreError;
 const EXPIRY_TICK: Duration = Duration::from_secs(1);
 
 impl Governance {
+    /// Whether turns are being ended because the daemon or everyone is stopped.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_cancelled() || self.gate.is_frozen()
+    }
+
+    /// From now on turns end because the daemon does.
+    pub(crate) fn leave(&self) {
+        self.leaving.cancel();
+        self.work.close();
+    }
+
     /// Decides about an approval.
     pub(crate) async fn decide(
         self: &Arc<Self>,
@@ -27,6 +38,9 @@ impl Governance {
         wish: Wish,
         who: Approver,
     ) -> Result<Outcome, ApprovalError> {
+        if self.gate.is_frozen() && wish.decision.allows() {
+            return Err(ApprovalError::Frozen);
+        }
         let name = id.to_owned();
         let row = self.readers.read(move |reader| reader.approval(&name)).await?;
         let Some(row) = row else { return Err(ApprovalError::Unknown(id.to_owned())) };

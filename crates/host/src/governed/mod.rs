@@ -59,6 +59,8 @@ pub struct Governance {
     /// How long a turn may take.
     pub turn_limit: std::time::Duration,
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
+    /// Set when the daemon stops: what waits for a person goes on waiting.
+    pub(crate) leaving: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.
     pub(crate) work: tokio_util::task::TaskTracker,
     /// Letters that a running turn is about to put on record, so that no two sessions take the same one.

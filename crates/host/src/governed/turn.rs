@@ -233,6 +233,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             return self.open_with(first).await;
         }
         self.limit.run(!self.calls.is_parked());
+        let leaving = self.desk.governance.leaving.clone();
         tokio::select! {
             biased;
             // Ends come first, so that a backend that never stops talking can be stopped.
@@ -244,6 +245,11 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 Ok(Step::More(Vec::new()))
             }
             () = wait(&mut self.cut_off) => {
+                let end = End { stop_reason: StopReason::Cancelled, error: None };
+                self.end(Vec::new(), end).await
+            }
+            // A turn that only waits for a person does not hold up a daemon that stops.
+            () = leaving.cancelled(), if self.calls.is_parked() => {
                 let end = End { stop_reason: StopReason::Cancelled, error: None };
                 self.end(Vec::new(), end).await
             }

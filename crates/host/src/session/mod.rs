@@ -309,6 +309,7 @@ impl SessionManager {
     /// Takes no more turns, lets those that run end within `deadline`, then tells them to.
     pub async fn drain(&self, deadline: Duration) -> Drained {
         self.shared.draining.cancel();
+        self.shared.governance.leave();
         self.shared.tasks.close();
         self.shared.work.close();
         let mut drained = Drained::default();
@@ -332,6 +333,7 @@ impl SessionManager {
         // In this order: an opening that came just in time starts a session.
         self.shared.work.wait().await;
         self.shared.tasks.wait().await;
+        self.shared.governance.work.wait().await;
     }
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod appending;
+mod approvals;
 mod auditing;
 mod door;
 mod fixture;

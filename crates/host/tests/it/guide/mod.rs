@@ -50,6 +50,8 @@ event_types! {
     ToolResult => "tool_result",
     UsageUpdate => "usage_update",
     PolicyGate => "policy_gate",
+    ApprovalRequested => "approval_requested",
+    ApprovalDecided => "approval_decided",
     MailboxInjected => "mailbox_injected",
     LedgerAppend => "ledger_append",
     Error => "error",

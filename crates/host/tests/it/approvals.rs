@@ -1,0 +1,350 @@
+//! Calls that wait for a person: parked, decided, refused, taken up after a restart, and never run twice.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tribune_client::{Client, Incoming};
+use tribune_host::daemon::Daemon;
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
+
+use crate::fixture::Hand;
+
+const KEY: &str = "agent:main:cli:local:dm:op";
+const MANDATE: &str = "---\ntools: read, search, send_message, write, edit, exec\n---\n# For work\n";
+const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"dev\",\"standing\":false}\n";
+const ASK: &str = r#"@id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };"#;
+
+/// A home whose agent has to ask before it writes.
+fn home() -> TempHome {
+    let home = TempHome::new();
+    home.write("mandates/dev.md", MANDATE);
+    home.write("data/agent-roster.jsonl", ROSTER);
+    home.write("policy/ask.cedar", ASK);
+    home
+}
+
+async fn daemon() -> TestDaemon {
+    TestDaemon::on(home(), &config()).await
+}
+
+async fn open(client: &mut Client) {
+    client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+}
+
+fn write(path: &str, content: &str) -> String {
+    format!("!call write {}\n!say $result", json!({ "path": path, "content": content }))
+}
+
+/// The approvals that wait, once there are `n`.
+async fn pending(client: &mut Client, n: usize) -> Vec<Value> {
+    for _ in 0..2_000 {
+        let page = client.call("approval.list", &json!({})).await.unwrap();
+        let approvals = page["approvals"].as_array().unwrap().clone();
+        if approvals.len() == n {
+            return approvals;
+        }
+        tokio::task::yield_now().await;
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    panic!("there are never {n} approvals");
+}
+
+fn id(approval: &Value) -> String {
+    approval["id"].as_str().unwrap().to_owned()
+}
+
+async fn decide(
+    client: &mut Client,
+    id: &str,
+    decision: Value,
+) -> Result<Value, tribune_client::ClientError> {
+    let mut params = decision;
+    params["id"] = id.into();
+    client.call("approval.decide", &params).await
+}
+
+/// The answer to a turn that was sent before, with the text that was said.
+async fn ended(client: &mut Client, id: u64) -> (Value, String) {
+    let mut events = Vec::new();
+    loop {
+        match client.next().await.unwrap() {
+            Incoming::Answer(of, answer) if of == id => return (answer.unwrap(), text(&events)),
+            Incoming::Answer(..) => {}
+            Incoming::Notification(said) => events.push(said.params["event"].clone()),
+        }
+    }
+}
+
+fn written(home: &TempHome, path: &str) -> Option<String> {
+    std::fs::read_to_string(home.home.root().join("agents/main/workspace").join(path)).ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
+    let daemon = daemon().await;
+    let (mut talker, mut approver) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "hello"))).await.unwrap();
+    let waiting = pending(&mut approver, 1).await;
+    assert_eq!((&waiting[0]["tool"], &waiting[0]["rules"]), (&json!("write"), &json!(["policy.ask-write"])));
+    assert_eq!(written(&daemon.home, "a.txt"), None);
+    let id = id(&waiting[0]);
+    let card = approver.call("approval.show", &json!({ "id": id })).await.unwrap();
+    assert_eq!(card["action"]["input"], json!({ "path": "a.txt", "content": "hello" }));
+    let decided = decide(&mut approver, &id, json!({ "decision": "allow_once" })).await.unwrap();
+    assert_eq!(decided["state"], "allowed");
+    let (result, _) = ended(&mut talker, running).await;
+    assert_eq!(result["stop_reason"], "end_turn");
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("hello"));
+    // Allowed once is once.
+    let again = talker.send("turn.run", &say(KEY, &write("a.txt", "again"))).await.unwrap();
+    let waiting = pending(&mut approver, 1).await;
+    decide(
+        &mut approver,
+        waiting[0]["id"].as_str().unwrap(),
+        json!({ "decision": "deny", "reason": "not now" }),
+    )
+    .await
+    .unwrap();
+    let (_, said) = ended(&mut talker, again).await;
+    assert!(said.contains("denied by operator: not now"), "{said}");
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("hello"));
+    drop((talker, approver));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
+    let home = home();
+    home.write("policy/law.json5", r#"{ approvals: { roles: { write: ["security"] } } }"#);
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let mut hired = Vec::new();
+    for (name, roles) in [("alice", json!(["security"])), ("bob", json!(["finance"]))] {
+        let made = operator.call("approver.add", &json!({ "id": name, "roles": roles })).await.unwrap();
+        let token = made["token"].as_str().unwrap().to_owned();
+        hired.push(Client::connect(&daemon.address(), Some(&token)).await.unwrap());
+    }
+    let [alice, bob] = &mut hired[..] else { panic!() };
+    let refused = operator.call("approver.add", &json!({ "id": "main" })).await.unwrap_err();
+    assert_eq!(refused.code(), Some("invalid_params"), "an agent may not become its own judge");
+    for method in ["session.list", "daemon.status", "ledger.tail", "agent.list", "approver.add"] {
+        assert_eq!(alice.call(method, &json!({})).await.unwrap_err().code(), Some("forbidden"), "{method}");
+    }
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    let id = id(&pending(&mut operator, 1).await[0]);
+    let allow = json!({ "decision": "allow_once" });
+    assert_eq!(decide(alice, "00000000", allow.clone()).await.unwrap_err().code(), Some("not_found"));
+    assert_eq!(decide(bob, &id, allow.clone()).await.unwrap_err().code(), Some("forbidden"));
+    assert_eq!(
+        decide(alice, &id, json!({ "decision": "maybe" })).await.unwrap_err().code(),
+        Some("invalid_params")
+    );
+    assert_eq!(decide(alice, &id, allow.clone()).await.unwrap()["state"], "allowed");
+    for who in [&mut operator, alice] {
+        assert_eq!(decide(who, &id, allow.clone()).await.unwrap_err().code(), Some("conflict"));
+    }
+    ended(&mut talker, running).await;
+    drop((talker, operator, hired));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_who_decide_at_once_one_wins() {
+    let daemon = daemon().await;
+    let (mut talker, mut one, mut two) =
+        (daemon.operator().await, daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    for round in 0..10 {
+        let path = format!("{round}.txt");
+        let running = talker.send("turn.run", &say(KEY, &write(&path, "x"))).await.unwrap();
+        let id = id(&pending(&mut one, 1).await[0]);
+        let (a, b) = tokio::join!(
+            decide(&mut one, &id, json!({ "decision": "allow_once" })),
+            decide(&mut two, &id, json!({ "decision": "deny" }))
+        );
+        assert_eq!(a.is_ok(), b.is_err(), "{a:?} {b:?}");
+        let loser = if a.is_ok() { b.unwrap_err() } else { a.as_ref().unwrap_err().clone() };
+        assert_eq!(loser.code(), Some("conflict"));
+        ended(&mut talker, running).await;
+        assert_eq!(written(&daemon.home, &path).is_some(), a.is_ok());
+    }
+    drop((talker, one, two));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_needs_two_people_waits_for_two() {
+    let home = home();
+    home.write("policy/law.json5", r#"{ approvals: { twoPerson: ["write"] } }"#);
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let made = operator.call("approver.add", &json!({ "id": "alice" })).await.unwrap();
+    let mut alice = Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    let id = id(&pending(&mut operator, 1).await[0]);
+    let allow = json!({ "decision": "allow_once" });
+    let first = decide(&mut operator, &id, allow.clone()).await.unwrap();
+    assert_eq!((&first["state"], &first["missing"]), (&json!("pending"), &json!(1)));
+    assert_eq!(decide(&mut operator, &id, allow.clone()).await.unwrap_err().code(), Some("conflict"));
+    assert_eq!(written(&daemon.home, "a.txt"), None);
+    assert_eq!(decide(&mut alice, &id, allow).await.unwrap()["state"], "allowed");
+    ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("x"));
+    drop((talker, operator, alice));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_decides_in_time_is_refused() {
+    let home = home();
+    home.write("policy/law.json5", "{ approvals: { expiresMinutes: 10 } }");
+    let hand = Arc::new(Hand::at(1_800_000_000));
+    let started = Daemon::start(&home.home, &config(), Arc::clone(&hand) as _).await.unwrap();
+    let daemon = TestDaemon { daemon: started, home };
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    let id = id(&pending(&mut operator, 1).await[0]);
+    hand.set(1_800_000_000 + 601);
+    let late = decide(&mut operator, &id, json!({ "decision": "allow_once" })).await.unwrap_err();
+    assert_eq!(late.code(), Some("conflict"));
+    let (_, said) = ended(&mut talker, running).await;
+    assert!(said.contains("nobody decided in time"), "{said}");
+    assert_eq!(written(&daemon.home, "a.txt"), None);
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_survives_a_restart_and_is_carried_out_once() {
+    let daemon = daemon().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    talker.send("turn.run", &say(KEY, &write("a.txt", "late"))).await.unwrap();
+    let id = id(&pending(&mut operator, 1).await[0]);
+    drop((talker, operator));
+    let home = daemon.stop().await;
+    assert_sound(&home.home);
+
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut operator = daemon.operator().await;
+    assert_eq!(pending(&mut operator, 1).await[0]["id"], id);
+    assert_eq!(written(&daemon.home, "a.txt"), None);
+    decide(&mut operator, &id, json!({ "decision": "allow_once" })).await.unwrap();
+    for _ in 0..2_000 {
+        if written(&daemon.home, "a.txt").is_some() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("late"));
+    std::fs::remove_file(daemon.home.home.root().join("agents/main/workspace/a.txt")).unwrap();
+    // Its agent learns of it before its next turn.
+    let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
+    let told = events.iter().filter(|event| event["type"] == "mailbox_injected").count();
+    assert_eq!(told, 1);
+    drop(operator);
+    let home = daemon.stop().await;
+
+    let daemon = TestDaemon::on(home, &config()).await;
+    assert_eq!(written(&daemon.home, "a.txt"), None, "it ran a second time");
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_what_changed_after_it_was_approved_comes_back() {
+    let home = home();
+    home.write("agents/main/workspace/a.txt", "old");
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "new"))).await.unwrap();
+    let first = id(&pending(&mut operator, 1).await[0]);
+    daemon.home.write("agents/main/workspace/a.txt", "something else");
+    decide(&mut operator, &first, json!({ "decision": "allow_once" })).await.unwrap();
+    let second = loop {
+        let waiting = pending(&mut operator, 1).await;
+        if waiting[0]["id"] != first {
+            break waiting[0].clone();
+        }
+    };
+    assert_eq!((&second["instead_of"], &second["changed"]), (&json!(first), &json!(["file a.txt"])));
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("something else"));
+    decide(&mut operator, &id(&second), json!({ "decision": "allow_once" })).await.unwrap();
+    ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("new"));
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_covers_its_subject_until_it_is_taken_back() {
+    let daemon = daemon().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("notes/a.txt", "1"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    let narrow = json!({ "decision": "allow_pattern", "pattern": "other/**" });
+    assert_eq!(decide(&mut operator, &asked, narrow).await.unwrap_err().code(), Some("invalid_params"));
+    let pattern = json!({ "decision": "allow_pattern", "pattern": "notes/**" });
+    let grant = decide(&mut operator, &asked, pattern).await.unwrap()["grant"].clone();
+    ended(&mut talker, running).await;
+    // The same folder asks no more; another does.
+    let (_, result) = turn(&mut talker, KEY, &write("notes/b.txt", "2")).await.unwrap();
+    assert_eq!(result["stop_reason"], "end_turn");
+    assert_eq!(written(&daemon.home, "notes/b.txt").as_deref(), Some("2"));
+    let running = talker.send("turn.run", &say(KEY, &write("b.txt", "3"))).await.unwrap();
+    let other = id(&pending(&mut operator, 1).await[0]);
+    decide(&mut operator, &other, json!({ "decision": "deny" })).await.unwrap();
+    ended(&mut talker, running).await;
+    // A restart forgets neither the grant nor its end.
+    drop((talker, operator));
+    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    turn(&mut talker, KEY, &write("notes/c.txt", "4")).await.unwrap();
+    assert_eq!(written(&daemon.home, "notes/c.txt").as_deref(), Some("4"));
+    operator.call("grant.revoke", &json!({ "id": grant })).await.unwrap();
+    let running = talker.send("turn.run", &say(KEY, &write("notes/d.txt", "5"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    decide(&mut operator, &asked, json!({ "decision": "deny_stop" })).await.unwrap();
+    let (result, _) = ended(&mut talker, running).await;
+    assert_eq!(result["stop_reason"], "cancelled");
+    assert_eq!(
+        operator.call("grant.revoke", &json!({ "id": grant })).await.unwrap_err().code(),
+        Some("not_found")
+    );
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_of_everything_holds_until_an_approver_resumes() {
+    let daemon = daemon().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let parked = talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    let waiting = id(&pending(&mut operator, 1).await[0]);
+    let stopped = operator.call("gate.stop_all", &json!({})).await.unwrap();
+    assert_eq!((&stopped["frozen"], &stopped["cancelled"]), (&json!(true), &json!(1)));
+    let (result, _) = ended(&mut talker, parked).await;
+    assert_eq!(result["stop_reason"], "cancelled");
+    let refused = talker.call("turn.run", &say(KEY, "hello")).await.unwrap_err();
+    assert!(refused.to_string().contains("everything is stopped"), "{refused}");
+    let early = decide(&mut operator, &waiting, json!({ "decision": "allow_once" })).await.unwrap_err();
+    assert_eq!(early.code(), Some("conflict"));
+    // A restart does not lift it.
+    drop((talker, operator));
+    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    assert!(talker.call("turn.run", &say(KEY, "hello")).await.is_err());
+    operator.call("gate.resume", &json!({})).await.unwrap();
+    let (events, _) = turn(&mut talker, KEY, "!say back").await.unwrap();
+    assert_eq!(text(&events), "back");
+    decide(&mut operator, &waiting, json!({ "decision": "deny" })).await.unwrap();
+    assert_eq!(written(&daemon.home, "a.txt"), None);
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
