@@ -132,7 +132,7 @@ struct Wrong {
 
 impl Wrong {
     /// Counts one for the log. Returns how many to tell of, at most once in a [`WINDOW`].
-    fn to_tell(&mut self, now: Instant) -> Option<u64> {
+    fn noticed(&mut self, now: Instant) -> Option<u64> {
         self.untold += 1;
         if self.told.is_some_and(|told| now.duration_since(told) < WINDOW) {
             return None;
@@ -198,7 +198,7 @@ impl Doorman {
     fn refuse(&self, why: &str) -> ApiError {
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        if let Some(attempts) = wrong.to_tell(now) {
+        if let Some(attempts) = wrong.noticed(now) {
             tracing::warn!(attempts, "someone came with a wrong token or signature");
         }
         wrong.newest.retain(|at| now.duration_since(*at) < WINDOW);
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn the_log_is_told_of_wrong_attempts_once_in_a_while() {
         let (mut wrong, start) = (Wrong::default(), Instant::now());
-        let told = [0, 1, 59, 60, 61, 200].map(|second| wrong.to_tell(start + Duration::from_secs(second)));
+        let told = [0, 1, 59, 60, 61, 200].map(|second| wrong.noticed(start + Duration::from_secs(second)));
         assert_eq!(told, [Some(1), None, None, Some(3), None, Some(2)]);
     }
 
