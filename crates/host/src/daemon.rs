@@ -193,6 +193,7 @@ impl Daemon {
             transcripts,
             turn_limit: config.sessions.turn,
             journals: Default::default(),
+            elsewhere: Default::default(),
             leaving: Default::default(),
             work,
             claimed: Default::default(),

@@ -7,6 +7,8 @@ use tribune_agents::{CloseReason, SessionMode, StopReason, Usage};
 use tribune_constitution::{Facts, Labels, Verdict};
 use tribune_ledger::commitment::Commitment;
 
+use crate::approval::record::Runner;
+
 /// Histories that begin like this belong to sessions; only their session writes them.
 pub const SESSION_ENTITIES: &str = "agent:";
 
@@ -87,6 +89,9 @@ pub struct ToolCallRecord {
     pub tool: String,
     pub call_id: String,
     pub input_hash: Commitment,
+    /// Who carries it out.
+    #[serde(default, skip_serializing_if = "Runner::is_host")]
+    pub runner: Runner,
 }
 
 /// What came of a call.

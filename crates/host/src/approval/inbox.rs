@@ -186,13 +186,6 @@ impl Inbox {
         ruling
     }
 
-    /// Waits again for an approval that was asked for before. `None` if it does not wait any more.
-    pub(crate) fn wait(&self, id: &str) -> Option<oneshot::Receiver<Ruling>> {
-        let (turn, ruling) = oneshot::channel();
-        self.state().cards.get_mut(id)?.turn = Some(turn);
-        Some(ruling)
-    }
-
     /// Grants that are in force, whether or not their time has come.
     pub fn grants(&self) -> Vec<Grant> {
         self.state().grants.values().cloned().collect()

@@ -93,13 +93,21 @@ pub struct Requested {
 }
 
 /// Who carries a call out once it is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Runner {
     /// This daemon.
+    #[default]
     Host,
     /// Whoever asked.
     Caller,
+}
+
+impl Runner {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    pub(crate) fn is_host(&self) -> bool {
+        *self == Self::Host
+    }
 }
 
 /// What a person decided.

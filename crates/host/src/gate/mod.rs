@@ -196,6 +196,20 @@ impl Gate {
         }
     }
 
+    /// The same for a call that someone else carries out: what it depends on there is not known here.
+    pub(crate) fn action_elsewhere(&self, standing: &Standing, call: &ToolCall) -> Action {
+        Action {
+            tool: call.name.clone(),
+            schema: String::new(),
+            input: call.input.clone(),
+            files: Default::default(),
+            cwd: None,
+            env: Vec::new(),
+            constitution: self.law.hash().to_string(),
+            labels: standing.labels,
+        }
+    }
+
     /// Who may decide about a call of this tool, how many must agree, and until when.
     pub(crate) fn terms(&self, tool: &str) -> (Vec<String>, u32, String) {
         let approvals = &self.law.settings().approvals;

@@ -4,7 +4,9 @@
 mod api;
 pub mod approvers;
 mod error;
+pub mod gate_api;
 pub mod inbox;
+mod inbox_rest;
 mod metrics;
 mod pages;
 mod principal;

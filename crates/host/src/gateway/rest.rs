@@ -29,7 +29,7 @@ use super::wire::{
     Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit, SessionList,
     SessionPage, TurnContent, TurnResult, Turns,
 };
-use super::{Gateway, pages};
+use super::{Gateway, gate_api, inbox_rest, pages};
 
 /// Events taken from a session in one go.
 const EVENTS_AT_ONCE: usize = 64;
@@ -47,7 +47,9 @@ const EVENTS_AT_ONCE: usize = 64;
         (name = "daemon", description = "The daemon itself"),
         (name = "sessions", description = "Conversations with agents, and their turns"),
         (name = "ledger", description = "The log that nobody can edit unseen"),
-        (name = "agents", description = "The roster")
+        (name = "agents", description = "The roster"),
+        (name = "approvals", description = "What waits for a person, and who may decide"),
+        (name = "gate", description = "For other harnesses: ask before you act")
     )
 )]
 struct Document;
@@ -56,6 +58,8 @@ struct Document;
 pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(pages::router())
+        .merge(inbox_rest::router())
+        .merge(gate_api::router())
         .routes(routes!(status))
         .routes(routes!(session_list, session_init))
         .routes(routes!(session_status))
@@ -93,10 +97,10 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// The operator, by the token in the header.
-struct Operator(Principal);
+/// Someone who may decide, by the token in the header: the operator or an approver.
+pub(super) struct Decider(pub(super) Principal);
 
-impl FromRequestParts<Arc<Gateway>> for Operator {
+impl FromRequestParts<Arc<Gateway>> for Decider {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
@@ -104,6 +108,19 @@ impl FromRequestParts<Arc<Gateway>> for Operator {
             Some(token) => gateway.check_token(token).map(Self),
             None => Err(ApiError::unauthorized()),
         }
+    }
+}
+
+/// The operator, by the token in the header.
+pub(super) struct Operator(pub(super) Principal);
+
+impl FromRequestParts<Arc<Gateway>> for Operator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
+        let Decider(who) = Decider::from_request_parts(parts, gateway).await?;
+        who.operator()?;
+        Ok(Self(who))
     }
 }
 
@@ -117,7 +134,7 @@ pub(super) fn bearer(header: Option<&axum::http::HeaderValue>) -> Result<Option<
 }
 
 /// A body as JSON, with our errors.
-struct Body<T>(T);
+pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
     type Rejection = ApiError;
@@ -139,7 +156,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
 }
 
 /// A query, with our errors.
-struct Asked<T>(T);
+pub(super) struct Asked<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<Gateway>> for Asked<T> {
     type Rejection = ApiError;

@@ -81,11 +81,22 @@ impl Desk {
         self.journal.entry(&mut self.page, Line { quality, target, parents, record }).map_err(failed)
     }
 
-    /// Puts a call on record.
+    /// Puts a call of a turn on record.
     pub(super) fn called(&mut self, call: ToolCall, turn: Cid) -> Result<Recorded, RuntimeError> {
+        self.called_by(call, vec![turn], Runner::Host)
+    }
+
+    /// Puts a call on record that this daemon or someone else is to carry out.
+    pub(super) fn called_by(
+        &mut self,
+        call: ToolCall,
+        parents: Vec<Cid>,
+        runner: Runner,
+    ) -> Result<Recorded, RuntimeError> {
         let input_hash = self.content(&call.input)?;
-        let record = ToolCallRecord { tool: call.name.clone(), call_id: call.id.clone(), input_hash };
-        let entry = self.line(EntryQuality::ToolCall, &call.name, vec![turn], &record)?;
+        let (tool, call_id) = (call.name.clone(), call.id.clone());
+        let record = ToolCallRecord { tool, call_id, input_hash, runner };
+        let entry = self.line(EntryQuality::ToolCall, &call.name, parents, &record)?;
         let cid = entry.cid;
         let (id, name, input) = (call.id.clone(), call.name.clone(), call.input.clone());
         self.event(EventKind::ToolCall { id, name, input });
@@ -150,13 +161,25 @@ impl Desk {
         Ok((record.verdict, placed))
     }
 
-    /// Puts on record that a call waits for a person.
+    /// Puts on record that a call of ours waits for a person.
     pub(super) fn request(
+        &mut self,
+        recorded: &Recorded,
+        verdict: (Verdict, Cid),
+        action: &Action,
+        attempt: (u32, Option<(String, Vec<String>)>),
+    ) -> Result<(Requested, Cid), RuntimeError> {
+        self.request_for(recorded, verdict, action, attempt, Runner::Host)
+    }
+
+    /// Puts on record that a call waits for a person.
+    pub(super) fn request_for(
         &mut self,
         recorded: &Recorded,
         (verdict, verdict_entry): (Verdict, Cid),
         action: &Action,
         (attempt, instead_of): (u32, Option<(String, Vec<String>)>),
+        runner: Runner,
     ) -> Result<(Requested, Cid), RuntimeError> {
         let gate = &self.governance.gate;
         let tool = &recorded.call.name;
@@ -183,7 +206,7 @@ impl Desk {
             roles,
             needs,
             expires_at,
-            runner: Runner::Host,
+            runner,
             instead_of,
             changed,
         };

@@ -8,6 +8,7 @@
 mod calls;
 mod decide;
 mod desk;
+mod elsewhere;
 mod journal;
 mod letters;
 mod recover;
@@ -39,6 +40,7 @@ use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::HostTools;
 use crate::vault::Vault;
 
+pub(crate) use elsewhere::{AskedFor, Heard, Standpoint};
 pub use journal::Written;
 pub use recover::Recovered;
 
@@ -59,6 +61,8 @@ pub struct Governance {
     /// How long a turn may take.
     pub turn_limit: std::time::Duration,
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
+    /// What other harnesses asked for, by session.
+    pub(crate) elsewhere: Mutex<HashMap<SessionKey, elsewhere::Elsewhere>>,
     /// Set when the daemon stops: what waits for a person goes on waiting.
     pub(crate) leaving: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.

@@ -34,7 +34,8 @@ impl Governance {
         for work in parked {
             let row =
                 self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await.map_err(failed)?;
-            if let Some(row) = row.filter(|row| row.state != State::Pending) {
+            if let Some(row) = row.filter(|row| row.state != State::Pending && row.requested.runner.is_host())
+            {
                 self.resume(row).await?;
                 resumed += 1;
             }

@@ -6,6 +6,7 @@ use tribune_constitution::{Labels, Stage};
 use tribune_ledger::Cid;
 use tribune_ledger::entry::EntryText;
 
+use super::law_reads;
 use crate::approval::Grant;
 use crate::approval::record::{ApprovalRecord, Decided, Requested, State};
 use crate::record::{Labelled, VerdictRecord};
@@ -97,8 +98,17 @@ pub(super) fn label(connection: &Connection, entry: &EntryText, wrote: &[Labelle
     Ok(())
 }
 
-/// Lowers a session's labels.
-pub(super) fn lower_session(connection: &Connection, key: &str, labels: Labels) -> rusqlite::Result<()> {
+/// Lets something with these labels into a session.
+pub(super) fn taint_session(connection: &Connection, key: &str, labels: Labels) -> rusqlite::Result<()> {
+    let own = connection
+        .prepare_cached("SELECT trust, private FROM sessions WHERE session_key = ?1")?
+        .query_row([key], |row| law_reads::labels(row, 0))
+        .optional()?;
+    own.map_or(Ok(()), |own| set_session(connection, key, own.meet(labels)))
+}
+
+/// Sets a session's labels, as an entry tells them.
+pub(super) fn set_session(connection: &Connection, key: &str, labels: Labels) -> rusqlite::Result<()> {
     connection
         .prepare_cached("UPDATE sessions SET trust = ?2, private = ?3 WHERE session_key = ?1")?
         .execute(params![key, labels.trust.as_str(), labels.private])

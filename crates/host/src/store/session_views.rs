@@ -93,7 +93,7 @@ impl View<'_> {
             Lifecycle::Forgetting { .. } => self.open_work("forget", ""),
             Lifecycle::Forgotten { .. } => {
                 // What was said is gone, and with it what it brought in.
-                law_views::lower_session(self.connection, key, Labels::FRESH)?;
+                law_views::set_session(self.connection, key, Labels::FRESH)?;
                 self.work_done()
             }
         }
@@ -142,7 +142,7 @@ impl View<'_> {
 
     fn turn(&self, record: Turn) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        law_views::lower_session(self.connection, &self.entry.entity_id, record.labels)?;
+        law_views::set_session(self.connection, &self.entry.entity_id, record.labels)?;
         match record.phase {
             TurnPhase::Started => self.turn_started(&session, &record),
             TurnPhase::Completed { outputs_hash, stop_reason, usage } => {
@@ -208,13 +208,14 @@ impl View<'_> {
 
     fn tool_call(&self, record: ToolCallRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        self.open_work("tool_call", &record.tool)?;
+        let kind = if record.runner.is_host() { "tool_call" } else { "elsewhere" };
+        self.open_work(kind, &record.tool)?;
         self.message(&session, "tool_call", &record.input_hash, Some(&record.tool))
     }
 
     fn tool_result(&self, record: ToolResultRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        law_views::lower_session(self.connection, &self.entry.entity_id, record.labels)?;
+        law_views::set_session(self.connection, &self.entry.entity_id, record.labels)?;
         law_views::label(self.connection, self.entry, &record.wrote)?;
         self.work_done()?;
         match &record.output_hash {
@@ -225,6 +226,7 @@ impl View<'_> {
 
     fn mailbox(&self, record: MailboxRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
+        law_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
         self.message(&session, Role::Mailbox.as_str(), &record.content_hash, Some(&record.letter))
     }
 

@@ -1,0 +1,217 @@
+//! For other harnesses: ask before you act. The same gate, inbox and ledger as for our own agents, over three requests
+//! that mirror the hooks of such a harness. What is allowed is carried out by whoever asked, not here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tribune_agents::{SessionKey, ToolCall};
+use tribune_constitution::Trust;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Gateway;
+use super::api::{Api, short};
+use super::error::ApiError;
+use super::principal::Principal;
+use super::rest::{Body, Operator};
+use super::wire::ErrorBody;
+use crate::governed::{AskedFor, Heard, Standpoint};
+
+/// The longest that a request waits for a person.
+const MAX_WAIT: Duration = Duration::from_secs(600);
+
+/// What came in.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct MessageReceived {
+    pub agent_id: String,
+    pub session_key: String,
+    #[serde(default)]
+    pub channel: Option<String>,
+    pub text: String,
+    /// `owner`, `verified`, `community` or `untrusted`. Without it: `untrusted`.
+    #[serde(default)]
+    pub trust: Option<String>,
+    /// Where it came from, in a few words.
+    #[serde(default)]
+    pub source: Option<String>,
+}
+
+/// What the session has taken in by now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Labelled {
+    pub trust: String,
+    pub private: bool,
+}
+
+/// A call that a harness is about to make.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct BeforeToolCall {
+    pub agent_id: String,
+    pub session_key: String,
+    #[serde(default)]
+    pub workspace_dir: Option<String>,
+    pub tool_name: String,
+    pub tool_call_id: String,
+    #[schema(value_type = Object)]
+    pub params: Value,
+    /// How long to wait for a person, if one has to decide; 0 answers at once.
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+/// Whether the call may be made.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GateVerdict {
+    /// `allow`, `ask` or `deny`.
+    pub verdict: String,
+    /// Whether the call must not be made now.
+    pub block: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_reason: Option<String>,
+    /// The approval that the call waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<String>,
+    pub rules: Vec<String>,
+    /// The verdict's entry in the ledger.
+    pub cid: String,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct AfterToolCall {
+    pub session_key: String,
+    pub tool_call_id: String,
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub result: Value,
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+type App = State<Arc<Gateway>>;
+type Answer<T> = Result<Json<T>, ApiError>;
+
+pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
+    OpenApiRouter::new()
+        .routes(routes!(message_received))
+        .routes(routes!(before_tool_call))
+        .routes(routes!(after_tool_call))
+}
+
+/// Labels what came in. Trust can only sink.
+#[utoipa::path(post, path = "/v1/gate/message_received", tag = "gate", request_body = MessageReceived, responses((status = 200, description = "what the session has taken in by now", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
+async fn message_received(
+    State(app): App,
+    Operator(who): Operator,
+    Body(message): Body<MessageReceived>,
+) -> Answer<Labelled> {
+    app.api.gate_heard(&who, message).await.map(Json)
+}
+
+/// Asks whether a call may be made. Asking again with the same toolCallId tells how it stands.
+#[utoipa::path(post, path = "/v1/gate/before_tool_call", tag = "gate", request_body = BeforeToolCall, responses((status = 200, description = "the verdict", body = GateVerdict), (status = "default", description = "an error", body = ErrorBody)))]
+async fn before_tool_call(
+    State(app): App,
+    Operator(who): Operator,
+    Body(call): Body<BeforeToolCall>,
+) -> Answer<GateVerdict> {
+    app.api.gate_ask(&who, call).await.map(Json)
+}
+
+/// Tells what came of a call, and moves labels.
+#[utoipa::path(post, path = "/v1/gate/after_tool_call", tag = "gate", request_body = AfterToolCall, responses((status = 200, description = "what the session has taken in by now", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
+async fn after_tool_call(
+    State(app): App,
+    Operator(who): Operator,
+    Body(call): Body<AfterToolCall>,
+) -> Answer<Labelled> {
+    app.api.gate_done(&who, call).await.map(Json)
+}
+
+impl Api {
+    /// The session of a harness, open.
+    async fn harness(&self, who: &Principal, agent: Option<&str>, key: &str) -> Result<SessionKey, ApiError> {
+        let key: SessionKey =
+            key.parse().map_err(|error| ApiError::params(format!("{}: {error}", short(key))))?;
+        if agent.is_some_and(|agent| agent != key.agent().as_str()) {
+            return Err(ApiError::params("agentId is not the agent in sessionKey"));
+        }
+        who.owns(&key)?;
+        self.sessions.ensure(key.clone(), None, who.opener()).await?;
+        Ok(key)
+    }
+
+    async fn gate_heard(&self, who: &Principal, message: MessageReceived) -> Result<Labelled, ApiError> {
+        let key = self.harness(who, Some(&message.agent_id), &message.session_key).await?;
+        let trust = match message.trust.as_deref() {
+            None => Trust::Untrusted,
+            Some(word) => Trust::ALL.into_iter().find(|trust| trust.as_str() == word).ok_or_else(|| {
+                ApiError::params(format!(
+                    "trust is owner, verified, community or untrusted, not `{}`",
+                    short(word)
+                ))
+            })?,
+        };
+        let heard = Heard { text: message.text, trust };
+        let labels = self
+            .sessions
+            .governance()
+            .heard(&key, heard)
+            .await
+            .map_err(crate::session::SessionError::from)?;
+        Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })
+    }
+
+    async fn gate_ask(&self, who: &Principal, call: BeforeToolCall) -> Result<GateVerdict, ApiError> {
+        let key = self.harness(who, Some(&call.agent_id), &call.session_key).await?;
+        if !call.params.is_object() {
+            return Err(ApiError::params("params is an object"));
+        }
+        let wait = Duration::from_millis(call.wait_ms).min(MAX_WAIT);
+        let call = ToolCall { id: call.tool_call_id, name: call.tool_name, input: call.params };
+        let standpoint = self
+            .sessions
+            .governance()
+            .asked_for(&key, call, wait)
+            .await
+            .map_err(crate::session::SessionError::from)?;
+        let Standpoint { verdict, rules, reason, approval, cid } = standpoint;
+        let (word, block) = match verdict {
+            AskedFor::Allowed => ("allow", false),
+            AskedFor::Waits => ("ask", true),
+            AskedFor::Refused => ("deny", true),
+        };
+        Ok(GateVerdict {
+            verdict: word.to_owned(),
+            block,
+            block_reason: block.then_some(reason),
+            approval_id: approval,
+            rules,
+            cid,
+        })
+    }
+
+    async fn gate_done(&self, who: &Principal, done: AfterToolCall) -> Result<Labelled, ApiError> {
+        let key = self.harness(who, None, &done.session_key).await?;
+        let text = match done.result {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let labels = self
+            .sessions
+            .governance()
+            .done_elsewhere(&key, &done.tool_call_id, text, done.is_error)
+            .await
+            .map_err(crate::session::SessionError::from)?;
+        Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })
+    }
+}

@@ -1,0 +1,112 @@
+//! `/v1/approvals`, `/v1/grants`, `/v1/approvers` and the stop of everything, over plain HTTP.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Gateway;
+use super::approvers::{ApproverAdd, ApproverInfo, ApproverList};
+use super::error::ApiError;
+use super::inbox::{ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, Frozen, Grants};
+use super::rest::{Asked, Body, Decider, Operator};
+use super::wire::ErrorBody;
+
+type App = State<Arc<Gateway>>;
+type Answer<T> = Result<Json<T>, ApiError>;
+
+pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
+    OpenApiRouter::new()
+        .routes(routes!(approval_list))
+        .routes(routes!(approval_show))
+        .routes(routes!(approval_decide))
+        .routes(routes!(grant_list))
+        .routes(routes!(grant_revoke))
+        .routes(routes!(stop_all))
+        .routes(routes!(resume))
+        .routes(routes!(approver_list, approver_add))
+        .routes(routes!(approver_remove))
+}
+
+/// What waits for a person, oldest first.
+#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(ApprovalList), responses((status = 200, description = "a page of approvals", body = ApprovalPage), (status = "default", description = "an error", body = ErrorBody)))]
+async fn approval_list(
+    State(app): App,
+    Decider(who): Decider,
+    Asked(list): Asked<ApprovalList>,
+) -> Answer<ApprovalPage> {
+    app.api.approvals(&who, list).await.map(Json)
+}
+
+/// One approval, with exactly what would run.
+#[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", params(("id" = String, Path, description = "the approval")), responses((status = 200, description = "the approval", body = ApprovalInfo), (status = "default", description = "an error", body = ErrorBody)))]
+async fn approval_show(
+    State(app): App,
+    Decider(who): Decider,
+    Path(id): Path<String>,
+) -> Answer<ApprovalInfo> {
+    app.api.approval(&who, &id).await.map(Json)
+}
+
+/// Decides. The first valid decision wins; a second one is a conflict.
+#[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "approvals", params(("id" = String, Path, description = "the approval")), request_body = DecisionBody, responses((status = 200, description = "what came of it", body = DecisionResult), (status = "default", description = "an error", body = ErrorBody)))]
+async fn approval_decide(
+    State(app): App,
+    Decider(who): Decider,
+    Path(id): Path<String>,
+    Body(body): Body<DecisionBody>,
+) -> Answer<DecisionResult> {
+    app.api.approval_decide(&who, &id, body).await.map(Json)
+}
+
+/// The grants in force.
+#[utoipa::path(get, path = "/v1/grants", tag = "approvals", responses((status = 200, description = "the grants", body = Grants), (status = "default", description = "an error", body = ErrorBody)))]
+async fn grant_list(State(app): App, Decider(who): Decider) -> Answer<Grants> {
+    app.api.grants(&who).await.map(Json)
+}
+
+/// Takes a grant back.
+#[utoipa::path(delete, path = "/v1/grants/{id}", tag = "approvals", params(("id" = String, Path, description = "the grant")), responses((status = 200, description = "the grants that are left", body = Grants), (status = "default", description = "an error", body = ErrorBody)))]
+async fn grant_revoke(State(app): App, Decider(who): Decider, Path(id): Path<String>) -> Answer<Grants> {
+    app.api.grant_revoke(&who, &id).await.map(Json)
+}
+
+/// Stops everything: turns end, no call is allowed, no turn begins.
+#[utoipa::path(post, path = "/v1/stop-all", tag = "approvals", responses((status = 200, description = "it is stopped", body = Frozen), (status = "default", description = "an error", body = ErrorBody)))]
+async fn stop_all(State(app): App, Decider(who): Decider) -> Answer<Frozen> {
+    app.api.stop_all(&who).await.map(Json)
+}
+
+/// Lets everything go on.
+#[utoipa::path(post, path = "/v1/resume", tag = "approvals", responses((status = 200, description = "it goes on", body = Frozen), (status = "default", description = "an error", body = ErrorBody)))]
+async fn resume(State(app): App, Decider(who): Decider) -> Answer<Frozen> {
+    app.api.resume_all(&who).await.map(Json)
+}
+
+/// Who may decide beside the operator.
+#[utoipa::path(get, path = "/v1/approvers", tag = "approvals", responses((status = 200, description = "the approvers", body = ApproverList), (status = "default", description = "an error", body = ErrorBody)))]
+async fn approver_list(State(app): App, Operator(who): Operator) -> Answer<ApproverList> {
+    app.api.approvers(&who).map(Json)
+}
+
+/// Adds an approver. Its token is in the answer, and nowhere else.
+#[utoipa::path(post, path = "/v1/approvers", tag = "approvals", request_body = ApproverAdd, responses((status = 200, description = "the approver and its token", body = ApproverInfo), (status = "default", description = "an error", body = ErrorBody)))]
+async fn approver_add(
+    State(app): App,
+    Operator(who): Operator,
+    Body(add): Body<ApproverAdd>,
+) -> Answer<ApproverInfo> {
+    app.api.approver_add(&who, add).await.map(Json)
+}
+
+/// Takes an approver away; its token opens nothing any more.
+#[utoipa::path(delete, path = "/v1/approvers/{id}", tag = "approvals", params(("id" = String, Path, description = "the approver")), responses((status = 200, description = "the approvers that are left", body = ApproverList), (status = "default", description = "an error", body = ErrorBody)))]
+async fn approver_remove(
+    State(app): App,
+    Operator(who): Operator,
+    Path(id): Path<String>,
+) -> Answer<ApproverList> {
+    app.api.approver_remove(&who, id).await.map(Json)
+}

@@ -1,0 +1,355 @@
+//! Calls that another harness makes: judged, parked and recorded here, carried out there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
+use tribune_constitution::{Labels, Stage, Trust};
+use tribune_ledger::commitment::Commitment;
+use tribune_ledger::{Cid, EntryQuality};
+
+use super::desk::{Desk, Judged, Recorded, input_from};
+use super::{Governance, failed};
+use crate::approval::State;
+use crate::approval::record::Runner;
+use crate::record::{MailboxRecord, ToolCallRecord, VerdictRecord};
+use crate::store::{Reader, SessionRow, StoreError};
+use crate::tools::Done;
+
+/// Messages of a session looked through for calls that were asked for before a restart.
+const LOOKED_BACK: usize = 1_000;
+
+/// Calls of one session that are remembered.
+const MAX_CALLS: usize = 10_000;
+
+/// Texts of the owner that are remembered for provenance, and bytes of each.
+const OWNER_TEXTS: usize = 8;
+const MAX_OWNER_BYTES: usize = 64 << 10;
+
+/// Bytes of a message that is labelled here.
+const MAX_TEXT_BYTES: usize = 8 << 20;
+
+/// What is known of the calls of one session that others carry out.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    calls: HashMap<String, Known>,
+    owner_words: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    entry: Cid,
+    input_hash: Commitment,
+    tool: String,
+    is_over: bool,
+}
+
+/// A message that came in.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) text: String,
+    pub(crate) trust: Trust,
+}
+
+/// Whether a call may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AskedFor {
+    Allowed,
+    Waits,
+    Refused,
+}
+
+/// How a call stands.
+#[derive(Debug)]
+pub(crate) struct Standpoint {
+    pub(crate) verdict: AskedFor,
+    pub(crate) rules: Vec<String>,
+    pub(crate) reason: String,
+    pub(crate) approval: Option<String>,
+    /// The verdict's entry.
+    pub(crate) cid: String,
+}
+
+impl Governance {
+    /// Labels what came in.
+    pub(crate) async fn heard(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        heard: Heard,
+    ) -> Result<Labels, RuntimeError> {
+        if heard.text.len() > MAX_TEXT_BYTES {
+            return Err(RuntimeError::new(
+                "too_large",
+                format!("a message has at most {MAX_TEXT_BYTES} bytes"),
+            ));
+        }
+        let mut desk = self.desk(key).await?;
+        let labels = Labels::new(heard.trust, false);
+        let content_hash = desk.content(&[ContentBlock::text(&heard.text)])?;
+        let record =
+            MailboxRecord { letter: String::new(), from: "harness".to_owned(), content_hash, labels };
+        let target = Arc::clone(&desk.handle.session_id);
+        desk.line(EntryQuality::MailboxInject, &target, Vec::new(), &record)?;
+        desk.journal.standing.labels = desk.journal.standing.labels.meet(labels);
+        desk.write().await?;
+        if heard.trust == Trust::Owner && heard.text.len() <= MAX_OWNER_BYTES {
+            let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+            let words = &mut elsewhere.entry(key.clone()).or_default().owner_words;
+            words.push(heard.text);
+            if words.len() > OWNER_TEXTS {
+                words.remove(0);
+            }
+        }
+        Ok(desk.journal.standing.labels)
+    }
+
+    /// Judges a call, or tells how one stands that was asked for before. Waits for a person as long as it may.
+    pub(crate) async fn asked_for(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        call: ToolCall,
+        wait: Duration,
+    ) -> Result<Standpoint, RuntimeError> {
+        check(&call)?;
+        let deadline = Instant::now() + wait;
+        let mut changes = self.gate.inbox.watch();
+        let mut standpoint = self.ask_or_look(key, &call).await?;
+        while standpoint.verdict == AskedFor::Waits {
+            let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
+            if !matches!(changed, Ok(Ok(()))) {
+                break;
+            }
+            standpoint = self.ask_or_look(key, &call).await?;
+        }
+        Ok(standpoint)
+    }
+
+    async fn ask_or_look(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        call: &ToolCall,
+    ) -> Result<Standpoint, RuntimeError> {
+        let desk = self.desk(key).await?;
+        match self.known(&desk, &call.id).await? {
+            Some(known) => self.look(&desk, &known, call).await,
+            None => self.ask(desk, call.clone()).await,
+        }
+    }
+
+    async fn ask(self: &Arc<Self>, mut desk: Desk, call: ToolCall) -> Result<Standpoint, RuntimeError> {
+        let key = (*desk.handle.key).clone();
+        let owner_words = {
+            let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+            elsewhere.get(&key).map(|known| known.owner_words.clone()).unwrap_or_default()
+        };
+        let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
+        let recorded = desk.called_by(call, Vec::new(), Runner::Caller)?;
+        let mut request = None;
+        let mut is_over = false;
+        match desk.judge(&recorded, Stage::Call, &owner_words, Vec::new(), None)? {
+            // Whoever asked carries it out; nothing here does.
+            Judged::Allowed(_ticket) => {}
+            Judged::Denied(..) => is_over = true,
+            Judged::Asked(verdict, entry) => {
+                if !self.gate.inbox.has_room(key.as_str()) {
+                    return Err(RuntimeError::new("busy", "too many calls wait for a person already"));
+                }
+                let action = self.gate.action_elsewhere(&desk.journal.standing, &recorded.call);
+                request = Some(desk.request_for(
+                    &recorded,
+                    (verdict, entry),
+                    &action,
+                    (0, None),
+                    Runner::Caller,
+                )?);
+            }
+        }
+        desk.write().await?;
+        if let Some((requested, entry)) = request {
+            // Nobody waits inside this daemon; whoever asked looks again.
+            drop(self.gate.inbox.ask(requested, entry));
+        }
+        let known = Known {
+            entry: recorded.entry,
+            input_hash: recorded.input_hash,
+            tool: recorded.call.name.clone(),
+            is_over,
+        };
+        let standpoint = self.look(&desk, &known, &recorded.call).await;
+        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = &mut elsewhere.entry(key).or_default().calls;
+        if calls.len() < MAX_CALLS {
+            calls.insert(recorded.call.id, known);
+        }
+        standpoint
+    }
+
+    /// How a recorded call stands.
+    async fn look(&self, desk: &Desk, known: &Known, call: &ToolCall) -> Result<Standpoint, RuntimeError> {
+        let words =
+            self.vault.content(&desk.handle.session_id, &known.input_hash.to_string()).map_err(failed)?;
+        if known.tool != call.name || words.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
+            let what = "this toolCallId was used for another call: give each call an id of its own";
+            return Err(RuntimeError::new("conflict", what));
+        }
+        let entry = known.entry;
+        let (verdict, approval) = self
+            .readers
+            .read(move |reader| {
+                Ok((verdict_of(reader, &entry)?, reader.approval_of_call(&entry.to_string())?))
+            })
+            .await
+            .map_err(failed)?;
+        let Some((cid, record)) = verdict else {
+            return Err(RuntimeError::new("internal", "a call has no verdict on record"));
+        };
+        let mut standpoint = Standpoint {
+            verdict: if record.verdict.is_allowed() { AskedFor::Allowed } else { AskedFor::Refused },
+            rules: record.verdict.rules,
+            reason: record.verdict.reason,
+            approval: None,
+            cid,
+        };
+        if let Some(row) = approval {
+            standpoint.verdict = match row.state {
+                State::Pending => AskedFor::Waits,
+                State::Allowed => AskedFor::Allowed,
+                State::Denied | State::Expired | State::Withdrawn => AskedFor::Refused,
+            };
+            match (row.state, row.decided_by, row.reason) {
+                (State::Denied, Some(by), Some(words)) => {
+                    standpoint.reason = format!("denied by {by}: {words}")
+                }
+                (State::Denied, Some(by), None) => standpoint.reason = format!("denied by {by}"),
+                (State::Expired, ..) => "nobody decided in time".clone_into(&mut standpoint.reason),
+                _ => {}
+            }
+            standpoint.approval = Some(row.requested.id);
+        }
+        if self.gate.is_frozen() && standpoint.verdict == AskedFor::Allowed {
+            standpoint.verdict = AskedFor::Refused;
+            "everything is stopped".clone_into(&mut standpoint.reason);
+        }
+        Ok(standpoint)
+    }
+
+    /// Records what came of a call, and moves labels.
+    pub(crate) async fn done_elsewhere(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        call_id: &str,
+        text: String,
+        is_error: bool,
+    ) -> Result<Labels, RuntimeError> {
+        let mut desk = self.desk(key).await?;
+        let Some(known) = self.known(&desk, call_id).await? else {
+            return Err(RuntimeError::new(
+                "not_found",
+                "there is no such call: ask with before_tool_call first",
+            ));
+        };
+        if known.is_over {
+            return Err(RuntimeError::new("conflict", "what came of this call is on record already"));
+        }
+        let words =
+            self.vault.content(&desk.handle.session_id, &known.input_hash.to_string()).map_err(failed)?;
+        let input = words.as_deref().and_then(input_from).unwrap_or_default();
+        let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
+        let recorded = Recorded { call, entry: known.entry, input_hash: known.input_hash };
+        let outcome = ToolOutcome { content: text, is_error };
+        desk.ran(&recorded, &Done { outcome, code: None, touched: Vec::new() })?;
+        desk.write().await?;
+        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = elsewhere.entry(key.clone()).or_default().calls.get_mut(call_id) {
+            known.is_over = true;
+        }
+        Ok(desk.journal.standing.labels)
+    }
+
+    async fn desk(self: &Arc<Self>, key: &SessionKey) -> Result<Desk, RuntimeError> {
+        let name = key.to_string();
+        let row = self.readers.read(move |reader| reader.session(&name)).await.map_err(failed)?;
+        let Some(row) = row else {
+            return Err(RuntimeError::new("not_found", format!("there is no session `{key}`")));
+        };
+        let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
+        let journal = self.journal(&handle).await.map_err(failed)?.lock_owned().await;
+        Ok(Desk::new(Arc::clone(self), handle, journal))
+    }
+
+    /// A call of this session that was asked for before.
+    async fn known(&self, desk: &Desk, call_id: &str) -> Result<Option<Known>, RuntimeError> {
+        let key = (*desk.handle.key).clone();
+        {
+            let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = elsewhere.get(&key) {
+                return Ok(known.calls.get(call_id).cloned());
+            }
+        }
+        let name = key.to_string();
+        let calls = self
+            .readers
+            .read(move |reader| match reader.session(&name)? {
+                Some(row) => calls_of(reader, &row),
+                None => Ok(HashMap::new()),
+            })
+            .await
+            .map_err(failed)?;
+        let found = calls.get(call_id).cloned();
+        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        elsewhere.entry(key).or_insert_with(|| Elsewhere { calls, owner_words: Vec::new() });
+        Ok(found)
+    }
+}
+
+fn check(call: &ToolCall) -> Result<(), RuntimeError> {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
+    if named(&call.name, 64) && named(&call.id, 128) {
+        return Ok(());
+    }
+    let what =
+        "toolName and toolCallId are made of letters, digits, `_`, `-`, `.` and `:`, 64 and 128 at most";
+    Err(RuntimeError::new("invalid_params", what))
+}
+
+/// The calls of a session that others carry out, from the log.
+fn calls_of(reader: &Reader, row: &SessionRow) -> Result<HashMap<String, Known>, StoreError> {
+    let mut calls = HashMap::new();
+    let mut over = Vec::new();
+    for message in reader.messages(row, LOOKED_BACK)? {
+        let Ok(cid) = message.id.parse::<Cid>() else { continue };
+        let Some(index) = reader.find(&cid)? else { continue };
+        let Some(stored) = reader.entry(index)? else { continue };
+        match message.role.as_str() {
+            "tool_call" => {
+                let Ok(record) = serde_json::from_str::<ToolCallRecord>(&stored.entry.payload) else {
+                    continue;
+                };
+                if record.runner == Runner::Caller {
+                    let (input_hash, tool) = (record.input_hash, record.tool);
+                    calls.insert(record.call_id, Known { entry: cid, input_hash, tool, is_over: false });
+                }
+            }
+            "tool" => over.extend(stored.entry.parent_cids().first().copied()),
+            _ => {}
+        }
+    }
+    for known in calls.values_mut() {
+        known.is_over = over.contains(&known.entry);
+    }
+    Ok(calls)
+}
+
+/// The first verdict about a call. It stands behind the call, on the same page.
+fn verdict_of(reader: &Reader, call: &Cid) -> Result<Option<(String, VerdictRecord)>, StoreError> {
+    let Some(index) = reader.find(call)? else { return Ok(None) };
+    let Some(stored) = reader.entry(index + 1)? else { return Ok(None) };
+    if stored.entry.quality != EntryQuality::PolicyVerdict || stored.entry.parent_cids().first() != Some(call)
+    {
+        return Ok(None);
+    }
+    Ok(serde_json::from_str(&stored.entry.payload).ok().map(|record| (stored.entry.cid.to_string(), record)))
+}
