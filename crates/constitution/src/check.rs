@@ -116,7 +116,7 @@ fn of_rules(law: &Constitution) -> Vec<Finding> {
                 "the rule `{id}` permits nothing that is not allowed already: a `permit` only waives the approval of a side effect; remove it, or name a tool that has one"
             ));
         }
-        if !rule.forbids && rule.reads.approved() {
+        if !rule.forbids && rule.reads.approved {
             found(format!(
                 "the rule `{id}` looks at `context.approved`: a `permit` is there for calls nobody approves; leave that out"
             ));

@@ -6,6 +6,7 @@ use std::str::FromStr as _;
 use cedar_policy::{Effect, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
 use miette::Diagnostic;
 
+use super::guard::Guard;
 use super::reads::Reads;
 use crate::mandate::shown;
 use crate::reading::TextError;
@@ -34,6 +35,7 @@ pub(crate) struct Rule {
     pub(crate) forbids: bool,
     pub(crate) policy: Policy,
     pub(crate) reads: Reads,
+    pub(crate) guard: Guard,
 }
 
 /// Reads all files, by name. Either every rule is valid, or the complaints say what is not.
@@ -120,6 +122,7 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
             unnamed,
             forbids: policy.effect() == Effect::Forbid,
             reads: Reads::of(policy),
+            guard: Guard::of(policy),
         });
     }
     if complaints.is_empty() { Ok(rules) } else { Err(complaints) }
