@@ -15,16 +15,15 @@ pub(crate) mod schema;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use cedar_policy::{
-    ActionConstraint, Authorizer, Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicySet, Schema,
+    ActionConstraint, Authorizer, Entities, Entity, EntityId, EntityTypeName, EntityUid, Schema,
 };
 
 pub(crate) use load::Rule;
 pub use load::{MAX_RULE_BYTES, MAX_RULES};
 
-use self::guard::Guard;
-use self::reads::Reads;
 use self::request::{Action, Names, NoRequest};
 use self::view::{View, views};
 use crate::bundle::Constitution;
@@ -40,7 +39,7 @@ const MAX_CHAIN: usize = 16;
 /// All rules of a house.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    all: Vec<Rule>,
+    all: Vec<Arc<Rule>>,
     /// Where each id stands in `all`.
     places: BTreeMap<String, usize>,
     slices: BTreeMap<String, Slice>,
@@ -51,18 +50,7 @@ pub(crate) struct Rules {
 #[derive(Debug, Clone)]
 struct Slice {
     action: Action,
-    rules: Vec<Candidate>,
-}
-
-/// A rule that may match a call of the tool.
-#[derive(Debug, Clone)]
-struct Candidate {
-    id: String,
-    forbids: bool,
-    guard: Guard,
-    reads: Reads,
-    /// The rule alone.
-    set: PolicySet,
+    rules: Vec<Arc<Rule>>,
 }
 
 /// What the rules say of a call: their ids.
@@ -71,6 +59,15 @@ struct Answers<'a> {
     denied: Vec<&'a str>,
     asked: Vec<&'a str>,
     permitted: Option<&'a str>,
+}
+
+/// What one rule says of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Silent,
+    Permits,
+    Asks,
+    Denies,
 }
 
 impl Rules {
@@ -90,7 +87,7 @@ impl Rules {
         let (schema, _) = Schema::from_cedarschema_str(&schema::text(tools, manifests)).map_err(|error| {
             broken(format!("the schema of the rules cannot be made ({error}): report this as a bug"))
         })?;
-        let all = load::load(files, &schema)?;
+        let all: Vec<Arc<Rule>> = load::load(files, &schema)?.into_iter().map(Arc::new).collect();
         let mut slices = BTreeMap::new();
         for tool in tools {
             let slice = Slice::new(&all, tool, manifests.get(tool)).ok_or_else(no_schema)?;
@@ -102,18 +99,21 @@ impl Rules {
         Ok(Self { all, places, slices, names })
     }
 
-    pub(crate) fn all(&self) -> &[Rule] {
+    pub(crate) fn all(&self) -> &[Arc<Rule>] {
         &self.all
     }
 
     /// The tools that a rule's scope can match, sorted.
     pub(crate) fn tools_of(&self, rule: &Rule) -> Vec<&str> {
-        let own = self.slices.iter().filter(|(_, slice)| slice.rules.iter().any(|own| own.id == rule.id));
+        let own = self
+            .slices
+            .iter()
+            .filter(|(_, slice)| slice.rules.iter().any(|own| std::ptr::eq(own.as_ref(), rule)));
         own.map(|(tool, _)| tool.as_str()).collect()
     }
 
     pub(crate) fn rule(&self, id: &str) -> Option<&Rule> {
-        self.places.get(id).and_then(|at| self.all.get(*at))
+        self.places.get(id).and_then(|at| self.all.get(*at)).map(AsRef::as_ref)
     }
 
     /// Tells `inquiry` what the rules say of a call, and names the permit that waives its approval.
@@ -126,10 +126,8 @@ impl Rules {
         let slice = self.slices.get(&facts.tool)?;
         let answers = match self.answers(slice, law, facts) {
             Ok(answers) => answers,
-            Err(NoRequest) => {
-                let reason = "a rule could not be evaluated for this call";
-                let would_allow =
-                    Some("an operator can see which with `tribune law explain`, and mend it".to_owned());
+            Err(reason) => {
+                let would_allow = Some("an operator can mend the rule".to_owned());
                 inquiry.spoke(Decision::Deny, "policy.error", reason, would_allow);
                 return None;
             }
@@ -157,14 +155,15 @@ impl Rules {
         own.map_or_else(|| format!("the rule `{id}` {otherwise}"), str::to_owned)
     }
 
+    /// What all rules of the tool say; an error is the sentence that says which of them failed.
     fn answers<'a>(
         &self,
         slice: &'a Slice,
         law: &Constitution,
         facts: &Facts,
-    ) -> Result<Answers<'a>, NoRequest> {
+    ) -> Result<Answers<'a>, String> {
         if facts.mandates.len() > MAX_CHAIN {
-            return Err(NoRequest);
+            return Err(format!("more than {MAX_CHAIN} agents stand behind this call"));
         }
         let class = law.settings().class_of(&facts.channel);
         let mut answers = Answers::default();
@@ -173,47 +172,46 @@ impl Rules {
             if facts.stage == Stage::Offer && rule.reads.args {
                 continue;
             }
-            let mut views = views(&rule.reads, facts, class);
-            if !rule.forbids {
-                let already = answers.permitted.is_some();
-                let all = !already && self.all_match(&slice.action, rule, views)?;
-                answers.permitted = if all { Some(&rule.id) } else { answers.permitted };
-                continue;
-            }
-            let reads_approved = rule.reads.approved;
-            let (mut denied, mut asked) = (false, false);
-            while let Some(view) = views.next().filter(|_| !denied) {
-                asked |= self.matches(&slice.action, rule, &view)?;
-                denied = if reads_approved {
-                    self.matches(&slice.action, rule, &view.once_approved())?
-                } else {
-                    asked
-                };
-            }
-            match (denied, asked) {
-                (true, _) => answers.denied.push(&rule.id),
-                (false, true) => answers.asked.push(&rule.id),
-                (false, false) => {}
+            let views = views(&rule.reads, facts, class);
+            let answer = self.answer(&slice.action, rule, views);
+            match answer
+                .map_err(|_| format!("the rule `{}` could not be evaluated for this call", rule.id))?
+            {
+                Answer::Silent => {}
+                Answer::Denies => answers.denied.push(&rule.id),
+                Answer::Asks => answers.asked.push(&rule.id),
+                Answer::Permits => answers.permitted = answers.permitted.or(Some(&rule.id)),
             }
         }
         Ok(answers)
     }
 
-    fn all_match<'v>(
+    /// A rule forbids what it forbids in any view, and permits what it permits in every view.
+    fn answer<'v>(
         &self,
         action: &Action,
-        rule: &Candidate,
-        views: impl Iterator<Item = View<'v>>,
-    ) -> Result<bool, NoRequest> {
+        rule: &Rule,
+        mut views: impl Iterator<Item = View<'v>>,
+    ) -> Result<Answer, NoRequest> {
+        if !rule.forbids {
+            let all = views.try_fold(true, |all, view| Ok(all && self.matches(action, rule, &view)?))?;
+            return Ok(if all { Answer::Permits } else { Answer::Silent });
+        }
+        let mut answer = Answer::Silent;
         for view in views {
-            if !self.matches(action, rule, &view)? {
-                return Ok(false);
+            let before = self.matches(action, rule, &view)?;
+            let after =
+                if rule.reads.approved { self.matches(action, rule, &view.once_approved())? } else { before };
+            match (before, after) {
+                (_, true) => return Ok(Answer::Denies),
+                (true, false) => answer = Answer::Asks,
+                (false, false) => {}
             }
         }
-        Ok(true)
+        Ok(answer)
     }
 
-    fn matches(&self, action: &Action, rule: &Candidate, view: &View<'_>) -> Result<bool, NoRequest> {
+    fn matches(&self, action: &Action, rule: &Rule, view: &View<'_>) -> Result<bool, NoRequest> {
         if !rule.guard.passes(view) {
             return Ok(false);
         }
@@ -234,26 +232,17 @@ impl Rules {
 }
 
 impl Slice {
-    fn new(all: &[Rule], tool: &str, manifest: Option<&Manifest>) -> Option<Self> {
+    fn new(all: &[Arc<Rule>], tool: &str, manifest: Option<&Manifest>) -> Option<Self> {
         let kind: EntityTypeName = format!("{}::Action", schema::NAMESPACE).parse().ok()?;
         let name = |name: &str| EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(name));
         let uid = name(tool);
         let groups: Vec<EntityUid> = schema::groups(manifest).into_iter().map(name).collect();
-        let matching = |rule: &&Rule| match rule.policy.action_constraint() {
+        let matching = |rule: &&Arc<Rule>| match rule.policy.action_constraint() {
             ActionConstraint::Any => true,
             ActionConstraint::Eq(own) => own == uid,
             ActionConstraint::In(any) => any.iter().any(|own| *own == uid || groups.contains(own)),
         };
-        let candidate = |rule: &Rule| {
-            Some(Candidate {
-                id: rule.id.clone(),
-                forbids: rule.forbids,
-                guard: rule.guard.clone(),
-                reads: rule.reads.clone(),
-                set: PolicySet::from_policies([rule.policy.clone()]).ok()?,
-            })
-        };
-        let rules: Vec<Candidate> = all.iter().filter(matching).map(candidate).collect::<Option<_>>()?;
+        let rules: Vec<Arc<Rule>> = all.iter().filter(matching).cloned().collect();
         let entity = Entity::new_no_attrs(uid.clone(), groups.into_iter().collect());
         let alone = Entities::from_entities([entity.clone()], None).ok()?;
         Some(Self { action: Action { uid, entity, alone }, rules })

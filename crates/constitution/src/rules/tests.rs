@@ -137,6 +137,7 @@ fn l3_a_rule_that_fails_denies() {
     assert_eq!(law.decide(&facts).decision, Decision::Allow);
     facts.args.bytes = Some(2);
     assert_eq!(said(&law.decide(&facts)), "deny policy.error");
+    assert_eq!(law.decide(&facts).reason, "the rule `house.1` could not be evaluated for this call");
 }
 
 #[test]
@@ -215,7 +216,10 @@ fn l4_a_guard_never_changes_an_answer() {
     let guarded = law.rules();
     let mut unguarded = guarded.clone();
     for slice in unguarded.slices.values_mut() {
-        slice.rules.iter_mut().for_each(|rule| rule.guard = super::Guard::default());
+        slice
+            .rules
+            .iter_mut()
+            .for_each(|rule| std::sync::Arc::make_mut(rule).guard = super::guard::Guard::default());
     }
     let mut matched = 0;
     for n in 0..4_usize.pow(4) {
