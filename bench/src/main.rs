@@ -1,4 +1,4 @@
-//! Measurements of the ledger and the daemon. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
+//! Measurements of the ledger, the law and the daemon. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
 //!
 //! Every figure is a ratio to a baseline taken in the same run, or stands beside the goal it is meant to reach. Nothing
 //! here asserts: a slow machine is not a broken one. The work goes to a folder below the present one, so that the disk
@@ -12,6 +12,7 @@ mod log;
 mod prove;
 mod server;
 mod turns;
+mod verdict;
 mod verify;
 
 use std::error::Error;
@@ -29,11 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return server::serve(home);
     }
-    let all: [Measurement; 6] = [
+    let all: [Measurement; 7] = [
         ("append", append::run),
         ("verify", verify::run),
         ("prove", prove::run),
         ("growth", growth::run),
+        ("verdict", verdict::run),
         ("turns", turns::run),
         ("footprint", footprint::run),
     ];

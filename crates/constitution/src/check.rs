@@ -94,6 +94,12 @@ fn of_rules(law: &Constitution) -> Vec<Finding> {
     let rules = law.rules().all();
     let mandated: BTreeSet<&str> =
         law.mandates().values().flat_map(|mandate| mandate.tools().iter().map(String::as_str)).collect();
+    let bans: Vec<(usize, &Rule)> = rules
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rule.forbids && !rule.policy.has_non_scope_constraint())
+        .map(|(at, rule)| (at, rule.as_ref()))
+        .collect();
     let mut findings = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
         let mut found = |message: String| {
@@ -116,13 +122,12 @@ fn of_rules(law: &Constitution) -> Vec<Finding> {
                 "the rule `{id}` permits nothing that is not allowed already: a `permit` only waives the approval of a side effect; remove it, or name a tool that has one"
             ));
         }
-        if !rule.forbids && rule.reads.approved() {
+        if !rule.forbids && rule.reads.approved {
             found(format!(
                 "the rule `{id}` looks at `context.approved`: a `permit` is there for calls nobody approves; leave that out"
             ));
         }
-        let covering =
-            rules.iter().enumerate().find(|(other, cover)| *other != at && covers(cover, rule, at < *other));
+        let covering = bans.iter().find(|(other, ban)| *other != at && covers(ban, rule, at < *other));
         if let Some((_, cover)) = covering {
             let doing = if rule.forbids { "forbids nothing more" } else { "permits nothing" };
             found(format!(
@@ -142,12 +147,9 @@ fn asks(manifest: Option<&Manifest>) -> bool {
     })
 }
 
-/// Whether `cover` forbids every call in the scope of `rule`. Of two that cover each other, the first is kept
-/// (`earlier`: whether `rule` stands before `cover`).
+/// Whether `cover`, which forbids without a condition, has every call in the scope of `rule`. Of two that cover each
+/// other, the first is kept (`earlier`: whether `rule` stands before `cover`).
 fn covers(cover: &Rule, rule: &Rule, earlier: bool) -> bool {
-    if !cover.forbids || cover.policy.has_non_scope_constraint() {
-        return false;
-    }
     let principal = match cover.policy.principal_constraint() {
         PrincipalConstraint::Any => true,
         own => own == rule.policy.principal_constraint(),

@@ -187,7 +187,8 @@ fn the_honeypot_exception_covers_its_template_and_nothing_else() {
         ("allow mandate.allow", Some("exception.honeypot"))
     );
 
-    let cases: [(&str, fn(&mut Facts)); 9] = [
+    type Case = (&'static str, fn(&mut Facts));
+    let cases: [Case; 9] = [
         ("limit", |facts| {
             facts.exception_uses.insert("honeypot".into(), 3);
         }),

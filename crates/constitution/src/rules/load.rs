@@ -6,6 +6,7 @@ use std::str::FromStr as _;
 use cedar_policy::{Effect, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
 use miette::Diagnostic;
 
+use super::guard::Guard;
 use super::reads::Reads;
 use crate::mandate::shown;
 use crate::reading::TextError;
@@ -33,7 +34,10 @@ pub(crate) struct Rule {
     pub(crate) unnamed: bool,
     pub(crate) forbids: bool,
     pub(crate) policy: Policy,
+    /// The rule alone.
+    pub(crate) set: PolicySet,
     pub(crate) reads: Reads,
+    pub(crate) guard: Guard,
 }
 
 /// Reads all files, by name. Either every rule is valid, or the complaints say what is not.
@@ -111,8 +115,16 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
             );
             complaints.push(TextError { file: file.to_owned(), line, column, message });
         }
+        let own = policy.new_id(PolicyId::new(&id));
+        let Ok(set) = PolicySet::from_policies([own.clone()]) else {
+            let message =
+                "the rule cannot be taken by itself: write it as one `permit` or `forbid`".to_owned();
+            complaints.push(TextError { file: file.to_owned(), line, column, message });
+            continue;
+        };
         rules.push(Rule {
-            policy: policy.new_id(PolicyId::new(&id)),
+            policy: own,
+            set,
             id,
             file: file.to_owned(),
             line,
@@ -120,6 +132,7 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
             unnamed,
             forbids: policy.effect() == Effect::Forbid,
             reads: Reads::of(policy),
+            guard: Guard::of(policy),
         });
     }
     if complaints.is_empty() { Ok(rules) } else { Err(complaints) }
@@ -128,8 +141,7 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
 fn validate(file: &str, text: &str, rules: &[Rule], validator: &Validator) -> Vec<TextError> {
     let mut complaints = Vec::new();
     for rule in rules {
-        let Ok(set) = PolicySet::from_policies([rule.policy.clone()]) else { continue };
-        let result = validator.validate(&set, ValidationMode::Strict);
+        let result = validator.validate(&rule.set, ValidationMode::Strict);
         for error in result.validation_errors() {
             let mut own = complaint(file, text, error);
             if error.labels().is_none() {

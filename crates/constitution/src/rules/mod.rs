@@ -4,32 +4,33 @@
 //! `forbid` denies, unless it lets approved calls pass (`unless { context.approved }`): then it asks. `permit` waives
 //! the approval that a side effect needs, and nothing else. A call that no rule matches is left as it was.
 //!
-//! Rules are sorted by tool when they are loaded, so that a call meets only those whose scope can match it. A rule that
-//! fails while it is evaluated denies the call.
+//! Rules are sorted by tool when they are loaded, so that a call meets only those whose scope can match it; of those,
+//! most are passed by on the first words of their condition. A rule that fails while it is evaluated denies the call.
 
+mod guard;
 mod load;
 mod reads;
 mod request;
 pub(crate) mod schema;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use cedar_policy::{
-    ActionConstraint, Authorizer, Decision as Answer, Entities, Entity, EntityId, EntityTypeName, EntityUid,
-    PolicySet, Schema,
+    ActionConstraint, Authorizer, Entities, Entity, EntityId, EntityTypeName, EntityUid, Schema,
 };
 
 pub(crate) use load::Rule;
 pub use load::{MAX_RULE_BYTES, MAX_RULES};
 
-use self::reads::Reads;
-use self::request::{Names, NoRequest, View};
+use self::request::{Action, Names, NoRequest};
+use self::view::{View, views};
 use crate::bundle::Constitution;
-use crate::facts::{Facts, SessionKind, Stage};
+use crate::facts::{Facts, Stage};
 use crate::inquiry::Inquiry;
 use crate::manifest::Manifest;
 use crate::reading::TextError;
-use crate::trust::Trust;
 use crate::verdict::Decision;
 
 /// Agents that may stand behind one another. Each must be allowed what the last one does.
@@ -38,7 +39,7 @@ const MAX_CHAIN: usize = 16;
 /// All rules of a house.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    all: Vec<Rule>,
+    all: Vec<Arc<Rule>>,
     /// Where each id stands in `all`.
     places: BTreeMap<String, usize>,
     slices: BTreeMap<String, Slice>,
@@ -47,25 +48,26 @@ pub(crate) struct Rules {
 
 /// The rules whose scope can match one tool.
 #[derive(Debug, Clone)]
-pub(crate) struct Slice {
-    set: PolicySet,
-    /// Those that do not look at the arguments, which an offer does not have.
-    without_args: PolicySet,
-    /// What the rules in `set` look at.
-    reads: Reads,
-    action: EntityUid,
-    /// The action with the groups it is in.
-    entity: Entity,
-    /// Of the action alone, for rules that read nobody's attributes.
-    entities: Entities,
+struct Slice {
+    action: Action,
+    rules: Vec<Arc<Rule>>,
 }
 
-/// What the rules say of a call, in one of its views.
+/// What the rules say of a call: their ids.
 #[derive(Debug, Default)]
-struct Answers {
-    denied: BTreeSet<String>,
-    asked: BTreeSet<String>,
-    permitted: BTreeSet<String>,
+struct Answers<'a> {
+    denied: Vec<&'a str>,
+    asked: Vec<&'a str>,
+    permitted: Option<&'a str>,
+}
+
+/// What one rule says of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Silent,
+    Permits,
+    Asks,
+    Denies,
 }
 
 impl Rules {
@@ -85,11 +87,11 @@ impl Rules {
         let (schema, _) = Schema::from_cedarschema_str(&schema::text(tools, manifests)).map_err(|error| {
             broken(format!("the schema of the rules cannot be made ({error}): report this as a bug"))
         })?;
-        let all = load::load(files, &schema)?;
+        let all: Vec<Arc<Rule>> = load::load(files, &schema)?.into_iter().map(Arc::new).collect();
         let mut slices = BTreeMap::new();
         for tool in tools {
             let slice = Slice::new(&all, tool, manifests.get(tool)).ok_or_else(no_schema)?;
-            if !slice.set.is_empty() {
+            if !slice.rules.is_empty() {
                 slices.insert(tool.clone(), slice);
             }
         }
@@ -97,19 +99,21 @@ impl Rules {
         Ok(Self { all, places, slices, names })
     }
 
-    pub(crate) fn all(&self) -> &[Rule] {
+    pub(crate) fn all(&self) -> &[Arc<Rule>] {
         &self.all
     }
 
     /// The tools that a rule's scope can match, sorted.
     pub(crate) fn tools_of(&self, rule: &Rule) -> Vec<&str> {
-        let id = rule.policy.id();
-        let own = self.slices.iter().filter(|(_, slice)| slice.set.policy(id).is_some());
+        let own = self
+            .slices
+            .iter()
+            .filter(|(_, slice)| slice.rules.iter().any(|own| std::ptr::eq(own.as_ref(), rule)));
         own.map(|(tool, _)| tool.as_str()).collect()
     }
 
     pub(crate) fn rule(&self, id: &str) -> Option<&Rule> {
-        self.places.get(id).and_then(|at| self.all.get(*at))
+        self.places.get(id).and_then(|at| self.all.get(*at)).map(AsRef::as_ref)
     }
 
     /// Tells `inquiry` what the rules say of a call, and names the permit that waives its approval.
@@ -122,10 +126,8 @@ impl Rules {
         let slice = self.slices.get(&facts.tool)?;
         let answers = match self.answers(slice, law, facts) {
             Ok(answers) => answers,
-            Err(NoRequest) => {
-                let reason = "a rule could not be evaluated for this call";
-                let would_allow =
-                    Some("an operator can see which with `tribune law explain`, and mend it".to_owned());
+            Err(reason) => {
+                let would_allow = Some("an operator can mend the rule".to_owned());
                 inquiry.spoke(Decision::Deny, "policy.error", reason, would_allow);
                 return None;
             }
@@ -133,23 +135,18 @@ impl Rules {
         for id in &answers.denied {
             inquiry.spoke(Decision::Deny, format!("policy.{id}"), self.reason(id, "forbids it"), None);
         }
-        for id in answers.asked.difference(&answers.denied) {
-            let would_allow = Some("a person can approve it".to_owned());
-            inquiry.spoke(
-                Decision::Ask,
-                format!("policy.{id}"),
-                self.reason(id, "wants a person to see it"),
-                would_allow,
-            );
-        }
-        let permit = answers.permitted.first();
-        if let Some(id) = permit {
-            inquiry.noted(&format!("policy.{id}"), "it permits the call without a person");
+        for id in &answers.asked {
+            let (reason, would_allow) =
+                (self.reason(id, "wants a person to see it"), "a person can approve it");
+            inquiry.spoke(Decision::Ask, format!("policy.{id}"), reason, Some(would_allow.to_owned()));
         }
         if answers.denied.is_empty() && answers.asked.is_empty() {
             inquiry.passed("policy", || "no rule of the operator objects".to_owned());
         }
-        permit.map(|id| format!("permit.{id}"))
+        answers.permitted.map(|id| {
+            inquiry.noted(&format!("policy.{id}"), "it permits the call without a person");
+            format!("permit.{id}")
+        })
     }
 
     /// The rule's own words for it, or `otherwise`.
@@ -158,121 +155,97 @@ impl Rules {
         own.map_or_else(|| format!("the rule `{id}` {otherwise}"), str::to_owned)
     }
 
-    fn answers(&self, slice: &Slice, law: &Constitution, facts: &Facts) -> Result<Answers, NoRequest> {
-        let class = law.settings().class_of(&facts.channel);
+    /// What all rules of the tool say; an error is the sentence that says which of them failed.
+    fn answers<'a>(
+        &self,
+        slice: &'a Slice,
+        law: &Constitution,
+        facts: &Facts,
+    ) -> Result<Answers<'a>, String> {
         if facts.mandates.len() > MAX_CHAIN {
-            return Err(NoRequest);
+            return Err(format!("more than {MAX_CHAIN} agents stand behind this call"));
         }
-        let mut answers: Option<Answers> = None;
-        for view in views(slice, facts, class) {
-            let own = self.answers_in(slice, facts, view)?;
-            answers = Some(match answers {
-                None => own,
-                Some(before) => before.and(own),
-            });
-        }
-        Ok(answers.unwrap_or_default())
-    }
-
-    fn answers_in(&self, slice: &Slice, facts: &Facts, view: View<'_>) -> Result<Answers, NoRequest> {
-        let set = match facts.stage {
-            Stage::Offer => &slice.without_args,
-            Stage::Call | Stage::Dispatch => &slice.set,
-        };
-        let own;
-        let entities = if slice.reads.entities {
-            own = self.names.entities(slice, facts, view)?;
-            &own
-        } else {
-            &slice.entities
-        };
-        let matched = |approved: bool| -> Result<(bool, BTreeSet<String>), NoRequest> {
-            let request = self.names.request(slice, facts, view, approved)?;
-            let response = Authorizer::new().is_authorized(&request, set, entities);
-            if response.diagnostics().errors().next().is_some() {
-                return Err(NoRequest);
-            }
-            let ids = response.diagnostics().reason().map(ToString::to_string).collect();
-            Ok((response.decision() == Answer::Allow, ids))
-        };
-        let (permits, ids) = matched(false)?;
+        let class = law.settings().class_of(&facts.channel);
         let mut answers = Answers::default();
-        match (permits, slice.reads.approved()) {
-            (true, _) => answers.permitted = ids,
-            (false, false) => answers.denied = ids,
-            (false, true) => answers.asked = ids,
-        }
-        if slice.reads.approved() {
-            let (permits, ids) = matched(true)?;
-            if !permits {
-                answers.denied = ids;
+        for rule in &slice.rules {
+            // An offer has no arguments yet; rules about them speak when there are some.
+            if facts.stage == Stage::Offer && rule.reads.args {
+                continue;
+            }
+            let views = views(&rule.reads, facts, class);
+            let answer = self.answer(&slice.action, rule, views);
+            match answer
+                .map_err(|_| format!("the rule `{}` could not be evaluated for this call", rule.id))?
+            {
+                Answer::Silent => {}
+                Answer::Denies => answers.denied.push(&rule.id),
+                Answer::Asks => answers.asked.push(&rule.id),
+                Answer::Permits => answers.permitted = answers.permitted.or(Some(&rule.id)),
             }
         }
         Ok(answers)
     }
-}
 
-impl Answers {
-    /// What holds in both views: every objection, and a permit only if each has one.
-    fn and(mut self, other: Self) -> Self {
-        self.denied.extend(other.denied);
-        self.asked.extend(other.asked);
-        if other.permitted.is_empty() {
-            self.permitted.clear();
+    /// A rule forbids what it forbids in any view, and permits what it permits in every view.
+    fn answer<'v>(
+        &self,
+        action: &Action,
+        rule: &Rule,
+        mut views: impl Iterator<Item = View<'v>>,
+    ) -> Result<Answer, NoRequest> {
+        if !rule.forbids {
+            let all = views.try_fold(true, |all, view| Ok(all && self.matches(action, rule, &view)?))?;
+            return Ok(if all { Answer::Permits } else { Answer::Silent });
         }
-        self
+        let mut answer = Answer::Silent;
+        for view in views {
+            let before = self.matches(action, rule, &view)?;
+            let after =
+                if rule.reads.approved { self.matches(action, rule, &view.once_approved())? } else { before };
+            match (before, after) {
+                (_, true) => return Ok(Answer::Denies),
+                (true, false) => answer = Answer::Asks,
+                (false, false) => {}
+            }
+        }
+        Ok(answer)
+    }
+
+    fn matches(&self, action: &Action, rule: &Rule, view: &View<'_>) -> Result<bool, NoRequest> {
+        if !rule.guard.passes(view) {
+            return Ok(false);
+        }
+        let own;
+        let entities = if rule.reads.entities {
+            own = self.names.entities(action, view)?;
+            &own
+        } else {
+            &action.alone
+        };
+        let request = self.names.request(action, &rule.reads, view)?;
+        let response = Authorizer::new().is_authorized(&request, &rule.set, entities);
+        if response.diagnostics().errors().next().is_some() {
+            return Err(NoRequest);
+        }
+        Ok(response.diagnostics().reason().next().is_some())
     }
 }
 
-/// The views in which a call must be allowed. Beside its own there are those of the agents that started this one, each
-/// under its own mandate, and those of cleaner sessions: so neither starting a sub-agent nor reading something can get
-/// an agent past a rule, however the rule is written.
-fn views<'a>(slice: &'a Slice, facts: &'a Facts, class: &'a str) -> impl Iterator<Item = View<'a>> {
-    let reads = |name: &str| slice.reads.context.contains(name);
-    let trusts: &[Trust] = if reads("trust") { &Trust::ALL } else { &[Trust::Owner] };
-    let privates: &[bool] = if reads("private") && facts.labels.private { &[true, false] } else { &[false] };
-    let last = facts.mandates.len().saturating_sub(1);
-    facts.mandates.iter().enumerate().flat_map(move |(index, mandate)| {
-        let kind = if index == last && index > 0 { SessionKind::Main } else { facts.kind };
-        let trusts = trusts.iter().filter(|trust| **trust >= facts.labels.trust || trusts.len() == 1);
-        trusts.flat_map(move |trust| {
-            privates.iter().map(move |private| View {
-                kind,
-                mandate,
-                class,
-                trust: *trust,
-                private: *private,
-            })
-        })
-    })
-}
-
 impl Slice {
-    fn new(all: &[Rule], tool: &str, manifest: Option<&Manifest>) -> Option<Self> {
+    fn new(all: &[Arc<Rule>], tool: &str, manifest: Option<&Manifest>) -> Option<Self> {
         let kind: EntityTypeName = format!("{}::Action", schema::NAMESPACE).parse().ok()?;
-        let uid = |name: &str| EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(name));
-        let action = uid(tool);
-        let groups: Vec<EntityUid> = schema::groups(manifest).into_iter().map(uid).collect();
-        let matching = |rule: &&Rule| match rule.policy.action_constraint() {
+        let name = |name: &str| EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(name));
+        let uid = name(tool);
+        let groups: Vec<EntityUid> = schema::groups(manifest).into_iter().map(name).collect();
+        let matching = |rule: &&Arc<Rule>| match rule.policy.action_constraint() {
             ActionConstraint::Any => true,
-            ActionConstraint::Eq(own) => own == action,
-            ActionConstraint::In(any) => any.iter().any(|own| *own == action || groups.contains(own)),
+            ActionConstraint::Eq(own) => own == uid,
+            ActionConstraint::In(any) => any.iter().any(|own| *own == uid || groups.contains(own)),
         };
-        let own: Vec<&Rule> = all.iter().filter(matching).collect();
-        let policies = |rules: &mut dyn Iterator<Item = &&Rule>| {
-            PolicySet::from_policies(rules.map(|rule| rule.policy.clone())).ok()
-        };
-        let mut reads = Reads::default();
-        own.iter().for_each(|rule| reads.join(&rule.reads));
-        let entity = Entity::new_no_attrs(action.clone(), groups.into_iter().collect());
-        Some(Self {
-            set: policies(&mut own.iter())?,
-            without_args: policies(&mut own.iter().filter(|rule| !rule.reads.args()))?,
-            reads,
-            action,
-            entities: Entities::from_entities([entity.clone()], None).ok()?,
-            entity,
-        })
+        let rules: Vec<Arc<Rule>> = all.iter().filter(matching).cloned().collect();
+        let entity = Entity::new_no_attrs(uid.clone(), groups.into_iter().collect());
+        let alone = Entities::from_entities([entity.clone()], None).ok()?;
+        Some(Self { action: Action { uid, entity, alone }, rules })
     }
 }
 

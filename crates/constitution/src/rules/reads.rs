@@ -14,6 +14,13 @@ pub(crate) struct Reads {
     pub(crate) context: BTreeSet<String>,
     /// Whether attributes of the agent or the session are read.
     pub(crate) entities: bool,
+    /// Whether an attribute of the arguments is among them.
+    pub(crate) args: bool,
+    pub(crate) approved: bool,
+    pub(crate) trust: bool,
+    pub(crate) private: bool,
+    /// Whether it matters which agent asks: this one, or one that stands behind it.
+    pub(crate) who: bool,
 }
 
 impl Reads {
@@ -24,21 +31,15 @@ impl Reads {
             Ok(tree) => reads.walk(tree.get("conditions").unwrap_or(&Value::Null)),
             Err(_) => reads.everything(),
         }
-        reads
-    }
-
-    pub(crate) fn join(&mut self, other: &Self) {
-        self.context.extend(other.context.iter().cloned());
-        self.entities |= other.entities;
-    }
-
-    /// Whether an attribute of the arguments is among them.
-    pub(crate) fn args(&self) -> bool {
-        OF_ARGS.iter().any(|(name, _)| self.context.contains(*name))
-    }
-
-    pub(crate) fn approved(&self) -> bool {
-        self.context.contains("approved")
+        let has = |name: &str| reads.context.contains(name);
+        Self {
+            args: OF_ARGS.iter().any(|(name, _)| has(name)),
+            approved: has("approved"),
+            trust: has("trust"),
+            private: has("private"),
+            who: reads.entities || has("mandate") || has("owner_args"),
+            ..reads
+        }
     }
 
     fn everything(&mut self) {

@@ -93,10 +93,9 @@ pub(crate) fn text(tools: &BTreeSet<String>, manifests: &BTreeMap<String, Manife
         let groups: Vec<String> =
             groups(manifests.get(tool)).iter().map(|group| format!("\"{group}\"")).collect();
         let within = if groups.is_empty() { String::new() } else { format!(" in [{}]", groups.join(", ")) };
-        // INVARIANT: tools have names of letters, digits, `_` and `-`.
         let _ = writeln!(
             text,
-            "  action \"{tool}\"{within} appliesTo {{ principal: Agent, resource: Session, context: Call }};"
+            "  action {tool:?}{within} appliesTo {{ principal: Agent, resource: Session, context: Call }};"
         );
     }
     text.push_str("}\n");

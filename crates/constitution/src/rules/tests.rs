@@ -137,6 +137,7 @@ fn l3_a_rule_that_fails_denies() {
     assert_eq!(law.decide(&facts).decision, Decision::Allow);
     facts.args.bytes = Some(2);
     assert_eq!(said(&law.decide(&facts)), "deny policy.error");
+    assert_eq!(law.decide(&facts).reason, "the rule `house.1` could not be evaluated for this call");
 }
 
 #[test]
@@ -176,4 +177,72 @@ fn mistakes_are_found_when_rules_are_loaded() {
         refusals("forbid(principal, action == Tribune::Action::\"exce\", resource);")[0]
             .contains("did you mean")
     );
+}
+
+/// The quick look never changes an answer: with and without it, every rule says the same of every call.
+#[test]
+fn l4_a_guard_never_changes_an_answer() {
+    let conditions = [
+        "context.trust < 2",
+        "context.trust >= 2 && !context.private",
+        "context has path && context.path like \"*s/*\"",
+        "context.private || (context has path && context.path == \"notes.txt\")",
+        "context has bytes && context.bytes * 4611686018427387904 > 1 && context has path",
+        "context has path && context has bytes && context.bytes * 4611686018427387904 > 1",
+        "context has bytes && (context.bytes > 2 || context.bytes * 4611686018427387904 > 1)",
+        "context has programs && context.programs == [\"ls\", \"git\", \"ls\"]",
+        "context has programs && context.programs.containsAny([\"rm\"])",
+        "if context.private then context.owner_args else context.approved",
+        "principal.kind == \"main\" && principal == Tribune::Agent::\"main\"",
+        "resource.class == \"unclassified\" && resource has channel",
+        "[\"all\", \"some\"].contains(context.mandate) && context.approved == false",
+        "action in Tribune::Action::\"draft_only\" && context.trust != 3",
+    ];
+    let rules: String = conditions
+        .iter()
+        .enumerate()
+        .map(|(n, condition)| {
+            let (effect, kind) = (["forbid", "permit"][n % 2], ["when", "unless"][n / 2 % 2]);
+            let agent =
+                ["principal", "principal == Tribune::Agent::\"main\"", "principal == Tribune::Agent::\"x\""]
+                    [n % 3];
+            format!(
+                "forbid({agent}, action, resource) when {{ {condition} }};\n\
+                 {effect}(principal, action, resource) {kind} {{ {condition} }};\n"
+            )
+        })
+        .collect();
+    let law = law("", &rules);
+    let guarded = law.rules();
+    let mut unguarded = guarded.clone();
+    for slice in unguarded.slices.values_mut() {
+        slice
+            .rules
+            .iter_mut()
+            .for_each(|rule| std::sync::Arc::make_mut(rule).guard = super::guard::Guard::default());
+    }
+    let mut matched = 0;
+    for n in 0..4_usize.pow(4) {
+        let pick = |at: u32| n / 4_usize.pow(at) % 4;
+        let mut facts = call(["write", "exec"][n % 2]);
+        facts.labels = Labels::new(Trust::ALL[pick(0)], pick(1) % 2 == 1);
+        facts.args.path = [None, Some("secrets/a"), Some("notes.txt"), Some("")][pick(1)].map(str::to_owned);
+        facts.args.bytes = [None, Some(0), Some(1), Some(3)][pick(2)];
+        facts.args.programs = [None, Some(vec!["git", "ls"]), Some(vec!["rm"]), Some(vec![])][pick(3)]
+            .as_ref()
+            .map(|own| own.iter().map(|own| (*own).to_owned()).collect());
+        facts.kind = [SessionKind::Main, SessionKind::Subagent][pick(2) % 2];
+        for rule in &guarded.slices[&facts.tool].rules {
+            let plain = unguarded.slices[&facts.tool].rules.iter().find(|own| own.id == rule.id).unwrap();
+            for view in super::views(&rule.reads, &facts, "unclassified") {
+                for view in [view, view.once_approved()] {
+                    let action = &guarded.slices[&facts.tool].action;
+                    let own = guarded.matches(action, rule, &view).ok();
+                    assert_eq!(own, unguarded.matches(action, plain, &view).ok(), "{} {facts:?}", rule.id);
+                    matched += usize::from(own == Some(true));
+                }
+            }
+        }
+    }
+    assert!(matched > 1000, "{matched}");
 }

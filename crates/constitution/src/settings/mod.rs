@@ -138,7 +138,7 @@ impl Settings {
     /// The first name that means nothing, with the path to it.
     fn check(&self, tools: &BTreeSet<&str>) -> Result<(), (String, String)> {
         let tool = |path: String, name: &str| {
-            if name == ANY_TOOL || tools.contains(name) {
+            if tools.contains(name) {
                 return Ok(());
             }
             let names: Vec<&str> = tools.iter().copied().collect();
@@ -162,7 +162,7 @@ impl Settings {
         };
         for (name, listed) in self.channels.allow.iter().flatten() {
             class(format!("channels.allow.{name}"), name)?;
-            for own in listed {
+            for own in listed.iter().filter(|own| *own != ANY_TOOL) {
                 tool(format!("channels.allow.{name}"), own)?;
             }
         }
@@ -178,9 +178,6 @@ impl Settings {
         let mut ids = BTreeSet::new();
         for (index, exception) in self.exceptions.iter().enumerate() {
             let at = |key: &str| format!("exceptions[{index}].{key}");
-            if exception.tool == ANY_TOOL {
-                return Err((at("tool"), "stands for all tools: name the one tool it is for".to_owned()));
-            }
             tool(at("tool"), &exception.tool)?;
             exception.check().map_err(|(key, message)| (at(key), message))?;
             if !ids.insert(exception.id.as_str()) {
@@ -194,11 +191,11 @@ impl Settings {
                 format!("is {minutes}: use a whole number from 1 to {}", Approvals::MAX_EXPIRES_MINUTES);
             return Err(("approvals.expiresMinutes".to_owned(), message));
         }
-        for name in self.approvals.roles.keys() {
+        for name in self.approvals.roles.keys().filter(|name| *name != ANY_TOOL) {
             tool(format!("approvals.roles.{name}"), name)?;
         }
-        for (index, name) in self.approvals.two_person.iter().enumerate() {
-            tool(format!("approvals.twoPerson[{index}]"), name)?;
+        for name in &self.approvals.two_person {
+            tool("approvals.twoPerson".to_owned(), name)?;
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ fn refusals_say_where_and_what() {
         ),
         (
             "{ exceptions: [ { id: \"a\", tool: \"*\", limit: { count: 1, perSeconds: 1 } } ] }",
-            "policy/law.json5:1:28: `exceptions[0].tool` stands for all tools: name the one tool it is for",
+            "policy/law.json5:1:28: `exceptions[0].tool` names no tool (`*`): the tools are exec, gateway, message, read",
         ),
         (
             "{ exceptions: [ { id: \"a\", tool: \"message\", limit: { count: 0, perSeconds: 1 } } ] }",

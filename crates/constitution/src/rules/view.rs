@@ -1,0 +1,165 @@
+//! A call as rules see it: who asks, with which labels, and the value of every attribute in the schema.
+
+use cedar_policy::RestrictedExpression;
+
+use super::reads::Reads;
+use crate::facts::{Facts, Provenance, SessionKind};
+use crate::trust::Trust;
+
+/// One way to look at a call: as it is, or as it would be for an agent that stands behind it, or in a cleaner session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) facts: &'a Facts,
+    pub(crate) class: &'a str,
+    pub(crate) kind: SessionKind,
+    pub(crate) mandate: &'a str,
+    pub(crate) trust: Trust,
+    pub(crate) private: bool,
+    pub(crate) approved: bool,
+}
+
+/// The value of an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    Text(&'a str),
+    Flag(bool),
+    Long(i64),
+    Set(&'a [String]),
+}
+
+impl Value<'_> {
+    pub(crate) fn expression(self) -> RestrictedExpression {
+        match self {
+            Self::Text(text) => RestrictedExpression::new_string(text.to_owned()),
+            Self::Flag(flag) => RestrictedExpression::new_bool(flag),
+            Self::Long(number) => RestrictedExpression::new_long(number),
+            Self::Set(texts) => {
+                RestrictedExpression::new_set(texts.iter().cloned().map(RestrictedExpression::new_string))
+            }
+        }
+    }
+}
+
+/// The views in which a call must be allowed. Beside its own there are those of the agents that started this one, each
+/// under its own mandate, and those of cleaner sessions: so neither starting a sub-agent nor reading something can get
+/// an agent past a rule, however the rule is written. A rule that does not look at what differs has one view.
+pub(crate) fn views<'a>(reads: &Reads, facts: &'a Facts, class: &'a str) -> impl Iterator<Item = View<'a>> {
+    let trusts =
+        if reads.trust { &Trust::ALL[usize::from(facts.labels.trust.level())..] } else { &Trust::ALL[3..] };
+    let privates: &[bool] = if reads.private && facts.labels.private { &[true, false] } else { &[false] };
+    let chain = if reads.who { facts.mandates.len() } else { 1 };
+    let last = facts.mandates.len().saturating_sub(1);
+    facts.mandates.iter().take(chain).enumerate().flat_map(move |(index, mandate)| {
+        let kind = if index == last && index > 0 { SessionKind::Main } else { facts.kind };
+        trusts.iter().flat_map(move |trust| {
+            let view = View { facts, class, kind, mandate, trust: *trust, private: false, approved: false };
+            privates.iter().map(move |private| View { private: *private, ..view })
+        })
+    })
+}
+
+impl<'a> View<'a> {
+    /// The same call, had a person approved it.
+    pub(crate) const fn once_approved(self) -> Self {
+        Self { approved: true, ..self }
+    }
+
+    /// The value of an attribute of the context; `None` where the call has none.
+    pub(crate) fn attribute(&self, name: &str) -> Option<Value<'a>> {
+        let args = &self.facts.args;
+        let text = |text: &'a Option<String>| text.as_deref().map(Value::Text);
+        match name {
+            "approved" => Some(Value::Flag(self.approved)),
+            "mandate" => Some(Value::Text(self.mandate)),
+            "owner_args" => {
+                let owners = self.facts.provenance == Provenance::Owner && self.kind == SessionKind::Main;
+                Some(Value::Flag(owners))
+            }
+            "private" => Some(Value::Flag(self.private)),
+            "trust" => Some(Value::Long(self.trust.level().into())),
+            "path" => text(&args.path),
+            "outside" => args.outside.map(Value::Flag),
+            "host" => text(&args.host),
+            "port" => args.port.map(|port| Value::Long(port.into())),
+            "scheme" => text(&args.scheme),
+            "method" => text(&args.method),
+            "programs" => args.programs.as_deref().map(Value::Set),
+            "parsed" => args.parsed.map(Value::Flag),
+            "recipient" => text(&args.recipient),
+            "recipient_type" => text(&args.recipient_type),
+            "template" => text(&args.template),
+            "links" => args.links.map(Value::Flag),
+            "attachments" => args.attachments.map(Value::Flag),
+            "bytes" => args.bytes.map(|bytes| Value::Long(i64::try_from(bytes).unwrap_or(i64::MAX))),
+            "action" => text(&args.action),
+            "name" => text(&args.name),
+            _ => None,
+        }
+    }
+
+    /// An attribute of the agent.
+    pub(crate) fn of_agent(&self, name: &str) -> Option<Value<'a>> {
+        match name {
+            "id" => Some(Value::Text(&self.facts.agent)),
+            "kind" => Some(Value::Text(self.kind.as_str())),
+            _ => None,
+        }
+    }
+
+    /// An attribute of the session.
+    pub(crate) fn of_session(&self, name: &str) -> Option<Value<'a>> {
+        match name {
+            "channel" => Some(Value::Text(&self.facts.channel)),
+            "class" => Some(Value::Text(self.class)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema::{ALWAYS, OF_ARGS};
+    use super::*;
+    use crate::args::Args;
+
+    #[test]
+    fn every_attribute_of_the_schema_has_a_value() {
+        let mut facts = Facts::of_call("main", "s", "m", "read");
+        let reads = Reads::default();
+        for (name, _) in ALWAYS.iter().chain(&OF_ARGS) {
+            let view = views(&reads, &facts, "c").next().unwrap();
+            assert_eq!(view.attribute(name).is_some(), ALWAYS.iter().any(|(own, _)| own == name), "{name}");
+        }
+        let some = || Some("x".to_owned());
+        facts.args = Args {
+            path: some(),
+            outside: Some(true),
+            host: some(),
+            port: Some(1),
+            scheme: some(),
+            method: some(),
+            programs: Some(vec![]),
+            parsed: Some(true),
+            recipient: some(),
+            recipient_type: some(),
+            template: some(),
+            links: Some(true),
+            attachments: Some(true),
+            bytes: Some(1),
+            action: some(),
+            name: some(),
+            malformed: false,
+        };
+        let view = views(&reads, &facts, "c").next().unwrap();
+        for (name, kind) in ALWAYS.iter().chain(&OF_ARGS) {
+            let own = match view.attribute(name).unwrap() {
+                Value::Text(_) => "String",
+                Value::Flag(_) => "Bool",
+                Value::Long(_) => "Long",
+                Value::Set(_) => "Set<String>",
+            };
+            assert_eq!(own, *kind, "{name}");
+        }
+        assert_eq!(view.attribute("colour"), None);
+    }
+}
