@@ -1,15 +1,31 @@
-//! The tools that the host itself runs for agents: the three an agent may have without any sandbox, because none of them
-//! can do more than look at the agent's own folder and write a letter.
+//! The tools that the host itself runs for agents.
 //!
 //! Whether an agent may make a call was decided before it comes here. What is left is to do exactly what the call says and
-//! nothing beside it: every path is opened by the kernel beneath the workspace ([`workspace`]), every answer and every wait
-//! is bounded, and an error is a sentence for the model that names nothing outside the workspace.
+//! nothing beside it: every path is opened by the kernel beneath the workspace ([`workspace`], [`target`]), every address is
+//! checked before it is connected to ([`web`]), every answer and every wait is bounded, and an error is a word for programs
+//! and a sentence for the model that names nothing outside the workspace. What a call touched is told with its outcome
+//! ([`done`]), because labels follow data.
 
+mod absent;
+mod cron;
+mod done;
+mod edit;
+mod exec;
+mod gateway;
 mod input;
+mod memory;
+mod message;
 mod read;
+mod schedules;
 mod search;
 mod send_message;
+mod spawn;
+mod target;
+mod web;
+mod web_fetch;
+mod web_search;
 mod workspace;
+mod write;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,19 +33,58 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{AgentId, ToolCall, ToolOutcome, ToolSpec};
+use tribune_agents::{AgentId, SessionKey, ToolCall, ToolOutcome, ToolSpec};
 
 use crate::clock::Clock;
 use crate::registry::Mailbox;
+use absent::Absent;
+use cron::{Asking, Scheduling};
+use done::{Answer, Trail};
+use edit::Edit;
+use exec::Exec;
+use gateway::Gateway;
+use memory::Memory;
+use message::Message;
 use read::Read;
 use search::Search;
-use send_message::SendMessage;
+use send_message::{Post, SendMessage};
+use spawn::Spawn;
+use web_fetch::WebFetch;
+use web_search::WebSearch;
 use workspace::Workspace;
+use write::Write;
+
+pub use done::{Code, Done, Refused, Resource, Touched};
+pub use exec::{
+    Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, NoLauncher,
+    Operand, PATH, ResolveError, Resolved, resolve,
+};
+pub use gateway::StatusSlot;
+pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
+pub use spawn::{NoSpawner, Spawned, Spawner};
+pub use web::{Egress, EgressMode, HostPort, SearchEndpoint};
 
 /// The tools, by name.
-pub const NAMES: [&str; 3] = [read::NAME, search::NAME, send_message::NAME];
+pub const NAMES: [&str; 15] = [
+    read::NAME,
+    search::NAME,
+    send_message::NAME,
+    write::NAME,
+    edit::NAME,
+    exec::NAME,
+    web_fetch::NAME,
+    web_search::NAME,
+    message::NAME,
+    memory::NAME,
+    cron::NAME,
+    gateway::NAME,
+    spawn::NAME,
+    absent::BROWSER,
+    absent::NODES,
+];
 
-/// How long a call may take. A search of everything it may read takes a second or two; the rest is a slow disk.
+/// How long a call may take that says nothing else. A search of everything it may read takes a second or two; the rest is
+/// a slow disk.
 pub const WALL_TIME: Duration = Duration::from_secs(30);
 
 /// Bytes of an answer: about what a model can still make use of.
@@ -38,9 +93,6 @@ pub const RESULT_BYTES: usize = 256 * 1024;
 /// Whether an agent is in the roster.
 pub type KnownAgent = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
 
-/// What came of a call: the answer, or a sentence about why there is none.
-type Answer = Result<String, String>;
-
 /// Runs the tools.
 #[derive(Clone)]
 pub struct HostTools {
@@ -48,42 +100,167 @@ pub struct HostTools {
     mailbox: Arc<Mailbox>,
     clock: Arc<dyn Clock>,
     known: KnownAgent,
+    schedules: Arc<ScheduleFile>,
+    launcher: Arc<dyn Launcher>,
+    spawner: Arc<dyn Spawner>,
+    egress: Arc<Egress>,
+    search: Option<SearchEndpoint>,
+    status: StatusSlot,
 }
 
 /// A call whose input was checked.
 enum Request {
+    OnDisk(OnDisk),
+    Exec(Exec),
+    WebFetch(WebFetch),
+    WebSearch(WebSearch),
+    Gateway(Gateway),
+    Spawn(Spawn),
+    Absent(Absent),
+}
+
+/// A call that waits for the disk, on a thread of its own.
+enum OnDisk {
     Read(Read),
     Search(Search),
     SendMessage(SendMessage),
+    Write(Write),
+    Edit(Edit),
+    Message(Message),
+    Memory(Memory),
+    Cron(Scheduling),
+}
+
+/// Who calls.
+#[derive(Clone)]
+struct Caller {
+    agent: AgentId,
+    session: Option<SessionKey>,
 }
 
 impl HostTools {
-    /// The workspaces are `agents/<id>/workspace/` in `home_root`.
+    /// The workspaces are `agents/<id>/workspace/` in `home_root`. No command is run, no address reached and no sub-agent
+    /// made until someone says how.
     pub fn new(home_root: PathBuf, mailbox: Arc<Mailbox>, clock: Arc<dyn Clock>, known: KnownAgent) -> Self {
-        Self { home: home_root, mailbox, clock, known }
+        let schedules = Arc::new(ScheduleFile::new(home_root.join("data").join("schedules.jsonl")));
+        Self {
+            home: home_root,
+            mailbox,
+            clock,
+            known,
+            schedules,
+            launcher: Arc::new(NoLauncher),
+            spawner: Arc::new(NoSpawner),
+            egress: Arc::default(),
+            search: None,
+            status: StatusSlot::default(),
+        }
+    }
+
+    pub fn with_launcher(self, launcher: Arc<dyn Launcher>) -> Self {
+        Self { launcher, ..self }
+    }
+
+    pub fn with_spawner(self, spawner: Arc<dyn Spawner>) -> Self {
+        Self { spawner, ..self }
+    }
+
+    /// Where the web may be reached, and which search engine is asked.
+    pub fn with_web(self, egress: Egress, search: Option<SearchEndpoint>) -> Self {
+        Self { egress: Arc::new(egress), search, ..self }
+    }
+
+    /// Where the daemon's facts will be.
+    pub fn with_status(self, status: StatusSlot) -> Self {
+        Self { status, ..self }
+    }
+
+    /// What agents want to be woken for.
+    pub const fn schedules(&self) -> &Arc<ScheduleFile> {
+        &self.schedules
     }
 
     /// What agents are told of the tools, in the order of [`NAMES`].
     pub fn specs() -> Vec<ToolSpec> {
-        vec![read::spec(), search::spec(), send_message::spec()]
+        vec![
+            read::spec(),
+            search::spec(),
+            send_message::spec(),
+            write::spec(),
+            edit::spec(),
+            exec::spec(),
+            web_fetch::spec(),
+            web_search::spec(),
+            message::spec(),
+            memory::spec(),
+            cron::spec(),
+            gateway::spec(),
+            spawn::spec(),
+            absent::browser_spec(),
+            absent::nodes_spec(),
+        ]
     }
 
-    /// Does what `agent` asks for. When the returned future is dropped, a search stops; a letter may be sent all the same.
+    /// Does what `agent` asks for, outside of any session.
     pub async fn run(&self, agent: &AgentId, call: &ToolCall) -> ToolOutcome {
-        let request = match Request::new(call) {
-            Ok(request) => request,
-            Err(sentence) => return ToolOutcome::error(bounded(sentence)),
+        self.done(Caller { agent: agent.clone(), session: None }, call).await.outcome
+    }
+
+    /// Does what the agent of `session` asks for, and tells what was touched. When the returned future is dropped, a
+    /// command and everything it started ends, and nothing is begun that was not; what was begun may come to its end.
+    pub async fn run_touching(&self, session: &SessionKey, call: &ToolCall) -> Done {
+        self.done(Caller { agent: session.agent().clone(), session: Some(session.clone()) }, call).await
+    }
+
+    async fn done(&self, caller: Caller, call: &ToolCall) -> Done {
+        let trail = Trail::default();
+        let closing = trail.closing();
+        let answer = match Request::new(call) {
+            Ok(request) => self.answer(caller, request, &trail).await,
+            Err(sentence) => Err(Refused::new(Code::InvalidInput, sentence)),
         };
-        let tools = self.clone();
-        let agent = agent.clone();
-        within(WALL_TIME, move |stop| match request {
-            Request::Read(read) => read.run(&Workspace::open(&tools.home, &agent)?),
-            Request::Search(search) => search.run(&Workspace::open(&tools.home, &agent)?, stop),
-            Request::SendMessage(message) => {
-                message.run(&agent, &tools.mailbox, tools.clock.now(), &*tools.known)
+        Done::new(answer, closing.close())
+    }
+
+    async fn answer(&self, caller: Caller, request: Request, trail: &Trail) -> Answer {
+        match request {
+            Request::Exec(exec) => {
+                let (home, agent) = (self.home.clone(), caller.agent);
+                let launch = within(WALL_TIME, move |_| {
+                    let folder = home.join("agents").join(agent.as_str()).join("workspace");
+                    exec.launch(&Workspace::open(&home, &agent)?, folder)
+                });
+                exec::run(&*self.launcher, launch.await?, trail).await
             }
-        })
-        .await
+            Request::WebFetch(fetch) => fetch.run(&self.egress, trail).await,
+            Request::WebSearch(search) => search.run(self.search.as_ref(), &self.egress, trail).await,
+            Request::Spawn(spawn) => spawn.run(&*self.spawner, caller.session.as_ref(), trail).await,
+            Request::Gateway(gateway) => gateway.run(&self.status),
+            Request::Absent(absent) => Err(absent.refused()),
+            Request::OnDisk(request) => {
+                let (tools, trail) = (self.clone(), trail.clone());
+                within(WALL_TIME, move |stop| tools.block(&caller, request, stop, &trail)).await
+            }
+        }
+    }
+
+    fn block(&self, caller: &Caller, request: OnDisk, stop: &CancellationToken, trail: &Trail) -> Answer {
+        let Caller { agent, session } = caller;
+        let workspace = || Workspace::open(&self.home, agent);
+        let now = self.clock.now();
+        let post = Post { mailbox: &self.mailbox, at: now, known: &*self.known };
+        match request {
+            OnDisk::Read(read) => read.run(&workspace()?, trail),
+            OnDisk::Search(search) => search.run(&workspace()?, stop, trail),
+            OnDisk::Write(write) => write.run(&workspace()?, trail),
+            OnDisk::Edit(edit) => edit.run(&workspace()?, trail),
+            OnDisk::SendMessage(message) => message.run(agent, &post, trail),
+            OnDisk::Message(message) => message.run(agent, &self.home, &post, trail),
+            OnDisk::Memory(memory) => memory.run(&self.home, agent, now, trail),
+            OnDisk::Cron(cron) => {
+                cron.run(&Asking { agent, session: session.as_ref(), now }, &self.schedules, trail)
+            }
+        }
     }
 }
 
@@ -95,32 +272,56 @@ impl fmt::Debug for HostTools {
 
 impl Request {
     fn new(call: &ToolCall) -> Result<Self, String> {
+        let input = &call.input;
+        let on_disk = match call.name.as_str() {
+            read::NAME => Read::new(input).map(OnDisk::Read),
+            search::NAME => Search::new(input).map(OnDisk::Search),
+            send_message::NAME => SendMessage::new(input).map(OnDisk::SendMessage),
+            write::NAME => Write::new(input).map(OnDisk::Write),
+            edit::NAME => Edit::new(input).map(OnDisk::Edit),
+            message::NAME => Message::new(input).map(OnDisk::Message),
+            memory::NAME => Memory::new(input).map(OnDisk::Memory),
+            cron::NAME => Scheduling::new(input).map(OnDisk::Cron),
+            _ => return Self::elsewhere(call),
+        };
+        on_disk.map(Self::OnDisk)
+    }
+
+    fn elsewhere(call: &ToolCall) -> Result<Self, String> {
+        let input = &call.input;
         match call.name.as_str() {
-            read::NAME => Read::new(&call.input).map(Self::Read),
-            search::NAME => Search::new(&call.input).map(Self::Search),
-            send_message::NAME => SendMessage::new(&call.input).map(Self::SendMessage),
+            exec::NAME => Exec::new(input).map(Self::Exec),
+            web_fetch::NAME => WebFetch::new(input).map(Self::WebFetch),
+            web_search::NAME => WebSearch::new(input).map(Self::WebSearch),
+            gateway::NAME => Gateway::new(input).map(Self::Gateway),
+            spawn::NAME => Spawn::new(input).map(Self::Spawn),
+            absent::BROWSER => Absent::Browser.new(input).map(Self::Absent),
+            absent::NODES => Absent::Nodes.new(input).map(Self::Absent),
             other => Err(format!("there is no tool `{}`: the tools are {}", shown(other), NAMES.join(", "))),
         }
     }
 }
 
 /// Does blocking work on a thread of its own, and tells it to stop when nobody waits for it any more.
-async fn within(
+async fn within<T: Send + 'static>(
     limit: Duration,
-    work: impl FnOnce(&CancellationToken) -> Answer + Send + 'static,
-) -> ToolOutcome {
+    work: impl FnOnce(&CancellationToken) -> Result<T, Refused> + Send + 'static,
+) -> Result<T, Refused> {
     let stop = CancellationToken::new();
     let _stops = stop.clone().drop_guard();
     let work = tokio::task::spawn_blocking(move || work(&stop));
     match tokio::time::timeout(limit, work).await {
-        Ok(Ok(Ok(answer))) => ToolOutcome::good(bounded(answer)),
-        Ok(Ok(Err(sentence))) => ToolOutcome::error(bounded(sentence)),
+        Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
-            ToolOutcome::error("the tool broke off because of a fault in the host: try another way")
+            let sentence = "the tool broke off because of a fault in the host: try another way";
+            Err(Refused::new(Code::Failed, sentence))
         }
-        Err(_) => ToolOutcome::error(format!(
-            "the tool took longer than {} s and was given up, though it may still come to its end: ask for less",
-            limit.as_secs()
+        Err(_) => Err(Refused::new(
+            Code::TimedOut,
+            format!(
+                "the tool took longer than {} s and was given up, though it may still come to its end: ask for less",
+                limit.as_secs()
+            ),
         )),
     }
 }
@@ -149,12 +350,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_specs_have_the_names() {
+    fn the_specs_have_the_names_and_a_plain_schema() {
         let specs = HostTools::specs();
         assert_eq!(specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), NAMES);
         for spec in specs {
-            assert_eq!(spec.input_schema["type"], "object", "{}", spec.name);
-            assert_eq!(spec.input_schema["additionalProperties"], false, "{}", spec.name);
+            let schema = &spec.input_schema;
+            assert_eq!(schema["type"], "object", "{}", spec.name);
+            assert_eq!(schema["additionalProperties"], false, "{}", spec.name);
+            let text = schema.to_string();
+            for union in ["anyOf", "oneOf", "allOf", "\"type\":["] {
+                assert!(!text.contains(union), "{} has a union", spec.name);
+            }
+            let properties = schema["properties"].as_object().unwrap();
+            assert!(!properties.contains_key("format"), "{}", spec.name);
+            for required in schema["required"].as_array().unwrap() {
+                assert!(properties.contains_key(required.as_str().unwrap()), "{}", spec.name);
+            }
+            // A name that is not in the schema is refused by name.
+            let call = ToolCall {
+                id: "1".to_owned(),
+                name: spec.name.clone(),
+                input: serde_json::json!({ "nothing": 1 }),
+            };
+            let refused = Request::new(&call).err().unwrap();
+            assert!(refused.contains("has no field `nothing`"), "{refused}");
+            for property in properties.keys() {
+                assert!(refused.contains(&format!("`{property}`")), "{}: {property}", spec.name);
+            }
         }
     }
 
@@ -168,21 +390,22 @@ mod tests {
     #[tokio::test]
     async fn work_that_takes_too_long_is_given_up_and_told_to_stop() {
         let (tell, told) = std::sync::mpsc::channel();
-        let outcome = within(Duration::from_millis(20), move |stop| {
+        let refused = within(Duration::from_millis(20), move |stop| {
             while !stop.is_cancelled() {
                 std::thread::yield_now();
             }
             tell.send(()).unwrap();
-            Ok(String::new())
+            Ok(())
         })
-        .await;
-        assert!(outcome.is_error && outcome.content.contains("took longer"), "{outcome:?}");
+        .await
+        .unwrap_err();
+        assert!(refused.code == Code::TimedOut && refused.sentence.contains("took longer"), "{refused:?}");
         told.recv().unwrap();
     }
 
     #[tokio::test]
     async fn a_fault_in_a_tool_is_an_answer() {
-        let outcome = within(WALL_TIME, |_| panic!("on purpose")).await;
-        assert!(outcome.is_error && outcome.content.contains("fault in the host"), "{outcome:?}");
+        let refused = within::<()>(WALL_TIME, |_| panic!("on purpose")).await.unwrap_err();
+        assert!(refused.sentence.contains("fault in the host"), "{refused:?}");
     }
 }

@@ -12,22 +12,22 @@ use tempfile::TempDir;
 use tribune_agents::{AgentId, ToolCall, ToolOutcome};
 use tribune_host::registry::Mailbox;
 use tribune_host::registry::mailbox::MAX_TEXT_BYTES;
-use tribune_host::tools::{HostTools, RESULT_BYTES};
+use tribune_host::tools::{Code, Done, HostTools, NAMES, RESULT_BYTES, Resource, Touched};
 
 use crate::fixture::Stopped;
 
 /// Stands in files that no agent may see.
 const SECRET: &str = "the secret of the house";
 
-struct Fixture {
-    folder: TempDir,
-    tools: HostTools,
-    mailbox: Arc<Mailbox>,
+pub(crate) struct Fixture {
+    pub(crate) folder: TempDir,
+    pub(crate) tools: HostTools,
+    pub(crate) mailbox: Arc<Mailbox>,
 }
 
 impl Fixture {
     /// A home with a workspace for `main`, and secrets all around it.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_owned();
         let mailbox = Arc::new(Mailbox::new(root.join("data/agent-mailbox.jsonl")));
@@ -44,32 +44,58 @@ impl Fixture {
         fixture
     }
 
-    fn inside(&self, path: &str) -> PathBuf {
+    /// The same house with other tools.
+    pub(crate) fn with(self, change: impl FnOnce(HostTools) -> HostTools) -> Self {
+        Self { tools: change(self.tools), ..self }
+    }
+
+    pub(crate) fn inside(&self, path: &str) -> PathBuf {
         self.folder.path().join("agents/main/workspace").join(path)
     }
 
-    fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.inside(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
 
-    async fn call(&self, name: &str, input: Value) -> ToolOutcome {
+    pub(crate) async fn call(&self, name: &str, input: Value) -> ToolOutcome {
         let call = ToolCall { id: "1".to_owned(), name: name.to_owned(), input };
         let outcome = self.tools.run(&"main".parse().unwrap(), &call).await;
-        assert!(!outcome.content.contains(SECRET), "{name} gave away {:?}", call.input);
-        assert!(!outcome.content.contains(self.folder.path().to_str().unwrap()), "{}", outcome.content);
-        assert!(outcome.content.len() <= RESULT_BYTES);
+        self.check(&call, &outcome);
         outcome
     }
 
-    async fn good(&self, name: &str, input: Value) -> String {
+    fn check(&self, call: &ToolCall, outcome: &ToolOutcome) {
+        assert!(!outcome.content.contains(SECRET), "{} gave away {:?}", call.name, call.input);
+        assert!(!outcome.content.contains(self.folder.path().to_str().unwrap()), "{}", outcome.content);
+        assert!(outcome.content.len() <= RESULT_BYTES);
+    }
+
+    /// A call from a session of `main`.
+    pub(crate) async fn done(&self, name: &str, input: Value) -> Done {
+        let call = ToolCall { id: "1".to_owned(), name: name.to_owned(), input };
+        let session = "agent:main:local:me:dm:me".parse().unwrap();
+        let done = self.tools.run_touching(&session, &call).await;
+        self.check(&call, &done.outcome);
+        assert_eq!(done.outcome.is_error, done.code.is_some(), "{done:?}");
+        done
+    }
+
+    /// What a call that succeeds touches.
+    pub(crate) async fn touched(&self, name: &str, input: Value) -> Vec<Touched> {
+        let done = self.done(name, input).await;
+        assert!(!done.outcome.is_error, "{}", done.outcome.content);
+        done.touched
+    }
+
+    pub(crate) async fn good(&self, name: &str, input: Value) -> String {
         let outcome = self.call(name, input).await;
         assert!(!outcome.is_error, "{}", outcome.content);
         outcome.content
     }
 
-    async fn refused(&self, name: &str, input: Value) -> String {
+    pub(crate) async fn refused(&self, name: &str, input: Value) -> String {
         let outcome = self.call(name, input).await;
         assert!(outcome.is_error, "{}", outcome.content);
         outcome.content
@@ -330,6 +356,60 @@ async fn a_search_shows_lines_and_says_why_it_ended() {
 }
 
 #[tokio::test]
+async fn what_is_read_is_told_by_its_own_name() {
+    let house = Fixture::new();
+    house.write("inner/file.txt", "fine\n");
+    house.write("inner/other.txt", "nothing\n");
+    house.write("top", "fine too\n");
+    symlink("inner", house.inside("alias")).unwrap();
+    let read = |path: &str| Touched::Read(Resource::File(path.to_owned()));
+    for path in ["inner/file.txt", "alias/file.txt", "./inner/../alias//file.txt"] {
+        assert_eq!(house.touched("read", json!({"path": path})).await, [read("inner/file.txt")]);
+    }
+    assert_eq!(
+        house.touched("read", json!({"path": "."})).await,
+        [read("alias"), read("inner"), read("top")]
+    );
+    assert_eq!(
+        house.touched("read", json!({"path": "alias"})).await,
+        [read("inner/file.txt"), read("inner/other.txt")]
+    );
+    assert_eq!(
+        house.touched("search", json!({"query": "fine"})).await,
+        [read("inner/file.txt"), read("top")]
+    );
+    assert_eq!(
+        house.touched("search", json!({"query": "fine", "path": "alias/"})).await,
+        [read("inner/file.txt")]
+    );
+    assert_eq!(house.touched("search", json!({"query": "absent"})).await, []);
+    let missing = house.done("read", json!({"path": "gone"})).await;
+    assert_eq!((missing.code, missing.touched), (Some(Code::NotFound), vec![]));
+    // A name that is no text cannot be told, so it may be anything.
+    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd/\xff");
+    fs::create_dir(house.inside("odd")).unwrap();
+    fs::write(house.inside("").join(name), "fine\n").unwrap();
+    assert_eq!(
+        house.touched("search", json!({"query": "fine", "path": "odd"})).await,
+        [Touched::Read(Resource::Workspace)]
+    );
+}
+
+#[tokio::test]
+async fn a_file_with_another_name_is_not_read() {
+    let house = Fixture::new();
+    fs::hard_link(house.folder.path().join("secret.txt"), house.inside("notes")).unwrap();
+    assert_eq!(
+        house.refused("read", json!({"path": "notes"})).await,
+        "`notes` has another name as well (a hard link): use a copy of it"
+    );
+    assert_eq!(
+        house.good("search", json!({"query": "secret of"})).await,
+        "no match for `secret of` in 0 files\n"
+    );
+}
+
+#[tokio::test]
 async fn a_wrong_input_gets_one_sentence_that_names_it() {
     let house = Fixture::new();
     let long = "x/".repeat(100_000);
@@ -409,12 +489,21 @@ async fn a_wrong_input_gets_one_sentence_that_names_it() {
             json!({"to": "scout", "text": "x".repeat(MAX_TEXT_BYTES + 1)}),
             "the message has 16385 bytes, and 16384 are allowed: send it in pieces, or put it in a file and send its name",
         ),
-        ("shell", json!({}), "there is no tool `shell`: the tools are read, search, send_message"),
+        (
+            "shell",
+            json!({}),
+            "there is no tool `shell`: the tools are read, search, send_message, write, edit, …",
+        ),
     ] {
         let answer = house.refused(tool, input).await;
         match sentence.strip_suffix('…') {
             Some(begins) => assert!(answer.starts_with(begins), "{answer}"),
             None => assert_eq!(answer, sentence),
+        }
+    }
+    for tool in NAMES {
+        for input in [json!(null), json!([]), json!({"nothing": 1})] {
+            assert_eq!(house.done(tool, input).await.code, Some(Code::InvalidInput), "{tool}");
         }
     }
     assert!(!house.mailbox.path().exists());

@@ -1,0 +1,201 @@
+//! What came of a call: the answer, a word for programs if there is none, and what the call touched.
+//!
+//! Labels follow data, so everything a call reads or writes is noted on its [`Trail`] before it is done. When nobody waits
+//! for the call any more the trail is closed, and what is not on it then does not happen.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tribune_agents::ToolOutcome;
+
+use super::bounded;
+
+/// A call that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    pub outcome: ToolOutcome,
+    /// Why there is no answer, if there is none.
+    pub code: Option<Code>,
+    /// In order, each once.
+    pub touched: Vec<Touched>,
+}
+
+/// How something was touched.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Touched {
+    Read(Resource),
+    Wrote(Resource),
+}
+
+/// Something that data comes from or goes to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// A file or folder of the agent's workspace: its path there, without links, `.` and `..`.
+    File(String),
+    /// Anything in the agent's workspace.
+    Workspace,
+    /// A key of the agent's memory.
+    Memory(String),
+    /// A letter to another agent.
+    Letter(String),
+    Schedule(String),
+    /// The host of an address, in lowercase.
+    Url(String),
+    /// The key of another session.
+    Session(String),
+}
+
+/// Why a call has no answer, in one word for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// The input of the call is wrong; nothing was done.
+    InvalidInput,
+    NotFound,
+    /// It is not allowed here, whoever asks.
+    Refused,
+    /// Something is not as the call expects it.
+    Conflict,
+    /// A bound of the host is reached.
+    TooLarge,
+    /// This host does not provide it, or is not set up for it.
+    Unavailable,
+    TimedOut,
+    Failed,
+}
+
+/// Why a call has no answer: the word, and a sentence for the model that says what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub code: Code,
+    pub sentence: String,
+}
+
+/// The answer, or why there is none.
+pub(super) type Answer = Result<String, Refused>;
+
+/// What a call has touched so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Trail(Arc<Mutex<Steps>>);
+
+#[derive(Debug, Default)]
+struct Steps {
+    touched: BTreeSet<Touched>,
+    closed: bool,
+}
+
+/// Closes the trail when nobody waits for the call any more.
+#[derive(Debug)]
+pub(super) struct Closing(Trail);
+
+impl Done {
+    pub(super) fn new(answer: Answer, touched: Vec<Touched>) -> Self {
+        match answer {
+            Ok(text) => Self { outcome: ToolOutcome::good(bounded(text)), code: None, touched },
+            Err(Refused { code, sentence }) => {
+                Self { outcome: ToolOutcome::error(bounded(sentence)), code: Some(code), touched }
+            }
+        }
+    }
+}
+
+impl Code {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidInput => "invalid_input",
+            Self::NotFound => "not_found",
+            Self::Refused => "refused",
+            Self::Conflict => "conflict",
+            Self::TooLarge => "too_large",
+            Self::Unavailable => "unavailable",
+            Self::TimedOut => "timed_out",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Refused {
+    pub fn new(code: Code, sentence: impl Into<String>) -> Self {
+        Self { code, sentence: sentence.into() }
+    }
+}
+
+impl Trail {
+    /// Notes what is about to be read.
+    pub(super) fn read(&self, resource: Resource) -> Result<(), Refused> {
+        self.note(Touched::Read(resource))
+    }
+
+    /// Notes what is about to be written.
+    pub(super) fn write(&self, resource: Resource) -> Result<(), Refused> {
+        self.note(Touched::Wrote(resource))
+    }
+
+    pub(super) fn closing(&self) -> Closing {
+        Closing(self.clone())
+    }
+
+    fn note(&self, touched: Touched) -> Result<(), Refused> {
+        let mut steps = self.steps();
+        if steps.closed {
+            return Err(Refused::new(Code::TimedOut, "the call was given up: ask again"));
+        }
+        steps.touched.insert(touched);
+        Ok(())
+    }
+
+    fn close(&self) -> Vec<Touched> {
+        let mut steps = self.steps();
+        steps.closed = true;
+        std::mem::take(&mut steps.touched).into_iter().collect()
+    }
+
+    /// A thread that panicked left a whole set behind.
+    fn steps(&self) -> MutexGuard<'_, Steps> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Closing {
+    /// Everything that was touched; nothing else will be.
+    pub(super) fn close(self) -> Vec<Touched> {
+        self.0.close()
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_touched_behind_a_closed_trail() {
+        let trail = Trail::default();
+        let closing = trail.closing();
+        for _ in 0..2 {
+            trail.write(Resource::Workspace).unwrap();
+            trail.read(Resource::File("a".to_owned())).unwrap();
+        }
+        assert_eq!(
+            closing.close(),
+            [Touched::Read(Resource::File("a".to_owned())), Touched::Wrote(Resource::Workspace)]
+        );
+        assert_eq!(trail.read(Resource::Workspace).unwrap_err().code, Code::TimedOut);
+        let dropped = Trail::default();
+        drop(dropped.closing());
+        assert!(dropped.write(Resource::Workspace).is_err());
+    }
+
+    #[test]
+    fn a_code_has_one_spelling() {
+        for code in [Code::InvalidInput, Code::TimedOut, Code::Refused] {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+        }
+    }
+}
