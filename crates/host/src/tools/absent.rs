@@ -40,7 +40,8 @@ fn spec(name: &str, description: &str) -> ToolSpec {
 }
 
 impl Absent {
-    pub(super) fn new(self, input: &Value) -> Result<Self, String> {
+    /// A call of it, which has to be right all the same.
+    pub(super) fn called(self, input: &Value) -> Result<Self, String> {
         Input::new(self.name(), input, &["action"])?.text("action")?;
         Ok(self)
     }

@@ -16,6 +16,7 @@ mod input;
 mod memory;
 mod message;
 mod read;
+mod request;
 mod schedules;
 mod search;
 mod send_message;
@@ -37,22 +38,11 @@ use tribune_agents::{AgentId, SessionKey, ToolCall, ToolOutcome, ToolSpec};
 
 use crate::clock::Clock;
 use crate::registry::Mailbox;
-use absent::Absent;
-use cron::{Asking, Scheduling};
+use cron::Asking;
 use done::{Answer, Trail};
-use edit::Edit;
-use exec::Exec;
-use gateway::Gateway;
-use memory::Memory;
-use message::Message;
-use read::Read;
-use search::Search;
-use send_message::{Post, SendMessage};
-use spawn::Spawn;
-use web_fetch::WebFetch;
-use web_search::WebSearch;
+use request::{OnDisk, Request};
+use send_message::Post;
 use workspace::Workspace;
-use write::Write;
 
 pub use done::{Code, Done, Refused, Resource, Touched};
 pub use exec::{
@@ -106,29 +96,6 @@ pub struct HostTools {
     egress: Arc<Egress>,
     search: Option<SearchEndpoint>,
     status: StatusSlot,
-}
-
-/// A call whose input was checked.
-enum Request {
-    OnDisk(OnDisk),
-    Exec(Exec),
-    WebFetch(WebFetch),
-    WebSearch(WebSearch),
-    Gateway(Gateway),
-    Spawn(Spawn),
-    Absent(Absent),
-}
-
-/// A call that waits for the disk, on a thread of its own.
-enum OnDisk {
-    Read(Read),
-    Search(Search),
-    SendMessage(SendMessage),
-    Write(Write),
-    Edit(Edit),
-    Message(Message),
-    Memory(Memory),
-    Cron(Scheduling),
 }
 
 /// Who calls.
@@ -267,38 +234,6 @@ impl HostTools {
 impl fmt::Debug for HostTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostTools").field("home", &self.home).finish_non_exhaustive()
-    }
-}
-
-impl Request {
-    fn new(call: &ToolCall) -> Result<Self, String> {
-        let input = &call.input;
-        let on_disk = match call.name.as_str() {
-            read::NAME => Read::new(input).map(OnDisk::Read),
-            search::NAME => Search::new(input).map(OnDisk::Search),
-            send_message::NAME => SendMessage::new(input).map(OnDisk::SendMessage),
-            write::NAME => Write::new(input).map(OnDisk::Write),
-            edit::NAME => Edit::new(input).map(OnDisk::Edit),
-            message::NAME => Message::new(input).map(OnDisk::Message),
-            memory::NAME => Memory::new(input).map(OnDisk::Memory),
-            cron::NAME => Scheduling::new(input).map(OnDisk::Cron),
-            _ => return Self::elsewhere(call),
-        };
-        on_disk.map(Self::OnDisk)
-    }
-
-    fn elsewhere(call: &ToolCall) -> Result<Self, String> {
-        let input = &call.input;
-        match call.name.as_str() {
-            exec::NAME => Exec::new(input).map(Self::Exec),
-            web_fetch::NAME => WebFetch::new(input).map(Self::WebFetch),
-            web_search::NAME => WebSearch::new(input).map(Self::WebSearch),
-            gateway::NAME => Gateway::new(input).map(Self::Gateway),
-            spawn::NAME => Spawn::new(input).map(Self::Spawn),
-            absent::BROWSER => Absent::Browser.new(input).map(Self::Absent),
-            absent::NODES => Absent::Nodes.new(input).map(Self::Absent),
-            other => Err(format!("there is no tool `{}`: the tools are {}", shown(other), NAMES.join(", "))),
-        }
     }
 }
 

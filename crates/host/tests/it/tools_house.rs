@@ -7,7 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::json;
 use tribune_agents::SessionKey;
+use tribune_host::config::{Config, Sandbox};
 use tribune_host::tools::{Code, Refused, Resource, Spawned, Spawner, Touched};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 
 use crate::tools::Fixture;
 
@@ -219,5 +221,30 @@ async fn a_task_goes_to_a_sub_agent_if_there_are_any() {
         [json!({"task": " "}), json!({"task": "a", "tools": ["no"]}), json!({"task": "a", "tools": "read"})]
     {
         assert_eq!(house.done("spawn", input).await.code, Some(Code::InvalidInput));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_gives_its_agents_what_the_configuration_says() {
+    for (sandbox, expected) in [
+        (Sandbox::Required, "commands are not run here"),
+        (Sandbox::Off, "exit code 0\n[stdout]\nfrom the file\n"),
+    ] {
+        let home = TempHome::new();
+        home.write("mandates/free.md", "---\ntools: write, exec, gateway\n---\n");
+        home.write("data/agent-roster.jsonl", "{\"id\":\"main\",\"mandate\":\"free\"}\n");
+        let config = Config { sandbox, ..config() };
+        let daemon = TestDaemon::on(home, &config).await;
+        let mut client = daemon.operator().await;
+        let key = "agent:main:local:me:dm:me";
+        client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+        let script = "!call write {\"path\":\"a\",\"content\":\"from the file\\n\"}\n!call exec {\"command\":\"cat a\"}\n!call gateway {\"action\":\"status\"}";
+        let (events, _) = turn(&mut client, key, script).await.unwrap();
+        let told = events.iter().filter(|event| event["type"] == "tool_result");
+        let told: Vec<&str> = told.map(|event| event["content"].as_str().unwrap()).collect();
+        assert_eq!(told[0], "made `a`, 14 bytes");
+        assert!(told[1].starts_with(expected), "{told:?}");
+        assert!(told[2].contains("\"draining\":false"), "{told:?}");
+        assert_sound(&daemon.stop().await.home);
     }
 }
