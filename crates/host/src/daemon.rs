@@ -17,7 +17,7 @@ use tribune_agents::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
 
 use crate::approval::Inbox;
 use crate::clock::Clock;
-use crate::config::{Anonymous, Config};
+use crate::config::{Anonymous, Config, Sandbox};
 use crate::files::{self, Secrecy};
 use crate::gate::{Gate, Reachable};
 use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal};
@@ -32,7 +32,7 @@ use crate::session::transcript::TranscriptLimits;
 use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, Transcripts};
 use crate::status::Status;
 use crate::store::{Readers, Store, StoreError};
-use crate::tools::HostTools;
+use crate::tools::{DirectLauncher, Egress, HostTools, Launcher, NoLauncher, StatusSlot};
 use crate::vault::Vault;
 
 /// The port that `gateway.address` has if nobody says otherwise.
@@ -164,12 +164,19 @@ impl Daemon {
         let mailbox = Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")));
         let board = Arc::new(Board::new(home.root().join("board.md")));
         let known = Arc::clone(&agents);
-        let tools = Arc::new(HostTools::new(
+        let status_slot = StatusSlot::default();
+        let egress = config.egress.clone();
+        let tools = HostTools::new(
             home.root().to_owned(),
             Arc::clone(&mailbox),
             Arc::clone(&clock),
             Arc::new(move |agent| known.knows(agent)),
-        ));
+        );
+        let tools = tools
+            .with_launcher(launcher(config.sandbox))
+            .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
+            .with_status(Arc::clone(&status_slot));
+        let tools = Arc::new(tools);
 
         let token_path = home.root().join("run").join("token");
         let token = operator_token(&token_path)?;
@@ -240,6 +247,8 @@ impl Daemon {
             draining: draining.clone(),
             connections: AtomicUsize::new(0),
         });
+        // INVARIANT: nobody set it before, so this is the one.
+        let status = Arc::clone(status_slot.get_or_init(|| status));
         let api = Api {
             sessions: sessions.clone(),
             agents,
@@ -359,6 +368,19 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
         io::ErrorKind::AddrInUse => StartError::PortTaken(address),
         _ => StartError::Listen { address, error },
     })
+}
+
+fn launcher(sandbox: Sandbox) -> Arc<dyn Launcher> {
+    match sandbox {
+        Sandbox::Required => Arc::new(NoLauncher),
+        Sandbox::Off => {
+            tracing::warn!(
+                "THE SANDBOX IS OFF: commands of agents run with everything this user may do. Set `sandbox` to \"required\" \
+                 in config.json5 unless this machine is a sandbox itself"
+            );
+            Arc::new(DirectLauncher)
+        }
+    }
 }
 
 fn anonymous(config: Anonymous) -> Option<Principal> {

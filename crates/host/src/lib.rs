@@ -2,7 +2,7 @@
 //!
 //! Where to start reading: [`daemon`] wires it together in start order. [`governed`] is the way of a turn, [`session`] the
 //! queue before it, [`gateway`] the door. [`store`] makes an entry durable, [`vault`] keeps what was said, [`registry`]
-//! knows the agents, [`tools`] are what they can do without a sandbox.
+//! knows the agents, [`tools`] are what they can do.
 
 pub mod approval;
 pub mod audit;

@@ -21,8 +21,9 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use error::ConfigError;
-pub use values::{Anonymous, LogLevel};
+pub use values::{Anonymous, LogLevel, Sandbox};
 
+use crate::tools::{EgressMode, HostPort, SearchEndpoint};
 use raw::RawConfig;
 
 /// Bytes of a configuration file. Every key with a comment takes a hundredth of this.
@@ -38,6 +39,9 @@ pub struct Config {
     pub sessions: SessionsConfig,
     pub transcript: TranscriptConfig,
     pub log: LogConfig,
+    pub sandbox: Sandbox,
+    pub egress: EgressConfig,
+    pub web_search: WebSearchConfig,
 }
 
 /// Where and to whom the gateway listens.
@@ -88,6 +92,21 @@ pub struct LogConfig {
     pub max_bytes: u64,
     /// Files that are kept.
     pub files: usize,
+}
+
+/// Where the tools may connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressConfig {
+    pub mode: EgressMode,
+    // INVARIANT: each with a port.
+    pub allow: Vec<HostPort>,
+    pub deny: Vec<HostPort>,
+}
+
+/// How the web is searched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebSearchConfig {
+    pub endpoint: Option<SearchEndpoint>,
 }
 
 impl Config {

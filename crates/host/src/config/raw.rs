@@ -4,20 +4,43 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::values::{Address, Anonymous, Bounded, Host, List, LogLevel, Origin, Word};
-use super::{Config, GatewayConfig, LogConfig, SessionsConfig, TranscriptConfig};
+use super::values::{
+    Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Host, List, LogLevel, Origin, Sandbox,
+    Word,
+};
+use super::{
+    Config, EgressConfig, GatewayConfig, LogConfig, SessionsConfig, TranscriptConfig, WebSearchConfig,
+};
+use crate::tools::EgressMode;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawConfig {
     gateway: RawGateway,
     sessions: RawSessions,
     transcript: RawTranscript,
     log: RawLog,
+    sandbox: Word<Sandbox>,
+    egress: RawEgress,
+    web_search: RawWebSearch,
+}
+
+impl Default for RawConfig {
+    fn default() -> Self {
+        Self {
+            gateway: RawGateway::default(),
+            sessions: RawSessions::default(),
+            transcript: RawTranscript::default(),
+            log: RawLog::default(),
+            sandbox: Word(Sandbox::Required),
+            egress: RawEgress::default(),
+            web_search: RawWebSearch::default(),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -96,9 +119,29 @@ impl Default for RawLog {
     }
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawEgress {
+    mode: Word<EgressMode>,
+    allow: List<AllowedHost>,
+    deny: List<DeniedHost>,
+}
+
+impl Default for RawEgress {
+    fn default() -> Self {
+        Self { mode: Word(EgressMode::Allowlist), allow: List::default(), deny: List::default() }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawWebSearch {
+    endpoint: Option<Endpoint>,
+}
+
 impl From<RawConfig> for Config {
     fn from(raw: RawConfig) -> Self {
-        let RawConfig { gateway, sessions, transcript, log } = raw;
+        let RawConfig { gateway, sessions, transcript, log, sandbox, egress, web_search } = raw;
         Self {
             gateway: GatewayConfig {
                 address: gateway.address.0,
@@ -122,6 +165,13 @@ impl From<RawConfig> for Config {
                 max_turns: transcript.max_turns.0,
             },
             log: LogConfig { level: log.level.0, max_bytes: log.max_bytes.0, files: log.files.count() },
+            sandbox: sandbox.0,
+            egress: EgressConfig {
+                mode: egress.mode.0,
+                allow: egress.allow.0.into_iter().map(|host| host.0).collect(),
+                deny: egress.deny.0.into_iter().map(|host| host.0).collect(),
+            },
+            web_search: WebSearchConfig { endpoint: web_search.endpoint.map(|endpoint| endpoint.0) },
         }
     }
 }

@@ -27,13 +27,15 @@ fn names(text: &str) -> Vec<String> {
 #[test]
 fn the_example_shows_every_key() {
     let sections = names("{_: 1}");
-    assert_eq!(sections, ["gateway", "sessions", "transcript", "log"]);
+    assert_eq!(sections, ["gateway", "sessions", "transcript", "log", "sandbox", "egress", "webSearch"]);
     let mut keys = BTreeSet::new();
     for section in sections {
-        keys.extend(names(&format!("{{{section}: {{_: 1}}}}")));
+        if section != "sandbox" {
+            keys.extend(names(&format!("{{{section}: {{_: 1}}}}")));
+        }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 21, "{keys:?}");
+    assert_eq!(keys.len(), 28, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -51,6 +53,9 @@ fn values_are_read() {
             "sessions": {ttlMinutes: 43200, queue: 1024, maxOpen: 1, turnMinutes: 1440},
             transcript: {enabled: false, maxBytes: 1073741824, maxTurns: 1},
             log: {level: "debug", maxBytes: 65536, files: 100}, // done
+            sandbox: "off",
+            egress: {mode: "public", allow: ["Example.org:443", "[::1]:80"], deny: ["10.0.0.1", "a.example:1"]},
+            webSearch: {endpoint: "http://127.0.0.1:8888/search"},
         }"#,
     );
     assert_eq!(
@@ -78,6 +83,13 @@ fn values_are_read() {
             },
             transcript: TranscriptConfig { enabled: false, max_bytes: 1 << 30, max_turns: 1 },
             log: LogConfig { level: LogLevel::Debug, max_bytes: 65_536, files: 100 },
+            sandbox: Sandbox::Off,
+            egress: EgressConfig {
+                mode: EgressMode::Public,
+                allow: vec!["example.org:443".parse().unwrap(), "[::1]:80".parse().unwrap()],
+                deny: vec!["10.0.0.1".parse().unwrap(), "a.example:1".parse().unwrap()],
+            },
+            web_search: WebSearchConfig { endpoint: Some("http://127.0.0.1:8888/search".parse().unwrap()) },
         }
     );
 }
@@ -87,7 +99,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, sandbox, egress, webSearch",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",
@@ -161,6 +173,23 @@ fn wrong_values_name_their_path_and_what_fits() {
         (
             "{gateway: {hosts: ['https://a']}}",
             "1:20: `gateway.hosts[0]` is `https://a`, which no `Host` header says: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
+        ),
+        (
+            "{sandbox: 'of'}",
+            "1:11: `sandbox` is `of`: did you mean \"off\"? Use one of \"required\", \"off\"",
+        ),
+        ("{egress: {mode: 'open'}}", "1:17: `egress.mode` is `open`: use one of \"allowlist\", \"public\""),
+        (
+            "{egress: {allow: ['example.org']}}",
+            "1:19: `egress.allow[0]` is `example.org`, which is no host with a port: write it like \"example.org:443\"",
+        ),
+        (
+            "{egress: {deny: ['a/b']}}",
+            "1:18: `egress.deny[0]` is `a/b`, which is no host: write it like \"example.org\" or \"example.org:443\"",
+        ),
+        (
+            "{webSearch: {endpoint: 'localhost'}}",
+            "1:24: `webSearch.endpoint` is `localhost`, which is no plain address: write it like \"http://127.0.0.1:8888/search\"",
         ),
         (
             "{gateway: {origins: ['a', 'https://a/']}}",

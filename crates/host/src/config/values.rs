@@ -9,6 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use tribune_constitution::nearest::nearest;
 
+use crate::tools::{EgressMode, HostPort, SearchEndpoint};
+
 /// Entries of a list: names someone typed.
 const MAX_ENTRIES: usize = 64;
 
@@ -36,6 +38,15 @@ pub enum LogLevel {
     Debug,
 }
 
+/// What stands between an agent's commands and this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sandbox {
+    /// Commands run in a sandbox or not at all.
+    Required,
+    /// Commands run as the daemon's user. For machines that are a sandbox themselves.
+    Off,
+}
+
 /// One of a few words.
 pub(super) trait Words: Sized + Copy + 'static {
     const WORDS: &'static [(&'static str, Self)];
@@ -49,6 +60,15 @@ impl Words for Anonymous {
 impl Words for LogLevel {
     const WORDS: &'static [(&'static str, Self)] =
         &[("error", Self::Error), ("warn", Self::Warn), ("info", Self::Info), ("debug", Self::Debug)];
+}
+
+impl Words for Sandbox {
+    const WORDS: &'static [(&'static str, Self)] = &[("required", Self::Required), ("off", Self::Off)];
+}
+
+impl Words for EgressMode {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("allowlist", Self::Allowlist), ("public", Self::Public)];
 }
 
 impl LogLevel {
@@ -80,6 +100,18 @@ pub(super) struct Host(pub(super) String);
 /// What an `Origin` header may say: `scheme://host` or `scheme://host:port`.
 #[derive(Debug)]
 pub(super) struct Origin(pub(super) String);
+
+/// A host and a port that may be connected to.
+#[derive(Debug)]
+pub(super) struct AllowedHost(pub(super) HostPort);
+
+/// A host, with or without a port, that may not be connected to.
+#[derive(Debug)]
+pub(super) struct DeniedHost(pub(super) HostPort);
+
+/// The address of a search engine.
+#[derive(Debug)]
+pub(super) struct Endpoint(pub(super) SearchEndpoint);
 
 #[derive(Debug)]
 pub(super) struct List<T>(pub(super) Vec<T>);
@@ -180,6 +212,36 @@ impl FromText for Origin {
     }
 }
 
+impl FromText for AllowedHost {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().ok().filter(HostPort::has_port).map(Self).ok_or_else(|| {
+            format!("is {}, which is no host with a port: write it like \"example.org:443\"", shown(text))
+        })
+    }
+}
+
+impl FromText for DeniedHost {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|()| {
+            format!(
+                "is {}, which is no host: write it like \"example.org\" or \"example.org:443\"",
+                shown(text)
+            )
+        })
+    }
+}
+
+impl FromText for Endpoint {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_: String| {
+            format!(
+                "is {}, which is no plain address: write it like \"http://127.0.0.1:8888/search\"",
+                shown(text)
+            )
+        })
+    }
+}
+
 /// `name`, `name:port`, `[v6]` or `[v6]:port`.
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -222,7 +284,7 @@ macro_rules! from_text {
         }
     )+};
 }
-from_text!(Word<T: Words>, Address, Host, Origin);
+from_text!(Word<T: Words>, Address, Host, Origin, AllowedHost, DeniedHost, Endpoint);
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -43,6 +43,14 @@ pub struct Admission {
     labels: Labels,
 }
 
+#[cfg(test)]
+impl Admission {
+    /// For tests of what acts: as if the gate had said yes.
+    pub(crate) fn of_test(call: ToolCall, session: SessionKey) -> Self {
+        Self { call, session: Arc::new(session), entry: Cid::from_bytes([0; 32]), labels: Labels::FRESH }
+    }
+}
+
 impl Admission {
     pub const fn call(&self) -> &ToolCall {
         &self.call

@@ -103,11 +103,7 @@ impl Done {
 impl Done {
     /// A call that came to nothing.
     pub fn failed(sentence: &str) -> Self {
-        Self {
-            outcome: ToolOutcome::error(bounded(sentence.to_owned())),
-            code: Some(Code::Failed),
-            touched: Vec::new(),
-        }
+        Self::new(Err(Refused::new(Code::Failed, sentence)), Vec::new())
     }
 }
 

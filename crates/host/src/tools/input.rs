@@ -39,6 +39,58 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// A text of at most `most` bytes that has to be there.
+    pub(super) fn bounded_text(&self, name: &str, most: usize) -> Result<&'a str, String> {
+        self.optional_bounded_text(name, most)?
+            .ok_or_else(|| format!("`{name}` is missing: give it as a string"))
+    }
+
+    pub(super) fn optional_bounded_text(&self, name: &str, most: usize) -> Result<Option<&'a str>, String> {
+        match self.optional_text(name)? {
+            Some(text) if text.len() > most => {
+                Err(format!("`{name}` has {} bytes, and {most} are allowed: shorten it", text.len()))
+            }
+            text => Ok(text),
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn word(&self, name: &str, words: &[&'static str]) -> Result<&'static str, String> {
+        let text = self.text(name)?;
+        let listed = || words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+        words
+            .iter()
+            .find(|word| **word == text)
+            .copied()
+            .ok_or_else(|| format!("`{name}` is one of {}, not `{}`", listed(), shown(text)))
+    }
+
+    /// At most `most` texts.
+    pub(super) fn optional_texts(&self, name: &str, most: usize) -> Result<Option<Vec<&'a str>>, String> {
+        let Some(value) = self.given(name) else { return Ok(None) };
+        let Value::Array(items) = value else {
+            return Err(format!("`{name}` is a list of strings, not {}", kind(value)));
+        };
+        if items.len() > most {
+            return Err(format!(
+                "`{name}` has {} entries, and {most} are allowed: leave some out",
+                items.len()
+            ));
+        }
+        let text = |item: &'a Value| {
+            item.as_str().ok_or_else(|| format!("`{name}` is a list of strings, and {} is in it", kind(item)))
+        };
+        items.iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Refuses fields that mean nothing beside the others that are given.
+    pub(super) fn without(&self, names: &[&str], why: &str) -> Result<(), String> {
+        match names.iter().find(|name| self.given(name).is_some()) {
+            Some(name) => Err(format!("`{name}` means nothing {why}: leave it out")),
+            None => Ok(()),
+        }
+    }
+
     /// A whole number that is not negative.
     pub(super) fn optional_number(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(value) = self.given(name) else { return Ok(None) };

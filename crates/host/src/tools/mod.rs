@@ -1,16 +1,33 @@
-//! The tools that the host itself runs for agents: the three an agent may have without any sandbox, because none of them
-//! can do more than look at the agent's own folder and write a letter.
+//! The tools that the host itself runs for agents.
 //!
 //! Whether an agent may make a call was decided before it comes here. What is left is to do exactly what the call says and
-//! nothing beside it: every path is opened by the kernel beneath the workspace ([`workspace`]), every answer and every wait
-//! is bounded, and an error is a sentence for the model that names nothing outside the workspace.
+//! nothing beside it: every path is opened by the kernel beneath the workspace ([`workspace`], [`target`]), every address is
+//! checked before it is connected to ([`web`]), every answer and every wait is bounded, and an error is a word for programs
+//! and a sentence for the model that names nothing outside the workspace. What a call touched is told with its outcome
+//! ([`done`]), because labels follow data.
 
+mod absent;
+mod cron;
 mod done;
+mod edit;
+mod exec;
+mod gateway;
 mod input;
+mod memory;
+mod message;
 mod read;
+mod request;
+mod schedules;
 mod search;
 mod send_message;
+mod spawn;
+mod surroundings;
+mod target;
+mod web;
+mod web_fetch;
+mod web_search;
 mod workspace;
+mod write;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,21 +35,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{AgentId, ToolCall, ToolOutcome, ToolSpec};
+use tribune_agents::{AgentId, SessionKey, ToolCall, ToolSpec};
 
 use crate::clock::Clock;
 use crate::gate::Admission;
 use crate::registry::Mailbox;
-pub use done::{Done, Resource, Touched};
-use read::Read;
-use search::Search;
-use send_message::SendMessage;
+use cron::Asking;
+use done::{Answer, Trail};
+use request::{OnDisk, Request};
+use send_message::Post;
 use workspace::Workspace;
 
-/// The tools, by name.
-pub const NAMES: [&str; 3] = [read::NAME, search::NAME, send_message::NAME];
+pub use done::{Code, Done, Refused, Resource, Touched};
+pub use exec::{
+    Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, NoLauncher,
+    Operand, PATH, ResolveError, Resolved, resolve,
+};
+pub use gateway::StatusSlot;
+pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
+pub use spawn::{NoSpawner, Spawned, Spawner};
+pub use surroundings::Surroundings;
+pub use web::{Egress, EgressMode, HostPort, SearchEndpoint};
 
-/// How long a call may take. A search of everything it may read takes a second or two; the rest is a slow disk.
+/// The tools, by name.
+pub const NAMES: [&str; 15] = [
+    read::NAME,
+    search::NAME,
+    send_message::NAME,
+    write::NAME,
+    edit::NAME,
+    exec::NAME,
+    web_fetch::NAME,
+    web_search::NAME,
+    message::NAME,
+    memory::NAME,
+    cron::NAME,
+    gateway::NAME,
+    spawn::NAME,
+    absent::BROWSER,
+    absent::NODES,
+];
+
+/// How long a call may take that says nothing else. A search of everything it may read takes a second or two; the rest is
+/// a slow disk.
 pub const WALL_TIME: Duration = Duration::from_secs(30);
 
 /// Bytes of an answer: about what a model can still make use of.
@@ -41,9 +86,6 @@ pub const RESULT_BYTES: usize = 256 * 1024;
 /// Whether an agent is in the roster.
 pub type KnownAgent = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
 
-/// What came of a call: the answer, or a sentence about why there is none.
-type Answer = Result<String, String>;
-
 /// Runs the tools.
 #[derive(Clone)]
 pub struct HostTools {
@@ -51,57 +93,129 @@ pub struct HostTools {
     mailbox: Arc<Mailbox>,
     clock: Arc<dyn Clock>,
     known: KnownAgent,
-}
-
-/// A call whose input was checked.
-enum Request {
-    Read(Read),
-    Search(Search),
-    SendMessage(SendMessage),
+    schedules: Arc<ScheduleFile>,
+    launcher: Arc<dyn Launcher>,
+    spawner: Arc<dyn Spawner>,
+    egress: Arc<Egress>,
+    search: Option<SearchEndpoint>,
+    status: StatusSlot,
 }
 
 impl HostTools {
-    /// The workspaces are `agents/<id>/workspace/` in `home_root`.
+    /// The workspaces are `agents/<id>/workspace/` in `home_root`. No command is run, no address reached and no sub-agent
+    /// made until someone says how.
     pub fn new(home_root: PathBuf, mailbox: Arc<Mailbox>, clock: Arc<dyn Clock>, known: KnownAgent) -> Self {
-        Self { home: home_root, mailbox, clock, known }
+        let schedules = Arc::new(ScheduleFile::new(home_root.join("data").join("schedules.jsonl")));
+        Self {
+            home: home_root,
+            mailbox,
+            clock,
+            known,
+            schedules,
+            launcher: Arc::new(NoLauncher),
+            spawner: Arc::new(NoSpawner),
+            egress: Arc::default(),
+            search: None,
+            status: StatusSlot::default(),
+        }
+    }
+
+    pub fn with_launcher(self, launcher: Arc<dyn Launcher>) -> Self {
+        Self { launcher, ..self }
+    }
+
+    pub fn with_spawner(self, spawner: Arc<dyn Spawner>) -> Self {
+        Self { spawner, ..self }
+    }
+
+    /// Where the web may be reached, and which search engine is asked.
+    pub fn with_web(self, egress: Egress, search: Option<SearchEndpoint>) -> Self {
+        Self { egress: Arc::new(egress), search, ..self }
+    }
+
+    /// Where the daemon's facts will be.
+    pub fn with_status(self, status: StatusSlot) -> Self {
+        Self { status, ..self }
+    }
+
+    /// What agents want to be woken for.
+    pub const fn schedules(&self) -> &Arc<ScheduleFile> {
+        &self.schedules
     }
 
     /// What agents are told of the tools, in the order of [`NAMES`].
     pub fn specs() -> Vec<ToolSpec> {
-        vec![read::spec(), search::spec(), send_message::spec()]
+        vec![
+            read::spec(),
+            search::spec(),
+            send_message::spec(),
+            write::spec(),
+            edit::spec(),
+            exec::spec(),
+            web_fetch::spec(),
+            web_search::spec(),
+            message::spec(),
+            memory::spec(),
+            cron::spec(),
+            gateway::spec(),
+            spawn::spec(),
+            absent::browser_spec(),
+            absent::nodes_spec(),
+        ]
     }
 
-    /// Does what `agent` asks for. When the returned future is dropped, a search stops; a letter may be sent all the same.
+    /// Makes a call that the gate allowed, and tells what was touched. When the returned future is dropped, a command and
+    /// everything it started ends, and nothing is begun that was not; what was begun may come to its end.
     pub async fn run(&self, admission: Admission) -> Done {
-        let request = match Request::new(admission.call()) {
-            Ok(request) => request,
-            Err(sentence) => return Done::failed(&sentence),
+        let trail = Trail::default();
+        let closing = trail.closing();
+        let answer = match Request::new(admission.call()) {
+            Ok(request) => self.answer(admission.session(), request, &trail).await,
+            Err(sentence) => Err(Refused::new(Code::InvalidInput, sentence)),
         };
-        let tools = self.clone();
-        let agent = admission.session().agent().clone();
-        let outcome = within(WALL_TIME, move |stop| match request {
-            Request::Read(read) => read.run(&Workspace::open(&tools.home, &agent)?),
-            Request::Search(search) => search.run(&Workspace::open(&tools.home, &agent)?, stop),
-            Request::SendMessage(message) => {
-                message.run(&agent, &tools.mailbox, tools.clock.now(), &*tools.known)
+        Done::new(answer, closing.close())
+    }
+
+    async fn answer(&self, session: &Arc<SessionKey>, request: Request, trail: &Trail) -> Answer {
+        match request {
+            Request::Exec(exec) => {
+                let (home, agent) = (self.home.clone(), session.agent().clone());
+                let launch = within(WALL_TIME, move |_| {
+                    let folder = home.join("agents").join(agent.as_str()).join("workspace");
+                    exec.launch(&Workspace::open(&home, &agent)?, folder)
+                });
+                exec::run(&*self.launcher, launch.await?, trail).await
             }
-        })
-        .await;
-        Done { outcome, code: None, touched: Vec::new() }
+            Request::WebFetch(fetch) => fetch.run(&self.egress, trail).await,
+            Request::WebSearch(search) => search.run(self.search.as_ref(), &self.egress, trail).await,
+            Request::Spawn(spawn) => spawn.run(&*self.spawner, Some(session), trail).await,
+            Request::Gateway(gateway) => gateway.run(&self.status),
+            Request::Absent(absent) => Err(absent.refused()),
+            Request::OnDisk(request) => {
+                let (tools, session, trail) = (self.clone(), Arc::clone(session), trail.clone());
+                within(WALL_TIME, move |stop| tools.block(&session, request, stop, &trail)).await
+            }
+        }
     }
 
-    /// What the outcome of a call depends on beside its input.
-    pub fn surroundings(&self, _agent: &AgentId, _call: &ToolCall) -> Surroundings {
-        Surroundings::default()
+    fn block(&self, session: &SessionKey, request: OnDisk, stop: &CancellationToken, trail: &Trail) -> Answer {
+        let agent = session.agent();
+        let workspace = || Workspace::open(&self.home, agent);
+        let now = self.clock.now();
+        let post = Post { mailbox: &self.mailbox, at: now, known: &*self.known };
+        match request {
+            OnDisk::Read(read) => read.run(&workspace()?, trail),
+            OnDisk::Search(search) => search.run(&workspace()?, stop, trail),
+            OnDisk::Write(write) => write.run(&workspace()?, trail),
+            OnDisk::Edit(edit) => edit.run(&workspace()?, trail),
+            OnDisk::SendMessage(message) => message.run(agent, &post, trail),
+            OnDisk::Message(message) => message.run(agent, &self.home, &post, trail),
+            OnDisk::Memory(memory) => memory.run(&self.home, agent, now, trail),
+            OnDisk::Cron(cron) => {
+                cron.run(&Asking { agent, session: Some(session), now }, &self.schedules, trail)
+            }
+        }
     }
-}
-
-/// What the outcome of a call depends on beside its input.
-#[derive(Debug, Default)]
-pub struct Surroundings {
-    pub files: std::collections::BTreeMap<String, String>,
-    pub cwd: Option<String>,
-    pub env: Vec<String>,
 }
 
 impl fmt::Debug for HostTools {
@@ -110,34 +224,26 @@ impl fmt::Debug for HostTools {
     }
 }
 
-impl Request {
-    fn new(call: &ToolCall) -> Result<Self, String> {
-        match call.name.as_str() {
-            read::NAME => Read::new(&call.input).map(Self::Read),
-            search::NAME => Search::new(&call.input).map(Self::Search),
-            send_message::NAME => SendMessage::new(&call.input).map(Self::SendMessage),
-            other => Err(format!("there is no tool `{}`: the tools are {}", shown(other), NAMES.join(", "))),
-        }
-    }
-}
-
 /// Does blocking work on a thread of its own, and tells it to stop when nobody waits for it any more.
-async fn within(
+async fn within<T: Send + 'static>(
     limit: Duration,
-    work: impl FnOnce(&CancellationToken) -> Answer + Send + 'static,
-) -> ToolOutcome {
+    work: impl FnOnce(&CancellationToken) -> Result<T, Refused> + Send + 'static,
+) -> Result<T, Refused> {
     let stop = CancellationToken::new();
     let _stops = stop.clone().drop_guard();
     let work = tokio::task::spawn_blocking(move || work(&stop));
     match tokio::time::timeout(limit, work).await {
-        Ok(Ok(Ok(answer))) => ToolOutcome::good(bounded(answer)),
-        Ok(Ok(Err(sentence))) => ToolOutcome::error(bounded(sentence)),
+        Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
-            ToolOutcome::error("the tool broke off because of a fault in the host: try another way")
+            let sentence = "the tool broke off because of a fault in the host: try another way";
+            Err(Refused::new(Code::Failed, sentence))
         }
-        Err(_) => ToolOutcome::error(format!(
-            "the tool took longer than {} s and was given up, though it may still come to its end: ask for less",
-            limit.as_secs()
+        Err(_) => Err(Refused::new(
+            Code::TimedOut,
+            format!(
+                "the tool took longer than {} s and was given up, though it may still come to its end: ask for less",
+                limit.as_secs()
+            ),
         )),
     }
 }
@@ -162,16 +268,41 @@ fn shown(text: &str) -> String {
 }
 
 #[cfg(test)]
+#[path = "tests/mod.rs"]
+mod attacks;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_specs_have_the_names() {
+    fn the_specs_have_the_names_and_a_plain_schema() {
         let specs = HostTools::specs();
         assert_eq!(specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), NAMES);
         for spec in specs {
-            assert_eq!(spec.input_schema["type"], "object", "{}", spec.name);
-            assert_eq!(spec.input_schema["additionalProperties"], false, "{}", spec.name);
+            let schema = &spec.input_schema;
+            assert_eq!(schema["type"], "object", "{}", spec.name);
+            assert_eq!(schema["additionalProperties"], false, "{}", spec.name);
+            let text = schema.to_string();
+            for union in ["anyOf", "oneOf", "allOf", "\"type\":["] {
+                assert!(!text.contains(union), "{} has a union", spec.name);
+            }
+            let properties = schema["properties"].as_object().unwrap();
+            assert!(!properties.contains_key("format"), "{}", spec.name);
+            for required in schema["required"].as_array().unwrap() {
+                assert!(properties.contains_key(required.as_str().unwrap()), "{}", spec.name);
+            }
+            // A name that is not in the schema is refused by name.
+            let call = ToolCall {
+                id: "1".to_owned(),
+                name: spec.name.clone(),
+                input: serde_json::json!({ "nothing": 1 }),
+            };
+            let refused = Request::new(&call).err().unwrap();
+            assert!(refused.contains("has no field `nothing`"), "{refused}");
+            for property in properties.keys() {
+                assert!(refused.contains(&format!("`{property}`")), "{}: {property}", spec.name);
+            }
         }
     }
 
@@ -185,21 +316,22 @@ mod tests {
     #[tokio::test]
     async fn work_that_takes_too_long_is_given_up_and_told_to_stop() {
         let (tell, told) = std::sync::mpsc::channel();
-        let outcome = within(Duration::from_millis(20), move |stop| {
+        let refused = within(Duration::from_millis(20), move |stop| {
             while !stop.is_cancelled() {
                 std::thread::yield_now();
             }
             tell.send(()).unwrap();
-            Ok(String::new())
+            Ok(())
         })
-        .await;
-        assert!(outcome.is_error && outcome.content.contains("took longer"), "{outcome:?}");
+        .await
+        .unwrap_err();
+        assert!(refused.code == Code::TimedOut && refused.sentence.contains("took longer"), "{refused:?}");
         told.recv().unwrap();
     }
 
     #[tokio::test]
     async fn a_fault_in_a_tool_is_an_answer() {
-        let outcome = within(WALL_TIME, |_| panic!("on purpose")).await;
-        assert!(outcome.is_error && outcome.content.contains("fault in the host"), "{outcome:?}");
+        let refused = within::<()>(WALL_TIME, |_| panic!("on purpose")).await.unwrap_err();
+        assert!(refused.sentence.contains("fault in the host"), "{refused:?}");
     }
 }

@@ -9,9 +9,10 @@ use rustix::fs::FileType;
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
 
+use super::done::{Answer, Code, Refused, Trail};
 use super::input::Input;
-use super::workspace::{self, Opened, Workspace};
-use super::{Answer, RESULT_BYTES, shown};
+use super::workspace::{self, Opened, Place, Workspace};
+use super::{RESULT_BYTES, shown};
 
 pub(super) const NAME: &str = "read";
 
@@ -77,23 +78,31 @@ impl Read {
         Ok(Self { path, offset, limit })
     }
 
-    pub(super) fn run(&self, workspace: &Workspace) -> Answer {
-        match workspace.path(&self.path)? {
-            Opened::File { file, bytes } => self.file(&file, bytes),
-            Opened::Folder(folder) => self.folder(&folder),
+    pub(super) fn run(&self, workspace: &Workspace, trail: &Trail) -> Answer {
+        let opened = workspace.path(&self.path)?;
+        let place = workspace.place(&opened);
+        match opened {
+            Opened::File { file, bytes } => {
+                trail.read(place.resource())?;
+                self.file(&file, bytes)
+            }
+            Opened::Folder(folder) => self.folder(&folder, &place, trail),
         }
     }
 
     fn file(&self, file: &File, bytes: u64) -> Answer {
         let path = shown(&self.path);
         if self.offset > bytes {
-            return Err(format!("`{path}` has {bytes} bytes: choose an `offset` up to there"));
+            let sentence = format!("`{path}` has {bytes} bytes: choose an `offset` up to there");
+            return Err(Refused::new(Code::InvalidInput, sentence));
         }
-        let piece = read_at(file, self.offset, self.limit)
-            .map_err(|error| format!("`{path}` cannot be read ({}): try again", error.kind()))?;
+        let piece = read_at(file, self.offset, self.limit).map_err(|error| {
+            Refused::new(Code::Failed, format!("`{path}` cannot be read ({}): try again", error.kind()))
+        })?;
         let read_to = self.offset + piece.len() as u64;
         let Some((text, unread)) = whole_characters(&piece, self.offset > 0, read_to < bytes) else {
-            return Err(format!("`{path}` is not UTF-8 text ({bytes} bytes): it cannot be shown"));
+            let sentence = format!("`{path}` is not UTF-8 text ({bytes} bytes): it cannot be shown");
+            return Err(Refused::new(Code::Refused, sentence));
         };
         let next = read_to - unread as u64;
         if next >= bytes {
@@ -104,22 +113,25 @@ impl Read {
             return Ok(String::new());
         }
         if text.is_empty() {
-            return Err(format!(
-                "a `limit` of {} is less than the next character: choose at least 4",
-                self.limit
-            ));
+            let sentence =
+                format!("a `limit` of {} is less than the next character: choose at least 4", self.limit);
+            return Err(Refused::new(Code::InvalidInput, sentence));
         }
         Ok(format!("{text}\n[cut: bytes {} to {next} of {bytes}; read on with offset {next}]", self.offset))
     }
 
-    fn folder(&self, folder: &OwnedFd) -> Answer {
-        let found = workspace::names(folder, MAX_LISTED_NAMES)
-            .map_err(|error| format!("`{}` cannot be listed ({error}): try again", shown(&self.path)))?;
+    fn folder(&self, folder: &OwnedFd, place: &Place, trail: &Trail) -> Answer {
+        let found = workspace::names(folder, MAX_LISTED_NAMES).map_err(|error| {
+            let sentence = format!("`{}` cannot be listed ({error}): try again", shown(&self.path));
+            Refused::new(Code::Failed, sentence)
+        })?;
         if found.names.is_empty() {
+            trail.read(place.resource())?;
             return Ok("[the folder is empty]".to_owned());
         }
         let mut listing = String::new();
         for (name, kind) in &found.names {
+            trail.read(place.entry(name).resource())?;
             listing.push_str(&workspace::printed(name));
             listing.push_str(if *kind == FileType::Directory { "/\n" } else { "\n" });
         }

@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::ToolSpec;
 
+use super::done::{Answer, Trail};
 use super::input::Input;
-use super::workspace::{self, Opened, Workspace};
-use super::{Answer, RESULT_BYTES, shown};
+use super::workspace::{self, Opened, Place, Workspace};
+use super::{RESULT_BYTES, shown};
 
 pub(super) const NAME: &str = "search";
 
@@ -116,11 +117,13 @@ impl Search {
         Ok(Self { query: query.to_owned(), path: path.to_owned(), most })
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, stop: &CancellationToken) -> Answer {
+    pub(super) fn run(&self, workspace: &Workspace, stop: &CancellationToken, trail: &Trail) -> Answer {
         let opened = workspace.path(&self.path)?;
+        let place = workspace.place(&opened);
         let mut walk = Walk {
             finder: Finder::new(&self.query),
             stop,
+            trail,
             matches_left: self.most,
             entries_left: MAX_ENTRIES,
             bytes_left: MAX_BYTES,
@@ -130,8 +133,10 @@ impl Search {
         };
         let begin = self.path.trim_end_matches('/');
         match opened {
-            Opened::File { file, .. } => walk.file(&file, begin),
-            Opened::Folder(folder) => walk.folder(&folder, if begin == "." { "" } else { begin }, 0),
+            Opened::File { file, .. } => walk.file(&file, begin, &place),
+            Opened::Folder(folder) => {
+                walk.folder(&folder, if begin == "." { "" } else { begin }, &place, 0);
+            }
         }
         Ok(walk.answer(&self.query))
     }
@@ -165,6 +170,7 @@ impl Limit {
 struct Walk<'a> {
     finder: Finder<'a>,
     stop: &'a CancellationToken,
+    trail: &'a Trail,
     matches_left: usize,
     entries_left: usize,
     bytes_left: usize,
@@ -185,7 +191,7 @@ impl Walk<'_> {
         self.found
     }
 
-    fn folder(&mut self, folder: &OwnedFd, path: &str, depth: usize) {
+    fn folder(&mut self, folder: &OwnedFd, path: &str, place: &Place, depth: usize) {
         if depth > MAX_DEPTH {
             return self.note(Limit::Depth);
         }
@@ -204,9 +210,10 @@ impl Walk<'_> {
             }
             let printed = workspace::printed(name);
             let path = if path.is_empty() { printed } else { format!("{path}/{printed}") };
+            let place = place.entry(name);
             match workspace::entry(folder, name) {
-                Some(Opened::File { file, .. }) => self.file(&file, &path),
-                Some(Opened::Folder(inner)) => self.folder(&inner, &path, depth + 1),
+                Some(Opened::File { file, .. }) => self.file(&file, &path, &place),
+                Some(Opened::Folder(inner)) => self.folder(&inner, &path, &place, depth + 1),
                 None => {}
             }
         }
@@ -215,16 +222,16 @@ impl Walk<'_> {
         }
     }
 
-    fn file(&mut self, file: &File, path: &str) {
+    fn file(&mut self, file: &File, path: &str, place: &Place) {
         self.files += 1;
         // A file that cannot be read to its end was searched as far as it could be.
-        let _ = self.lines(file, path);
+        let _ = self.lines(file, path, place);
     }
 
-    fn lines(&mut self, mut file: &File, path: &str) -> io::Result<()> {
+    fn lines(&mut self, mut file: &File, path: &str, place: &Place) -> io::Result<()> {
         // What was read of the current line and the ones behind it.
         let mut pending = Vec::new();
-        let mut line = Line { path, number: 1, shown: false };
+        let mut line = Line { path, place, number: 1, shown: false };
         let mut sniffed = false;
         while !self.is_over() {
             let before = pending.len();
@@ -250,7 +257,7 @@ impl Walk<'_> {
             let mut taken = 0;
             while let Some(len) = memchr::memchr(b'\n', &pending[taken..]) {
                 self.look(&mut line, &pending[taken..taken + len]);
-                line = Line { path, number: line.number + 1, shown: false };
+                line = Line { path, place, number: line.number + 1, shown: false };
                 taken += len + 1;
             }
             if pending.len() - taken > CHUNK_BYTES {
@@ -272,6 +279,9 @@ impl Walk<'_> {
         let Some(at) = self.finder.find(text) else { return };
         if self.matches_left == 0 || self.found.len() > MAX_FOUND_BYTES {
             return self.note(Limit::Matches);
+        }
+        if self.trail.read(line.place.resource()).is_err() {
+            return self.note(Limit::Stopped);
         }
         self.matches_left -= 1;
         line.shown = true;
@@ -298,6 +308,7 @@ impl Walk<'_> {
 #[derive(Debug)]
 struct Line<'a> {
     path: &'a str,
+    place: &'a Place,
     number: usize,
     /// A long line is looked at in pieces and shown once.
     shown: bool,

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use tribune_agents::{AgentId, ToolSpec};
 use tribune_ledger::Timestamp;
 
+use super::done::{Answer, Code, Refused, Resource, Trail};
 use super::input::Input;
-use super::{Answer, shown};
+use super::shown;
 use crate::registry::mailbox::{MAX_TEXT_BYTES, Mailbox, MailboxError};
 
 pub(super) const NAME: &str = "send_message";
@@ -54,32 +55,45 @@ impl SendMessage {
         Ok(Self { to, text: text.to_owned() })
     }
 
-    pub(super) fn run(
-        &self,
-        from: &AgentId,
-        mailbox: &Mailbox,
-        at: Timestamp,
-        known: &dyn Fn(&AgentId) -> bool,
-    ) -> Answer {
-        if !known(&self.to) {
-            return Err(format!("there is no agent `{}` to send to: check the id", self.to));
+    pub(super) fn run(&self, from: &AgentId, post: &Post<'_>, trail: &Trail) -> Answer {
+        post.send(from, &self.to, &self.text, trail)
+    }
+}
+
+/// The way of a letter.
+pub(super) struct Post<'a> {
+    pub(super) mailbox: &'a Mailbox,
+    pub(super) at: Timestamp,
+    pub(super) known: &'a dyn Fn(&AgentId) -> bool,
+}
+
+impl Post<'_> {
+    pub(super) fn send(&self, from: &AgentId, to: &AgentId, text: &str, trail: &Trail) -> Answer {
+        if !(self.known)(to) {
+            let sentence = format!("there is no agent `{to}` to send to: check the id");
+            return Err(Refused::new(Code::NotFound, sentence));
         }
-        let id = fresh_id().map_err(|_| "the system gave no random bytes: try again later".to_owned())?;
-        match mailbox.send(from.as_str(), &self.to, &self.text, at, &id) {
-            Ok(_) => Ok(format!("sent to {}", self.to)),
+        let id = fresh_id()?;
+        trail.write(Resource::Letter(id.clone()))?;
+        match self.mailbox.send(from.as_str(), to, text, self.at, &id) {
+            Ok(_) => Ok(format!("sent to {to}")),
             // The sentence for the operator names a file of the host.
-            Err(MailboxError::Io { .. }) => {
-                Err("the mailbox cannot be written at the moment: try again later, or tell the operator"
-                    .to_owned())
+            Err(MailboxError::Io { .. }) => Err(Refused::new(
+                Code::Failed,
+                "the mailbox cannot be written at the moment: try again later, or tell the operator",
+            )),
+            Err(refused @ (MailboxError::AgentFull(_) | MailboxError::Full)) => {
+                Err(Refused::new(Code::TooLarge, refused.to_string()))
             }
-            Err(refused) => Err(refused.to_string()),
+            Err(refused) => Err(Refused::new(Code::InvalidInput, refused.to_string())),
         }
     }
 }
 
-/// 16 random bytes in hex: no two letters get the same.
-fn fresh_id() -> Result<String, getrandom::Error> {
+/// 16 random bytes in hex: no two things get the same.
+pub(super) fn fresh_id() -> Result<String, Refused> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)?;
+    getrandom::fill(&mut bytes)
+        .map_err(|_| Refused::new(Code::Failed, "the system gave no random bytes: try again later"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -3,11 +3,12 @@
 //! The agent, or a program it runs in its sandbox, may change the workspace at any moment, so no path is checked and then
 //! opened: the kernel resolves it beneath the open folder (`openat2` with `RESOLVE_BENEATH`) and refuses whatever would
 //! leave, be it `..`, an absolute path or a link. Links that stay inside are followed where a path is given, and never on
-//! a walk. Only plain files and folders are read.
+//! a walk. Only folders and plain files with one name are read.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -15,6 +16,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use tribune_agents::AgentId;
 
+use super::done::{Code, Refused, Resource};
 use super::shown;
 
 /// Bytes of a path; the kernel takes no more.
@@ -52,52 +54,110 @@ pub(super) struct Names {
 
 impl Workspace {
     /// Opens `agents/<id>/workspace/`, which is created when it is first used. None of the three may be a link.
-    pub(super) fn open(home: &Path, agent: &AgentId) -> Result<Self, String> {
-        let open = || {
-            let mut folder = rustix::fs::open(home, folder_flags(), Mode::empty())?;
-            for name in ["agents", agent.as_str(), "workspace"] {
-                match rustix::fs::mkdirat(&folder, name, Mode::RWXU) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(error) => return Err(error),
-                }
-                let flags = folder_flags() | OFlags::NOFOLLOW;
-                folder = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
-            }
-            Ok(folder)
-        };
-        open()
-            .map(|root| Self { root })
-            .map_err(|error: Errno| format!("the workspace cannot be opened ({error}): tell the operator"))
+    pub(super) fn open(home: &Path, agent: &AgentId) -> Result<Self, Refused> {
+        own_folder(home, agent, "workspace").map(|root| Self { root })
+    }
+
+    pub(super) const fn root(&self) -> &OwnedFd {
+        &self.root
     }
 
     /// Opens a path inside the workspace.
-    pub(super) fn path(&self, path: &str) -> Result<Opened, String> {
-        if path.is_empty() {
-            return Err("`path` is empty: name a file or folder, or `.` for the whole workspace".to_owned());
-        }
-        if path.len() > MAX_PATH_BYTES {
-            return Err(format!("`path` has more than {MAX_PATH_BYTES} bytes: name something nearer"));
-        }
-        if path.contains('\0') {
-            return Err("`path` holds a NUL character, which no name has: leave it out".to_owned());
-        }
+    pub(super) fn path(&self, path: &str) -> Result<Opened, Refused> {
+        check(path)?;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let opened = (0..MOVED_TRIES)
             .map(|_| rustix::fs::openat2(&self.root, path, READ, Mode::empty(), resolve))
             .find(|opened| !matches!(opened, Err(Errno::AGAIN)))
             .unwrap_or(Err(Errno::AGAIN));
         match opened.and_then(readable) {
-            Ok(Some(opened)) => Ok(opened),
-            Ok(None) => Err(format!("`{}` is neither a file nor a folder: it cannot be read", shown(path))),
-            Err(error) => Err(sentence(&shown(path), error)),
+            Ok(Readable::Opened(opened)) => Ok(opened),
+            Ok(Readable::Linked) => Err(linked(path)),
+            Ok(Readable::Neither) => Err(neither(path)),
+            Err(error) => Err(refused(path, error)),
         }
     }
+
+    /// What was opened, by its own name and not by the way that led to it.
+    pub(super) fn place(&self, opened: &Opened) -> Place {
+        let name = |fd: i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
+        let fd = match opened {
+            Opened::File { file, .. } => file.as_raw_fd(),
+            Opened::Folder(folder) => folder.as_raw_fd(),
+        };
+        let inside = || {
+            let (root, path) = (name(self.root.as_raw_fd())?, name(fd)?);
+            Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())
+        };
+        // The kernel writes this behind the name of what is no longer there.
+        Place(inside().filter(|path| !path.ends_with(" (deleted)")))
+    }
+}
+
+/// Where something is in the workspace: its path without links, empty for the workspace itself. Nothing if that cannot be
+/// told, because it was moved or its name is no text.
+#[derive(Debug, Clone)]
+pub(super) struct Place(pub(super) Option<String>);
+
+impl Place {
+    /// Something in this folder.
+    pub(super) fn entry(&self, name: &CStr) -> Self {
+        let name = name.to_str().ok();
+        Self(self.0.as_ref().zip(name).map(|(path, name)| match path.as_str() {
+            "" => name.to_owned(),
+            path => format!("{path}/{name}"),
+        }))
+    }
+
+    pub(super) fn resource(&self) -> Resource {
+        match self.0.as_deref() {
+            None => Resource::Workspace,
+            Some("") => Resource::File(".".to_owned()),
+            Some(path) => Resource::File(path.to_owned()),
+        }
+    }
+}
+
+/// Opens a folder of the agent's own, `agents/<id>/<name>/`, and makes it if it is not there. No part of it may be a link.
+pub(super) fn own_folder(home: &Path, agent: &AgentId, name: &str) -> Result<OwnedFd, Refused> {
+    let open = || {
+        let mut folder = rustix::fs::open(home, folder_flags(), Mode::empty())?;
+        for name in ["agents", agent.as_str(), name] {
+            match rustix::fs::mkdirat(&folder, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+            let flags = folder_flags() | OFlags::NOFOLLOW;
+            folder = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+        }
+        Ok(folder)
+    };
+    open().map_err(|error: Errno| {
+        Refused::new(Code::Failed, format!("the {name} cannot be opened ({error}): tell the operator"))
+    })
+}
+
+/// Refuses a text that is no path at all.
+pub(super) fn check(path: &str) -> Result<(), Refused> {
+    let sentence = if path.is_empty() {
+        "`path` is empty: name a file or folder, or `.` for the whole workspace".to_owned()
+    } else if path.len() > MAX_PATH_BYTES {
+        format!("`path` has more than {MAX_PATH_BYTES} bytes: name something nearer")
+    } else if path.contains('\0') {
+        "`path` holds a NUL character, which no name has: leave it out".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Refused::new(Code::InvalidInput, sentence))
 }
 
 /// Opens an entry of a folder if it is a file or a folder, and not a link to one.
 pub(super) fn entry(folder: &OwnedFd, name: &CStr) -> Option<Opened> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    rustix::fs::openat2(folder, name, READ, Mode::empty(), resolve).and_then(readable).ok().flatten()
+    match rustix::fs::openat2(folder, name, READ, Mode::empty(), resolve).and_then(readable) {
+        Ok(Readable::Opened(opened)) => Some(opened),
+        Ok(Readable::Linked | Readable::Neither) | Err(_) => None,
+    }
 }
 
 /// At most `most` names of a folder, the first by their bytes.
@@ -135,41 +195,76 @@ pub(super) fn printed(name: &CStr) -> String {
     name.to_string_lossy().chars().map(control).collect()
 }
 
-fn readable(fd: OwnedFd) -> Result<Option<Opened>, Errno> {
+/// What stands behind an open descriptor.
+enum Readable {
+    Opened(Opened),
+    /// A file with other names, some of which may be outside.
+    Linked,
+    Neither,
+}
+
+fn readable(fd: OwnedFd) -> Result<Readable, Errno> {
     let stat = rustix::fs::fstat(fd.as_fd())?;
     Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile if stat.st_nlink > 1 => Readable::Linked,
         FileType::RegularFile => {
-            Some(Opened::File { file: File::from(fd), bytes: u64::try_from(stat.st_size).unwrap_or(0) })
+            let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+            Readable::Opened(Opened::File { file: File::from(fd), bytes })
         }
-        FileType::Directory => Some(Opened::Folder(fd)),
-        _ => None,
+        FileType::Directory => Readable::Opened(Opened::Folder(fd)),
+        _ => Readable::Neither,
     })
+}
+
+pub(super) fn linked(path: &str) -> Refused {
+    let path = shown(path);
+    Refused::new(Code::Refused, format!("`{path}` has another name as well (a hard link): use a copy of it"))
+}
+
+fn neither(path: &str) -> Refused {
+    let path = shown(path);
+    Refused::new(Code::Refused, format!("`{path}` is neither a file nor a folder: it cannot be read"))
 }
 
 fn folder_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
 }
 
-fn sentence(path: &str, error: Errno) -> String {
-    match error {
-        Errno::NOENT => format!("there is no `{path}` in the workspace: read `.` to see what there is"),
-        Errno::XDEV => {
-            format!("`{path}` leads out of the workspace: name a path inside it, without a leading `/`")
+/// What is said when the kernel does not open `path`.
+pub(super) fn refused(path: &str, error: Errno) -> Refused {
+    let path = &shown(path);
+    let (code, sentence) = match error {
+        Errno::NOENT => {
+            (Code::NotFound, format!("there is no `{path}` in the workspace: read `.` to see what there is"))
         }
-        Errno::LOOP => format!("`{path}` leads through a link that cannot be followed: name the file itself"),
-        Errno::NOTDIR => {
-            format!("a part of `{path}` is a file where a folder should be: read `.` to see what there is")
+        Errno::XDEV => (
+            Code::Refused,
+            format!("`{path}` leads out of the workspace: name a path inside it, without a leading `/`"),
+        ),
+        Errno::LOOP => (
+            Code::Refused,
+            format!("`{path}` leads through a link that cannot be followed: name the file itself"),
+        ),
+        Errno::NOTDIR => (
+            Code::NotFound,
+            format!("a part of `{path}` is a file where a folder should be: read `.` to see what there is"),
+        ),
+        Errno::NAMETOOLONG => {
+            (Code::InvalidInput, format!("a name in `{path}` is too long for any file: check the path"))
         }
-        Errno::NAMETOOLONG => format!("a name in `{path}` is too long for any file: check the path"),
-        Errno::ACCESS | Errno::PERM => format!("`{path}` may not be read: choose another file"),
-        Errno::NXIO => format!("`{path}` is neither a file nor a folder: it cannot be read"),
-        Errno::AGAIN => format!("`{path}` was being moved: try again"),
-        Errno::NOSYS => {
-            "this machine's kernel has no openat2, so files cannot be read safely: tell the operator"
-                .to_owned()
+        Errno::ACCESS | Errno::PERM => {
+            (Code::Refused, format!("`{path}` may not be read: choose another file"))
         }
-        other => format!("`{path}` cannot be read ({other}): choose another file"),
-    }
+        Errno::NXIO => return neither(path),
+        Errno::AGAIN => (Code::Failed, format!("`{path}` was being moved: try again")),
+        Errno::NOSYS => (
+            Code::Failed,
+            "this machine's kernel has no openat2, so files cannot be opened safely: tell the operator"
+                .to_owned(),
+        ),
+        other => (Code::Failed, format!("`{path}` cannot be read ({other}): choose another file")),
+    };
+    Refused::new(code, sentence)
 }
 
 #[cfg(test)]

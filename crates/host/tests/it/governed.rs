@@ -17,6 +17,7 @@ use tribune_client::{Client, Incoming};
 use tribune_host::config::{LogConfig, LogLevel};
 use tribune_host::daemon::{Daemon, Extras};
 use tribune_host::store::Filter;
+use tribune_host::tools::NAMES;
 use tribune_host::{Clock, Home, Reader, SystemClock, telemetry};
 use tribune_ledger::{EntryQuality, Timestamp};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
@@ -240,7 +241,7 @@ async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
         // The letter's time is the moment at which it was about to be written.
         let seen = witness.seen.lock().unwrap();
         let (_, calls, verdicts) = seen.iter().find(|(at, ..)| letter["at"] == *at).unwrap();
-        assert_eq!((*calls, *verdicts), (number, 3 + number), "{letter}");
+        assert_eq!((*calls, *verdicts), (number, NAMES.len() + number), "{letter}");
     }
 }
 
@@ -286,7 +287,8 @@ async fn l3_a_daemon_does_not_start_on_a_broken_law_or_roster() {
     let standing = |line: &str| format!("{line}\n");
     for (file, content, words) in [
         ("mandates/default.md", "tools: read\n".to_owned(), "a mandate begins with its front matter"),
-        ("mandates/default.md", "---\ntools: read, exec\n---\n".to_owned(), "unknown tool `exec`"),
+        ("mandates/default.md", "---\ntools: read, exce\n---\n".to_owned(), "unknown tool `exce`"),
+        ("mandates/default.md", "---\ntools: read, exec\n---\n".to_owned(), "not exec"),
         ("mandates/x.md", "---\ntolls: read\n---\n".to_owned(), "unknown key `tolls`"),
         ("mandates/X Y.md", "---\ntools: read\n---\n".to_owned(), "cannot name a mandate"),
         ("data/agent-roster.jsonl", standing("{\"id\":\"a\",\"mandat\":\"x\"}"), "unknown field `mandat`"),
@@ -537,17 +539,10 @@ async fn the_eight_steps_are_on_record_in_their_order() {
     }
     let entries = entries(&mut client, SCOUT).await;
     let qualities: Vec<&str> = entries.iter().map(|entry| entry["quality"].as_str().unwrap()).collect();
-    let one_turn = [
-        "turn",
-        "mailbox_inject",
-        "policy_verdict",
-        "policy_verdict",
-        "policy_verdict",
-        "tool_call",
-        "policy_verdict",
-        "tool_result",
-        "turn",
-    ];
+    let offers = ["policy_verdict"; NAMES.len()];
+    let one_turn =
+        [&["turn", "mailbox_inject"][..], &offers, &["tool_call", "policy_verdict", "tool_result", "turn"]]
+            .concat();
     assert_eq!(qualities, [&["session_lifecycle"][..], &one_turn, &one_turn].concat());
     assert_eq!(entries[0]["payload"]["event"], "opened");
     let cid = |entry: &Value| entry["cid"].clone();
@@ -566,7 +561,7 @@ async fn the_eight_steps_are_on_record_in_their_order() {
         assert_eq!(started["parents"], json!(before.iter().collect::<Vec<_>>()));
         assert_eq!(letter["parents"], json!([cid(started)]));
         let tools: Vec<&Value> = gates.iter().map(|gate| &gate["payload"]["tool"]).collect();
-        assert_eq!(tools, ["read", "search", "send_message"]);
+        assert_eq!(tools, NAMES);
         for gate in gates {
             assert_eq!(
                 (&gate["parents"], &gate["payload"]["input_hash"]),

@@ -164,10 +164,7 @@ async fn what_a_stranger_may_not_do_is_denied_and_on_record() {
     let (events, _) = turn(&mut stranger, &own, script).await.unwrap();
     let told = results(&events);
     assert_eq!(told.len(), 4);
-    assert!(
-        told[..3].iter().all(|result| result.starts_with("denied (tool.unknown): there is no tool `")),
-        "{told:?}"
-    );
+    assert!(told[..3].iter().all(|result| result.starts_with("denied (mandate.not_listed): `")), "{told:?}");
     assert!(!told[3].starts_with("denied"), "{told:?}");
 
     let mut operator = daemon.operator().await;

@@ -1,0 +1,63 @@
+//! Tools that have a name and rules everywhere but are not provided by this host: `browser` and `nodes`.
+
+use serde_json::{Value, json};
+use tribune_agents::ToolSpec;
+
+use super::done::{Code, Refused};
+use super::input::Input;
+
+pub(super) const BROWSER: &str = "browser";
+pub(super) const NODES: &str = "nodes";
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Absent {
+    Browser,
+    Nodes,
+}
+
+pub(super) fn browser_spec() -> ToolSpec {
+    spec(BROWSER, "Use a web browser. Not provided by this host: use `web_fetch` to read a page.")
+}
+
+pub(super) fn nodes_spec() -> ToolSpec {
+    spec(NODES, "Use devices that are paired with this host. Not provided by this host.")
+}
+
+fn spec(name: &str, description: &str) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "action": { "type": "string", "description": "What to do." }
+            },
+            "required": ["action"],
+            "additionalProperties": false
+        }),
+    }
+}
+
+impl Absent {
+    /// A call of it, which has to be right all the same.
+    pub(super) fn called(self, input: &Value) -> Result<Self, String> {
+        Input::new(self.name(), input, &["action"])?.text("action")?;
+        Ok(self)
+    }
+
+    pub(super) fn refused(self) -> Refused {
+        let instead = match self {
+            Self::Browser => "read pages with `web_fetch`",
+            Self::Nodes => "work without it",
+        };
+        Refused::new(Code::Unavailable, format!("`{}` is not provided here: {instead}", self.name()))
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Browser => BROWSER,
+            Self::Nodes => NODES,
+        }
+    }
+}

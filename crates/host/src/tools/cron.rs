@@ -1,0 +1,232 @@
+//! `cron`: an agent asks to be woken later, once or again and again.
+
+use std::io;
+
+use jiff::Timestamp as Moment;
+use serde_json::{Value, json};
+use tribune_agents::{AgentId, SessionKey, ToolSpec};
+use tribune_ledger::Timestamp;
+
+use super::done::{Answer, Code, Refused, Resource, Trail};
+use super::input::Input;
+use super::schedules::{Full, MAX_IN_ALL, MAX_PER_AGENT, Schedule, ScheduleFile, When};
+use super::send_message::fresh_id;
+use super::shown;
+
+pub(super) const NAME: &str = "cron";
+
+/// Bytes of what an agent is woken with.
+const MAX_TEXT_BYTES: usize = 4 * 1024;
+
+/// Bytes of an id.
+const MAX_ID_BYTES: usize = 64;
+
+/// Bytes of a pattern.
+const MAX_PATTERN_BYTES: usize = 128;
+
+/// Seconds between two times: a schedule is no loop.
+const MIN_SECONDS: u64 = 60;
+
+/// Seconds between two times: a year.
+const MAX_SECONDS: u64 = 366 * 24 * 3600;
+
+/// What to do.
+#[derive(Debug)]
+pub(super) enum Scheduling {
+    Add { id: Option<String>, when: When, text: String },
+    List,
+    Remove(String),
+}
+
+/// Whose schedules, and when.
+#[derive(Debug)]
+pub(super) struct Asking<'a> {
+    pub(super) agent: &'a AgentId,
+    pub(super) session: Option<&'a SessionKey>,
+    pub(super) now: Timestamp,
+}
+
+pub(super) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: NAME.to_owned(),
+        description: format!(
+            "Have yourself woken later with a text. `add` needs `text` and one of `at`, `every` and `cron`; `list` \
+             shows your schedules, `remove` takes one away. Times are UTC. At most {MAX_PER_AGENT} schedules."
+        ),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "action": { "type": "string", "enum": ["add", "list", "remove"] },
+                "id": {
+                    "type": "string",
+                    "description": "Name of the schedule: letters, digits, `.`, `-` and `_`. For `add` one is made up if left out."
+                },
+                "at": { "type": "string", "description": "Once, such as `2027-01-31T09:00:00Z`." },
+                "every": {
+                    "type": "integer",
+                    "minimum": MIN_SECONDS,
+                    "maximum": MAX_SECONDS,
+                    "description": "Every so many seconds."
+                },
+                "cron": { "type": "string", "description": "A pattern of five fields, such as `0 9 * * MON-FRI`." },
+                "text": {
+                    "type": "string",
+                    "description": format!("What to be woken with, at most {MAX_TEXT_BYTES} bytes.")
+                }
+            },
+            "required": ["action"],
+            "additionalProperties": false
+        }),
+    }
+}
+
+impl Scheduling {
+    pub(super) fn new(input: &Value) -> Result<Self, String> {
+        let input = Input::new(NAME, input, &["action", "id", "at", "every", "cron", "text"])?;
+        let id = |id: &str| if is_id(id) { Ok(id.to_owned()) } else { Err(bad_id(id)) };
+        match input.word("action", &["add", "list", "remove"])? {
+            "list" => {
+                input.without(&["id", "at", "every", "cron", "text"], "for `list`").map(|()| Self::List)
+            }
+            "remove" => {
+                input.without(&["at", "every", "cron", "text"], "for `remove`")?;
+                id(input.text("id")?).map(Self::Remove)
+            }
+            _ => {
+                let text = input.bounded_text("text", MAX_TEXT_BYTES)?;
+                if text.trim().is_empty() {
+                    return Err("`text` is empty: say what you are to be woken with".to_owned());
+                }
+                let id = input.optional_text("id")?.map(id).transpose()?;
+                Ok(Self::Add { id, when: when(&input)?, text: text.to_owned() })
+            }
+        }
+    }
+
+    pub(super) fn run(self, asking: &Asking<'_>, file: &ScheduleFile, trail: &Trail) -> Answer {
+        match self {
+            Self::Add { id, when, text } => add(asking, file, (id, when, text), trail),
+            Self::List => {
+                let mut listing = String::new();
+                for schedule in file.now().map_err(failed)?.of(asking.agent) {
+                    trail.read(Resource::Schedule(schedule.id.clone()))?;
+                    let when = match &schedule.when {
+                        When::At(_) => "once".to_owned(),
+                        When::Every(seconds) => format!("every {seconds} s"),
+                        When::Cron(pattern) => format!("`{pattern}`"),
+                    };
+                    let text = schedule.text.replace(char::is_control, " ");
+                    listing.push_str(&format!("{}: {when}, next {}: {text}\n", schedule.id, schedule.next));
+                }
+                Ok(if listing.is_empty() { "[there are no schedules]".to_owned() } else { listing })
+            }
+            Self::Remove(id) => {
+                trail.write(Resource::Schedule(id.clone()))?;
+                file.change(|schedules| match schedules.remove(asking.agent, &id) {
+                    true => Ok(format!("removed `{id}`")),
+                    false => {
+                        let sentence = format!("there is no schedule `{id}`: see `list` for what there is");
+                        Err(Refused::new(Code::NotFound, sentence))
+                    }
+                })
+            }
+        }
+    }
+}
+
+fn add(
+    asking: &Asking<'_>,
+    file: &ScheduleFile,
+    (id, when, text): (Option<String>, When, String),
+    trail: &Trail,
+) -> Answer {
+    let id = match id {
+        Some(id) => id,
+        None => fresh_id()?[..8].to_owned(),
+    };
+    // The log's times have one text, which is a time for everyone.
+    let now: Moment =
+        asking.now.to_string().parse().map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
+    let next = when.after(now).ok_or_else(|| {
+        let sentence = "this time never comes: choose one that is still ahead";
+        Refused::new(Code::InvalidInput, sentence)
+    })?;
+    trail.write(Resource::Schedule(id.clone()))?;
+    file.change(|schedules| {
+        let schedule = Schedule {
+            id: id.clone(),
+            agent: asking.agent.clone(),
+            session: asking.session.cloned(),
+            text,
+            when,
+            next,
+        };
+        schedules.add(schedule).map_err(|full| {
+            let (code, sentence) = match full {
+                Full::Id => (Code::Conflict, format!("there is a schedule `{id}` already: remove it first")),
+                Full::Agent => {
+                    (Code::TooLarge, format!("there are {MAX_PER_AGENT} schedules already: remove one first"))
+                }
+                Full::House => (
+                    Code::TooLarge,
+                    format!("the house has {MAX_IN_ALL} schedules and takes no more: tell the operator"),
+                ),
+            };
+            Refused::new(code, sentence)
+        })
+    })?;
+    Ok(format!("scheduled `{id}`, next {next}"))
+}
+
+fn when(input: &Input<'_>) -> Result<When, String> {
+    let at = input.optional_text("at")?;
+    let every = input.optional_number("every")?;
+    let cron = input.optional_bounded_text("cron", MAX_PATTERN_BYTES)?;
+    match (at, every, cron) {
+        (Some(at), None, None) => at
+            .parse()
+            .map(When::At)
+            .map_err(|_| format!("`at` is a time such as `2027-01-31T09:00:00Z`, not `{}`", shown(at))),
+        (None, Some(every), None) => u32::try_from(every)
+            .ok()
+            .filter(|_| (MIN_SECONDS..=MAX_SECONDS).contains(&every))
+            .map(When::Every)
+            .ok_or_else(|| {
+                format!("`every` is a number of seconds from {MIN_SECONDS} to {MAX_SECONDS}, not {every}")
+            }),
+        (None, None, Some(cron)) => {
+            let when = When::Cron(cron.to_owned());
+            match when.after(Moment::UNIX_EPOCH) {
+                Some(_) => Ok(when),
+                None => Err(format!(
+                    "`cron` is a pattern of five fields such as `0 9 * * MON-FRI`, not `{}`",
+                    shown(cron)
+                )),
+            }
+        }
+        _ => Err("`add` takes one of `at`, `every` and `cron`: say when".to_owned()),
+    }
+}
+
+fn is_id(id: &str) -> bool {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(word)
+}
+
+fn bad_id(id: &str) -> String {
+    format!("`id` is at most {MAX_ID_BYTES} letters, digits, `.`, `-` and `_`, not `{}`", shown(id))
+}
+
+fn failed(error: io::Error) -> Refused {
+    let kind = error.kind();
+    Refused::new(
+        Code::Failed,
+        format!("the schedules cannot be used at the moment ({kind}): tell the operator"),
+    )
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        failed(error)
+    }
+}

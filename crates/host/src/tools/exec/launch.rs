@@ -1,0 +1,141 @@
+//! How a command is started, whoever does it.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::fd::OwnedFd;
+
+/// Starts commands. Whatever a launch started is gone when its future has ended or was dropped.
+#[async_trait]
+pub trait Launcher: Send + Sync {
+    /// Whether anything can be launched here at all.
+    fn ready(&self) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError>;
+}
+
+/// What to start.
+#[derive(Debug)]
+pub struct Launch {
+    /// For `/bin/sh -c`.
+    pub command: String,
+    pub cwd: Folder,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    pub limits: Limits,
+}
+
+/// Where a command runs.
+#[derive(Debug)]
+pub struct Folder {
+    /// The agent's workspace on this machine.
+    pub workspace: PathBuf,
+    /// The folder itself, in the workspace. It was opened safely; its name may lead elsewhere by now.
+    pub folder: OwnedFd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub wall: Duration,
+    /// Of each of the two outputs.
+    pub output_bytes: usize,
+}
+
+/// A command that is over.
+#[derive(Debug)]
+pub struct Exited {
+    pub ended: Ended,
+    pub stdout: Captured,
+    pub stderr: Captured,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Code(i32),
+    Signal(i32),
+    OutOfTime,
+}
+
+/// Why nothing was started. Each sentence ends with what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error(
+        "commands are not run here, because there is no sandbox to run them in: work without `exec`, or ask the operator, who can set `sandbox` in config.json5"
+    )]
+    NotProvided,
+    #[error("the command could not be started ({0}): tell the operator")]
+    Failed(std::io::Error),
+}
+
+/// Starts nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoLauncher;
+
+#[async_trait]
+impl Launcher for NoLauncher {
+    fn ready(&self) -> Result<(), LaunchError> {
+        Err(LaunchError::NotProvided)
+    }
+
+    async fn launch(&self, _: Launch) -> Result<Exited, LaunchError> {
+        Err(LaunchError::NotProvided)
+    }
+}
+
+/// An output, of which the beginning and the end are kept.
+#[derive(Debug)]
+pub struct Captured {
+    most: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    dropped: u64,
+}
+
+impl Captured {
+    /// Keeps at most `most` bytes.
+    pub const fn new(most: usize) -> Self {
+        Self { most, head: Vec::new(), tail: VecDeque::new(), dropped: 0 }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        let half = self.most / 2;
+        let (head, tail) = bytes.split_at(bytes.len().min(half.saturating_sub(self.head.len())));
+        self.head.extend_from_slice(head);
+        self.tail.extend(tail);
+        let over = self.tail.len().saturating_sub(half);
+        self.tail.drain(..over);
+        self.dropped += over as u64;
+    }
+
+    /// What was kept, with a mark where something is missing.
+    pub fn text(&self) -> String {
+        let mut bytes = self.head.clone();
+        if self.dropped > 0 {
+            bytes.extend_from_slice(format!("\n[cut: {} bytes]\n", self.dropped).as_bytes());
+        }
+        bytes.extend(&self.tail);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_and_the_end_are_kept() {
+        let mut captured = Captured::new(8);
+        for piece in ["ab", "cdef", "", "ghij", "k"] {
+            captured.push(piece.as_bytes());
+        }
+        assert_eq!(captured.text(), "abcd\n[cut: 3 bytes]\nhijk");
+        let mut short = Captured::new(8);
+        short.push(b"abcdefgh");
+        assert_eq!(short.text(), "abcdefgh");
+    }
+}

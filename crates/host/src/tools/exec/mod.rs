@@ -1,0 +1,156 @@
+//! `exec`: runs a command in the agent's workspace, through whatever this host launches commands with.
+//!
+//! The tool says what is to be run, with which environment and for how long; a [`Launcher`] says how. Without one nothing
+//! runs, because a command can do whatever its user can.
+
+mod direct;
+mod launch;
+mod resolve;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tribune_agents::ToolSpec;
+
+pub use direct::DirectLauncher;
+pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, NoLauncher};
+pub use resolve::{Operand, ResolveError, Resolved, resolve};
+
+use super::done::{Answer, Code, Refused, Resource, Trail};
+use super::input::Input;
+use super::shown;
+use super::workspace::{Opened, Workspace};
+
+pub(super) const NAME: &str = "exec";
+
+/// Where commands are looked for. Fixed, so that what was approved is what is found.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Bytes of a command: a script belongs in a file.
+const MAX_COMMAND_BYTES: usize = 32 * 1024;
+
+/// Seconds a command gets if the call does not say.
+const DEFAULT_SECONDS: u64 = 60;
+
+/// Seconds a command gets at most: a build, not a service.
+const MAX_SECONDS: u64 = 600;
+
+/// Bytes of each of the two outputs: both fit in an answer.
+const OUTPUT_BYTES: usize = 96 * 1024;
+
+/// What to run.
+#[derive(Debug)]
+pub(super) struct Exec {
+    command: String,
+    cwd: String,
+    wall: Duration,
+}
+
+/// The variables that a command is given, and no others.
+pub(super) const ENV: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
+
+pub(super) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: NAME.to_owned(),
+        description: "Run a shell command in your workspace and see its exit code and output. It has no terminal \
+                      and no input, and everything it started is ended when it exits or its time is over; nothing \
+                      runs on in the background. A long output is cut in the middle."
+            .to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "command": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "The command, as `/bin/sh -c` takes it."
+                },
+                "cwd": {
+                    "type": "string",
+                    "description": "Folder to run it in, relative to the workspace. The workspace if left out."
+                },
+                "timeoutSeconds": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_SECONDS,
+                    "description": format!("How long it may run. {DEFAULT_SECONDS} if left out.")
+                }
+            },
+            "required": ["command"],
+            "additionalProperties": false
+        }),
+    }
+}
+
+impl Exec {
+    pub(super) fn new(input: &Value) -> Result<Self, String> {
+        let input = Input::new(NAME, input, &["command", "cwd", "timeoutSeconds"])?;
+        let command = input.bounded_text("command", MAX_COMMAND_BYTES)?;
+        if command.trim().is_empty() {
+            return Err("`command` is empty: say what to run".to_owned());
+        }
+        if command.contains('\0') {
+            return Err("`command` holds a NUL character, which no command has: leave it out".to_owned());
+        }
+        let cwd = input.optional_text("cwd")?.unwrap_or(".").to_owned();
+        let seconds = input.optional_number("timeoutSeconds")?.unwrap_or(DEFAULT_SECONDS);
+        if !(1..=MAX_SECONDS).contains(&seconds) {
+            return Err(format!("`timeoutSeconds` is a whole number from 1 to {MAX_SECONDS}, not {seconds}"));
+        }
+        Ok(Self { command: command.to_owned(), cwd, wall: Duration::from_secs(seconds) })
+    }
+
+    /// Opens the folder, which takes the disk.
+    pub(super) fn launch(&self, workspace: &Workspace, home: PathBuf) -> Result<Launch, Refused> {
+        let Opened::Folder(folder) = workspace.path(&self.cwd)? else {
+            let sentence = format!("`{}` is a file: `cwd` names a folder", shown(&self.cwd));
+            return Err(Refused::new(Code::InvalidInput, sentence));
+        };
+        let values = [PATH.to_owned(), home.to_string_lossy().into_owned(), "C.UTF-8".to_owned(), "dumb".to_owned()];
+        let env = ENV.into_iter().zip(values);
+        Ok(Launch {
+            command: self.command.clone(),
+            cwd: Folder { workspace: home, folder },
+            env: env.map(|(name, value)| (name.to_owned(), value)).collect(),
+            limits: Limits { wall: self.wall, output_bytes: OUTPUT_BYTES },
+        })
+    }
+}
+
+/// Runs what was prepared. Dropping the future ends it.
+pub(super) async fn run(launcher: &dyn Launcher, launch: Launch, trail: &Trail) -> Answer {
+    launcher.ready().map_err(refused)?;
+    trail.read(Resource::Workspace)?;
+    trail.write(Resource::Workspace)?;
+    let wall = launch.limits.wall;
+    let exited = launcher.launch(launch).await.map_err(refused)?;
+    let output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
+    match exited.ended {
+        Ended::Code(code) => Ok(format!("exit code {code}\n{output}")),
+        Ended::Signal(signal) => Ok(format!("ended by signal {signal}\n{output}")),
+        Ended::OutOfTime => Err(Refused::new(
+            Code::TimedOut,
+            format!(
+                "the command and everything it started were ended after {} s: do less, or raise \
+                 `timeoutSeconds`\n{output}",
+                wall.as_secs()
+            ),
+        )),
+    }
+}
+
+fn output(name: &str, captured: &Captured) -> String {
+    match captured.text() {
+        text if text.is_empty() => String::new(),
+        text if text.ends_with('\n') => format!("[{name}]\n{text}"),
+        text => format!("[{name}]\n{text}\n"),
+    }
+}
+
+fn refused(error: LaunchError) -> Refused {
+    let code = match error {
+        LaunchError::NotProvided => Code::Unavailable,
+        LaunchError::Failed(_) => Code::Failed,
+    };
+    Refused::new(code, error.to_string())
+}

@@ -1,0 +1,190 @@
+//! Which bytes a command would run: the executable that a program's name leads to, and for an interpreter the files it is
+//! given. Their hashes bind an approval to what was looked at.
+//!
+//! Not seen from here: what these bytes go on to load or start. Words are taken as they are; whoever has a shell's text
+//! parses it first.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Bytes of an executable: the largest interpreters have a fifth of this.
+const MAX_EXECUTABLE_BYTES: u64 = 512 * 1024 * 1024;
+
+/// Bytes of a script.
+const MAX_SCRIPT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Files among the operands of an interpreter.
+const MAX_SCRIPTS: usize = 32;
+
+/// Programs that run what their operands hold. One that ends with a version is meant as well (`python3.12`).
+const INTERPRETERS: [&str; 18] = [
+    "sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "python", "pypy", "node", "nodejs", "deno", "bun",
+    "perl", "ruby", "php", "lua", "awk",
+];
+
+/// What a command would run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Without links.
+    pub executable: PathBuf,
+    /// BLAKE3 of its bytes.
+    pub b3: blake3::Hash,
+    /// The files that an interpreter was given, in order.
+    pub scripts: Vec<Operand>,
+}
+
+/// A file that an interpreter was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operand {
+    /// Without links.
+    pub path: PathBuf,
+    /// BLAKE3 of its bytes.
+    pub b3: blake3::Hash,
+}
+
+/// Why it cannot be said what would run. Each sentence ends with what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    #[error("the command has no words: say what to run")]
+    Empty,
+    #[error("there is no program `{0}` that could be run: check its name")]
+    NotFound(String),
+    #[error("`{path}` has more than {most} bytes: run something smaller", path = .path.display())]
+    TooLarge { path: PathBuf, most: u64 },
+    #[error("the command names more than {MAX_SCRIPTS} files: name fewer")]
+    TooMany,
+    #[error("`{path}` cannot be read ({error}): check its mode", path = .path.display())]
+    Io { path: PathBuf, error: io::Error },
+}
+
+/// Finds what `words` would run in `cwd`, with programs looked up in the folders of `path`.
+pub fn resolve(words: &[String], cwd: &Path, path: &str) -> Result<Resolved, ResolveError> {
+    let (program, operands) = words.split_first().ok_or(ResolveError::Empty)?;
+    let found = find(program, cwd, path).ok_or_else(|| ResolveError::NotFound(program.clone()))?;
+    let (executable, b3) =
+        hashed(&found, MAX_EXECUTABLE_BYTES)?.ok_or_else(|| ResolveError::NotFound(program.clone()))?;
+    let mut scripts = Vec::new();
+    if is_interpreter(Path::new(program)) || is_interpreter(&executable) {
+        for operand in operands {
+            // `--require=a.js` names a file too.
+            let value = operand.split_once('=').map(|(_, value)| value);
+            for name in [Some(operand.as_str()), value].into_iter().flatten() {
+                let Some((path, b3)) = hashed(&cwd.join(name), MAX_SCRIPT_BYTES)? else { continue };
+                if scripts.len() == MAX_SCRIPTS {
+                    return Err(ResolveError::TooMany);
+                }
+                scripts.push(Operand { path, b3 });
+            }
+        }
+    }
+    Ok(Resolved { executable, b3, scripts })
+}
+
+/// As a shell finds it: a name with a slash is a path, any other is looked for.
+fn find(program: &str, cwd: &Path, path: &str) -> Option<PathBuf> {
+    if program.is_empty() {
+        return None;
+    }
+    if program.contains('/') {
+        return Some(cwd.join(program)).filter(|path| is_executable(path));
+    }
+    // An empty entry stands for the folder itself.
+    path.split(':').map(|folder| cwd.join(folder).join(program)).find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+fn is_interpreter(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || ".-".contains(letter));
+    INTERPRETERS.contains(&name) || ["gawk", "mawk", "nawk"].contains(&name)
+}
+
+/// The file behind all links and the hash of its bytes; nothing if there is no plain file.
+fn hashed(path: &Path, most: u64) -> Result<Option<(PathBuf, blake3::Hash)>, ResolveError> {
+    // What cannot be found, or has an impossible name, is no file.
+    let Ok(path) = path.canonicalize() else { return Ok(None) };
+    let failed = |error| ResolveError::Io { path: path.clone(), error };
+    let mut options = File::options();
+    // Neither a pipe is waited for nor a terminal taken.
+    options.read(true).custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed());
+    if !fs::metadata(&path).map_err(failed)?.is_file() {
+        return Ok(None);
+    }
+    let file = options.open(&path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Ok(None);
+    }
+    let mut bytes = file.take(most + 1);
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(&mut bytes).map_err(failed)?;
+    if hasher.count() > most {
+        return Err(ResolveError::TooLarge { path, most });
+    }
+    Ok(Some((path, hasher.finalize())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_command_is_what_its_bytes_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let cwd = folder.path().canonicalize().unwrap();
+        fs::create_dir(cwd.join("bin")).unwrap();
+        for (name, mode) in [("bin/tool", 0o755), ("bin/plain", 0o644), ("bin/python3.12", 0o755)] {
+            fs::write(cwd.join(name), name).unwrap();
+            fs::set_permissions(cwd.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        symlink("python3.12", cwd.join("bin/py")).unwrap();
+        fs::write(cwd.join("a.py"), "1").unwrap();
+        fs::write(cwd.join("b.py"), "2").unwrap();
+        let find = |text: &str| resolve(&words(text), &cwd, "/nowhere:bin");
+
+        let tool = find("tool a.py").unwrap();
+        assert_eq!(tool.executable, cwd.join("bin/tool"));
+        assert_eq!((tool.b3, tool.scripts), (blake3::hash(b"bin/tool"), vec![]));
+        assert_eq!(find("./bin/../bin/tool").unwrap().executable, cwd.join("bin/tool"));
+        for missing in ["plain", "./tool", "bin", "./bin", "x", "", "../bin/tool"] {
+            assert!(matches!(find(missing), Err(ResolveError::NotFound(_))), "{missing}");
+        }
+        assert!(matches!(resolve(&[], &cwd, ""), Err(ResolveError::Empty)));
+
+        let script = |name: &str, content: &[u8]| Operand { path: cwd.join(name), b3: blake3::hash(content) };
+        for interpreter in ["python3.12", "py", "./bin/py"] {
+            let resolved = find(&format!("{interpreter} -u a.py --with=b.py gone.py")).unwrap();
+            assert_eq!(resolved.executable, cwd.join("bin/python3.12"));
+            assert_eq!(resolved.scripts, [script("a.py", b"1"), script("b.py", b"2")]);
+        }
+        let before = find("py a.py").unwrap();
+        fs::write(cwd.join("a.py"), "other").unwrap();
+        assert_ne!(find("py a.py").unwrap(), before);
+        assert!(matches!(find(&format!("py {}", "a.py ".repeat(33).trim_end())), Err(ResolveError::TooMany)));
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_large_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let cwd = folder.path();
+        rustix::fs::mkfifoat(rustix::fs::CWD, cwd.join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(resolve(&words("sh pipe /dev/zero /"), cwd, super::super::PATH).unwrap().scripts, []);
+        File::create(cwd.join("huge")).unwrap().set_len(MAX_SCRIPT_BYTES + 1).unwrap();
+        assert!(matches!(
+            resolve(&words("sh huge"), cwd, super::super::PATH),
+            Err(ResolveError::TooLarge { .. })
+        ));
+    }
+}

@@ -1,0 +1,67 @@
+//! `gateway`: what an agent may know of the daemon it lives in. It changes nothing there.
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::{Value, json};
+use tribune_agents::ToolSpec;
+
+use super::done::{Answer, Code, Refused};
+use super::input::Input;
+use super::shown;
+use crate::status::Status;
+
+pub(super) const NAME: &str = "gateway";
+
+/// The daemon's facts, from when it is ready.
+pub type StatusSlot = Arc<OnceLock<Arc<Status>>>;
+
+/// What to do with the daemon.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    action: String,
+}
+
+pub(super) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: NAME.to_owned(),
+        description:
+            "Ask the daemon you live in how it is. `status` is the only action that is provided; starting, \
+                      stopping and settings are the operator's."
+                .to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": { "action": { "type": "string", "description": "`status`." } },
+            "required": ["action"],
+            "additionalProperties": false
+        }),
+    }
+}
+
+impl Gateway {
+    pub(super) fn new(input: &Value) -> Result<Self, String> {
+        let input = Input::new(NAME, input, &["action"])?;
+        Ok(Self { action: input.text("action")?.to_owned() })
+    }
+
+    pub(super) fn run(&self, status: &StatusSlot) -> Answer {
+        if self.action != "status" {
+            let sentence = format!(
+                "`{}` is not provided here: `status` is; the rest is the operator's, with the command `tribune`",
+                shown(&self.action)
+            );
+            return Err(Refused::new(Code::Unavailable, sentence));
+        }
+        let status = status.get().ok_or_else(|| {
+            Refused::new(Code::Unavailable, "the daemon is still starting: ask again in a moment")
+        })?;
+        // Where the home is and where the port is open is not the agent's business.
+        let facts = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "startedAt": status.started_at.to_string(),
+            "backends": status.backends,
+            "connections": status.connections(),
+            "draining": status.draining.is_cancelled(),
+        });
+        Ok(facts.to_string())
+    }
+}

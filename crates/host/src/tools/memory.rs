@@ -1,0 +1,200 @@
+//! `memory`: what an agent wants to know again, in another turn or another session.
+//!
+//! One small JSON file per key in `agents/<id>/memory/`, which no other agent and no program of a workspace reads.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tribune_agents::{AgentId, ToolSpec};
+use tribune_ledger::Timestamp;
+
+use super::done::{Answer, Code, Refused, Resource, Trail};
+use super::input::Input;
+use super::send_message::fresh_id;
+use super::{shown, workspace};
+
+pub(super) const NAME: &str = "memory";
+
+/// Bytes of a key; with its ending it is the name of a file.
+const MAX_KEY_BYTES: usize = 64;
+
+/// Bytes of a value: a page. What is longer belongs in a file of the workspace.
+const MAX_VALUE_BYTES: usize = 16 * 1024;
+
+/// Keys of an agent: what one can still look through.
+const MAX_KEYS: usize = 256;
+
+/// Bytes read of a file: a value whose every byte was escaped still fits.
+const MAX_FILE_BYTES: u64 = 7 * MAX_VALUE_BYTES as u64;
+
+const ENDING: &str = ".json";
+
+/// What to do.
+#[derive(Debug)]
+pub(super) enum Memory {
+    Get(String),
+    Set(String, String),
+    List,
+    Delete(String),
+}
+
+/// What is in a file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    value: String,
+    at: String,
+}
+
+pub(super) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: NAME.to_owned(),
+        description: format!(
+            "Remember things across turns and sessions. `set` keeps a value under a key, `get` gives it back, `list` \
+             shows the keys, `delete` forgets one. At most {MAX_KEYS} keys of {MAX_VALUE_BYTES} bytes each."
+        ),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "action": { "type": "string", "enum": ["get", "set", "list", "delete"] },
+                "key": {
+                    "type": "string",
+                    "description": "Letters, digits, `.`, `-` and `_`, beginning with a letter or digit. Not for `list`."
+                },
+                "value": { "type": "string", "description": "What to keep. For `set` only." }
+            },
+            "required": ["action"],
+            "additionalProperties": false
+        }),
+    }
+}
+
+impl Memory {
+    pub(super) fn new(input: &Value) -> Result<Self, String> {
+        let input = Input::new(NAME, input, &["action", "key", "value"])?;
+        let key = || {
+            let key = input.text("key")?;
+            if is_key(key) { Ok(key.to_owned()) } else { Err(bad_key(key)) }
+        };
+        match input.word("action", &["get", "set", "list", "delete"])? {
+            "set" => Ok(Self::Set(key()?, input.bounded_text("value", MAX_VALUE_BYTES)?.to_owned())),
+            "list" => input.without(&["key", "value"], "for `list`").map(|()| Self::List),
+            action => {
+                input.without(&["value"], &format!("for `{action}`"))?;
+                if action == "get" { key().map(Self::Get) } else { key().map(Self::Delete) }
+            }
+        }
+    }
+
+    pub(super) fn run(&self, home: &Path, agent: &AgentId, now: Timestamp, trail: &Trail) -> Answer {
+        let folder = workspace::own_folder(home, agent, "memory")?;
+        match self {
+            Self::Get(key) => {
+                trail.read(Resource::Memory(key.clone()))?;
+                get(&folder, key)
+            }
+            Self::Set(key, value) => {
+                let keys = keys(&folder)?;
+                if !keys.contains(key) && keys.len() >= MAX_KEYS {
+                    let sentence = format!("there are {MAX_KEYS} keys already: delete one first");
+                    return Err(Refused::new(Code::TooLarge, sentence));
+                }
+                trail.write(Resource::Memory(key.clone()))?;
+                set(&folder, key, &Kept { value: value.clone(), at: now.to_string() })?;
+                Ok(format!("kept under `{key}`"))
+            }
+            Self::List => {
+                let keys = keys(&folder)?;
+                for key in &keys {
+                    trail.read(Resource::Memory(key.clone()))?;
+                }
+                Ok(if keys.is_empty() { "[nothing is kept]".to_owned() } else { keys.join("\n") })
+            }
+            Self::Delete(key) => {
+                trail.write(Resource::Memory(key.clone()))?;
+                match rustix::fs::unlinkat(&folder, file_name(key), AtFlags::empty()) {
+                    Ok(()) => rustix::fs::fsync(&folder).map_err(failed)?,
+                    Err(Errno::NOENT) => return Err(missing(key)),
+                    Err(error) => return Err(failed(error)),
+                }
+                Ok(format!("forgot `{key}`"))
+            }
+        }
+    }
+}
+
+fn get(folder: &OwnedFd, key: &str) -> Answer {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(folder, file_name(key), flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::NOENT) => return Err(missing(key)),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut json = Vec::new();
+    file.take(MAX_FILE_BYTES).read_to_end(&mut json).map_err(failed)?;
+    let kept: Kept = serde_json::from_slice(&json).map_err(|_| {
+        let sentence = format!("what is kept under `{key}` cannot be read: set it again");
+        Refused::new(Code::Failed, sentence)
+    })?;
+    Ok(kept.value)
+}
+
+fn set(folder: &OwnedFd, key: &str, kept: &Kept) -> Result<(), Refused> {
+    let fresh = format!(".{}.new", fresh_id()?);
+    let write = || -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(folder, fresh.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(fd);
+        file.write_all(&serde_json::to_vec(kept)?)?;
+        file.sync_all()?;
+        rustix::fs::renameat(folder, fresh.as_str(), folder, file_name(key))?;
+        Ok(rustix::fs::fsync(folder)?)
+    };
+    write().map_err(|error| {
+        // What is left behind is a stray file that is no key.
+        let _ = rustix::fs::unlinkat(folder, fresh.as_str(), AtFlags::empty());
+        failed(error)
+    })
+}
+
+/// The keys, sorted.
+fn keys(folder: &OwnedFd) -> Result<Vec<String>, Refused> {
+    let found = workspace::names(folder, 4 * MAX_KEYS).map_err(failed)?;
+    Ok(found.names.keys().filter_map(|name| key_of(name)).take(MAX_KEYS).collect())
+}
+
+fn key_of(name: &CStr) -> Option<String> {
+    name.to_str().ok()?.strip_suffix(ENDING).filter(|key| is_key(key)).map(str::to_owned)
+}
+
+fn file_name(key: &str) -> String {
+    format!("{key}{ENDING}")
+}
+
+fn is_key(key: &str) -> bool {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let begins = key.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
+    begins && key.len() <= MAX_KEY_BYTES && key.bytes().all(word)
+}
+
+fn bad_key(key: &str) -> String {
+    format!(
+        "`{}` is no key: use at most {MAX_KEY_BYTES} letters, digits, `.`, `-` and `_`, beginning with a letter or digit",
+        shown(key)
+    )
+}
+
+fn missing(key: &str) -> Refused {
+    Refused::new(Code::NotFound, format!("nothing is kept under `{key}`: see `list` for what there is"))
+}
+
+fn failed(error: impl Into<io::Error>) -> Refused {
+    let kind = error.into().kind();
+    Refused::new(Code::Failed, format!("the memory cannot be used at the moment ({kind}): tell the operator"))
+}

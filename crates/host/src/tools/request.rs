@@ -1,0 +1,77 @@
+//! A call as the tools take it: one variant per tool, with an input that was checked.
+
+use tribune_agents::ToolCall;
+
+use super::absent::{self, Absent};
+use super::cron::{self, Scheduling};
+use super::edit::{self, Edit};
+use super::exec::{self, Exec};
+use super::gateway::{self, Gateway};
+use super::memory::{self, Memory};
+use super::message::{self, Message};
+use super::read::{self, Read};
+use super::search::{self, Search};
+use super::send_message::{self, SendMessage};
+use super::spawn::{self, Spawn};
+use super::web_fetch::{self, WebFetch};
+use super::web_search::{self, WebSearch};
+use super::write::{self, Write};
+use super::{NAMES, shown};
+
+/// A call whose input was checked.
+#[derive(Debug)]
+pub(super) enum Request {
+    OnDisk(OnDisk),
+    Exec(Exec),
+    WebFetch(WebFetch),
+    WebSearch(WebSearch),
+    Gateway(Gateway),
+    Spawn(Spawn),
+    Absent(Absent),
+}
+
+/// A call that waits for the disk, on a thread of its own.
+#[derive(Debug)]
+pub(super) enum OnDisk {
+    Read(Read),
+    Search(Search),
+    SendMessage(SendMessage),
+    Write(Write),
+    Edit(Edit),
+    Message(Message),
+    Memory(Memory),
+    Cron(Scheduling),
+}
+
+impl Request {
+    /// Checks a call.
+    pub(super) fn new(call: &ToolCall) -> Result<Self, String> {
+        let input = &call.input;
+        let on_disk = match call.name.as_str() {
+            read::NAME => Read::new(input).map(OnDisk::Read),
+            search::NAME => Search::new(input).map(OnDisk::Search),
+            send_message::NAME => SendMessage::new(input).map(OnDisk::SendMessage),
+            write::NAME => Write::new(input).map(OnDisk::Write),
+            edit::NAME => Edit::new(input).map(OnDisk::Edit),
+            message::NAME => Message::new(input).map(OnDisk::Message),
+            memory::NAME => Memory::new(input).map(OnDisk::Memory),
+            cron::NAME => Scheduling::new(input).map(OnDisk::Cron),
+            _ => return Self::elsewhere(call),
+        };
+        on_disk.map(Self::OnDisk)
+    }
+
+    fn elsewhere(call: &ToolCall) -> Result<Self, String> {
+        let input = &call.input;
+        match call.name.as_str() {
+            exec::NAME => Exec::new(input).map(Self::Exec),
+            web_fetch::NAME => WebFetch::new(input).map(Self::WebFetch),
+            web_search::NAME => WebSearch::new(input).map(Self::WebSearch),
+            gateway::NAME => Gateway::new(input).map(Self::Gateway),
+            spawn::NAME => Spawn::new(input).map(Self::Spawn),
+            absent::BROWSER => Absent::Browser.called(input).map(Self::Absent),
+            absent::NODES => Absent::Nodes.called(input).map(Self::Absent),
+            other => Err(format!("there is no tool `{}`: the tools are {}", shown(other), NAMES.join(", "))),
+        }
+    }
+}

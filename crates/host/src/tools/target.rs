@@ -1,0 +1,234 @@
+//! A file that is to be written: an open folder of the workspace and a name in it.
+//!
+//! No link is followed on the way, and nothing is ever written through a name: a new file is filled beside the old one and
+//! renamed over it. So what the old name leads to, a device, a pipe or a file with names elsewhere, could not be reached
+//! anyway; it is refused all the same, because whoever put it there expected something else.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::done::{Code, Refused, Resource};
+use super::send_message::fresh_id;
+use super::shown;
+use super::workspace::{self, Workspace};
+
+/// Folders in a path.
+const MAX_DEPTH: usize = 32;
+
+/// How often to look again at what is being moved.
+const MOVED_TRIES: usize = 32;
+
+/// Where to write.
+#[derive(Debug)]
+pub(super) struct Target {
+    folder: OwnedFd,
+    name: String,
+    /// In the workspace, without `.` and `..`.
+    path: String,
+}
+
+/// Whether folders on the way are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parents {
+    Make,
+    Find,
+}
+
+/// A plain file that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    mode: u32,
+    identity: (u64, u64, i64, i64, u64),
+}
+
+/// The parts of a path; none of them leads up or away.
+#[derive(Debug, PartialEq, Eq)]
+struct Parts<'a> {
+    folders: Vec<&'a str>,
+    name: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn new(path: &'a str) -> Result<Self, Refused> {
+        workspace::check(path)?;
+        if path.starts_with('/') {
+            return Err(workspace::refused(path, Errno::XDEV));
+        }
+        let mut parts = Vec::new();
+        for part in path.split('/') {
+            match part {
+                "" | "." => {}
+                // No link is followed, so the folder above is the one named before.
+                ".." => {
+                    parts.pop().ok_or_else(|| workspace::refused(path, Errno::XDEV))?;
+                }
+                part => parts.push(part),
+            }
+        }
+        let names_a_folder = path.ends_with('/') || path.ends_with("/.") || path.ends_with("/..");
+        match parts.pop() {
+            Some(name) if !names_a_folder => {
+                if parts.len() > MAX_DEPTH {
+                    let sentence =
+                        format!("`path` is more than {MAX_DEPTH} folders deep: choose a nearer one");
+                    return Err(Refused::new(Code::InvalidInput, sentence));
+                }
+                Ok(Self { folders: parts, name })
+            }
+            _ => Err(not_a_file(path)),
+        }
+    }
+}
+
+impl Target {
+    pub(super) fn open(workspace: &Workspace, path: &str, parents: Parents) -> Result<Self, Refused> {
+        let parts = Parts::new(path)?;
+        let failed = |error| unwritable(path, error);
+        let mut folder = enter(workspace.root(), ".").map_err(failed)?;
+        for name in &parts.folders {
+            folder = match enter(&folder, name) {
+                Err(Errno::NOENT) if parents == Parents::Make => {
+                    match rustix::fs::mkdirat(&folder, *name, Mode::RWXU) {
+                        Ok(()) => rustix::fs::fsync(&folder).map_err(failed)?,
+                        Err(Errno::EXIST) => {}
+                        Err(error) => return Err(failed(error)),
+                    }
+                    enter(&folder, name).map_err(failed)?
+                }
+                entered => entered.map_err(failed)?,
+            };
+        }
+        let mut whole = parts.folders;
+        whole.push(parts.name);
+        Ok(Self { folder, name: parts.name.to_owned(), path: whole.join("/") })
+    }
+
+    pub(super) fn resource(&self) -> Resource {
+        Resource::File(self.path.clone())
+    }
+
+    /// The file that is there, if it is one that may be replaced.
+    pub(super) fn found(&self) -> Result<Option<Found>, Refused> {
+        match rustix::fs::statat(&self.folder, self.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => self.checked(&stat).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(unwritable(&self.path, error)),
+        }
+    }
+
+    /// Reads the file if it has at most `most` bytes.
+    pub(super) fn read(&self, most: usize) -> Result<(Vec<u8>, Found), Refused> {
+        let failed = |error| workspace::refused(&self.path, error);
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = open_beneath(&self.folder, &self.name, flags).map_err(failed)?;
+        let found = self.checked(&rustix::fs::fstat(&fd).map_err(failed)?)?;
+        let mut content = Vec::new();
+        File::from(fd).take(most as u64 + 1).read_to_end(&mut content).map_err(|error| {
+            let sentence = format!("`{}` cannot be read ({}): try again", shown(&self.path), error.kind());
+            Refused::new(Code::Failed, sentence)
+        })?;
+        if content.len() > most {
+            let sentence = format!("`{}` has more than {most} bytes: it is too large", shown(&self.path));
+            return Err(Refused::new(Code::TooLarge, sentence));
+        }
+        Ok((content, found))
+    }
+
+    /// Puts `content` in place of what is there, durable when this returns. What is there is still what was `found`.
+    pub(super) fn replace(&self, content: &[u8], found: Option<&Found>) -> Result<(), Refused> {
+        let fresh = format!(".tribune-{}.new", fresh_id()?);
+        let write = || {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(&self.folder, fresh.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
+            let mut file = File::from(fd);
+            file.write_all(content)?;
+            if let Some(found) = found {
+                rustix::fs::fchmod(&file, Mode::from_raw_mode(found.mode))?;
+            }
+            file.sync_all()
+        };
+        let put = || {
+            write()
+                .map_err(|error| unwritable(&self.path, Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+            if self.found()?.as_ref() != found {
+                let path = shown(&self.path);
+                let sentence = format!("`{path}` was changed by someone else in the meantime: read it again");
+                return Err(Refused::new(Code::Conflict, sentence));
+            }
+            rustix::fs::renameat(&self.folder, fresh.as_str(), &self.folder, self.name.as_str())
+                .and_then(|()| rustix::fs::fsync(&self.folder))
+                .map_err(|error| unwritable(&self.path, error))
+        };
+        put().inspect_err(|_| {
+            // The error that matters is the one above; what is left behind is a stray file.
+            let _ = rustix::fs::unlinkat(&self.folder, fresh.as_str(), AtFlags::empty());
+        })
+    }
+
+    fn checked(&self, stat: &Stat) -> Result<Found, Refused> {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile if stat.st_nlink > 1 => Err(workspace::linked(&self.path)),
+            FileType::RegularFile => Ok(Found {
+                // Whoever may run it as someone else is not for an agent to say.
+                mode: stat.st_mode & 0o777,
+                identity: (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec),
+            }),
+            FileType::Symlink => Err(workspace::refused(&self.path, Errno::LOOP)),
+            _ => Err(not_a_file(&self.path)),
+        }
+    }
+}
+
+fn enter(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    open_beneath(folder, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)
+}
+
+fn open_beneath(folder: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    (0..MOVED_TRIES)
+        .map(|_| rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve))
+        .find(|opened| !matches!(opened, Err(Errno::AGAIN)))
+        .unwrap_or(Err(Errno::AGAIN))
+}
+
+fn not_a_file(path: &str) -> Refused {
+    Refused::new(Code::Refused, format!("`{}` is not a file: name a file to write", shown(path)))
+}
+
+fn unwritable(path: &str, error: Errno) -> Refused {
+    let path = shown(path);
+    match error {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            Refused::new(Code::Refused, format!("`{path}` may not be written: choose another file"))
+        }
+        Errno::NOSPC | Errno::DQUOT => Refused::new(
+            Code::Failed,
+            format!("`{path}` cannot be written because the disk is full: tell the operator"),
+        ),
+        Errno::IO => Refused::new(Code::Failed, format!("`{path}` cannot be written: tell the operator")),
+        other => workspace::refused(&path, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_taken_apart() {
+        let parts = |path| Parts::new(path).map(|parts| (parts.folders.join("/"), parts.name.to_owned()));
+        let good = |folders: &str, name: &str| Ok((folders.to_owned(), name.to_owned()));
+        assert_eq!(parts("a"), good("", "a"));
+        assert_eq!(parts("./a//b/../c.txt"), good("a", "c.txt"));
+        assert_eq!(parts("x/../..."), good("", "..."));
+        for path in ["", "/a", "..", "a/../..", "../a", "a/../../b", ".", "a/", "a/.", "a/b/..", "a\0b", "//"]
+        {
+            assert!(parts(path).is_err(), "{path}");
+        }
+        assert!(parts(&("x/".repeat(40) + "y")).is_err());
+    }
+}

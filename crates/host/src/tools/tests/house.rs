@@ -1,0 +1,223 @@
+//! The tools that stay in the house: messages, memory, schedules, the gateway, sub-agents.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::json;
+use tribune_agents::SessionKey;
+use crate::tools::{Code, Refused, Resource, Spawned, Spawner, Touched};
+
+use super::Fixture;
+
+#[tokio::test]
+async fn a_message_goes_to_agents_and_to_no_channel() {
+    let house = Fixture::new();
+    for to in ["scout", "agent:scout"] {
+        let done = house.done("message", json!({"to": to, "text": "hello", "attachments": []})).await;
+        assert_eq!(done.outcome.content, "sent to scout");
+        let letters = house.mailbox.unread(&"scout".parse().unwrap()).unwrap();
+        let last = letters.last().unwrap();
+        assert_eq!((last.from.as_str(), last.text.as_str()), ("main", "hello"));
+        assert_eq!(done.touched, [Touched::Wrote(Resource::Letter(last.id.clone()))]);
+    }
+    for (input, code) in [
+        (json!({"to": "channel:ops", "text": "a"}), Code::Unavailable),
+        (json!({"to": "agent:nobody", "text": "a"}), Code::NotFound),
+        (json!({"to": "mail:a@example.org", "text": "a"}), Code::InvalidInput),
+        (json!({"to": "channel:", "text": "a"}), Code::InvalidInput),
+        (json!({"to": "channel:../x", "text": "a"}), Code::InvalidInput),
+        (json!({"to": "agent:../x", "text": "a"}), Code::InvalidInput),
+        (json!({"to": "scout", "text": ""}), Code::InvalidInput),
+        (json!({"to": "scout", "text": "a", "attachments": ["x"]}), Code::InvalidInput),
+        (json!({"to": "scout", "text": "a", "attachments": [1]}), Code::InvalidInput),
+        (json!({"to": "scout", "text": "a", "template": "../secret"}), Code::InvalidInput),
+        (json!({"to": "scout", "text": "a", "template": "none"}), Code::NotFound),
+    ] {
+        assert_eq!(house.done("message", input.clone()).await.code, Some(code), "{input}");
+    }
+    let channel = house.refused("message", json!({"to": "channel:ops", "text": "a"})).await;
+    assert!(channel.starts_with("no channel of this name is configured here"), "{channel}");
+    assert_eq!(house.mailbox.unread(&"scout".parse().unwrap()).unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_template_is_what_it_says() {
+    let house = Fixture::new();
+    fs::create_dir(house.folder.path().join("templates")).unwrap();
+    fs::write(house.folder.path().join("templates/thanks.txt"), "Thank you.\n").unwrap();
+    house.good("message", json!({"to": "scout", "text": "Thank you.", "template": "thanks"})).await;
+    for text in ["Thank you", "Thank you. And send me the keys.", " Thank you."] {
+        let done = house.done("message", json!({"to": "scout", "text": text, "template": "thanks"})).await;
+        assert_eq!(done.code, Some(Code::Conflict), "{text}");
+    }
+    assert_eq!(house.mailbox.unread(&"scout".parse().unwrap()).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn memory_keeps_and_forgets() {
+    let house = Fixture::new();
+    let memory = |action: &str, key: &str| json!({"action": action, "key": key});
+    let of = |key: &str| Resource::Memory(key.to_owned());
+    assert_eq!(house.good("memory", json!({"action": "list"})).await, "[nothing is kept]");
+    for (key, value) in [("b", "two\nlines \u{1}ä"), ("a.1", "one"), ("b", "three")] {
+        let done = house.done("memory", json!({"action": "set", "key": key, "value": value})).await;
+        assert_eq!(done.touched, [Touched::Wrote(of(key))]);
+        assert_eq!(house.good("memory", memory("get", key)).await, value);
+    }
+    assert_eq!(house.touched("memory", memory("get", "b")).await, [Touched::Read(of("b"))]);
+    let listed = house.done("memory", json!({"action": "list"})).await;
+    assert_eq!(listed.outcome.content, "a.1\nb");
+    assert_eq!(listed.touched, [Touched::Read(of("a.1")), Touched::Read(of("b"))]);
+    let folder = house.folder.path().join("agents/main/memory");
+    assert_eq!(fs::metadata(folder.join("b.json")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    house.good("memory", memory("delete", "b")).await;
+    for action in ["get", "delete"] {
+        assert_eq!(house.done("memory", memory(action, "b")).await.code, Some(Code::NotFound));
+    }
+    // Nothing else is reached through a key.
+    symlink("../secret.txt", folder.join("link.json")).unwrap();
+    assert!(house.done("memory", memory("get", "link")).await.outcome.is_error);
+    for key in ["", "../secret", ".hidden", "a/b", "a\0", "ä", "-a"] {
+        assert_eq!(house.done("memory", memory("get", key)).await.code, Some(Code::InvalidInput), "{key}");
+    }
+    for input in [
+        json!({"action": "burn"}),
+        json!({"action": "list", "key": "a"}),
+        json!({"action": "get", "key": "a", "value": "x"}),
+        json!({"action": "set", "key": "a"}),
+        json!({"action": "set", "key": "a", "value": "x".repeat(16 * 1024 + 1)}),
+        json!({"action": "get", "key": "x".repeat(65)}),
+    ] {
+        assert_eq!(house.done("memory", input).await.code, Some(Code::InvalidInput));
+    }
+}
+
+#[tokio::test]
+async fn memory_has_an_end() {
+    let house = Fixture::new();
+    let set = |key: String| json!({"action": "set", "key": key, "value": "\u{1}".repeat(16 * 1024)});
+    for n in 0..256 {
+        house.good("memory", set(format!("k{n}"))).await;
+    }
+    assert_eq!(house.done("memory", set("more".to_owned())).await.code, Some(Code::TooLarge));
+    house.good("memory", set("k7".to_owned())).await;
+    assert_eq!(house.good("memory", json!({"action": "get", "key": "k7"})).await.len(), 16 * 1024);
+}
+
+#[tokio::test]
+async fn schedules_are_made_listed_and_removed() {
+    let house = Fixture::new();
+    assert_eq!(house.good("cron", json!({"action": "list"})).await, "[there are no schedules]");
+    // The clock of the tests stands at noon.
+    for (input, answer) in [
+        (
+            json!({"action": "add", "id": "once", "at": "2026-11-15T14:30:00+01:00", "text": "look\nthere"}),
+            "scheduled `once`, next 2026-11-15T13:30:00Z",
+        ),
+        (
+            json!({"action": "add", "id": "often", "every": 90, "text": "again"}),
+            "scheduled `often`, next 2026-11-15T12:01:30Z",
+        ),
+        (
+            json!({"action": "add", "id": "daily", "cron": "0 9 * * *", "text": "morning"}),
+            "scheduled `daily`, next 2026-11-16T09:00:00Z",
+        ),
+    ] {
+        let done = house.done("cron", input.clone()).await;
+        assert_eq!(done.outcome.content, answer);
+        let id = input["id"].as_str().unwrap().to_owned();
+        assert_eq!(done.touched, [Touched::Wrote(Resource::Schedule(id))]);
+    }
+    let listed = house.done("cron", json!({"action": "list"})).await;
+    assert_eq!(
+        listed.outcome.content,
+        "once: once, next 2026-11-15T13:30:00Z: look there\noften: every 90 s, next 2026-11-15T12:01:30Z: again\ndaily: `0 9 * * *`, next 2026-11-16T09:00:00Z: morning\n"
+    );
+    assert_eq!(listed.touched.len(), 3);
+    let due = house.tools.schedules().now().unwrap().due("2026-11-15T13:30:00Z".parse().unwrap());
+    assert_eq!(due.iter().map(|due| due.id.as_str()).collect::<Vec<_>>(), ["often", "once"]);
+    assert_eq!(due[0].session.as_ref().map(SessionKey::as_str), Some("agent:main:local:me:dm:me"));
+    house.good("cron", json!({"action": "remove", "id": "often"})).await;
+    assert_eq!(
+        house.done("cron", json!({"action": "remove", "id": "often"})).await.code,
+        Some(Code::NotFound)
+    );
+    assert!(
+        house
+            .good("cron", json!({"action": "add", "every": 60, "text": "x"}))
+            .await
+            .starts_with("scheduled `")
+    );
+    let path = house.folder.path().join("data/schedules.jsonl");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    for (input, code) in [
+        (json!({"action": "add", "id": "once", "every": 60, "text": "x"}), Code::Conflict),
+        (json!({"action": "add", "at": "2026-11-15T12:00:00Z", "text": "x"}), Code::InvalidInput),
+        (json!({"action": "add", "at": "tomorrow", "text": "x"}), Code::InvalidInput),
+        (json!({"action": "add", "every": 59, "text": "x"}), Code::InvalidInput),
+        (json!({"action": "add", "cron": "* * * * * *", "text": "x"}), Code::InvalidInput),
+        (json!({"action": "add", "cron": "0 0 31 2 *", "text": "x"}), Code::InvalidInput),
+        (json!({"action": "add", "every": 60, "cron": "* * * * *", "text": "x"}), Code::InvalidInput),
+        (json!({"action": "add", "text": "x"}), Code::InvalidInput),
+        (json!({"action": "add", "every": 60}), Code::InvalidInput),
+        (json!({"action": "add", "every": 60, "text": " "}), Code::InvalidInput),
+        (json!({"action": "add", "every": 60, "text": "x".repeat(5000)}), Code::InvalidInput),
+        (json!({"action": "add", "id": "a b", "every": 60, "text": "x"}), Code::InvalidInput),
+        (json!({"action": "list", "id": "once"}), Code::InvalidInput),
+        (json!({"action": "remove"}), Code::InvalidInput),
+    ] {
+        assert_eq!(house.done("cron", input.clone()).await.code, Some(code), "{input}");
+    }
+}
+
+#[tokio::test]
+async fn the_daemon_is_asked_and_not_told() {
+    let house = Fixture::new();
+    assert_eq!(house.done("gateway", json!({"action": "status"})).await.code, Some(Code::Unavailable));
+    let stop = house.done("gateway", json!({"action": "stop_all"})).await;
+    assert_eq!(
+        stop.outcome.content,
+        "`stop_all` is not provided here: `status` is; the rest is the operator's, with the command `tribune`"
+    );
+    assert_eq!(
+        house.refused("browser", json!({"action": "open"})).await,
+        "`browser` is not provided here: read pages with `web_fetch`"
+    );
+    assert_eq!(house.done("nodes", json!({"action": "list"})).await.code, Some(Code::Unavailable));
+}
+
+struct Echo;
+
+#[async_trait]
+impl Spawner for Echo {
+    async fn spawn(
+        &self,
+        parent: &SessionKey,
+        task: &str,
+        tools: Option<&[String]>,
+    ) -> Result<Spawned, Refused> {
+        let session = format!("agent:{}:subagent:1", parent.agent()).parse().unwrap();
+        Ok(Spawned { session, answer: format!("{task} {tools:?}") })
+    }
+}
+
+#[tokio::test]
+async fn a_task_goes_to_a_sub_agent_if_there_are_any() {
+    let house = Fixture::new();
+    let input = json!({"task": "count", "tools": ["read"]});
+    assert_eq!(house.done("spawn", input.clone()).await.code, Some(Code::Unavailable));
+    let house = house.with(|tools| tools.with_spawner(Arc::new(Echo)));
+    let done = house.done("spawn", input.clone()).await;
+    assert_eq!(done.outcome.content, "count Some([\"read\"])");
+    assert_eq!(done.touched, [Touched::Read(Resource::Session("agent:main:subagent:1".to_owned()))]);
+    // Outside of a session there is no parent.
+    assert!(house.call("spawn", input).await.is_error);
+    for input in
+        [json!({"task": " "}), json!({"task": "a", "tools": ["no"]}), json!({"task": "a", "tools": "read"})]
+    {
+        assert_eq!(house.done("spawn", input).await.code, Some(Code::InvalidInput));
+    }
+}

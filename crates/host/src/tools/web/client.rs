@@ -1,0 +1,217 @@
+//! One GET, and the redirects behind it, each checked like the first.
+//!
+//! Every hop has a client of its own that knows one name and the addresses that were checked for it. So a name cannot mean
+//! something else by the time it is connected to, and nothing is carried from one host to the next: no cookies, no
+//! connection, no referrer. Proxies of the environment are not asked.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
+use reqwest::{Client, Response, redirect};
+
+use super::{Egress, Target};
+use crate::tools::done::{Code, Refused, Resource, Trail};
+use crate::tools::shown;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(8);
+
+/// How long all of it may take, redirects and body included: less than a call may.
+const WHOLE: Duration = Duration::from_secs(25);
+
+/// What is asked for.
+#[derive(Debug)]
+pub(in crate::tools) struct Asked {
+    pub(in crate::tools) target: Target,
+    pub(in crate::tools) accept: &'static str,
+    /// Bytes of the body; what is behind them is not read.
+    pub(in crate::tools) max_bytes: usize,
+    pub(in crate::tools) redirects: usize,
+    /// Which content types are taken.
+    pub(in crate::tools) takes: fn(&str) -> bool,
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(in crate::tools) struct Fetched {
+    /// Behind the last redirect.
+    pub(in crate::tools) target: Target,
+    /// In lowercase, without parameters.
+    pub(in crate::tools) content_type: String,
+    pub(in crate::tools) body: Vec<u8>,
+    /// Whether there was more.
+    pub(in crate::tools) is_cut: bool,
+}
+
+/// Fetches what is asked for, within a time that has a bound.
+pub(in crate::tools) async fn get(egress: &Egress, asked: Asked, trail: &Trail) -> Result<Fetched, Refused> {
+    get_within(WHOLE, egress, asked, trail).await
+}
+
+async fn get_within(
+    limit: Duration,
+    egress: &Egress,
+    asked: Asked,
+    trail: &Trail,
+) -> Result<Fetched, Refused> {
+    let host = asked.target.host().to_owned();
+    tokio::time::timeout(limit, hops(egress, asked, trail)).await.unwrap_or_else(|_| {
+        let sentence =
+            format!("`{host}` took longer than {} s to answer: try another source", limit.as_secs());
+        Err(Refused::new(Code::TimedOut, sentence))
+    })
+}
+
+async fn hops(egress: &Egress, asked: Asked, trail: &Trail) -> Result<Fetched, Refused> {
+    let mut target = asked.target.clone();
+    for _ in 0..=asked.redirects {
+        let addresses = egress.check(&target).await?;
+        trail.read(Resource::Url(target.host().to_owned()))?;
+        let response = send(&target, addresses, asked.accept).await?;
+        match redirected(&target, &response)? {
+            Some(next) => target = next,
+            None => return take(target, response, &asked).await,
+        }
+    }
+    let sentence = match asked.redirects {
+        0 => format!("`{}` redirects elsewhere, which is not followed: tell the operator", target.host()),
+        most => format!("there are more than {most} redirects: choose another source"),
+    };
+    Err(Refused::new(Code::Refused, sentence))
+}
+
+async fn send(target: &Target, addresses: Vec<SocketAddr>, accept: &str) -> Result<Response, Refused> {
+    let broken = |what: &str| {
+        Refused::new(Code::Failed, format!("`{}` {what}: try again later, or another source", target.host()))
+    };
+    let mut client = Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .connect_timeout(CONNECT)
+        .pool_max_idle_per_host(0)
+        .user_agent(concat!("tribune/", env!("CARGO_PKG_VERSION")))
+        .dns_resolver(Arc::new(Pinned { host: target.host().to_owned(), addresses }));
+    if target.url().scheme() == "http" {
+        // Nobody is to be trusted, so the machine's certificates need not be read.
+        client = client.tls_certs_only([]);
+    }
+    let client = client.build().map_err(|_| broken("could not be asked, because TLS is not set up here"))?;
+    let sent = client.get(target.url().clone()).header(ACCEPT, accept).send().await;
+    sent.map_err(|error| {
+        broken(if error.is_connect() { "could not be connected to" } else { "broke off the conversation" })
+    })
+}
+
+/// Where the answer sends us on to, if it does.
+fn redirected(from: &Target, response: &Response) -> Result<Option<Target>, Refused> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let refused = |what: &str| {
+        let sentence = format!("`{}` redirects {what}: choose another source", from.host());
+        Refused::new(Code::Refused, sentence)
+    };
+    let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+    let next = location.and_then(|location| from.url().join(location).ok());
+    let next = next.ok_or_else(|| refused("to no address"))?;
+    if from.url().scheme() == "https" && next.scheme() != "https" {
+        return Err(refused("from https to an address without it"));
+    }
+    Target::new(next).map(Some)
+}
+
+async fn take(target: Target, mut response: Response, asked: &Asked) -> Result<Fetched, Refused> {
+    let host = target.host();
+    let status = response.status();
+    if !status.is_success() {
+        let code = if matches!(status.as_u16(), 404 | 410) { Code::NotFound } else { Code::Failed };
+        return Err(Refused::new(code, format!("`{host}` answers {status}: check the address")));
+    }
+    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default();
+    let content_type = content_type.trim().to_ascii_lowercase();
+    if !(asked.takes)(&content_type) {
+        let kind = if content_type.is_empty() { "of no kind" } else { &content_type };
+        let sentence =
+            format!("the answer of `{host}` is {}, which cannot be used: choose another", shown(kind));
+        return Err(Refused::new(Code::Refused, sentence));
+    }
+    let mut body = Vec::new();
+    let mut is_cut = false;
+    loop {
+        let chunk = response.chunk().await.map_err(|_| {
+            let sentence = format!("`{host}` broke off in the middle of its answer: try again");
+            Refused::new(Code::Failed, sentence)
+        })?;
+        let Some(chunk) = chunk else { break };
+        let room = asked.max_bytes - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if chunk.len() > room {
+            is_cut = true;
+            break;
+        }
+    }
+    Ok(Fetched { target, content_type, body, is_cut })
+}
+
+/// Knows one name.
+#[derive(Debug)]
+struct Pinned {
+    host: String,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Resolve for Pinned {
+    fn resolve(&self, name: Name) -> Resolving {
+        let answer = if name.as_str().eq_ignore_ascii_case(&self.host) {
+            Ok(Box::new(self.addresses.clone().into_iter()) as Addrs)
+        } else {
+            Err(io::Error::from(io::ErrorKind::PermissionDenied).into())
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::super::EgressMode;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_drips_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 1000\r\n\r\n";
+            stream.write_all(head.as_bytes()).await.unwrap();
+            while stream.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let allow = vec![address.to_string().parse().unwrap()];
+        let asked = Asked {
+            target: Target::parse(&format!("http://{address}/")).unwrap(),
+            accept: "*/*",
+            max_bytes: 100_000,
+            redirects: 0,
+            takes: |_| true,
+        };
+        let rules = Egress::new(EgressMode::Allowlist, allow, Vec::new());
+        let limit = Duration::from_millis(200);
+        let refused = get_within(limit, &rules, asked, &Trail::default()).await.unwrap_err();
+        assert_eq!(refused.code, Code::TimedOut, "{refused:?}");
+        // The connection is closed, so the server ends.
+        server.await.unwrap();
+    }
+}

@@ -1,0 +1,220 @@
+//! Where the tools may connect to. Names are resolved here, and what is connected to are the addresses that were checked.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::address::Whereabouts;
+use super::place::{HostPort, SearchEndpoint, Target};
+use crate::tools::done::{Code, Refused};
+
+/// How long a name may take to resolve.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+/// Addresses of a name that are tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// What may be reached beside the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EgressMode {
+    /// Nothing.
+    #[default]
+    Allowlist,
+    /// Whatever is on the public internet.
+    Public,
+}
+
+/// The rules. The default lets nothing out.
+#[derive(Debug, Clone, Default)]
+pub struct Egress {
+    mode: EgressMode,
+    allow: Vec<HostPort>,
+    deny: Vec<HostPort>,
+}
+
+/// Whether the operator named a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    /// By its address.
+    Literally,
+    ByName,
+    No,
+}
+
+impl Egress {
+    /// What is in `deny` is never reached, whatever `allow` says. A name there stands for the names under it as well, an
+    /// address also for names that lead to it.
+    pub const fn new(mode: EgressMode, allow: Vec<HostPort>, deny: Vec<HostPort>) -> Self {
+        Self { mode, allow, deny }
+    }
+
+    /// These rules for a search engine that the operator named.
+    pub(in crate::tools) fn with(&self, endpoint: &SearchEndpoint) -> Self {
+        let mut rules = self.clone();
+        rules.allow.push(endpoint.host_port());
+        rules
+    }
+
+    /// The addresses that may be connected to for `target`.
+    pub(super) async fn check(&self, target: &Target) -> Result<Vec<SocketAddr>, Refused> {
+        let listed = self.name(target)?;
+        let addresses = match target.literal() {
+            Some(address) => vec![address],
+            None => resolve(target).await?,
+        };
+        self.addresses(target, listed, &addresses)?;
+        Ok(addresses.into_iter().map(|address| SocketAddr::new(address, target.port())).collect())
+    }
+
+    /// Before anyone is asked about a name.
+    fn name(&self, target: &Target) -> Result<Listed, Refused> {
+        let (host, port) = (target.host(), target.port());
+        let is_denied = self.deny.iter().any(|denied| {
+            let under = || host.strip_suffix(&denied.host).is_some_and(|rest| rest.ends_with('.'));
+            (host == denied.host || under()) && denied.port.is_none_or(|denied| denied == port)
+        });
+        if is_denied {
+            return Err(refused(format!("`{host}` is in `egress.deny` of this host: choose another source")));
+        }
+        let is_listed = self.allow.iter().any(|allowed| allowed.host == host && allowed.port == Some(port));
+        match (is_listed, self.mode) {
+            (true, _) if target.literal().is_some() => Ok(Listed::Literally),
+            (true, _) => Ok(Listed::ByName),
+            (false, EgressMode::Public) => Ok(Listed::No),
+            (false, EgressMode::Allowlist) => Err(refused(format!(
+                "`{host}:{port}` is not in `egress.allow` of this host, and nothing else may be reached: choose \
+                 another source, or ask the operator"
+            ))),
+        }
+    }
+
+    /// One address that leads astray is enough to refuse them all.
+    fn addresses(&self, target: &Target, listed: Listed, addresses: &[IpAddr]) -> Result<(), Refused> {
+        let port = target.port();
+        let is_fine = |address: &IpAddr| {
+            let name = address.to_string();
+            let is_denied =
+                |denied: &HostPort| denied.host == name && denied.port.is_none_or(|denied| denied == port);
+            !self.deny.iter().any(is_denied)
+                && match (listed, Whereabouts::of(*address)) {
+                    (Listed::Literally, _) | (_, Whereabouts::Public) => true,
+                    (Listed::ByName, Whereabouts::Inside) => true,
+                    (Listed::ByName, Whereabouts::Special) => false,
+                    (Listed::No, Whereabouts::Inside | Whereabouts::Special) => false,
+                }
+        };
+        if addresses.iter().all(is_fine) {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "`{}` leads to an address that may not be reached from here: choose another source",
+            target.host()
+        )))
+    }
+}
+
+async fn resolve(target: &Target) -> Result<Vec<IpAddr>, Refused> {
+    let lookup = tokio::net::lookup_host((target.host(), target.port()));
+    let failed = |why: &str| {
+        let sentence = format!("the name `{}` {why}: check it, or try again later", target.host());
+        Refused::new(Code::Failed, sentence)
+    };
+    let found = tokio::time::timeout(LOOKUP, lookup)
+        .await
+        .map_err(|_| failed("took too long to resolve"))?
+        .map_err(|_| failed("could not be resolved"))?;
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in found {
+        // A scoped address is bound to an interface; its zone is not kept, so it leads nowhere.
+        if !addresses.contains(&address.ip()) {
+            addresses.push(address.ip());
+        }
+    }
+    addresses.truncate(MAX_ADDRESSES);
+    if addresses.is_empty() { Err(failed("has no address")) } else { Ok(addresses) }
+}
+
+fn refused(sentence: String) -> Refused {
+    Refused::new(Code::Refused, sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(mode: EgressMode, allow: &str, deny: &str) -> Egress {
+        let list = |text: &str| text.split_whitespace().map(|entry| entry.parse().unwrap()).collect();
+        Egress::new(mode, list(allow), list(deny))
+    }
+
+    fn lets(rules: &Egress, url: &str, addresses: &str) -> bool {
+        let target = Target::parse(url).unwrap();
+        let addresses: Vec<IpAddr> = match target.literal() {
+            Some(literal) => vec![literal],
+            None => addresses.split_whitespace().map(|address| address.parse().unwrap()).collect(),
+        };
+        rules.name(&target).and_then(|listed| rules.addresses(&target, listed, &addresses)).is_ok()
+    }
+
+    #[test]
+    fn the_default_lets_nothing_out() {
+        for url in ["http://example.org/", "https://1.1.1.1/", "http://127.0.0.1/"] {
+            assert!(!lets(&Egress::default(), url, "1.1.1.1"), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_allowlist_lets_out_what_it_lists() {
+        let rules = rules(EgressMode::Allowlist, "example.org:443 10.0.0.7:80 [::1]:81 169.254.1.1:80", "");
+        for (url, addresses, expected) in [
+            ("https://example.org/", "1.1.1.1", true),
+            ("https://EXAMPLE.org:443/", "1.1.1.1 2a00::1", true),
+            // The operator's own hosts have private addresses; credentials of a cloud do not have a name.
+            ("https://example.org/", "10.0.0.1", true),
+            ("https://example.org/", "169.254.169.254", false),
+            ("https://example.org/", "1.1.1.1 0.0.0.0", false),
+            ("https://example.org/", "::ffff:7f00:1", false),
+            ("http://example.org/", "1.1.1.1", false),
+            ("https://example.org:8443/", "1.1.1.1", false),
+            ("https://www.example.org/", "1.1.1.1", false),
+            ("https://example.org.evil.example/", "1.1.1.1", false),
+            ("http://10.0.0.7/", "", true),
+            ("http://10.0.0.8/", "", false),
+            ("http://[::1]:81/", "", true),
+            ("http://169.254.1.1/", "", true),
+        ] {
+            assert_eq!(lets(&rules, url, addresses), expected, "{url} {addresses}");
+        }
+    }
+
+    #[test]
+    fn the_public_mode_lets_out_what_is_public() {
+        let rules = rules(EgressMode::Public, "127.0.0.1:8888", "evil.example example.org:80 9.9.9.9");
+        for (url, addresses, expected) in [
+            ("http://example.com/", "1.1.1.1", true),
+            ("http://example.com/", "1.1.1.1 10.0.0.1", false),
+            ("http://localhost/", "127.0.0.1", false),
+            ("http://1.1.1.1/", "", true),
+            ("http://127.0.0.1/", "", false),
+            ("http://127.0.0.1:8888/", "", true),
+            ("http://[::1]/", "", false),
+            ("http://[::ffff:7f00:1]/", "", false),
+            ("http://[64:ff9b::7f00:1]/", "", false),
+            ("http://[2002:7f00:1::]/", "", false),
+            ("http://evil.example/", "1.1.1.1", false),
+            ("http://a.b.evil.example/", "1.1.1.1", false),
+            ("http://notevil.example/", "1.1.1.1", true),
+            ("http://example.org/", "1.1.1.1", false),
+            ("https://example.org/", "1.1.1.1", true),
+            ("http://9.9.9.9/", "", false),
+            ("http://nine.example/", "9.9.9.9", false),
+        ] {
+            assert_eq!(lets(&rules, url, addresses), expected, "{url} {addresses}");
+        }
+    }
+
+    #[test]
+    fn what_is_denied_is_not_allowed_by_anything() {
+        let both = rules(EgressMode::Public, "example.org:443", "example.org");
+        assert!(!lets(&both, "https://example.org/", "1.1.1.1"));
+    }
+}

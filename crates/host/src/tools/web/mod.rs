@@ -1,0 +1,12 @@
+//! The way out: everything that the tools fetch goes through [`client::get`], and no address is reached that [`Egress`]
+//! did not let pass.
+
+mod address;
+pub(super) mod client;
+mod egress;
+pub(super) mod html;
+mod place;
+
+pub use egress::{Egress, EgressMode};
+pub(super) use place::Target;
+pub use place::{HostPort, SearchEndpoint};
