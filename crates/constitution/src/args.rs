@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::address::Address;
+use crate::address::{Address, holds_link};
 use crate::paths;
 
 /// Bytes of a path, as the kernel bounds one.
@@ -134,13 +134,20 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// The first of `keys` that has a value. `null` is none.
-    fn value(&self, keys: &[&str]) -> Option<&'a Value> {
-        keys.iter().filter_map(|key| self.input.get(key)).find(|value| !value.is_null())
+    /// The values of `keys`, in their order. `null` is none.
+    fn values(&self, keys: &[&str]) -> impl Iterator<Item = &'a Value> {
+        let input = self.input;
+        keys.iter().filter_map(move |key| input.get(key)).filter(|value| !value.is_null())
+    }
+
+    /// Whether two words for the same thing are given, of which the tool may take the other one.
+    fn only_one_of(&mut self, keys: &[&str]) {
+        let several = self.values(keys).count() > 1;
+        self.args.malformed |= self.strict && several;
     }
 
     fn text(&mut self, keys: &[&str], max_bytes: usize) -> Option<&'a str> {
-        let value = self.value(keys)?;
+        let value = self.values(keys).next()?;
         match value.as_str() {
             Some(text) if text.len() <= max_bytes => return Some(text),
             Some(_) => self.args.malformed = true,
@@ -159,7 +166,9 @@ impl<'a> Draft<'a> {
     }
 
     fn path(&mut self) {
-        let Some(path) = self.text(&["path", "file", "folder"], MAX_PATH_BYTES) else { return };
+        const NAMES: [&str; 3] = ["path", "file", "folder"];
+        self.only_one_of(&NAMES);
+        let Some(path) = self.text(&NAMES, MAX_PATH_BYTES) else { return };
         let (path, outside) = paths::normalised(path);
         (self.args.path, self.args.outside) = (Some(path), Some(outside));
     }
@@ -197,21 +206,22 @@ impl<'a> Draft<'a> {
     }
 
     fn recipient(&mut self) {
-        self.args.recipient = self.word(&["recipient", "to"]);
+        const NAMES: [&str; 2] = ["recipient", "to"];
+        self.only_one_of(&NAMES);
+        self.args.recipient = self.word(&NAMES);
         self.args.recipient_type = self.word(&["recipientType"]);
     }
 
     fn message(&mut self) {
+        const BODY: [&str; 4] = ["text", "body", "message", "content"];
         self.args.template = self.word(&["template"]);
-        let body = self.value(&["text", "body", "message", "content"]);
-        self.args.links =
-            Some(body.is_some_and(
-                |body| !matches!(body, Value::String(text) if !crate::address::holds_link(text)),
-            ));
-        let attached = self.value(&["attachments", "attachment", "media", "files"]);
-        self.args.attachments =
-            Some(attached.is_some_and(|attached| !matches!(attached, Value::Array(list) if list.is_empty())));
-        self.size(&["text", "body", "message", "content"]);
+        // A body that is no text may hold anything.
+        let linked = |body: &Value| body.as_str().is_none_or(holds_link);
+        let links = self.values(&BODY).any(linked);
+        let attached = |value: &Value| value.as_array().is_none_or(|list| !list.is_empty());
+        let attachments = self.values(&["attachments", "attachment", "media", "files"]).any(attached);
+        (self.args.links, self.args.attachments) = (Some(links), Some(attachments));
+        self.size(&BODY);
     }
 
     fn verb(&mut self) {
@@ -220,12 +230,12 @@ impl<'a> Draft<'a> {
     }
 
     fn size(&mut self, keys: &[&str]) {
-        let bytes = match self.value(keys) {
-            None => return,
-            Some(Value::String(text)) => text.len(),
-            Some(other) => other.to_string().len(),
-        };
-        self.args.bytes = Some(u64::try_from(bytes).unwrap_or(MAX_BYTES).min(MAX_BYTES));
+        let bytes = |value: &Value| value.as_str().map_or_else(|| value.to_string().len(), str::len);
+        let found: Vec<usize> = self.values(keys).map(bytes).collect();
+        if !found.is_empty() {
+            let sum = u64::try_from(found.iter().sum::<usize>()).unwrap_or(MAX_BYTES);
+            self.args.bytes = Some(sum.min(MAX_BYTES));
+        }
     }
 }
 

@@ -65,6 +65,8 @@ fn l3_what_a_rule_could_not_look_at_is_malformed() {
         ("read", json!({"path": ["a"]})),
         ("web_fetch", json!({"url": "https://user@host/"})),
         ("message", json!({"to": "a\nb"})),
+        ("message", json!({"to": "a", "recipient": "b"})),
+        ("read", json!({"path": "a", "file": "b"})),
         ("deploy", json!({"path": "x".repeat(5000)})),
     ] {
         assert!(Args::of(tool, &input, None).malformed, "{tool} {input}");

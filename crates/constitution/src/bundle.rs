@@ -109,7 +109,7 @@ impl Constitution {
         let named = mandates.values().flat_map(|mandate| mandate.tools().iter().cloned());
         let tools: BTreeSet<String> = manifests.keys().cloned().chain(named).collect();
         let settings = match &texts.law {
-            Some(law) => Settings::parse("policy/law.json5", law, &known)?,
+            Some(law) => Settings::parse(law, &known)?,
             None => Settings::default(),
         };
         let rules = Rules::load(&texts.policies, &tools, &manifests).map_err(ConstitutionError::Rules)?;

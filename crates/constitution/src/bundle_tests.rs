@@ -127,3 +127,9 @@ fn bounds_are_held() {
     let law = refusal(Texts { law: Some("{ mdoe: 1 }".to_owned()), ..Texts::built_in() });
     assert!(law.starts_with("policy/law.json5:1:3: unknown key `mdoe`: did you mean `mode`?"), "{law}");
 }
+
+#[test]
+fn a_law_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync + Clone>(_: &T) {}
+    shared(&Constitution::built_in(&TOOLS).unwrap());
+}

@@ -9,8 +9,9 @@ use serde::Serialize;
 use crate::bundle::{Constitution, ConstitutionError, Texts};
 use crate::manifest::{Effect, Manifest};
 use crate::nearest::nearest;
-use crate::reading::TextError;
+use crate::reading::{self, TextError};
 use crate::rules::Rule;
+use crate::settings::SETTINGS_FILE;
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -56,6 +57,7 @@ pub fn check(texts: &Texts, known_tools: &[&str]) -> Vec<Finding> {
         Ok(law) => {
             let mut findings = of_rules(&law);
             findings.extend(of_manifests(&law, known_tools));
+            findings.extend(of_exceptions(&law));
             findings
         }
         Err(error) => errors(error),
@@ -189,6 +191,23 @@ fn of_manifests(law: &Constitution, known_tools: &[&str]) -> Vec<Finding> {
     strange.map(finding).collect()
 }
 
+/// Exceptions that cover nothing a person would be asked about.
+fn of_exceptions(law: &Constitution) -> Vec<Finding> {
+    let Some(text) = &law.texts().law else { return Vec::new() };
+    let all = law.settings().exceptions.iter().enumerate();
+    let idle = all.filter(|(_, own)| !asks(law.manifest(&own.tool)) && own.min_input_trust.is_none());
+    idle.map(|(index, own)| {
+        let message = format!(
+            "is for `{}`, whose calls need no approval, so the exception `{}` covers nothing: remove it, or name a tool with side effects",
+            own.tool, own.id
+        );
+        let place = reading::refusal(SETTINGS_FILE, text, &format!("exceptions[{index}].tool"), message);
+        let TextError { file, line, column, message } = place;
+        Finding { file, line, column, severity: Severity::Warning, message }
+    })
+    .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +259,19 @@ mod tests {
             let found = findings(rules);
             assert!(found.len() == 1 && found[0].contains(said), "{found:?}");
         }
+    }
+
+    #[test]
+    fn exceptions_without_use_are_found() {
+        let law = "{\n  exceptions: [{ id: \"a\", tool: \"read\", limit: { count: 1, perSeconds: 1 } }],\n}";
+        let found = check(&Texts { law: Some(law.to_owned()), ..texts() }, &[]);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "policy/law.json5:2:27: warning: `exceptions[0].tool` is for `read`, whose calls need no approval, so the exception `a` covers nothing: remove it, or name a tool with side effects"
+            ]
+        );
     }
 
     #[test]

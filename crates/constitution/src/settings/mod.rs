@@ -15,6 +15,9 @@ use crate::mandate::shown;
 use crate::manifest::Risk;
 use crate::reading::{self, TextError, suggestion};
 
+/// Where the settings lie in a home; what messages call them.
+pub const SETTINGS_FILE: &str = "policy/law.json5";
+
 /// Bytes of the settings: every key with a comment takes a hundredth of this.
 pub const MAX_SETTINGS_BYTES: usize = 256 * 1024;
 
@@ -113,10 +116,12 @@ impl Approvals {
 }
 
 impl Settings {
-    /// Reads the settings; `tools` are the tools there are, `file` is what messages call the text.
-    pub fn parse(file: &str, text: &str, tools: &BTreeSet<&str>) -> Result<Self, TextError> {
-        let settings: Self = reading::read(file, text, MAX_SETTINGS_BYTES)?;
-        settings.check(tools).map_err(|(path, message)| reading::refusal(file, text, &path, message))?;
+    /// Reads the settings; `tools` are the tools there are.
+    pub fn parse(text: &str, tools: &BTreeSet<&str>) -> Result<Self, TextError> {
+        let settings: Self = reading::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES)?;
+        settings
+            .check(tools)
+            .map_err(|(path, message)| reading::refusal(SETTINGS_FILE, text, &path, message))?;
         Ok(settings)
     }
 

@@ -5,7 +5,7 @@ const TOOLS: [&str; 4] = ["exec", "gateway", "message", "read"];
 
 fn parse(text: &str) -> Result<Settings, String> {
     let tools = BTreeSet::from(TOOLS);
-    Settings::parse("policy/law.json5", text, &tools).map_err(|error| error.to_string())
+    Settings::parse(text, &tools).map_err(|error| error.to_string())
 }
 
 #[test]
