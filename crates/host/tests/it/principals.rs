@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tribune_client::{Client, ClientError};
 use tribune_host::config::Anonymous;
 use tribune_host::gateway::{METHODS, challenge_text};
+use tribune_host::tools::NAMES;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
 use crate::door::{assert_healthy, events_until, is_done, within};
@@ -179,18 +180,15 @@ async fn what_a_stranger_may_not_do_is_denied_and_on_record() {
     let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
     };
-    assert_eq!(
-        of("policy_verdict"),
-        pairs(&[
-            ("read", "allow"),
-            ("search", "allow"),
-            ("send_message", "allow"),
-            ("exec", "deny"),
-            ("write", "deny"),
-            ("web_fetch", "deny"),
-            ("search", "allow"),
-        ])
-    );
+    let verdicts = NAMES
+        .map(|tool| {
+            let allowed = ["read", "search", "send_message"].contains(&tool);
+            (tool, if allowed { "allow" } else { "deny" })
+        })
+        .into_iter()
+        .chain([("exec", "deny"), ("write", "deny"), ("web_fetch", "deny"), ("search", "allow")])
+        .collect::<Vec<_>>();
+    assert_eq!(of("policy_verdict"), pairs(&verdicts));
     assert_eq!(
         of("tool_result"),
         pairs(&[("exec", "denied"), ("write", "denied"), ("web_fetch", "denied"), ("search", "ran")])

@@ -254,6 +254,10 @@ async fn what_is_too_much_or_no_text_is_not_taken() {
         let done = house.done("web_fetch", fetch(&server.url(path))).await;
         assert_eq!(done.code, Some(code), "{path}: {}", done.outcome.content.get(..200).unwrap_or_default());
     }
+    // A server that speaks no TLS is not spoken to without it.
+    let asked = server.asked();
+    let plain = house.done("web_fetch", fetch(&server.url("/").replace("http:", "https:"))).await;
+    assert_eq!((plain.code, server.asked()), (Some(Code::Failed), asked), "{}", plain.outcome.content);
     let huge = house.good("web_fetch", fetch(&server.url("/huge"))).await;
     assert!(huge.contains("cut after 524288 bytes") && huge.ends_with("[cut: the answer was longer]"));
     for input in [json!({"url": "x"}), json!({"url": server.url("/"), "maxBytes": 0}), json!({})] {
