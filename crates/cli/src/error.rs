@@ -126,6 +126,7 @@ impl CliError {
             Self::Config(_) | Self::Start(StartError::TooManyStanding { .. }) => "config",
             Self::Start(StartError::Law(_)) => "law",
             Self::Start(StartError::Roster(_)) => "roster",
+            Self::Start(StartError::Approvers(_)) => "approvers",
             Self::Start(StartError::Scenes(_)) => "scenes",
             Self::Start(StartError::PortTaken(_) | StartError::Listen { .. }) => "port",
             Self::Start(StartError::File { .. }) => "file",

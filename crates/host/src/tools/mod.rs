@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{AgentId, SessionKey, ToolCall, ToolSpec};
+use tribune_agents::{AgentId, SessionKey, ToolSpec};
 
 use crate::clock::Clock;
 use crate::gate::Admission;
@@ -198,7 +198,13 @@ impl HostTools {
         }
     }
 
-    fn block(&self, session: &SessionKey, request: OnDisk, stop: &CancellationToken, trail: &Trail) -> Answer {
+    fn block(
+        &self,
+        session: &SessionKey,
+        request: OnDisk,
+        stop: &CancellationToken,
+        trail: &Trail,
+    ) -> Answer {
         let agent = session.agent();
         let workspace = || Workspace::open(&self.home, agent);
         let now = self.clock.now();

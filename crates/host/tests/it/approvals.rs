@@ -165,7 +165,7 @@ async fn of_two_who_decide_at_once_one_wins() {
             decide(&mut two, &id, json!({ "decision": "deny" }))
         );
         assert_eq!(a.is_ok(), b.is_err(), "{a:?} {b:?}");
-        let loser = if a.is_ok() { b.unwrap_err() } else { a.as_ref().unwrap_err().clone() };
+        let loser = [&a, &b].into_iter().find_map(|result| result.as_ref().err()).unwrap();
         assert_eq!(loser.code(), Some("conflict"));
         ended(&mut talker, running).await;
         assert_eq!(written(&daemon.home, &path).is_some(), a.is_ok());

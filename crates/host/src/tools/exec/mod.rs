@@ -106,7 +106,8 @@ impl Exec {
             let sentence = format!("`{}` is a file: `cwd` names a folder", shown(&self.cwd));
             return Err(Refused::new(Code::InvalidInput, sentence));
         };
-        let values = [PATH.to_owned(), home.to_string_lossy().into_owned(), "C.UTF-8".to_owned(), "dumb".to_owned()];
+        let values =
+            [PATH.to_owned(), home.to_string_lossy().into_owned(), "C.UTF-8".to_owned(), "dumb".to_owned()];
         let env = ENV.into_iter().zip(values);
         Ok(Launch {
             command: self.command.clone(),

@@ -4,9 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::tools::{Code, DirectLauncher, Resource, Touched};
 use serde_json::{Value, json};
 use tribune_agents::ToolCall;
-use crate::tools::{Code, DirectLauncher, Resource, Touched};
 
 use super::Fixture;
 

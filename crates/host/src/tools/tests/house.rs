@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::Arc;
 
+use crate::tools::{Code, Refused, Resource, Spawned, Spawner, Touched};
 use async_trait::async_trait;
 use serde_json::json;
 use tribune_agents::SessionKey;
-use crate::tools::{Code, Refused, Resource, Spawned, Spawner, Touched};
 
 use super::Fixture;
 

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::registry::Mailbox;
+use crate::registry::mailbox::MAX_TEXT_BYTES;
+use crate::tools::{Code, Done, HostTools, NAMES, RESULT_BYTES, Resource, Touched};
 use rustix::fs::{CWD, Mode, RenameFlags};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tribune_agents::{AgentId, ToolCall, ToolOutcome};
-use crate::registry::Mailbox;
-use crate::registry::mailbox::MAX_TEXT_BYTES;
-use crate::tools::{Code, Done, HostTools, NAMES, RESULT_BYTES, Resource, Touched};
 
 use crate::clock::Clock;
 use crate::gate::Admission;

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use crate::tools::{Code, Egress, EgressMode, Resource, SearchEndpoint, Touched};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use crate::tools::{Code, Egress, EgressMode, Resource, SearchEndpoint, Touched};
 
 use super::Fixture;
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+use crate::tools::{Code, Resource, Touched};
 use rustix::fs::{CWD, Mode};
 use serde_json::json;
-use crate::tools::{Code, Resource, Touched};
 
 use super::Fixture;
 
