@@ -5,6 +5,7 @@
 //! measured is a real one.
 #![expect(clippy::print_stdout, reason = "printing is what it is for")]
 
+mod admit;
 mod append;
 mod footprint;
 mod growth;
@@ -30,12 +31,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return server::serve(home);
     }
-    let all: [Measurement; 7] = [
+    let all: [Measurement; 8] = [
         ("append", append::run),
         ("verify", verify::run),
         ("prove", prove::run),
         ("growth", growth::run),
         ("verdict", verdict::run),
+        ("admit", admit::run),
         ("turns", turns::run),
         ("footprint", footprint::run),
     ];

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::rehearsal::{RehearsalBackend, Scenes};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, Handle, SessionKey, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
+    AgentRuntime, ContentBlock, Handle, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
 use tribune_client::Client;
 
@@ -61,7 +61,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 }
 
 /// The median of a small write and its sync on this disk.
-fn sync_cost(folder: &std::path::Path) -> Result<Duration, Box<dyn Error>> {
+pub(crate) fn sync_cost(folder: &std::path::Path) -> Result<Duration, Box<dyn Error>> {
     use std::os::unix::fs::FileExt as _;
     let path = folder.join("sync");
     let file = std::fs::File::create(&path)?;
@@ -121,6 +121,7 @@ async fn bare_turns() -> Result<Vec<Duration>, Box<dyn Error>> {
     for _ in 0..TURNS {
         let input = TurnInput {
             content: vec![ContentBlock::text(SCRIPT)],
+            speaker: Speaker::Owner,
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::new(NoTools),
@@ -149,6 +150,6 @@ impl Toolbox for NoTools {
     }
 }
 
-fn ms(time: Duration) -> f64 {
+pub(crate) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }

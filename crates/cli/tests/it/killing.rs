@@ -42,14 +42,7 @@ struct Seen {
 
 #[test]
 fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
-    let mut random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8) | 1;
-    println!("seed {random}");
-    let mut roll = move |below: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % below
-    };
+    let mut roll = roller();
     let place = Place::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
@@ -102,8 +95,20 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
     assert!(acknowledged > 100 && recovered > 10, "the campaign must have work to lose");
 }
 
+/// Random numbers below what is asked, of a seed that is printed.
+pub(crate) fn roller() -> impl FnMut(u64) -> u64 {
+    let mut random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8) | 1;
+    println!("seed {random}");
+    move |below| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    }
+}
+
 #[expect(clippy::zombie_processes, reason = "whoever gets the child kills it and waits")]
-fn start(place: &Place) -> (Child, String, String) {
+pub(crate) fn start(place: &Place) -> (Child, String, String) {
     let mut command = place.command(&["up", "--port", "0"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
     let home = Home::at(place.home());

@@ -16,6 +16,7 @@ mod fixture;
 mod house;
 mod killing;
 mod lifecycle;
+mod parking;
 mod running;
 mod stranger;
 mod talking;

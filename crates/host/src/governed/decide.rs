@@ -58,7 +58,7 @@ impl Governance {
     }
 
     /// Takes up a decided call that no turn waits for, whoever still listens.
-    fn finish(self: &Arc<Self>, id: String) {
+    pub(super) fn finish(self: &Arc<Self>, id: String) {
         let governance = Arc::clone(self);
         self.work.spawn(async move {
             if let Err(error) = governance.resume_decided(&id).await {

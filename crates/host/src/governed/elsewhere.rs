@@ -1,7 +1,7 @@
 //! Calls that another harness makes: judged, parked and recorded here, carried out there.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -31,6 +31,9 @@ const MAX_OWNER_BYTES: usize = 64 << 10;
 /// Bytes of a message that is labelled here.
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
+/// What is known of each session's calls that others carry out.
+pub(crate) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
+
 /// What is known of the calls of one session that others carry out.
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere {
@@ -48,14 +51,14 @@ struct Known {
 
 /// A message that came in.
 #[derive(Debug)]
-pub(crate) struct Heard {
-    pub(crate) text: String,
-    pub(crate) trust: Trust,
+pub struct Heard {
+    pub text: String,
+    pub trust: Trust,
 }
 
 /// Whether a call may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AskedFor {
+pub enum AskedFor {
     Allowed,
     Waits,
     Refused,
@@ -63,13 +66,13 @@ pub(crate) enum AskedFor {
 
 /// How a call stands.
 #[derive(Debug)]
-pub(crate) struct Standpoint {
-    pub(crate) verdict: AskedFor,
-    pub(crate) rules: Vec<String>,
-    pub(crate) reason: String,
-    pub(crate) approval: Option<String>,
+pub struct Standpoint {
+    pub verdict: AskedFor,
+    pub rules: Vec<String>,
+    pub reason: String,
+    pub approval: Option<String>,
     /// The verdict's entry.
-    pub(crate) cid: String,
+    pub cid: String,
 }
 
 impl Governance {
@@ -106,7 +109,7 @@ impl Governance {
     }
 
     /// Judges a call, or tells how one stands that was asked for before. Waits for a person as long as it may.
-    pub(crate) async fn asked_for(
+    pub async fn asked_for(
         self: &Arc<Self>,
         key: &SessionKey,
         call: ToolCall,

@@ -40,7 +40,7 @@ use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::HostTools;
 use crate::vault::Vault;
 
-pub(crate) use elsewhere::{AskedFor, Heard, Standpoint};
+pub use elsewhere::{AskedFor, Heard, Standpoint};
 pub use journal::Written;
 pub use recover::Recovered;
 
@@ -62,7 +62,7 @@ pub struct Governance {
     pub turn_limit: std::time::Duration,
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
     /// What other harnesses asked for, by session.
-    pub(crate) elsewhere: Mutex<HashMap<SessionKey, elsewhere::Elsewhere>>,
+    pub(crate) elsewhere: elsewhere::Calls,
     /// Set when the daemon stops: what waits for a person goes on waiting.
     pub(crate) leaving: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.

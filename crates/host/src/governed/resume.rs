@@ -23,24 +23,22 @@ use crate::tools::{Resource, Touched};
 const FROM: &str = "tribune";
 
 impl Governance {
-    /// Takes up what an earlier daemon left parked and somebody decided since, or had decided before it ended.
-    pub(crate) async fn resume_parked(self: &Arc<Self>) -> Result<u64, RuntimeError> {
+    /// Takes up what an earlier daemon left parked and somebody had decided before it ended. Nobody waits for it to end.
+    pub(crate) async fn resume_parked(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let parked: Vec<OpenWork> = self
             .readers
             .read(|reader| Ok(reader.open_work()?.into_iter().filter(|work| work.kind == "parked").collect()))
             .await
             .map_err(failed)?;
-        let mut resumed = 0;
         for work in parked {
             let row =
                 self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await.map_err(failed)?;
             if let Some(row) = row.filter(|row| row.state != State::Pending && row.requested.runner.is_host())
             {
-                self.resume(row).await?;
-                resumed += 1;
+                self.finish(row.requested.id);
             }
         }
-        Ok(resumed)
+        Ok(())
     }
 
     /// Carries out, or refuses, a parked call that no turn waits for.

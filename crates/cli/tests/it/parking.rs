@@ -1,0 +1,161 @@
+//! The daemon is killed while calls wait for a person, while they are decided, and right after: each call that was allowed
+//! runs once, or is marked as interrupted and is not run again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tribune_client::Client;
+use tribune_host::record::{CallOutcome, ToolCallRecord, ToolResultRecord};
+use tribune_host::{Home, Reader};
+use tribune_ledger::EntryQuality;
+use tribune_testkit::{assert_sound, say};
+
+use crate::fixture::Place;
+use crate::killing::{roller, start};
+
+const KILLS: u64 = 50;
+
+const MANDATE: &str = "---\ntools: exec\n---\n# For work\n";
+const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\"}\n";
+
+/// Where the daemon is killed.
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    /// Perhaps before the call is even parked.
+    Asking,
+    Parked,
+    Deciding,
+    Decided,
+}
+
+#[test]
+fn l2_a_call_that_waits_for_a_person_runs_at_most_once_whenever_the_daemon_dies() {
+    let mut roll = roller();
+    let place = Place::new();
+    for (file, text) in [
+        ("config.json5", "{ sandbox: \"off\" }"),
+        ("mandates/work.md", MANDATE),
+        ("data/agent-roster.jsonl", ROSTER),
+    ] {
+        let path = place.home().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for round in 0..KILLS {
+        let (mut child, address, token) = start(&place);
+        let at = [At::Asking, At::Parked, At::Deciding, At::Decided][roll(4) as usize];
+        let after = Duration::from_micros(roll(8_000));
+        runtime.block_on(async {
+            let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+            let key = format!("agent:main:cli:local:dm:round-{round}");
+            client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.unwrap();
+            let command = format!("echo run-{round} >> log.txt");
+            let script = format!("!call exec {}", json!({ "command": command }));
+            client.send("turn.run", &say(&key, &script)).await.unwrap();
+            let mut approver = Client::connect(&address, Some(&token)).await.unwrap();
+            if at != At::Asking {
+                let id = parked(&mut approver, &key).await;
+                let params = json!({ "id": id, "decision": "allow_once" });
+                match at {
+                    At::Deciding => drop(approver.send("approval.decide", &params).await.unwrap()),
+                    At::Decided => drop(approver.call("approval.decide", &params).await.unwrap()),
+                    At::Asking | At::Parked => {}
+                }
+            }
+            // Not a wait for something to happen: the kill is meant to fall at a random moment.
+            tokio::time::sleep(after).await;
+            child.kill().unwrap();
+            child.wait().unwrap();
+        });
+        if round % 10 == 9 {
+            // As the kill left it, before a start puts anything in order.
+            assert_sound(&Home::at(place.home()));
+        }
+    }
+    // Whatever still waits is allowed now; then nothing is left open.
+    let (mut child, address, token) = start(&place);
+    runtime.block_on(async {
+        let mut approver = Client::connect(&address, Some(&token)).await.unwrap();
+        for id in waiting(&mut approver).await {
+            approver.call("approval.decide", &json!({ "id": id, "decision": "allow_once" })).await.unwrap();
+        }
+        for _ in 0..3_000 {
+            if outcomes(&place).values().all(Option::is_some) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("calls are left open: {:?}", outcomes(&place));
+    });
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_sound(&Home::at(place.home()));
+
+    let log = std::fs::read_to_string(place.home().join("agents/main/workspace/log.txt")).unwrap();
+    let (mut ran, mut interrupted) = (0, 0);
+    for (round, outcome) in outcomes(&place) {
+        let times = log.lines().filter(|line| *line == format!("run-{round}")).count();
+        match outcome {
+            Some(CallOutcome::Ran) => {
+                ran += 1;
+                assert_eq!(times, 1, "round {round} is said to have run");
+            }
+            Some(CallOutcome::Interrupted) => {
+                interrupted += 1;
+                assert!(times <= 1, "round {round} ran {times} times");
+            }
+            other => panic!("round {round} ended as {other:?}"),
+        }
+    }
+    println!("{KILLS} kills, {ran} calls ran once, {interrupted} were interrupted");
+    assert!(ran > 20, "the campaign must have calls that run");
+}
+
+/// The approvals that wait.
+async fn waiting(approver: &mut Client) -> Vec<String> {
+    let page = approver.call("approval.list", &json!({ "limit": 1000 })).await.unwrap();
+    let ids = page["approvals"].as_array().unwrap().iter();
+    ids.map(|approval| approval["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The approval that a call of this session waits for.
+async fn parked(approver: &mut Client, key: &str) -> String {
+    for _ in 0..5_000 {
+        let page = approver.call("approval.list", &json!({ "limit": 1000 })).await.unwrap();
+        let found = page["approvals"].as_array().unwrap().iter().find(|own| own["session_key"] == key);
+        if let Some(id) = found.and_then(|own| own["id"].as_str()) {
+            return id.to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("the call of {key} was never parked");
+}
+
+/// What came of each round's call, as the log tells it; `None` while it is open.
+fn outcomes(place: &Place) -> BTreeMap<u64, Option<CallOutcome>> {
+    let reader = Reader::open(&Home::at(place.home())).unwrap();
+    let (mut rounds, mut outcomes) = (BTreeMap::new(), BTreeMap::new());
+    for index in 0..reader.size().unwrap() {
+        let Some(stored) = reader.entry(index).unwrap() else { continue };
+        let payload: Value = serde_json::from_str(&stored.entry.payload).unwrap();
+        match stored.entry.quality {
+            EntryQuality::ToolCall => {
+                let _: ToolCallRecord = serde_json::from_value(payload).unwrap();
+                let round = stored.entry.entity_id.rsplit_once("round-").unwrap().1.parse().unwrap();
+                rounds.insert(stored.entry.cid, round);
+                outcomes.insert(round, None);
+            }
+            EntryQuality::ToolResult => {
+                let record: ToolResultRecord = serde_json::from_value(payload).unwrap();
+                let round = rounds[stored.entry.parent_cids().first().unwrap()];
+                let before = outcomes.insert(round, Some(record.outcome));
+                assert_eq!(before, Some(None), "round {round} has two results");
+            }
+            _ => {}
+        }
+    }
+    outcomes
+}
