@@ -126,6 +126,7 @@ impl CliError {
             Self::Config(_) | Self::Start(StartError::TooManyStanding { .. }) => "config",
             Self::Start(StartError::Law(_)) => "law",
             Self::Start(StartError::Roster(_)) => "roster",
+            Self::Start(StartError::Approvers(_)) => "approvers",
             Self::Start(StartError::Scenes(_)) => "scenes",
             Self::Start(StartError::PortTaken(_) | StartError::Listen { .. }) => "port",
             Self::Start(StartError::File { .. }) => "file",
@@ -169,7 +170,7 @@ impl CliError {
         match self {
             Self::Input(_) => true,
             Self::Daemon(error) => {
-                matches!(error.code(), Some("invalid_params" | "not_found" | "unknown_agent"))
+                matches!(error.code(), Some("bad_request" | "invalid_params" | "not_found" | "unknown_agent"))
             }
             Self::Roster(RosterError::Entry(fault)) => {
                 !matches!(fault, LineFault::SameId { .. } | LineFault::SameKey { .. })

@@ -28,11 +28,16 @@ impl Output {
         self.format
     }
 
+    /// The colours of standard output.
+    pub(crate) const fn paint(&self) -> Paint {
+        Paint { on: self.colour }
+    }
+
     /// Writes `text` for people or `value` for programs, one line of JSON.
     pub(crate) fn result(&mut self, text: impl FnOnce(Paint) -> String, value: &Value) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match self.format {
-            Format::Text => writeln!(out, "{}", text(Paint { on: self.colour }).trim_end_matches('\n'))?,
+            Format::Text => writeln!(out, "{}", text(self.paint()).trim_end_matches('\n'))?,
             Format::Json => writeln!(out, "{}", json_line(value))?,
         }
         out.flush()
@@ -174,6 +179,9 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
+    /// No colours.
+    pub(crate) const OFF: Self = Self { on: false };
+
     pub(crate) fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }
