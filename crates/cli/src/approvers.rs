@@ -64,7 +64,8 @@ pub(crate) fn run(command: &ApproversCommand, home: &Home, output: &mut Output) 
 fn text(list: &Value, paint: Paint) -> String {
     let row = |approver: &Value| {
         let roles: Vec<String> = approver["roles"].as_array().into_iter().flatten().map(cell).collect();
-        let roles = if roles.is_empty() { "none: what asks for no role".to_owned() } else { roles.join(", ") };
+        let roles =
+            if roles.is_empty() { "none: what asks for no role".to_owned() } else { roles.join(", ") };
         vec![cell(&approver["id"]), roles]
     };
     let rows: Vec<Vec<String>> = list["approvers"].as_array().into_iter().flatten().map(row).collect();

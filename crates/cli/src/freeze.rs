@@ -27,6 +27,7 @@ pub(crate) fn stop_all(home: &Home, output: &mut Output) -> Result<Outcome, CliE
 /// Lets everything go on.
 pub(crate) fn resume(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let resumed = daemon::ask(home, "gate.resume", &json!({}))?;
-    output.result(|paint| format!("{}: calls are decided by the law again", paint.good("resumed")), &resumed)?;
+    output
+        .result(|paint| format!("{}: calls are decided by the law again", paint.good("resumed")), &resumed)?;
     Ok(Outcome::Done)
 }

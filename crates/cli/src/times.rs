@@ -14,7 +14,8 @@ const MAX_DAYS: u64 = 3_650;
 
 /// A span such as `90s`, `30m`, `2h` or `7d`.
 pub(crate) fn span(text: &str) -> Result<Duration, CliError> {
-    let wrong = || CliError::Input(format!("`{text}` is no span of time: write one such as 90s, 30m, 2h or 7d"));
+    let wrong =
+        || CliError::Input(format!("`{text}` is no span of time: write one such as 90s, 30m, 2h or 7d"));
     let (digits, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let number: u64 = digits.parse().map_err(|_| wrong())?;
     let seconds = match unit {

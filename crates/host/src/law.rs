@@ -32,7 +32,9 @@ pub enum LawError {
     NotKept(ConstitutionHash),
     #[error("`{path}` was changed: it is not the law of that hash; put back a copy of it", path = .path.display())]
     Altered { path: PathBuf },
-    #[error("the law {hash} was made for another kernel ({kernel}; this one is {KERNEL_VERSION}): use the version of tribune that wrote it")]
+    #[error(
+        "the law {hash} was made for another kernel ({kernel}; this one is {KERNEL_VERSION}): use the version of tribune that wrote it"
+    )]
     OtherKernel { hash: ConstitutionHash, kernel: String },
 }
 

@@ -63,7 +63,8 @@ impl Iterator for Verdicts<'_> {
     type Item = Result<Judged, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.page.is_empty() && !self.is_over
+        if self.page.is_empty()
+            && !self.is_over
             && let Err(error) = self.turn_page()
         {
             self.is_over = true;

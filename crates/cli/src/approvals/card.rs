@@ -53,8 +53,13 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
         "pending" => format!("expires in {}", times::until(word("expires_at"))),
         _ => decided(approval),
     };
-    let head = format!("{}  {} by {}", cell(&approval["id"]), cell(&approval["tool"]), cell(&approval["agent_id"]));
-    card.lines.push(format!("{}  {}", paint.good(&head), paint.faint(&format!("{} old, {state}", times::since(word("created_at"))))));
+    let head =
+        format!("{}  {} by {}", cell(&approval["id"]), cell(&approval["tool"]), cell(&approval["agent_id"]));
+    card.lines.push(format!(
+        "{}  {}",
+        paint.good(&head),
+        paint.faint(&format!("{} old, {state}", times::since(word("created_at"))))
+    ));
     card.action(approval, home);
     card.field("why", &clean(word("reason")));
     card.field("rules", &list(&approval["rules"]));
@@ -63,7 +68,10 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
     card.field("session", &cell(&approval["session_key"]));
     if let Some(before) = approval["instead_of"].as_str() {
         let changed = list(&approval["changed"]);
-        card.field("came back", &paint.unsure(&format!("{} was allowed, but since then changed: {changed}", clean(before))));
+        card.field(
+            "came back",
+            &paint.unsure(&format!("{} was allowed, but since then changed: {changed}", clean(before))),
+        );
     }
     let needs = approval["needs"].as_u64().unwrap_or(1);
     if needs > 1 {
@@ -108,7 +116,9 @@ impl Card {
     fn action(&mut self, approval: &Value, home: Option<&Home>) {
         let action = &approval["action"];
         if action.is_null() {
-            let gone = self.paint.unsure("what was asked has been forgotten: it can only be allowed once, or denied");
+            let gone = self
+                .paint
+                .unsure("what was asked has been forgotten: it can only be allowed once, or denied");
             return self.field("action", &gone);
         }
         let input = &action["input"];
@@ -138,7 +148,10 @@ impl Card {
         }
         for (n, (file, hash)) in sorted(&action["files"]).as_object().into_iter().flatten().enumerate() {
             let hash: String = cell(hash).chars().take(15).collect();
-            self.field(if n == 0 { "files" } else { "" }, &format!("{} {}", clean(file), self.paint.faint(&hash)));
+            self.field(
+                if n == 0 { "files" } else { "" },
+                &format!("{} {}", clean(file), self.paint.faint(&hash)),
+            );
         }
         let env = list(&action["env"]);
         if !env.is_empty() {
@@ -170,7 +183,8 @@ impl Card {
         let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
         let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
         let (old_rest, new_rest) = (&old[head..], &new[head..]);
-        let tail = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
+        let tail =
+            old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
         let removed = &old_rest[..old_rest.len() - tail];
         let added = &new_rest[..new_rest.len() - tail];
         let at = format!("from line {}: {} lines out, {} lines in", head + 1, removed.len(), added.len());
@@ -183,7 +197,10 @@ impl Card {
     fn bounded(&mut self, lines: impl Iterator<Item = String>, all: usize) {
         self.lines.extend(lines.take(MAX_LINES));
         if all > MAX_LINES {
-            let more = format!("    … and {} lines more, which are in: tribune approvals show --json", all - MAX_LINES);
+            let more = format!(
+                "    … and {} lines more, which are in: tribune approvals show --json",
+                all - MAX_LINES
+            );
             self.lines.push(self.paint.unsure(&more));
         }
     }
@@ -201,7 +218,8 @@ fn cut(line: &str) -> String {
 fn current(home: &Home, approval: &Value, path: &str) -> Option<String> {
     let agent: tribune_agents::AgentId = approval["agent_id"].as_str()?.parse().ok()?;
     let workspace = home.root().join("agents").join(agent.as_str()).join("workspace").canonicalize().ok()?;
-    let file = workspace.join(Path::new(path)).canonicalize().ok().filter(|file| file.starts_with(&workspace))?;
+    let file =
+        workspace.join(Path::new(path)).canonicalize().ok().filter(|file| file.starts_with(&workspace))?;
     if !fs::metadata(&file).ok()?.is_file() {
         return None;
     }

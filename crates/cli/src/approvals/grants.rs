@@ -35,7 +35,9 @@ fn pick(typed: &str, ids: &[&str]) -> Result<String, CliError> {
             "no grant begins with `{typed}`: `tribune approvals grants` lists those in force"
         ))),
         [one] => Ok((*one).to_owned()),
-        several => Err(CliError::Input(format!("several grants begin with `{typed}`: {}", several.join(", ")))),
+        several => {
+            Err(CliError::Input(format!("several grants begin with `{typed}`: {}", several.join(", "))))
+        }
     }
 }
 
@@ -45,7 +47,8 @@ fn rows(grants: &Value) -> impl Iterator<Item = &Value> {
 
 fn text(grants: &Value, paint: Paint) -> String {
     let row = |grant: &Value| {
-        let scope = if grant["session"].is_null() { "any session".to_owned() } else { cell(&grant["session"]) };
+        let scope =
+            if grant["session"].is_null() { "any session".to_owned() } else { cell(&grant["session"]) };
         let until = match grant["until"].as_str() {
             Some(until) => format!("{} left", times::until(until)),
             None if grant["session"].is_null() => "revoked".to_owned(),

@@ -47,7 +47,9 @@ pub(crate) struct Approvals {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
     /// List what waits for a person, oldest first.
-    #[command(after_help = "Examples:\n  tribune approvals list\n  tribune approvals list --state denied --limit 20")]
+    #[command(
+        after_help = "Examples:\n  tribune approvals list\n  tribune approvals list --state denied --limit 20"
+    )]
     List {
         /// What is listed.
         #[arg(long, default_value = "pending", value_parser = ["pending", "allowed", "denied", "expired", "withdrawn", "any"])]
@@ -66,7 +68,9 @@ pub(crate) enum ApprovalsCommand {
     ///
     /// j and k or the arrows select, a allows once, s for the session, p picks a pattern to grant, d denies, D denies and
     /// ends the turn, Enter shows all of it, q leaves. Without a terminal it prints a line for each call as it comes.
-    #[command(after_help = "Examples:\n  tribune approvals watch\n  tribune approvals watch --json | while read -r line; do notify-send tribune; done")]
+    #[command(
+        after_help = "Examples:\n  tribune approvals watch\n  tribune approvals watch --json | while read -r line; do notify-send tribune; done"
+    )]
     Watch,
     /// Allow a call: once, or also what is like it.
     ///
@@ -78,7 +82,9 @@ pub(crate) enum ApprovalsCommand {
     )]
     Allow(AllowArgs),
     /// Deny a call. The agent is told, and goes on without it.
-    #[command(after_help = "Examples:\n  tribune approvals deny 7k --reason \"not on a Friday\"\n  tribune approvals deny 7k --stop")]
+    #[command(
+        after_help = "Examples:\n  tribune approvals deny 7k --reason \"not on a Friday\"\n  tribune approvals deny 7k --stop"
+    )]
     Deny {
         /// Its id, or the first letters of it.
         id: String,
@@ -213,7 +219,9 @@ fn pick(typed: &str, found: &[Value]) -> Result<String, CliError> {
         ))),
         [one] => Ok(id_of(one).to_owned()),
         several => {
-            let name = |row: &Value| format!("{} ({} by {})", id_of(row), cell(&row["tool"]), cell(&row["agent_id"]));
+            let name = |row: &Value| {
+                format!("{} ({} by {})", id_of(row), cell(&row["tool"]), cell(&row["agent_id"]))
+            };
             let names: Vec<String> = several.iter().take(5).map(name).collect();
             Err(CliError::Input(format!("several begin with `{typed}`: {}", names.join(", "))))
         }
@@ -276,7 +284,10 @@ pub(crate) fn decided_text(decided: &Value) -> String {
         (0, None) => format!("{id} is {}", cell(&decided["state"])),
         (0, Some(grant)) => {
             let grant = clean(grant);
-            format!("{id} is {}, and the grant {grant} covers what is like it; take it back with: tribune approvals revoke {grant}", cell(&decided["state"]))
+            format!(
+                "{id} is {}, and the grant {grant} covers what is like it; take it back with: tribune approvals revoke {grant}",
+                cell(&decided["state"])
+            )
         }
         (1, _) => format!("{id} waits for one more person to agree"),
         (missing, _) => format!("{id} waits for {missing} more people to agree"),

@@ -20,8 +20,10 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// Lines of the list, at most; the rest is the card's.
 const MAX_LIST: usize = 12;
 
-const HELP: &str = "j/k select  a allow once  s session  p pattern  d deny  D deny and stop  enter all of it  q leave";
-const CARD_HELP: &str = "j/k scroll  a allow once  s session  p pattern  d deny  D deny and stop  esc back  q leave";
+const HELP: &str =
+    "j/k select  a allow once  s session  p pattern  d deny  D deny and stop  enter all of it  q leave";
+const CARD_HELP: &str =
+    "j/k scroll  a allow once  s session  p pattern  d deny  D deny and stop  esc back  q leave";
 const PATTERN_HELP: &str = "j/k choose  enter grant it  esc back";
 
 /// What is to be done for a key.
@@ -36,8 +38,12 @@ pub(super) enum Effect {
 enum Mode {
     List,
     /// The card alone, from this line on.
-    Card { top: usize },
-    Patterns { chosen: usize },
+    Card {
+        top: usize,
+    },
+    Patterns {
+        chosen: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -58,7 +64,17 @@ pub(super) struct Screen {
 impl Screen {
     pub(super) fn new(paint: Paint, size: (usize, usize), now: Instant) -> Self {
         let (rows, mode) = (Vec::new(), Mode::List);
-        Self { rows, pending: 0, selected: None, shown: None, mode, note: String::new(), settled: now, size, paint }
+        Self {
+            rows,
+            pending: 0,
+            selected: None,
+            shown: None,
+            mode,
+            note: String::new(),
+            settled: now,
+            size,
+            paint,
+        }
     }
 
     pub(super) const fn resize(&mut self, size: (usize, usize)) {

@@ -29,7 +29,8 @@ pub(super) async fn run(
     output: &mut Output,
 ) -> Result<Outcome, CliError> {
     let inbox = Inbox { home, token, client: Some(client), known: HashMap::new() };
-    let on_screen = io::stdin().is_terminal() && io::stdout().is_terminal() && output.format() == Format::Text;
+    let on_screen =
+        io::stdin().is_terminal() && io::stdout().is_terminal() && output.format() == Format::Text;
     let ends = Ends::new()?;
     if on_screen { live(inbox, ends, output).await } else { lines(inbox, ends, output).await }
 }
@@ -96,7 +97,10 @@ impl Inbox<'_> {
 
 /// Whether it can be tried again: the daemon is away, or a call was decided while it was looked at.
 fn passes(error: &CliError) -> bool {
-    matches!(error, CliError::NoDaemon(_) | CliError::Silent { .. } | CliError::NoToken { .. } | CliError::Daemon(_))
+    matches!(
+        error,
+        CliError::NoDaemon(_) | CliError::Silent { .. } | CliError::NoToken { .. } | CliError::Daemon(_)
+    )
 }
 
 async fn live(mut inbox: Inbox<'_>, mut ends: Ends, output: &Output) -> Result<Outcome, CliError> {
@@ -172,7 +176,8 @@ async fn lines(mut inbox: Inbox<'_>, mut ends: Ends, output: &mut Output) -> Res
             () = ends.any() => return Ok(Outcome::Done),
         }
         let (rows, _) = inbox.look().await?;
-        let now: BTreeMap<String, Value> = rows.into_iter().map(|row| (id_of(&row).to_owned(), row)).collect();
+        let now: BTreeMap<String, Value> =
+            rows.into_iter().map(|row| (id_of(&row).to_owned(), row)).collect();
         for (id, row) in now.iter().filter(|(id, _)| !waiting.contains_key(*id)) {
             let value = json!({ "event": "requested", "id": id, "approval": row });
             output.result(

@@ -204,7 +204,9 @@ impl<'a> Talk<'a> {
         let found: Vec<&String> = self.turn.waiting.iter().filter(|id| id.starts_with(typed)).collect();
         let id = match found.as_slice() {
             [one] => (*one).clone(),
-            [] if self.turn.waiting.is_empty() => return view.failed("no call of this turn waits for a decision"),
+            [] if self.turn.waiting.is_empty() => {
+                return view.failed("no call of this turn waits for a decision");
+            }
             _ => {
                 let waiting = self.turn.waiting.join(", ");
                 return view.failed(&format!("say which call is meant: {waiting}"));

@@ -199,7 +199,13 @@ impl<'a> View<'a> {
     /// What waited is decided.
     fn decided(&mut self, id: &str, state: &str) {
         let line = format!("approval {}: {}", clean(id), clean(state));
-        self.line(|paint| if state == "allowed" { paint.good(&format!("✓ {line}")) } else { paint.bad(&format!("✗ {line}")) });
+        self.line(|paint| {
+            if state == "allowed" {
+                paint.good(&format!("✓ {line}"))
+            } else {
+                paint.bad(&format!("✗ {line}"))
+            }
+        });
     }
 
     /// The turn is over.

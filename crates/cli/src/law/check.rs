@@ -71,8 +71,10 @@ pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resu
                 tested.iter().map(|tested| tested_text(tested, folder, paint)).collect();
             let all = tested.len() as u64;
             lines.push(match (all, failed) {
-                (0, _) => "no rule carries an example: `tribune law test --help` shows how to write one".to_owned(),
-                (_, 0) => format!("{}: all {}", paint.good("passed"), count(all, "example", "examples")),
+                (0, _) => {
+                    "no rule carries an example: `tribune law test --help` shows how to write one".to_owned()
+                }
+                (_, 0) => format!("{}: {}", paint.good("passed"), count(all, "example", "examples")),
                 _ => format!("{}: {failed} of {}", paint.bad("FAILED"), count(all, "example", "examples")),
             });
             lines.join("\n")

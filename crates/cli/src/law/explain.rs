@@ -115,7 +115,10 @@ fn of_call(reader: &Reader, call: &Stored) -> Result<Vec<Judged>, CliError> {
         }
     }
     if found.is_empty() {
-        return Err(CliError::Input(format!("the call at {} was not decided: it never came so far", call.index)));
+        return Err(CliError::Input(format!(
+            "the call at {} was not decided: it never came so far",
+            call.index
+        )));
     }
     Ok(found)
 }
@@ -147,10 +150,21 @@ fn text(subject: &Subject, explanation: &Explanation, law: &Constitution, paint:
     let mut lines = Vec::new();
     if let Some(judged) = &subject.judged {
         let cid = short_cid(&judged.stored.entry.cid.to_string());
-        lines.push(field("verdict", format!("entry {}, {cid}, {}", judged.stored.index, judged.stored.entry.timestamp)));
+        lines.push(field(
+            "verdict",
+            format!("entry {}, {cid}, {}", judged.stored.index, judged.stored.entry.timestamp),
+        ));
     }
     let stage = json!(facts.stage);
-    lines.push(field("call", format!("{} by {}, at the stage {}", brief(facts), clean(&facts.agent), clean(stage.as_str().unwrap_or_default()))));
+    lines.push(field(
+        "call",
+        format!(
+            "{} by {}, at the stage {}",
+            brief(facts),
+            clean(&facts.agent),
+            clean(stage.as_str().unwrap_or_default())
+        ),
+    ));
     lines.push(field("session", clean(&facts.session)));
     lines.push(field("context", context));
     lines.push(field("law", law.hash().to_string()));

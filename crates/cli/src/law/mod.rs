@@ -37,7 +37,9 @@ pub(crate) enum LawCommand {
     /// attributes, unknown tools, broken files. Warnings are rules that do nothing: never reached, or covered by others.
     ///
     /// Exit codes: 0 no errors, 2 errors.
-    #[command(after_help = "Examples:\n  tribune law check\n  tribune law check trial/ && tribune law backtest --with trial/")]
+    #[command(
+        after_help = "Examples:\n  tribune law check\n  tribune law check trial/ && tribune law backtest --with trial/"
+    )]
     Check {
         /// A folder laid out like a home: constitution.md, mandates/, manifests/, policy/ [default: the home].
         dir: Option<PathBuf>,
@@ -115,7 +117,8 @@ fn has_law(dir: &Path) -> Result<(), CliError> {
 /// A call in a few words: its tool and what it is about.
 fn brief(facts: &Facts) -> String {
     let args = &facts.args;
-    let one = [&args.path, &args.host, &args.recipient, &args.name, &args.action].into_iter().flatten().next();
+    let one =
+        [&args.path, &args.host, &args.recipient, &args.name, &args.action].into_iter().flatten().next();
     let about = match &args.programs {
         Some(programs) => programs.join(", "),
         None => one.cloned().unwrap_or_default(),

@@ -203,7 +203,9 @@ impl Replay {
                 lines.push(format!("the law in the home now is {hash}: no verdict was made under it yet"));
             }
             Some(_) => {}
-            None => lines.push("the law in the home now is refused: `tribune law check` shows why".to_owned()),
+            None => {
+                lines.push("the law in the home now is refused: `tribune law check` shows why".to_owned())
+            }
         }
         lines.join("\n")
     }

@@ -37,7 +37,8 @@ fn value(law: &Constitution) -> Value {
         .values()
         .map(|manifest| json!({ "manifest": manifest, "built_in": !own(&manifest.id) }))
         .collect();
-    let rules: Vec<Value> = law.texts().policies.iter().flat_map(|(file, text)| file_rules(file, text)).collect();
+    let rules: Vec<Value> =
+        law.texts().policies.iter().flat_map(|(file, text)| file_rules(file, text)).collect();
     json!({
         "hash": law.hash(), "mode": settings.mode, "overrides": settings.overrides, "settings": settings,
         "mandates": mandates, "manifests": manifests, "rules": rules, "exceptions": settings.exceptions,
@@ -77,11 +78,19 @@ fn text(law: &Constitution, value: &Value, paint: Paint) -> String {
     lines.push(heading(&format!("\nRULES ({})", all.len())));
     lines.extend(all.iter().map(|rule| {
         let word = |name: &str| clean(rule[name].as_str().unwrap_or_default());
-        format!("  {} {}  {}", word("effect"), word("id"), paint.faint(&format!("{}:{}", word("file"), rule["line"])))
+        format!(
+            "  {} {}  {}",
+            word("effect"),
+            word("id"),
+            paint.faint(&format!("{}:{}", word("file"), rule["line"]))
+        )
     }));
     lines.push(heading(&format!("\nEXCEPTIONS ({})", settings.exceptions.len())));
     lines.extend(settings.exceptions.iter().map(|own| {
-        clean(&format!("  {}: {}, {} in {} seconds", own.id, own.tool, own.limit.count, own.limit.per_seconds))
+        clean(&format!(
+            "  {}: {}, {} in {} seconds",
+            own.id, own.tool, own.limit.count, own.limit.per_seconds
+        ))
     }));
     lines.join("\n")
 }

@@ -84,7 +84,8 @@ impl LawState {
             n => ("approvals", paint.unsure(&format!("{n} pending: tribune approvals watch"))),
         });
         if self.has_changed {
-            let said = "the files of the law have changed since the start: restart the daemon to put them in force";
+            let said =
+                "the files of the law have changed since the start: restart the daemon to put them in force";
             rows.push(("", paint.unsure(said)));
         }
         rows

@@ -85,13 +85,14 @@ fn answer(reader: &Reader, judged: &Judged) -> Result<Option<bool>, CliError> {
 fn text(suggestions: &[Suggestion], calls: u64, least: u64, paint: Paint) -> String {
     if suggestions.is_empty() {
         return format!(
-            "no rule to suggest: of {}, none was asked about and allowed {} or more without ever being denied",
+            "no rule to suggest: {} were looked at, and none whose side effect alone was asked about was allowed {} or more and never denied",
             count(calls, "call", "calls"),
             count(least, "time", "times")
         );
     }
     let one = |own: &Suggestion| {
-        let mut lines = vec![paint.good(&format!("would have saved {}", count(own.saved, "prompt", "prompts")))];
+        let mut lines =
+            vec![paint.good(&format!("would have saved {}", count(own.saved, "prompt", "prompts")))];
         lines.extend(own.caution.iter().map(|caution| paint.unsure(&clean(&format!("mind: {caution}")))));
         lines.push(clean_text(own.rule.trim_end()));
         lines.push(paint.faint("the whole record with this rule:"));

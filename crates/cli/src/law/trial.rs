@@ -47,7 +47,8 @@ pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Resu
     let value = json!({ "hash": candidate.hash(), "since": since, "backtest": result, "unreadable": calls.unreadable });
     output.result(
         |paint| {
-            let mut text = format!("{}\n{}", paint.faint(&format!("law {}", candidate.hash())), text(&result, paint));
+            let mut text =
+                format!("{}\n{}", paint.faint(&format!("law {}", candidate.hash())), text(&result, paint));
             if calls.unreadable > 0 {
                 text.push_str(&format!("\nnot read: {}, written by another version", calls.unreadable));
             }
@@ -61,8 +62,12 @@ pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Resu
 /// A mandate that the folder lacks would deny every call under it, which is seldom what is to be tried.
 fn tell_missing(dir: &Path, candidate: &Constitution, home: &Home, output: &Output) {
     let Ok(present) = law::load(home.root()) else { return };
-    let missing: Vec<&str> =
-        present.mandates().keys().map(String::as_str).filter(|name| candidate.mandate(name).is_none()).collect();
+    let missing: Vec<&str> = present
+        .mandates()
+        .keys()
+        .map(String::as_str)
+        .filter(|name| candidate.mandate(name).is_none())
+        .collect();
     if !missing.is_empty() {
         output.aside(&format!(
             "`{}` lacks mandates of this home ({}): calls under them count as denied; copy mandates/ there if that is not meant",
@@ -145,7 +150,11 @@ fn changes_text(name: &str, changes: &Changes, paint: Paint) -> Vec<String> {
         0 => format!("{name:<14} {}", paint.faint("0")),
         n => format!(
             "{name:<14} {n}   {}",
-            paint.faint(&format!("tools: {}; agents: {}", counts(&changes.by_tool), counts(&changes.by_agent)))
+            paint.faint(&format!(
+                "tools: {}; agents: {}",
+                counts(&changes.by_tool),
+                counts(&changes.by_agent)
+            ))
         ),
     }];
     for example in &changes.examples {

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on should stop"
 )]
 
+mod approvals;
 mod bad_homes;
 mod commands;
 mod crashing;
@@ -15,8 +16,10 @@ mod doctor;
 mod fixture;
 mod house;
 mod killing;
+mod law;
 mod lifecycle;
 mod running;
+mod screen;
 mod stranger;
 mod talking;
 mod typed_wrong;

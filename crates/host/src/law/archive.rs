@@ -69,7 +69,8 @@ pub fn kept(root: &Path, hash: ConstitutionHash) -> Result<Constitution, LawErro
     if Domain::Constitution.hash(&[&bytes]) != *hash.as_bytes() {
         return Err(LawError::Altered { path });
     }
-    let Ok(Kept { constitution, mandates, manifests, policies, law, kernel }) = serde_json::from_slice(&bytes)
+    let Ok(Kept { constitution, mandates, manifests, policies, law, kernel }) =
+        serde_json::from_slice(&bytes)
     else {
         // What has the right hash was written by `keep`, if by another version.
         return Err(LawError::OtherKernel { hash, kernel: "unknown".to_owned() });
@@ -78,8 +79,7 @@ pub fn kept(root: &Path, hash: ConstitutionHash) -> Result<Constitution, LawErro
         return Err(LawError::OtherKernel { hash, kernel: kernel.to_string() });
     }
     let texts = Texts { constitution, mandates, manifests, policies, law };
-    Constitution::new(texts, &tools::NAMES)
-        .map_err(|error| LawError::Refused { path, error: error.into() })
+    Constitution::new(texts, &tools::NAMES).map_err(|error| LawError::Refused { path, error: error.into() })
 }
 
 fn path(root: &Path, hash: ConstitutionHash) -> PathBuf {
