@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use tribune_host::Home;
 
-use crate::output::{Paint, clean, clean_text, sorted};
+use crate::output::{Paint, clean, clean_exact, sorted};
 use crate::sessions::cell;
 use crate::times;
 
@@ -28,8 +28,8 @@ pub(crate) fn what(approval: &Value) -> String {
     }
     let named = ["command", "path", "url", "host", "to", "recipient", "query", "name"];
     match named.iter().find_map(|name| input[name].as_str()) {
-        Some(text) => clean(text),
-        None => clean(&sorted(input).to_string()),
+        Some(text) => clean(&clean_exact(text)),
+        None => clean(&clean_exact(&sorted(input).to_string())),
     }
 }
 
@@ -137,7 +137,7 @@ impl Card {
                     }
                 }
                 (name, Value::String(text)) => self.block(&clean(name), text),
-                (name, other) => self.field(&clean(name), &clean_text(&sorted(other).to_string())),
+                (name, other) => self.field(&clean(name), &clean_exact(&sorted(other).to_string())),
             }
         }
         if let (Some(old), Some(new)) = (old, new) {
@@ -161,7 +161,7 @@ impl Card {
 
     /// A text of any length.
     fn whole(&mut self, name: &str, text: &str) {
-        for (n, line) in clean_text(text).lines().enumerate() {
+        for (n, line) in clean_exact(text).lines().enumerate() {
             self.field(if n == 0 { name } else { "" }, line);
         }
     }
@@ -169,7 +169,7 @@ impl Card {
     /// A text: on the line if it is one, or else below.
     fn block(&mut self, name: &str, text: &str) {
         match text.contains('\n') || text.chars().count() > MAX_COLUMNS {
-            false => self.field(name, &clean_text(text)),
+            false => self.field(name, &clean_exact(text)),
             true => {
                 let lines = text.lines().count();
                 self.field(name, &format!("{} bytes, {lines} lines", text.len()));
@@ -211,7 +211,7 @@ fn cut(line: &str) -> String {
     let shown: String = line.chars().take(MAX_COLUMNS).collect();
     let rest = line.chars().count().saturating_sub(MAX_COLUMNS);
     let more = if rest > 0 { format!(" … and {rest} characters more") } else { String::new() };
-    format!("{}{more}", clean_text(&shown))
+    format!("{}{more}", clean_exact(&shown))
 }
 
 /// The file in the agent's workspace that would be replaced, if it is a text that can be compared.
@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_card_says_exactly_what_would_run_and_why_it_is_asked() {
-        let text = card(json!({ "command": "git push\u{202e} --force" }));
+        let text = card(json!({ "command": "git push\u{202e}\u{200b} --force" }));
         for said in [
-            "command   git push\\u{202e} --force",
+            "command   git push\\u{202e}\\u{200b} --force",
             "why       it can \\u{1b}[2Jnot be taken back",
             "rules     effect.side_effect",
             "context   untrusted, has read private data",

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::keys::Key;
 use super::{card, id_of};
-use crate::output::{Paint, excerpt};
+use crate::output::{Paint, clean, excerpt};
 use crate::sessions::cell;
 use crate::times;
 
@@ -218,7 +218,7 @@ impl Screen {
     /// As many lines as the screen has, none longer.
     pub(super) fn lines(&self) -> Vec<String> {
         let (width, height) = self.size;
-        let fit = |text: &str| excerpt(text, width.saturating_sub(1));
+        let fit = |text: &str| wrapped(&clean(text), width).swap_remove(0);
         let paint = self.paint;
         let mut lines = vec![paint.faint(&fit(&format!("tribune approvals: {} waiting", self.pending)))];
         let (body, help) = match self.mode {
@@ -275,17 +275,28 @@ impl Screen {
     }
 }
 
-/// A text in lines of a width, with nothing left out.
+/// A text in lines of a width, with nothing left out; at least one line.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.saturating_sub(1).max(1);
-    let line = |line: &str| -> Vec<String> {
-        let chars: Vec<char> = line.replace('\t', "    ").chars().collect();
-        match chars.is_empty() {
-            true => vec![String::new()],
-            false => chars.chunks(width).map(|chunk| chunk.iter().collect()).collect(),
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let (mut own, mut columns) = (String::new(), 0);
+        for c in line.replace('\t', "    ").chars() {
+            // Some letters take two columns. To take them all for such ones only wraps too early.
+            let needs = if c.is_ascii() { 1 } else { 2 };
+            if columns + needs > width && !own.is_empty() {
+                lines.push(std::mem::take(&mut own));
+                columns = 0;
+            }
+            own.push(c);
+            columns += needs;
         }
-    };
-    text.lines().flat_map(line).collect()
+        lines.push(own);
+    }
+    if lines.is_empty() {
+        lines.push(String::new());
+    }
+    lines
 }
 
 #[cfg(test)]

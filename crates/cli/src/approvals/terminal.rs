@@ -9,9 +9,9 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 /// How the terminal was, while it is not.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Another screen, without a cursor.
-const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
-const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
+/// Another screen, without a cursor, where a line that is too long stays one.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// Size of a terminal that does not tell.
 const USUAL: (usize, usize) = (80, 24);

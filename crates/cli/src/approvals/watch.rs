@@ -22,6 +22,9 @@ use crate::sessions::cell;
 /// How often it looks.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How long the daemon may take to answer. Until then no key is heard.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 pub(super) async fn run(
     client: Client,
     home: &Home,
@@ -65,11 +68,15 @@ struct Inbox<'a> {
 
 impl Inbox<'_> {
     async fn call(&mut self, method: &str, params: &Value) -> Result<Value, CliError> {
+        let silent = |_| CliError::Slow;
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => super::connect(self.home, self.token.as_ref()).await?,
+            None => {
+                let connecting = super::connect(self.home, self.token.as_ref());
+                tokio::time::timeout(PATIENCE, connecting).await.map_err(silent)??
+            }
         };
-        let answer = client.call(method, params).await;
+        let answer = tokio::time::timeout(PATIENCE, client.call(method, params)).await.map_err(silent)?;
         if !matches!(answer, Err(ClientError::Unreachable(_) | ClientError::Closed(_))) {
             self.client = Some(client);
         }
@@ -99,7 +106,11 @@ impl Inbox<'_> {
 fn passes(error: &CliError) -> bool {
     matches!(
         error,
-        CliError::NoDaemon(_) | CliError::Silent { .. } | CliError::NoToken { .. } | CliError::Daemon(_)
+        CliError::NoDaemon(_)
+            | CliError::Silent { .. }
+            | CliError::Slow
+            | CliError::NoToken { .. }
+            | CliError::Daemon(_)
     )
 }
 
