@@ -7,11 +7,14 @@ use tribune_host::Home;
 use tribune_ledger::EntryQuality;
 
 use crate::agents::AgentsCommand;
+use crate::approvals::Approvals;
+use crate::approvers::ApproversCommand;
 use crate::chat::ChatArgs;
 use crate::completions::Completions;
 use crate::demo::DemoArgs;
 use crate::down::Down;
 use crate::error::CliError;
+use crate::law::LawCommand;
 use crate::output::Format;
 use crate::sessions::SessionsCommand;
 use crate::up::Up;
@@ -23,7 +26,7 @@ use crate::up::Up;
 #[derive(Debug, Parser)]
 #[command(name = "tribune", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check), 3 incomplete (verify), 64 wrong usage, 69 no daemon, 130 cancelled (chat)."
+    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check, law check|test|replay), 3 incomplete (verify, law replay), 64 wrong usage, 69 no daemon, 130 cancelled (chat)."
 )]
 pub(crate) struct Args {
     /// The state folder [default: ~/.tribune]
@@ -84,6 +87,27 @@ pub(crate) enum Command {
     Agents {
         #[command(subcommand)]
         command: AgentsCommand,
+    },
+    /// Calls that wait for a person: look at them, decide them, take grants back.
+    #[command(
+        after_help = "A call is named by its id, or by the first two or more letters of it.\n\nExamples:\n  tribune approvals list\n  tribune approvals watch\n  tribune approvals allow 7k\n  tribune approvals deny 7k --reason \"not on a Friday\""
+    )]
+    Approvals(Approvals),
+    /// Who may decide beside the operator.
+    Approvers {
+        #[command(subcommand)]
+        command: ApproversCommand,
+    },
+    /// Stop everything: running turns end, and no call is allowed until `tribune resume`.
+    ///
+    /// It holds across restarts of the daemon. What waits for a decision keeps waiting.
+    StopAll,
+    /// Let everything go on after `tribune stop-all`.
+    Resume,
+    /// The law: check it, test it, try another one on the past, and see why calls were decided as they were.
+    Law {
+        #[command(subcommand)]
+        command: LawCommand,
     },
     /// Look for what is wrong with this home and this machine.
     ///

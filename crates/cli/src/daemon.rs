@@ -1,6 +1,7 @@
 //! The way to the daemon of a home: whether there is one, and a connection to it.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -23,9 +24,13 @@ pub(crate) fn is_running(home: &Home) -> Option<Whereabouts> {
 
 /// A connection to the daemon of this home, as its operator.
 pub(crate) async fn connect(home: &Home) -> Result<Client, CliError> {
+    connect_with(home, home.root().join("run").join("token")).await
+}
+
+/// The same, as whoever has the token in this file.
+pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, CliError> {
     let none = || CliError::NoDaemon(home.root().to_owned());
     let whereabouts = is_running(home).ok_or_else(none)?;
-    let path = home.root().join("run").join("token");
     let token = fs::read_to_string(&path).map_err(|error| CliError::NoToken { path, error })?;
     match Client::connect(&whereabouts.address.to_string(), Some(token.trim())).await {
         Ok(client) => Ok(client),

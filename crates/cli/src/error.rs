@@ -99,6 +99,8 @@ pub(crate) enum CliError {
         "the daemon (pid {pid}) does not answer at {address}: it is stopping, or stuck; `tribune down --now` ends it"
     )]
     Silent { pid: u32, address: SocketAddr },
+    #[error("the daemon takes too long to answer: `tribune status` shows how it is")]
+    Slow,
     /// Its last words, or none.
     #[error("{0}")]
     NotStarted(String),
@@ -132,7 +134,7 @@ impl CliError {
             Self::Start(StartError::File { .. }) => "file",
             Self::NotStarted(_) => "start",
             Self::NotStopped(_) => "stop",
-            Self::Silent { .. } => "connection",
+            Self::Silent { .. } | Self::Slow => "connection",
             Self::Key(_) => "key",
             Self::Export(_) => "export",
             Self::Roster(_) => "roster",
@@ -170,7 +172,7 @@ impl CliError {
         match self {
             Self::Input(_) => true,
             Self::Daemon(error) => {
-                matches!(error.code(), Some("invalid_params" | "not_found" | "unknown_agent"))
+                matches!(error.code(), Some("bad_request" | "invalid_params" | "not_found" | "unknown_agent"))
             }
             Self::Roster(RosterError::Entry(fault)) => {
                 !matches!(fault, LineFault::SameId { .. } | LineFault::SameKey { .. })

@@ -1,6 +1,8 @@
 //! `tribune`: parse, run, say how it went.
 
 mod agents;
+mod approvals;
+mod approvers;
 mod args;
 mod chat;
 mod completions;
@@ -10,13 +12,16 @@ mod detach;
 mod doctor;
 mod down;
 mod error;
+mod freeze;
 mod init;
 mod keys;
+mod law;
 mod ledger;
 mod output;
 mod progress;
 mod sessions;
 mod status;
+mod times;
 mod up;
 mod version;
 
@@ -46,6 +51,11 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(&args, &home, &mut output),
         Command::Sessions { command } => sessions::run(command, &home, &mut output),
         Command::Agents { command } => agents::run(command, &home, &mut output),
+        Command::Approvals(args) => approvals::run(args, &home, &mut output),
+        Command::Approvers { command } => approvers::run(&command, &home, &mut output),
+        Command::StopAll => freeze::stop_all(&home, &mut output),
+        Command::Resume => freeze::resume(&home, &mut output),
+        Command::Law { command } => law::run(&command, &home, &mut output),
         Command::Demo(args) => demo::run(&args, &mut output),
         Command::Ledger { command } => ledger::run(command, &home, &mut output),
         Command::Completions(completions) => completions::run(&completions, &mut output),

@@ -28,11 +28,16 @@ impl Output {
         self.format
     }
 
+    /// The colours of standard output.
+    pub(crate) const fn paint(&self) -> Paint {
+        Paint { on: self.colour }
+    }
+
     /// Writes `text` for people or `value` for programs, one line of JSON.
     pub(crate) fn result(&mut self, text: impl FnOnce(Paint) -> String, value: &Value) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match self.format {
-            Format::Text => writeln!(out, "{}", text(Paint { on: self.colour }).trim_end_matches('\n'))?,
+            Format::Text => writeln!(out, "{}", text(self.paint()).trim_end_matches('\n'))?,
             Format::Json => writeln!(out, "{}", json_line(value))?,
         }
         out.flush()
@@ -135,6 +140,19 @@ pub(crate) fn clean_text(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(spelt).collect()
 }
 
+/// The same for a text that someone decides about: what cannot be seen is spelt out too.
+pub(crate) fn clean_exact(text: &str) -> String {
+    let unseen = |c: char| {
+        matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        ) || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}')
+            || matches!(c, '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
+    };
+    let spelt = |c: char| if unseen(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    clean_text(text).chars().map(spelt).collect()
+}
+
 /// The same on one line and cut to `most` characters.
 pub(crate) fn excerpt(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).collect();
@@ -174,6 +192,9 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
+    /// No colours.
+    pub(crate) const OFF: Self = Self { on: false };
+
     pub(crate) fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }

@@ -5,16 +5,24 @@ use tribune_host::Home;
 
 use crate::daemon;
 use crate::error::{CliError, Outcome};
+use crate::law::state::LawState;
 use crate::output::{Output, Paint, clean};
 use crate::up::{number, recovered, recovered_of};
 
 pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let status = daemon::ask(home, "daemon.status", &json!({}))?;
-    output.result(|paint| text(&status, paint), &status)?;
+    let (mut status, law) = daemon::runtime()?.block_on(async {
+        let mut client = daemon::connect(home).await?;
+        let status = client.call("daemon.status", &json!({})).await?;
+        let law = LawState::ask(home, &status, &mut client).await?;
+        client.close().await;
+        Ok::<_, CliError>((status, law))
+    })?;
+    status["law"] = law.value();
+    output.result(|paint| text(&status, &law, paint), &status)?;
     Ok(Outcome::Done)
 }
 
-fn text(status: &Value, paint: Paint) -> String {
+fn text(status: &Value, law: &LawState, paint: Paint) -> String {
     let word = |name: &str| status[name].as_str().unwrap_or_default().to_owned();
     let list = |name: &str| -> String {
         let words = status[name].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -31,7 +39,6 @@ fn text(status: &Value, paint: Paint) -> String {
         ("home", word("home")),
         ("since", word("started_at")),
         ("log", format!("{}, {} entries", word("log"), number("entries"))),
-        ("law", word("constitution_hash")),
         ("mandates", list("mandates")),
         ("backends", list("backends")),
         ("sessions", format!("{} open, {} in memory", number("sessions_open"), number("sessions_loaded"))),
@@ -40,6 +47,9 @@ fn text(status: &Value, paint: Paint) -> String {
     let mut lines = vec![format!("{}{state}", paint.faint(&format!("{:<13}", "state")))];
     lines.extend(
         rows.iter().map(|(name, value)| format!("{}{}", paint.faint(&format!("{name:<13}")), clean(value))),
+    );
+    lines.extend(
+        law.rows(paint).iter().map(|(name, value)| format!("{}{value}", paint.faint(&format!("{name:<13}")))),
     );
     lines.extend(recovered(&recovered_of(status)).map(|said| paint.unsure(&said)));
     lines.join("\n")

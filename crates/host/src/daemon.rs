@@ -150,6 +150,7 @@ impl Daemon {
 
         let work = TaskTracker::new();
         let law = Arc::new(law::load(home.root())?);
+        law::keep(home.root(), &law)?;
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
         let gate = Gate::new(law, inbox, Reachable::Someone, parts)?;

@@ -1,11 +1,14 @@
 //! Reads the law of a home: `constitution.md`, `mandates/*.md`, `manifests/*.json`, `policy/*.cedar` and
-//! `policy/law.json5`. Where nobody wrote any, the built-in texts hold.
+//! `policy/law.json5`. Where nobody wrote any, the built-in texts hold. [`archive`] keeps every law that was in force.
+
+pub mod archive;
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tribune_constitution::{Constitution, ConstitutionError, Texts};
+use tribune_constitution::{Constitution, ConstitutionError, ConstitutionHash, KERNEL_VERSION, Texts};
 
+pub use self::archive::{keep, kept};
 use crate::tools;
 
 /// Files read at most: more than a constitution may have mandates, so that too many are refused and not overlooked.
@@ -23,6 +26,16 @@ pub enum LawError {
     TooManyFiles { path: PathBuf },
     #[error("the law in `{path}` is refused: {error}", path = .path.display())]
     Refused { path: PathBuf, error: Box<ConstitutionError> },
+    #[error("the law in force cannot be kept in `{path}` ({error}): free some space, or let the daemon write there", path = .path.display())]
+    Keep { path: PathBuf, error: io::Error },
+    #[error("the texts of the law {0} are not kept here: look for them in a copy of the home from that time")]
+    NotKept(ConstitutionHash),
+    #[error("`{path}` was changed: it is not the law of that hash; put back a copy of it", path = .path.display())]
+    Altered { path: PathBuf },
+    #[error(
+        "the law {hash} was made for another kernel ({kernel}; this one is {KERNEL_VERSION}): use the version of tribune that wrote it"
+    )]
+    OtherKernel { hash: ConstitutionHash, kernel: String },
 }
 
 /// Reads the law of the home at `root`.

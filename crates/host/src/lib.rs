@@ -17,6 +17,7 @@ pub mod governed;
 pub mod home;
 pub mod keys;
 pub mod law;
+pub mod law_record;
 pub mod record;
 pub mod redact;
 pub mod registry;

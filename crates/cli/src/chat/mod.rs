@@ -1,8 +1,10 @@
 //! `tribune chat`: one message, a line per message, or a conversation.
 //!
 //! What the agent says goes to standard output and nothing else does, so that it can be piped on. What it does, and what
-//! the law says to it, goes to standard error. [`talk`] is the connection, [`view`] what is shown, [`slash`] the commands.
+//! the law says to it, goes to standard error. [`talk`] is the connection, [`view`] what is shown, [`slash`] the commands,
+//! [`house`] how the law stands.
 
+mod house;
 mod slash;
 mod talk;
 mod view;
@@ -117,7 +119,7 @@ struct Chat<'a> {
 /// Whether lines are read while a turn runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Typing {
-    /// `/cancel` cancels, everything else waits for its turn.
+    /// `/cancel` cancels, `/approve` and `/deny` decide, everything else waits for its turn.
     Heard,
     Not,
 }
@@ -146,7 +148,7 @@ impl Chat<'_> {
                 Ok(Answered::Turn(Turned::Left) | Answered::Quit) => break,
                 Ok(Answered::Turn(Turned::Ended(_)) | Answered::Command) => {}
                 // What one message runs into need not end the conversation.
-                Err(error @ (CliError::Daemon(_) | CliError::NoDaemon(_))) => {
+                Err(error @ (CliError::Daemon(_) | CliError::NoDaemon(_) | CliError::Input(_))) => {
                     self.view.failed(&error.to_string())
                 }
                 Err(error) => return Err(error),
@@ -208,6 +210,11 @@ impl Chat<'_> {
                 }
                 line = self.input.next_line(), if hearing == Typing::Heard => match line? {
                     Some(line) if line.trim() == "/cancel" => self.talk.cancel(&mut self.view).await,
+                    Some(line) if slash::decision(&line).is_some() => {
+                        if let Some((decision, id)) = slash::decision(&line) {
+                            self.talk.decide(&id, decision, &mut self.view).await;
+                        }
+                    }
                     Some(line) if self.typed.len() < TYPED_AHEAD => self.typed.insert(0, line),
                     Some(_) => {}
                     None => hearing = Typing::Not,

@@ -3,11 +3,12 @@
 use serde_json::json;
 use tribune_agents::SessionKey;
 
+use super::house;
 use super::talk::Talk;
 use super::view::View;
 use crate::error::CliError;
 use crate::output::clean;
-use crate::{agents, sessions};
+use crate::{agents, approvals, sessions};
 
 /// Messages that `/history` shows.
 const HISTORY: u32 = 20;
@@ -21,6 +22,9 @@ const HELP: &str = "\
 /history   what was said last
 /sessions  every session of this agent
 /agents    every agent, and what it may do
+/tribune   the law: its mode, its hash, what it denied here, what waits (also /clawos)
+/approve   allow a call that waits: /approve ID, or just /approve if one waits
+/deny      deny it: /deny ID
 /new       begin a new session
 /cancel    cancel the turn that is running
 /quit      leave (Ctrl-D); the session stays open
@@ -57,6 +61,7 @@ pub(super) async fn run(line: &str, talk: &mut Talk<'_>, view: &mut View<'_>) ->
             let list = talk.call("agent.list", &json!({})).await?;
             view.output().result(|paint| agents::list_text(&list, paint), &list)?;
         }
+        "/tribune" | "/clawos" => house::show(talk, view).await?,
         "/cancel" => {
             let cancelled = talk.call("session.cancel", &of_session).await?;
             view.output().result(|_| sessions::cancelled_text(&cancelled).to_owned(), &cancelled)?;
@@ -68,9 +73,44 @@ pub(super) async fn run(line: &str, talk: &mut Talk<'_>, view: &mut View<'_>) ->
             view.output()
                 .result(|_| format!("this is {}", clean(key.as_str())), &json!({ "session_key": key }))?;
         }
-        _ => return Ok(After::Say),
+        other => match decision(other) {
+            Some((decision, id)) => decide(talk, view, decision, &id).await?,
+            None => return Ok(After::Say),
+        },
     }
     Ok(After::Stay)
+}
+
+/// The decision that a line asks for, and about which call; no letters stand for the only one.
+pub(super) fn decision(line: &str) -> Option<(&'static str, String)> {
+    let (word, id) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+    let id = id.trim();
+    // More than one word is something to say to the agent.
+    if id.contains(char::is_whitespace) {
+        return None;
+    }
+    match word {
+        "/approve" => Some(("allow_once", id.to_ascii_lowercase())),
+        "/deny" => Some(("deny", id.to_ascii_lowercase())),
+        _ => None,
+    }
+}
+
+/// Decides between turns, about what an earlier turn left waiting.
+async fn decide(
+    talk: &mut Talk<'_>,
+    view: &mut View<'_>,
+    decision: &str,
+    typed: &str,
+) -> Result<(), CliError> {
+    if typed.is_empty() {
+        let what = "say which call is meant, by the first letters of its id: /tribune shows what waits";
+        return Err(CliError::Input(what.to_owned()));
+    }
+    let id = approvals::resolve(talk.client().await?, typed).await?;
+    let decided = talk.call("approval.decide", &json!({ "id": id, "decision": decision })).await?;
+    view.output().result(|_| approvals::decided_text(&decided), &decided)?;
+    Ok(())
 }
 
 /// A key that no session has: the one of now with a number behind it.
@@ -95,4 +135,18 @@ async fn fresh(talk: &mut Talk<'_>) -> Result<SessionKey, CliError> {
 fn numbered(key: &str) -> (&str, u32) {
     let number = key.rsplit_once('-').and_then(|(base, number)| Some((base, number.parse().ok()?)));
     number.filter(|(_, number)| *number > 1).unwrap_or((key, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decision;
+
+    #[test]
+    fn a_decision_is_one_word_and_an_id() {
+        assert_eq!(decision(" /approve 7K "), Some(("allow_once", "7k".to_owned())));
+        assert_eq!(decision("/deny"), Some(("deny", String::new())));
+        for line in ["/approved 7k", "approve 7k", "/approve this and that"] {
+            assert_eq!(decision(line), None, "{line}");
+        }
+    }
 }

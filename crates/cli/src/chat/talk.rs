@@ -9,8 +9,8 @@ use tribune_client::{Client, ClientError, Incoming, Notification};
 use tribune_host::Home;
 
 use super::view::View;
-use crate::daemon;
 use crate::error::CliError;
+use crate::{approvals, daemon};
 
 /// How often and how long a lost daemon is looked for: as long as a restart takes.
 const ATTEMPTS: u32 = 60;
@@ -44,6 +44,10 @@ struct Turn {
     owes_cancel: bool,
     /// How it ended.
     ended: Option<StopReason>,
+    /// Its calls that wait for a person.
+    waiting: Vec<String>,
+    /// Numbers of the requests that decide about them.
+    decisions: Vec<u64>,
 }
 
 /// How waiting for a turn ended.
@@ -149,6 +153,15 @@ impl<'a> Talk<'a> {
                 Ok(Incoming::Answer(request, answer)) if self.turn.cancel == Some(request) => {
                     self.turn.owes_cancel = answer?["cancelled"] == false;
                 }
+                Ok(Incoming::Answer(request, answer)) if self.turn.decisions.contains(&request) => {
+                    self.turn.decisions.retain(|own| *own != request);
+                    match answer {
+                        // What came of it is an event of its own, unless more people must agree.
+                        Ok(decided) if decided["missing"].as_u64() == Some(0) => {}
+                        Ok(decided) => view.note(&approvals::decided_text(&decided)),
+                        Err(error) => view.failed(&error.to_string()),
+                    }
+                }
                 Ok(Incoming::Answer(..)) => {}
                 Err(error) if is_lost(&error) => {
                     self.client = None;
@@ -170,16 +183,51 @@ impl<'a> Talk<'a> {
         self.last_seq = seq;
         self.turn.has_started = true;
         view.event(event)?;
+        let id = || event["id"].as_str().unwrap_or_default().to_owned();
         match event["type"].as_str() {
-            Some("done") => self.end(event["stop_reason"].as_str(), view),
-            _ => Ok(()),
+            Some("done") => return self.end(event["stop_reason"].as_str(), view),
+            Some("approval_requested") => self.turn.waiting.push(id()),
+            Some("approval_decided") => self.turn.waiting.retain(|own| *own != id()),
+            _ => {}
         }
+        Ok(())
     }
 
     fn end(&mut self, stop_reason: Option<&str>, view: &mut View<'_>) -> Result<(), CliError> {
         let stop_reason = stop_reason.and_then(StopReason::parse).unwrap_or(StopReason::Error);
         self.turn.ended = Some(stop_reason);
         view.ended(&self.key, stop_reason, self.last_seq)
+    }
+
+    /// Decides about a call of the running turn. Its answer comes while the turn is listened to.
+    pub(super) async fn decide(&mut self, typed: &str, decision: &str, view: &mut View<'_>) {
+        let found: Vec<&String> = self.turn.waiting.iter().filter(|id| id.starts_with(typed)).collect();
+        let id = match found.as_slice() {
+            [one] => (*one).clone(),
+            [] if self.turn.waiting.is_empty() => {
+                return view.failed("no call of this turn waits for a decision");
+            }
+            _ => {
+                let waiting = self.turn.waiting.join(", ");
+                return view.failed(&format!("say which call is meant: {waiting}"));
+            }
+        };
+        let Some(client) = &mut self.client else {
+            return view.failed("there is no connection to the daemon at the moment: try again");
+        };
+        match client.send("approval.decide", &json!({ "id": id, "decision": decision })).await {
+            Ok(request) => self.turn.decisions.push(request),
+            Err(error) => view.failed(&error.to_string()),
+        }
+    }
+
+    /// The connection, for what others ask through it between turns.
+    pub(super) async fn client(&mut self) -> Result<&mut Client, CliError> {
+        self.connected().await
+    }
+
+    pub(super) const fn home(&self) -> &'a Home {
+        self.home
     }
 
     /// Tells the running turn to end.

@@ -96,6 +96,8 @@ impl<'a> View<'a> {
                 self.turn.output_tokens = event["output_tokens"].as_u64().unwrap_or(0);
             }
             "policy_gate" => self.judged(&event["entry"]),
+            "approval_requested" => self.waits(text("id"), &event["entry"]["payload"]),
+            "approval_decided" => self.decided(text("id"), text("state")),
             "mailbox_injected" => {
                 let from =
                     excerpt(event["entry"]["payload"]["from"].as_str().unwrap_or_default(), INPUT_CHARS);
@@ -177,8 +179,33 @@ impl<'a> View<'a> {
             self.turn.denied.insert(call.clone());
         }
         let text = |name: &str| excerpt(verdict[name].as_str().unwrap_or_default(), ERROR_CHARS);
-        let line = format!("✗ {} denied ({}): {}", text("tool"), text("rule"), text("reason"));
+        let line = format!("✗ {} denied ({}): {}", text("tool"), rules(verdict), text("reason"));
         self.line(|paint| paint.bad(&line));
+    }
+
+    /// A call waits for a person.
+    fn waits(&mut self, id: &str, asked: &Value) {
+        let text = |name: &str| excerpt(asked[name].as_str().unwrap_or_default(), ERROR_CHARS);
+        let id = clean(id);
+        let line = format!(
+            "⏸ {} waits for approval {id} ({}): {}\n  allow it here with /approve {id}, or elsewhere with: tribune approvals allow {id}",
+            text("tool"),
+            rules(asked),
+            text("reason")
+        );
+        self.line(|paint| paint.unsure(&line));
+    }
+
+    /// What waited is decided.
+    fn decided(&mut self, id: &str, state: &str) {
+        let line = format!("approval {}: {}", clean(id), clean(state));
+        self.line(|paint| {
+            if state == "allowed" {
+                paint.good(&format!("✓ {line}"))
+            } else {
+                paint.bad(&format!("✗ {line}"))
+            }
+        });
     }
 
     /// The turn is over.
@@ -248,4 +275,10 @@ impl<'a> View<'a> {
             }
         }
     }
+}
+
+/// The rules that spoke, on one line.
+pub(super) fn rules(verdict: &Value) -> String {
+    let rules = verdict["rules"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    excerpt(&rules.collect::<Vec<_>>().join(", "), ERROR_CHARS)
 }

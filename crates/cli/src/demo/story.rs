@@ -174,10 +174,10 @@ impl<'a> Story<'a> {
         ensure(played.text().contains(FILE_TEXT), || "the agent did not say what it read".to_owned())?;
         let (verdict, cid) = played.verdict("read").ok_or_else(|| strange("the read was not judged"))?;
         ensure(verdict["decision"] == "allow", || "the read was not allowed".to_owned())?;
-        let rule = word(verdict, "rule");
+        let rule = rules(verdict);
         self.fact(
             "read",
-            json!({ "turn": played.turn(), "verdict": cid, "rule": verdict["rule"], "content": content }),
+            json!({ "turn": played.turn(), "verdict": cid, "rules": verdict["rules"], "content": content }),
         );
         self.chapter(
             "A file is read.",
@@ -196,7 +196,7 @@ impl<'a> Story<'a> {
         let (verdict, cid) =
             played.verdict("exec").ok_or_else(|| strange("the shell call was not judged"))?;
         ensure(verdict["decision"] == "deny", || "the shell call was not denied".to_owned())?;
-        let (rule, reason) = (word(verdict, "rule"), word(verdict, "reason"));
+        let (rule, reason) = (rules(verdict), word(verdict, "reason"));
         ensure(!rule.is_empty() && !reason.is_empty(), || {
             "the denial names no rule or no reason".to_owned()
         })?;
@@ -206,7 +206,7 @@ impl<'a> Story<'a> {
         })?;
         self.fact(
             "denied",
-            json!({ "turn": played.turn(), "verdict": cid, "rule": verdict["rule"], "reason": verdict["reason"] }),
+            json!({ "turn": played.turn(), "verdict": cid, "rules": verdict["rules"], "reason": verdict["reason"] }),
         );
         self.chapter(
             "A shell is denied.",
@@ -360,6 +360,11 @@ async fn turn(client: &mut Client, key: &str, text: &str) -> Result<Played, Mish
 
 fn input(key: &str, text: &str) -> Value {
     json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": text }] } })
+}
+
+fn rules(verdict: &Value) -> String {
+    let rules = verdict["rules"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    clean(&rules.collect::<Vec<_>>().join(", "))
 }
 
 fn word(verdict: &Value, name: &str) -> String {

@@ -14,7 +14,7 @@ use serde_json::json;
 use tribune_host::files::{self, Secrecy};
 use tribune_host::store::{self, Lookup, Reader, Stored};
 use tribune_host::{Home, export};
-use tribune_ledger::Checkpoint;
+use tribune_ledger::{Checkpoint, Cid};
 
 use crate::args::LedgerCommand;
 use crate::error::{CliError, Outcome};
@@ -56,15 +56,18 @@ pub(crate) fn run(command: LedgerCommand, home: &Home, output: &mut Output) -> R
 }
 
 /// The entry that `name` stands for.
-fn find(reader: &Reader, name: &str) -> Result<Stored, CliError> {
+pub(crate) fn find(reader: &Reader, name: &str) -> Result<Stored, CliError> {
     match reader.lookup(name)? {
         Lookup::Found(stored) => Ok(*stored),
         Lookup::Nothing(what) => Err(CliError::Input(what)),
-        Lookup::Several(cids) => {
-            let cids: Vec<String> = cids.iter().take(5).map(ToString::to_string).collect();
-            Err(CliError::Input(format!("several entries begin with `{name}`: {}", cids.join(", "))))
-        }
+        Lookup::Several(cids) => Err(several(name, &cids)),
     }
+}
+
+/// A name that stands for several entries.
+pub(crate) fn several(name: &str, cids: &[Cid]) -> CliError {
+    let cids: Vec<String> = cids.iter().take(5).map(ToString::to_string).collect();
+    CliError::Input(format!("several entries begin with `{name}`: {}", cids.join(", ")))
 }
 
 /// Writes a result that is a file to where it was asked for.

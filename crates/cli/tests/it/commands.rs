@@ -91,7 +91,11 @@ fn help_teaches() {
         assert_snapshot!("help_ledger", place.ok(&["ledger", "--help"]));
         assert_snapshot!("help_verify", place.ok(&["ledger", "verify", "--help"]));
         assert_snapshot!("help_keys", place.ok(&["keys", "--help"]));
-        for command in ["init", "up", "down", "status", "doctor", "completions"] {
+        assert_snapshot!("help_approvals_allow", place.ok(&["approvals", "allow", "--help"]));
+        assert_snapshot!("help_law_backtest", place.ok(&["law", "backtest", "--help"]));
+        for command in
+            ["init", "up", "down", "status", "doctor", "completions", "approvals", "approvers", "law"]
+        {
             assert_snapshot!(format!("help_{command}"), place.ok(&[command, "--help"]));
         }
     });

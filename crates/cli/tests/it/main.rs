@@ -6,6 +6,7 @@
     reason = "a test that cannot go on should stop"
 )]
 
+mod approvals;
 mod bad_homes;
 mod commands;
 mod crashing;
@@ -15,9 +16,11 @@ mod doctor;
 mod fixture;
 mod house;
 mod killing;
+mod law;
 mod lifecycle;
 mod parking;
 mod running;
+mod screen;
 mod stranger;
 mod talking;
 mod typed_wrong;

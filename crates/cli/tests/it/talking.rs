@@ -12,6 +12,7 @@ use tribune_testkit::{TempHome, assert_sound, config};
 
 use crate::fixture::said;
 use crate::house::{House, KEY, command};
+use crate::screen::Terminal;
 
 /// Hides what differs from run to run.
 fn settings() -> Settings {
@@ -267,18 +268,8 @@ fn without_a_daemon_it_says_how_to_start_one() {
 
 #[test]
 fn a_conversation_on_a_terminal() {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let house = House::new();
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let name = ptsname(&terminal, Vec::new()).unwrap();
-    let open = || std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    let mut command = house.command(&["chat"]);
-    let mut child = command.stdin(open()).stdout(open()).stderr(open()).spawn().unwrap();
-    drop(command);
-    let mut keyboard = std::fs::File::from(terminal.try_clone().unwrap());
-    let screen = Screen::new(std::fs::File::from(terminal));
+    let Terminal { mut child, mut keyboard, screen, .. } = Terminal::start(house.command(&["chat"]));
 
     screen.until("› ");
     keyboard.write_all(b"!say hello\n").unwrap();
@@ -307,43 +298,6 @@ fn a_conversation_on_a_terminal() {
     keyboard.write_all(b"\x04").unwrap();
     screen.until(&format!("Goodbye. The session stays open: tribune chat --session {KEY}"));
     assert_eq!(child.wait().unwrap().code(), Some(0));
-}
-
-/// What appears on a terminal, as it comes.
-struct Screen {
-    bytes: std::sync::mpsc::Receiver<Vec<u8>>,
-    rest: std::cell::RefCell<String>,
-}
-
-impl Screen {
-    fn new(mut terminal: std::fs::File) -> Self {
-        use std::io::Read as _;
-        let (sender, bytes) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(read @ 1..) = terminal.read(&mut buffer) {
-                if sender.send(buffer[..read].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { bytes, rest: Default::default() }
-    }
-
-    /// Waits for `text`; what came before it is gone.
-    fn until(&self, text: &str) {
-        let mut rest = self.rest.borrow_mut();
-        loop {
-            if let Some(at) = rest.find(text) {
-                rest.drain(..at + text.len());
-                return;
-            }
-            match self.bytes.recv_timeout(crate::house::PATIENCE) {
-                Ok(bytes) => rest.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(error) => panic!("{error}: no {text:?} in {rest:?}"),
-            }
-        }
-    }
 }
 
 #[test]

@@ -4,10 +4,12 @@ use rusqlite::types::Type;
 use rusqlite::{Row, params};
 use tribune_constitution::Trust;
 use tribune_constitution::labels::Labels;
+use tribune_ledger::EntryQuality;
 
 use super::error::StoreError;
 use super::law_views::{ApprovalRow, FROZEN};
 use super::reader::Reader;
+use super::rows::{self, Stored};
 use crate::approval::Grant;
 use crate::approval::record::State;
 
@@ -15,6 +17,16 @@ const APPROVAL: &str =
     "request, cid, state, votes, decision, decided_by, decided_at, reason, grant_id, created_at";
 
 impl Reader {
+    /// Verdicts from place `start` on, in order, at most `limit`.
+    pub fn verdicts(&self, start: u64, limit: usize) -> Result<Vec<Stored>, StoreError> {
+        let query = format!(
+            "SELECT {} FROM ledger WHERE idx >= ?1 AND quality = ?2 ORDER BY idx LIMIT ?3",
+            rows::COLUMNS
+        );
+        let quality = EntryQuality::PolicyVerdict.as_str();
+        self.all(&query, params![start, quality, limit as u64], rows::read)
+    }
+
     /// Approvals in the order in which they were asked for, newest last; those behind the id `after`, if one is given.
     pub fn approvals(
         &self,

@@ -1,0 +1,277 @@
+//! One call that waits, as a person sees it: exactly what would run, and why someone is asked. Everything an agent had a
+//! hand in is cleaned before it is shown.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::Value;
+use tribune_host::Home;
+
+use crate::output::{Paint, clean, clean_exact, sorted};
+use crate::sessions::cell;
+use crate::times;
+
+/// Lines of a text that are shown, and characters of each line. What is left out is counted.
+const MAX_LINES: usize = 40;
+const MAX_COLUMNS: usize = 400;
+
+/// Bytes of a file that a new text is compared with.
+const MAX_COMPARED: u64 = 1 << 20;
+
+/// What a call is about, on one line: the command, the path, the address, the recipient.
+pub(crate) fn what(approval: &Value) -> String {
+    let action = &approval["action"];
+    let input = &action["input"];
+    if action.is_null() {
+        return "(forgotten)".to_owned();
+    }
+    let named = ["command", "path", "url", "host", "to", "recipient", "query", "name"];
+    match named.iter().find_map(|name| input[name].as_str()) {
+        Some(text) => clean(&clean_exact(text)),
+        None => clean(&clean_exact(&sorted(input).to_string())),
+    }
+}
+
+/// What the session has taken in, in words.
+pub(crate) fn context(trust: &str, private: bool) -> String {
+    let trust = match trust {
+        "owner" => "only its owner's words",
+        "verified" => "verified sources",
+        "community" => "community sources",
+        _ => "untrusted",
+    };
+    let private = if private { "has read private data" } else { "has read nothing private" };
+    format!("{trust}, {private}")
+}
+
+/// The card. With a home, a file that would be written is compared with the one that is there.
+pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> String {
+    let word = |name: &str| approval[name].as_str().unwrap_or_default();
+    let mut card = Card { paint, lines: Vec::new() };
+    let state = match word("state") {
+        "pending" => format!("expires in {}", times::until(word("expires_at"))),
+        _ => decided(approval),
+    };
+    let head =
+        format!("{}  {} by {}", cell(&approval["id"]), cell(&approval["tool"]), cell(&approval["agent_id"]));
+    card.lines.push(format!(
+        "{}  {}",
+        paint.good(&head),
+        paint.faint(&format!("{} old, {state}", times::since(word("created_at"))))
+    ));
+    card.action(approval, home);
+    card.field("why", &clean(word("reason")));
+    card.field("rules", &list(&approval["rules"]));
+    card.field("risk", &cell(&approval["risk"]));
+    card.field("context", &context(word("trust"), approval["private"] == true));
+    card.field("session", &cell(&approval["session_key"]));
+    if let Some(before) = approval["instead_of"].as_str() {
+        let changed = list(&approval["changed"]);
+        card.field(
+            "came back",
+            &paint.unsure(&format!("{} was allowed, but since then changed: {changed}", clean(before))),
+        );
+    }
+    let needs = approval["needs"].as_u64().unwrap_or(1);
+    if needs > 1 {
+        let votes = list(&approval["votes"]);
+        let agreed = if votes.is_empty() { "nobody yet".to_owned() } else { votes };
+        card.field("needs", &format!("{needs} people; agreed: {agreed}"));
+    }
+    let roles = list(&approval["roles"]);
+    if !roles.is_empty() {
+        card.field("roles", &format!("one of {roles}"));
+    }
+    let patterns: Vec<String> = approval["patterns"].as_array().into_iter().flatten().map(cell).collect();
+    for (n, pattern) in patterns.iter().enumerate() {
+        card.field(if n == 0 { "patterns" } else { "" }, pattern);
+    }
+    card.field("digest", &cell(&approval["digest"]));
+    card.lines.join("\n")
+}
+
+fn decided(approval: &Value) -> String {
+    let by = approval["decided_by"].as_str().map_or_else(String::new, |by| format!(" by {}", clean(by)));
+    let words = approval["words"].as_str().map_or_else(String::new, |words| format!(": {}", clean(words)));
+    format!("{}{by}{words}", cell(&approval["state"]))
+}
+
+fn list(value: &Value) -> String {
+    let words: Vec<String> = value.as_array().into_iter().flatten().map(cell).collect();
+    words.join(", ")
+}
+
+struct Card {
+    paint: Paint,
+    lines: Vec<String>,
+}
+
+impl Card {
+    fn field(&mut self, name: &str, value: &str) {
+        self.lines.push(format!("{} {value}", self.paint.faint(&format!("{name:<9}"))));
+    }
+
+    /// Everything of the action that decides what happens.
+    fn action(&mut self, approval: &Value, home: Option<&Home>) {
+        let action = &approval["action"];
+        if action.is_null() {
+            let gone = self
+                .paint
+                .unsure("what was asked has been forgotten: it can only be allowed once, or denied");
+            return self.field("action", &gone);
+        }
+        let input = &action["input"];
+        let (old, new) = (input["old"].as_str(), input["new"].as_str());
+        let path = input["path"].as_str();
+        for (name, value) in sorted(input).as_object().into_iter().flatten() {
+            match (name.as_str(), value) {
+                ("old" | "new", _) if old.is_some() && new.is_some() => {}
+                // Whoever allows a command must have seen all of it.
+                ("command", Value::String(command)) => self.whole("command", command),
+                ("content", Value::String(content)) if path.is_some() => {
+                    let before = home.zip(path).and_then(|(home, path)| current(home, approval, path));
+                    match before {
+                        Some(before) => self.diff("replaces", &before, content),
+                        None => self.block("content", content),
+                    }
+                }
+                (name, Value::String(text)) => self.block(&clean(name), text),
+                (name, other) => self.field(&clean(name), &clean_exact(&sorted(other).to_string())),
+            }
+        }
+        if let (Some(old), Some(new)) = (old, new) {
+            self.diff("change", old, new);
+        }
+        if let Some(cwd) = action["cwd"].as_str() {
+            self.field("folder", &clean(cwd));
+        }
+        for (n, (file, hash)) in sorted(&action["files"]).as_object().into_iter().flatten().enumerate() {
+            let hash: String = cell(hash).chars().take(15).collect();
+            self.field(
+                if n == 0 { "files" } else { "" },
+                &format!("{} {}", clean(file), self.paint.faint(&hash)),
+            );
+        }
+        let env = list(&action["env"]);
+        if !env.is_empty() {
+            self.field("variables", &env);
+        }
+    }
+
+    /// A text of any length.
+    fn whole(&mut self, name: &str, text: &str) {
+        for (n, line) in clean_exact(text).lines().enumerate() {
+            self.field(if n == 0 { name } else { "" }, line);
+        }
+    }
+
+    /// A text: on the line if it is one, or else below.
+    fn block(&mut self, name: &str, text: &str) {
+        match text.contains('\n') || text.chars().count() > MAX_COLUMNS {
+            false => self.field(name, &clean_exact(text)),
+            true => {
+                let lines = text.lines().count();
+                self.field(name, &format!("{} bytes, {lines} lines", text.len()));
+                self.bounded(text.lines().map(|line| format!("    {}", cut(line))), lines);
+            }
+        }
+    }
+
+    /// What stands there now and what would stand there, without what both have.
+    fn diff(&mut self, name: &str, before: &str, after: &str) {
+        let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+        let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+        let (old_rest, new_rest) = (&old[head..], &new[head..]);
+        let tail =
+            old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
+        let removed = &old_rest[..old_rest.len() - tail];
+        let added = &new_rest[..new_rest.len() - tail];
+        let at = format!("from line {}: {} lines out, {} lines in", head + 1, removed.len(), added.len());
+        self.field(name, &at);
+        let paint = self.paint;
+        self.bounded(removed.iter().map(|line| paint.bad(&format!("  - {}", cut(line)))), removed.len());
+        self.bounded(added.iter().map(|line| paint.good(&format!("  + {}", cut(line)))), added.len());
+    }
+
+    fn bounded(&mut self, lines: impl Iterator<Item = String>, all: usize) {
+        self.lines.extend(lines.take(MAX_LINES));
+        if all > MAX_LINES {
+            let more = format!(
+                "    … and {} lines more, which are in: tribune approvals show --json",
+                all - MAX_LINES
+            );
+            self.lines.push(self.paint.unsure(&more));
+        }
+    }
+}
+
+/// A line, cut if it must be; the cut is told.
+fn cut(line: &str) -> String {
+    let shown: String = line.chars().take(MAX_COLUMNS).collect();
+    let rest = line.chars().count().saturating_sub(MAX_COLUMNS);
+    let more = if rest > 0 { format!(" … and {rest} characters more") } else { String::new() };
+    format!("{}{more}", clean_exact(&shown))
+}
+
+/// The file in the agent's workspace that would be replaced, if it is a text that can be compared.
+fn current(home: &Home, approval: &Value, path: &str) -> Option<String> {
+    let agent: tribune_agents::AgentId = approval["agent_id"].as_str()?.parse().ok()?;
+    let workspace = home.root().join("agents").join(agent.as_str()).join("workspace").canonicalize().ok()?;
+    let file =
+        workspace.join(Path::new(path)).canonicalize().ok().filter(|file| file.starts_with(&workspace))?;
+    if !fs::metadata(&file).ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    fs::File::open(file).ok()?.take(MAX_COMPARED + 1).read_to_string(&mut text).ok()?;
+    (text.len() as u64 <= MAX_COMPARED).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::output::Paint;
+
+    fn card(input: Value) -> String {
+        let approval = json!({
+            "id": "0a1b2c3d", "state": "pending", "tool": "exec", "agent_id": "main", "risk": "critical",
+            "session_key": "agent:main:cli:local:dm:ada", "reason": "it can \u{1b}[2Jnot be taken back",
+            "rules": ["effect.side_effect"], "trust": "untrusted", "private": true, "needs": 2, "votes": ["ada"],
+            "roles": [], "created_at": "", "expires_at": "", "digest": "b3:00", "instead_of": "9z9z9z9z",
+            "changed": ["file deploy.sh"], "patterns": ["git push"],
+            "action": { "input": input, "cwd": ".", "files": { "deploy.sh": "b3:11" }, "env": ["PATH"] },
+        });
+        text(&approval, None, Paint::OFF)
+    }
+
+    #[test]
+    fn a_card_says_exactly_what_would_run_and_why_it_is_asked() {
+        let text = card(json!({ "command": "git push\u{202e}\u{200b} --force" }));
+        for said in [
+            "command   git push\\u{202e}\\u{200b} --force",
+            "why       it can \\u{1b}[2Jnot be taken back",
+            "rules     effect.side_effect",
+            "context   untrusted, has read private data",
+            "came back 9z9z9z9z was allowed, but since then changed: file deploy.sh",
+            "needs     2 people; agreed: ada",
+            "patterns  git push",
+            "folder    .",
+            "files     deploy.sh b3:11",
+        ] {
+            assert!(text.contains(said), "{said}\n{text}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_bounded_and_changes_are_shown_as_such() {
+        let text = card(json!({ "path": "a", "content": "line\n".repeat(1_000) }));
+        assert!(text.contains("… and 960 lines more") && text.lines().count() < 80, "{text}");
+        let text = card(json!({ "path": "a", "old": "one\ntwo\nthree", "new": "one\n2\nthree" }));
+        assert!(text.contains("change    from line 2: 1 lines out, 1 lines in\n  - two\n  + 2\n"), "{text}");
+        let text = card(json!({ "text": "x".repeat(1_000) }));
+        assert!(text.contains("… and 600 characters more"), "{text}");
+    }
+}

@@ -1,0 +1,304 @@
+//! The live screen as a value: what is shown, and what a key does. It asks nobody anything; [`super::watch`] does.
+//!
+//! One key decides, so the screen makes sure that it decides about what the person has seen: the selection stays with a
+//! call and not with a line, nothing is decided right after the selection moved by itself, and a call whose card does not
+//! fit is first shown to its end.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::keys::Key;
+use super::{card, id_of};
+use crate::output::{Paint, clean, excerpt};
+use crate::sessions::cell;
+use crate::times;
+
+/// How long a selection that moved by itself is not decided about: longer than a key repeats, or a finger falls.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Lines of the list, at most; the rest is the card's.
+const MAX_LIST: usize = 12;
+
+const HELP: &str =
+    "j/k select  a allow once  s session  p pattern  d deny  D deny and stop  enter all of it  q leave";
+const CARD_HELP: &str =
+    "j/k scroll  a allow once  s session  p pattern  d deny  D deny and stop  esc back  q leave";
+const PATTERN_HELP: &str = "j/k choose  enter grant it  esc back";
+
+/// What is to be done for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    Leave,
+    Decide { id: String, decision: &'static str, pattern: Option<String> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mode {
+    List,
+    /// The card alone, from this line on.
+    Card {
+        top: usize,
+    },
+    Patterns {
+        chosen: usize,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Screen {
+    rows: Vec<Value>,
+    /// How many wait; there may be more than rows.
+    pending: u64,
+    selected: Option<String>,
+    /// The selected call in full, once it is known.
+    shown: Option<Value>,
+    mode: Mode,
+    note: String,
+    settled: Instant,
+    size: (usize, usize),
+    paint: Paint,
+}
+
+impl Screen {
+    pub(super) fn new(paint: Paint, size: (usize, usize), now: Instant) -> Self {
+        let (rows, mode) = (Vec::new(), Mode::List);
+        Self {
+            rows,
+            pending: 0,
+            selected: None,
+            shown: None,
+            mode,
+            note: String::new(),
+            settled: now,
+            size,
+            paint,
+        }
+    }
+
+    pub(super) const fn resize(&mut self, size: (usize, usize)) {
+        self.size = size;
+    }
+
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        self.note = note.into();
+    }
+
+    pub(super) fn selected(&self) -> Option<&str> {
+        self.selected.as_deref()
+    }
+
+    /// What waits now. The selection stays with its call; if that is gone, the next one is selected.
+    pub(super) fn refresh(&mut self, rows: Vec<Value>, pending: u64, now: Instant) {
+        let place = self.place();
+        self.rows = rows;
+        self.pending = pending;
+        if self.place().is_none() {
+            if self.selected.is_some() && self.note.is_empty() {
+                self.note = "what was selected waits no more".to_owned();
+            }
+            let next = place.unwrap_or(0).min(self.rows.len().saturating_sub(1));
+            self.select(next);
+            self.settled = now;
+        }
+    }
+
+    /// The selected call in full.
+    pub(super) fn show(&mut self, approval: Value) {
+        if self.selected.as_deref() == Some(id_of(&approval)) {
+            self.shown = Some(approval);
+        }
+    }
+
+    fn place(&self) -> Option<usize> {
+        let selected = self.selected.as_deref()?;
+        self.rows.iter().position(|row| id_of(row) == selected)
+    }
+
+    fn select(&mut self, place: usize) {
+        self.selected = self.rows.get(place).map(|row| id_of(row).to_owned());
+        self.shown = None;
+        self.mode = Mode::List;
+    }
+
+    pub(super) fn key(&mut self, key: Key, now: Instant) -> Effect {
+        match (key, &self.mode) {
+            (Key::Leave | Key::Char('q'), _) => return Effect::Leave,
+            (Key::Up | Key::Char('k'), _) => self.step(-1),
+            (Key::Down | Key::Char('j'), _) => self.step(1),
+            (Key::Back, _) => self.mode = Mode::List,
+            (Key::Enter, Mode::List) => self.mode = Mode::Card { top: 0 },
+            (Key::Enter, Mode::Patterns { chosen }) => {
+                let pattern = self.patterns().get(*chosen).cloned();
+                return self.decide("allow_pattern", pattern, now);
+            }
+            (_, Mode::Patterns { .. }) => {}
+            (Key::Char('p'), _) if self.patterns().is_empty() => {
+                self.note = "there is no pattern for this call: allow it once or for the session".to_owned();
+            }
+            (Key::Char('p'), _) if self.is_seen() => self.mode = Mode::Patterns { chosen: 0 },
+            (Key::Char('a' | 's' | 'p'), _) if !self.is_seen() => {
+                self.note = "there is more of it: read it to its end with j, then decide".to_owned();
+                if self.mode == Mode::List && self.shown.is_some() {
+                    self.mode = Mode::Card { top: 0 };
+                }
+            }
+            (Key::Char('a'), _) => return self.decide("allow_once", None, now),
+            (Key::Char('s'), _) => return self.decide("allow_session", None, now),
+            (Key::Char('d'), _) => return self.decide("deny", None, now),
+            (Key::Char('D'), _) => return self.decide("deny_stop", None, now),
+            (Key::Char(_) | Key::Enter, _) => {}
+        }
+        Effect::Nothing
+    }
+
+    fn step(&mut self, by: isize) {
+        self.note.clear();
+        let last = self.card_lines().len().saturating_sub(self.card_height());
+        let patterns = self.patterns().len();
+        match &mut self.mode {
+            Mode::List => {
+                let place = self.place().unwrap_or(0).saturating_add_signed(by);
+                if place < self.rows.len() && Some(place) != self.place() {
+                    self.select(place);
+                }
+            }
+            Mode::Card { top } => *top = top.saturating_add_signed(by).min(last),
+            Mode::Patterns { chosen } => {
+                *chosen = chosen.saturating_add_signed(by).min(patterns.saturating_sub(1));
+            }
+        }
+    }
+
+    fn decide(&mut self, decision: &'static str, pattern: Option<String>, now: Instant) -> Effect {
+        let Some(id) = self.selected.clone() else { return Effect::Nothing };
+        if now.duration_since(self.settled) < SETTLE {
+            self.note = "the list just moved: look again".to_owned();
+            return Effect::Nothing;
+        }
+        self.settled = now;
+        Effect::Decide { id, decision, pattern }
+    }
+
+    fn patterns(&self) -> Vec<String> {
+        let patterns = self.shown.as_ref().and_then(|shown| shown["patterns"].as_array());
+        patterns.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// Whether all of the call's card is on the screen, or was scrolled to its end.
+    fn is_seen(&self) -> bool {
+        let lines = self.card_lines().len();
+        match self.mode {
+            _ if self.shown.is_none() => false,
+            Mode::List => lines <= self.card_height(),
+            Mode::Card { top } => top + self.card_height() >= lines,
+            Mode::Patterns { .. } => true,
+        }
+    }
+
+    fn card_lines(&self) -> Vec<String> {
+        let Some(shown) = &self.shown else { return Vec::new() };
+        wrapped(&card::text(shown, None, Paint::OFF), self.size.0)
+    }
+
+    fn list_height(&self) -> usize {
+        self.rows.len().clamp(1, MAX_LIST).min(self.size.1 / 3)
+    }
+
+    /// Lines that the card has: all but the title, the list, a gap and the two lines at the foot.
+    fn card_height(&self) -> usize {
+        let others = match self.mode {
+            Mode::List => 4 + self.list_height(),
+            Mode::Card { .. } | Mode::Patterns { .. } => 3,
+        };
+        self.size.1.saturating_sub(others)
+    }
+
+    /// As many lines as the screen has, none longer.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let (width, height) = self.size;
+        let fit = |text: &str| wrapped(&clean(text), width).swap_remove(0);
+        let paint = self.paint;
+        let mut lines = vec![paint.faint(&fit(&format!("tribune approvals: {} waiting", self.pending)))];
+        let (body, help) = match self.mode {
+            Mode::List => {
+                lines.extend(self.list(&fit));
+                lines.push(String::new());
+                (self.card_lines(), HELP)
+            }
+            Mode::Card { top } => (self.card_lines().split_off(top.min(self.card_lines().len())), CARD_HELP),
+            Mode::Patterns { chosen } => {
+                let mark = |(n, pattern): (usize, &String)| {
+                    let line = fit(&format!("{} {pattern}", if n == chosen { "›" } else { " " }));
+                    if n == chosen { paint.good(&line) } else { line }
+                };
+                (self.patterns().iter().enumerate().map(mark).collect(), PATTERN_HELP)
+            }
+        };
+        let room = self.card_height();
+        let more = body.len().saturating_sub(room);
+        lines.extend(body.into_iter().take(room));
+        lines.resize(height.saturating_sub(2), String::new());
+        lines.push(match (self.note.is_empty(), more) {
+            (false, _) => paint.unsure(&fit(&self.note)),
+            (true, 0) => String::new(),
+            (true, more) => paint.unsure(&fit(&format!("{more} lines more: enter shows them"))),
+        });
+        lines.push(paint.faint(&fit(help)));
+        lines.truncate(height);
+        lines
+    }
+
+    fn list(&self, fit: &impl Fn(&str) -> String) -> Vec<String> {
+        if self.rows.is_empty() {
+            return vec![self.paint.faint("nothing waits for a decision")];
+        }
+        let height = self.list_height();
+        let place = self.place().unwrap_or(0);
+        let top = (place + 1).saturating_sub(height);
+        let line = |(n, row): (usize, &Value)| {
+            let word = |name: &str| row[name].as_str().unwrap_or_default();
+            let text = fit(&format!(
+                "{} {}  {:>4}  {} {}  {}  {}",
+                if n == place { "›" } else { " " },
+                cell(&row["id"]),
+                times::since(word("created_at")),
+                cell(&row["agent_id"]),
+                cell(&row["tool"]),
+                excerpt(word("what"), 60),
+                times::until(word("expires_at")),
+            ));
+            if n == place { self.paint.good(&text) } else { text }
+        };
+        self.rows.iter().enumerate().skip(top).take(height).map(line).collect()
+    }
+}
+
+/// A text in lines of a width, with nothing left out; at least one line.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.saturating_sub(1).max(1);
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let (mut own, mut columns) = (String::new(), 0);
+        for c in line.replace('\t', "    ").chars() {
+            // Some letters take two columns. To take them all for such ones only wraps too early.
+            let needs = if c.is_ascii() { 1 } else { 2 };
+            if columns + needs > width && !own.is_empty() {
+                lines.push(std::mem::take(&mut own));
+                columns = 0;
+            }
+            own.push(c);
+            columns += needs;
+        }
+        lines.push(own);
+    }
+    if lines.is_empty() {
+        lines.push(String::new());
+    }
+    lines
+}
+
+#[cfg(test)]
+#[path = "screen_tests.rs"]
+mod tests;

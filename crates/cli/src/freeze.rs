@@ -1,0 +1,33 @@
+//! `tribune stop-all` and `tribune resume`.
+
+use serde_json::json;
+use tribune_host::Home;
+
+use crate::daemon;
+use crate::error::{CliError, Outcome};
+use crate::output::Output;
+
+/// Stops everything.
+pub(crate) fn stop_all(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let stopped = daemon::ask(home, "gate.stop_all", &json!({}))?;
+    output.result(
+        |paint| {
+            let ended = match stopped["cancelled"].as_u64().unwrap_or(0) {
+                0 => "no turn was running".to_owned(),
+                1 => "1 turn was ended".to_owned(),
+                turns => format!("{turns} turns were ended"),
+            };
+            format!("{}: {ended}; no call is allowed until: tribune resume", paint.bad("stopped"))
+        },
+        &stopped,
+    )?;
+    Ok(Outcome::Done)
+}
+
+/// Lets everything go on.
+pub(crate) fn resume(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let resumed = daemon::ask(home, "gate.resume", &json!({}))?;
+    output
+        .result(|paint| format!("{}: calls are decided by the law again", paint.good("resumed")), &resumed)?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,109 @@
+//! `tribune law check` and `tribune law test`: what is wrong with a law, and whether its rules do what they say.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tribune_constitution::{Constitution, Finding, Severity, Tested};
+use tribune_host::{Home, tools};
+
+use super::{count, line, texts};
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean};
+
+pub(super) fn check(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let texts = texts(dir, home)?;
+    let findings = tribune_constitution::check(&texts, &tools::NAMES);
+    let hash = Constitution::new(texts, &tools::NAMES).ok().map(|law| law.hash().to_string());
+    say(&findings, hash.as_deref(), dir.unwrap_or(home.root()), output)
+}
+
+fn say(
+    findings: &[Finding],
+    hash: Option<&str>,
+    folder: &Path,
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
+    let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count() as u64;
+    let warnings = findings.len() as u64 - errors;
+    let value = json!({ "findings": findings, "errors": errors, "warnings": warnings, "hash": hash });
+    output.verdict(
+        |paint| {
+            let mut lines: Vec<String> =
+                findings.iter().map(|finding| finding_text(finding, folder, paint)).collect();
+            let counted =
+                format!("{}, {}", count(errors, "error", "errors"), count(warnings, "warning", "warnings"));
+            lines.push(match (errors, hash) {
+                (0, Some(hash)) => format!("law: {}, {counted}; its hash is {hash}", paint.good("sound")),
+                _ => format!("law: {}, {counted}", paint.bad("REFUSED")),
+            });
+            lines.join("\n")
+        },
+        &value,
+    )?;
+    Ok(if errors > 0 { Outcome::Broken } else { Outcome::Done })
+}
+
+fn finding_text(finding: &Finding, folder: &Path, paint: Paint) -> String {
+    let Finding { file, line, column, severity, message } = finding;
+    let place = clean(&format!("{}:{line}:{column}", folder.join(file).display()));
+    let word = match severity {
+        Severity::Error => paint.bad("error"),
+        Severity::Warning => paint.unsure("warning"),
+    };
+    format!("{place}: {word}: {}", clean(message))
+}
+
+pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let texts = texts(dir, home)?;
+    let folder = dir.unwrap_or(home.root());
+    let law = match Constitution::new(texts.clone(), &tools::NAMES) {
+        Ok(law) => law,
+        // Nothing can be tried before it can be read.
+        Err(_) => return say(&tribune_constitution::check(&texts, &tools::NAMES), None, folder, output),
+    };
+    let tested = law.test();
+    let failed = tested.iter().filter(|tested| !tested.passed()).count() as u64;
+    let results: Vec<Value> = tested.iter().map(result).collect();
+    let value = json!({ "hash": law.hash(), "tested": tested.len(), "failed": failed, "examples": results });
+    output.verdict(
+        |paint| {
+            let mut lines: Vec<String> =
+                tested.iter().map(|tested| tested_text(tested, folder, paint)).collect();
+            let all = tested.len() as u64;
+            lines.push(match (all, failed) {
+                (0, _) => {
+                    "no rule carries an example: `tribune law test --help` shows how to write one".to_owned()
+                }
+                (_, 0) => format!("{}: {}", paint.good("passed"), count(all, "example", "examples")),
+                _ => format!("{}: {failed} of {}", paint.bad("FAILED"), count(all, "example", "examples")),
+            });
+            lines.join("\n")
+        },
+        &value,
+    )?;
+    Ok(if failed > 0 { Outcome::Broken } else { Outcome::Done })
+}
+
+fn result(tested: &Tested) -> Value {
+    let (verdict, error) = match &tested.got {
+        Ok(verdict) => (json!(verdict), Value::Null),
+        Err(error) => (Value::Null, json!(error)),
+    };
+    json!({
+        "rule": tested.rule, "file": tested.file, "line": tested.line, "example": tested.example,
+        "wanted": tested.wanted, "passed": tested.passed(), "verdict": verdict, "error": error,
+    })
+}
+
+fn tested_text(tested: &Tested, folder: &Path, paint: Paint) -> String {
+    let name = clean(&format!("{} @{}", tested.rule, tested.example));
+    if tested.passed() {
+        return format!("{} {name}", paint.good("ok  "));
+    }
+    let got = match &tested.got {
+        Ok(verdict) => format!("the law says {}", line(verdict)),
+        Err(error) => clean(error),
+    };
+    let place = clean(&format!("{}:{}", folder.join(&tested.file).display(), tested.line));
+    format!("{} {name} ({place}): wanted {}, {got}", paint.bad("FAIL"), tested.wanted.as_str())
+}

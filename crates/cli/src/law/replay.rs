@@ -1,0 +1,212 @@
+//! `tribune law replay`: every verdict of the log, decided again.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tribune_constitution::{Constitution, ConstitutionHash};
+use tribune_host::law::LawError;
+use tribune_host::law_record::{Judged, Verdicts};
+use tribune_host::{Home, Reader, law};
+
+use super::{brief, count, line};
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean, short_cid};
+use crate::progress::Progress;
+
+/// Differences that are shown: enough to see what is wrong.
+const MAX_SHOWN: usize = 5;
+
+/// Laws held at a time. Verdicts come in the order of the log, so one law's are mostly together.
+const MAX_LOADED: usize = 8;
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Replay {
+    verdicts: u64,
+    identical: u64,
+    different: u64,
+    /// The first ones.
+    differences: Vec<Value>,
+    /// Written by another version.
+    unreadable: u64,
+    laws: BTreeMap<String, Count>,
+}
+
+/// The verdicts of one law.
+#[derive(Debug, Default)]
+struct Count {
+    verdicts: u64,
+    /// Why they could not be decided again.
+    problem: Option<Problem>,
+}
+
+#[derive(Debug, Clone)]
+struct Problem {
+    sentence: String,
+    /// The texts are there, and are not what they were.
+    is_altered: bool,
+}
+
+/// The laws of the log, loaded as they are needed.
+struct Laws<'a> {
+    home: &'a Home,
+    /// The law of the home, for logs from before laws were kept.
+    present: Option<Constitution>,
+    loaded: Vec<(String, Constitution)>,
+}
+
+pub(super) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let reader = Reader::open(home)?;
+    let mut laws = Laws { home, present: law::load(home.root()).ok(), loaded: Vec::new() };
+    let mut replay = Replay::default();
+    let mut progress = Progress::new("deciding", reader.size()?);
+    for judged in Verdicts::from(&reader, 0) {
+        let judged = judged?;
+        progress.tell(judged.stored.index);
+        replay.take(&judged, &mut laws);
+    }
+    drop(progress);
+    let present = laws.present.as_ref().map(Constitution::hash);
+    output.verdict(|paint| replay.text(present, paint), &replay.value(present))?;
+    Ok(replay.outcome())
+}
+
+impl Laws<'_> {
+    fn law(&mut self, name: &str) -> Result<&Constitution, Problem> {
+        if let Some(at) = self.loaded.iter().position(|(own, _)| own == name) {
+            return Ok(&self.loaded[at].1);
+        }
+        let law = self.find(name)?;
+        if self.loaded.len() == MAX_LOADED {
+            self.loaded.remove(0);
+        }
+        self.loaded.push((name.to_owned(), law));
+        Ok(&self.loaded[self.loaded.len() - 1].1)
+    }
+
+    fn find(&self, name: &str) -> Result<Constitution, Problem> {
+        let plain = |sentence: String| Problem { sentence, is_altered: false };
+        let hash: ConstitutionHash = name.parse().map_err(|error| plain(format!("{error}")))?;
+        match law::kept(self.home.root(), hash) {
+            Ok(law) => Ok(law),
+            Err(LawError::NotKept(_)) if self.present.as_ref().is_some_and(|law| law.hash() == hash) => {
+                self.present.clone().ok_or_else(|| plain(String::new()))
+            }
+            Err(error) => {
+                let is_altered = matches!(error, LawError::Altered { .. });
+                Err(Problem { sentence: error.to_string(), is_altered })
+            }
+        }
+    }
+}
+
+impl Replay {
+    fn take(&mut self, judged: &Judged, laws: &mut Laws<'_>) {
+        self.verdicts += 1;
+        let Some(record) = &judged.record else {
+            self.unreadable += 1;
+            return;
+        };
+        let count = self.laws.entry(record.constitution_hash.clone()).or_default();
+        count.verdicts += 1;
+        if count.problem.is_some() {
+            return;
+        }
+        let law = match laws.law(&record.constitution_hash) {
+            Ok(law) => law,
+            Err(problem) => return count.problem = Some(problem),
+        };
+        let again = law.decide(&record.facts);
+        if judged.is_exactly(&again) {
+            self.identical += 1;
+            return;
+        }
+        self.different += 1;
+        if self.differences.len() < MAX_SHOWN {
+            self.differences.push(json!({
+                "index": judged.stored.index, "cid": judged.stored.entry.cid, "call": brief(&record.facts),
+                "constitution_hash": record.constitution_hash, "recorded": record.verdict, "again": again,
+                "lines": [line(&record.verdict), line(&again)],
+            }));
+        }
+    }
+
+    fn undecided(&self) -> u64 {
+        self.laws.values().filter(|count| count.problem.is_some()).map(|count| count.verdicts).sum()
+    }
+
+    fn outcome(&self) -> Outcome {
+        let altered = self.laws.values().flat_map(|count| &count.problem).any(|problem| problem.is_altered);
+        if self.different > 0 || altered {
+            Outcome::Broken
+        } else if self.undecided() + self.unreadable > 0 {
+            Outcome::Incomplete
+        } else {
+            Outcome::Done
+        }
+    }
+
+    fn value(&self, present: Option<ConstitutionHash>) -> Value {
+        let law = |(hash, count): (&String, &Count)| {
+            let problem = count.problem.as_ref().map(|problem| &problem.sentence);
+            json!({ "hash": hash, "verdicts": count.verdicts, "available": problem.is_none(), "problem": problem })
+        };
+        json!({
+            "verdicts": self.verdicts, "identical": self.identical, "different": self.different,
+            "unavailable": self.undecided(), "unreadable": self.unreadable, "differences": self.differences,
+            "laws": self.laws.iter().map(law).collect::<Vec<Value>>(), "present": present,
+        })
+    }
+
+    fn text(&self, present: Option<ConstitutionHash>, paint: Paint) -> String {
+        let state = match self.outcome() {
+            Outcome::Done => paint.good("identical"),
+            Outcome::Incomplete => paint.unsure("INCOMPLETE"),
+            Outcome::Broken | Outcome::Failed | Outcome::Cancelled => paint.bad("BROKEN"),
+        };
+        let mut lines = vec![format!(
+            "replay: {state}, {} of {} decided again to the same bit",
+            self.identical,
+            count(self.verdicts, "verdict", "verdicts")
+        )];
+        if self.different > 0 {
+            lines.push(format!("different: {}", self.different));
+        }
+        for difference in &self.differences {
+            let word = |value: &Value| clean(value.as_str().unwrap_or_default());
+            lines.push(format!(
+                "  entry {} ({}), {}\n    recorded: {}\n    again:    {}",
+                difference["index"],
+                short_cid(&word(&difference["cid"])),
+                word(&difference["call"]),
+                word(&difference["lines"][0]),
+                word(&difference["lines"][1])
+            ));
+        }
+        if self.unreadable > 0 {
+            lines.push(format!("not read: {}, written by another version", self.unreadable));
+        }
+        for (hash, own) in &self.laws {
+            let verdicts = count(own.verdicts, "verdict", "verdicts");
+            lines.push(match &own.problem {
+                None => format!("law {}: {verdicts}", clean(hash)),
+                Some(problem) => format!(
+                    "law {}: {verdicts} {}: {}",
+                    clean(hash),
+                    paint.unsure("not decided again"),
+                    clean(&problem.sentence)
+                ),
+            });
+        }
+        match present.map(|hash| hash.to_string()) {
+            Some(hash) if !self.laws.contains_key(&hash) => {
+                lines.push(format!("the law in the home now is {hash}: no verdict was made under it yet"));
+            }
+            Some(_) => {}
+            None => {
+                lines.push("the law in the home now is refused: `tribune law check` shows why".to_owned())
+            }
+        }
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,113 @@
+//! `tribune law show`: what is in a law.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tribune_constitution::{Constitution, Manifest, Mode};
+use tribune_host::Home;
+
+use super::{load, rules};
+use crate::daemon;
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean, table};
+
+pub(super) fn run(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let law = load(dir, home)?;
+    let value = value(&law);
+    output.result(|paint| text(&law, &value, paint), &value)?;
+    if dir.is_none() && daemon::is_running(home).is_some() {
+        let status = daemon::ask(home, "daemon.status", &json!({}))?;
+        if status["constitution_hash"] != json!(law.hash()) {
+            output.aside("the running daemon began with another law: restart it to put this one in force");
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn value(law: &Constitution) -> Value {
+    let settings = law.settings();
+    let mandates: Vec<Value> = law
+        .mandates()
+        .values()
+        .map(|mandate| json!({ "name": mandate.name, "tools": mandate.tools() }))
+        .collect();
+    let own = |tool: &str| law.texts().manifests.contains_key(tool);
+    let manifests: Vec<Value> = law
+        .manifests()
+        .values()
+        .map(|manifest| json!({ "manifest": manifest, "built_in": !own(&manifest.id) }))
+        .collect();
+    let rules: Vec<Value> =
+        law.texts().policies.iter().flat_map(|(file, text)| file_rules(file, text)).collect();
+    json!({
+        "hash": law.hash(), "mode": settings.mode, "overrides": settings.overrides, "settings": settings,
+        "mandates": mandates, "manifests": manifests, "rules": rules, "exceptions": settings.exceptions,
+    })
+}
+
+fn file_rules(file: &str, text: &str) -> Vec<Value> {
+    let name = file.trim_end_matches(".cedar");
+    let rule = |(at, head): (usize, rules::Head)| {
+        let id = head.id.unwrap_or_else(|| format!("{name}.{}", at + 1));
+        json!({ "id": id, "effect": head.effect, "file": format!("policy/{file}"), "line": head.line })
+    };
+    rules::heads(text).into_iter().enumerate().map(rule).collect()
+}
+
+fn text(law: &Constitution, value: &Value, paint: Paint) -> String {
+    let heading = |name: &str| paint.faint(name);
+    let settings = law.settings();
+    let mode = |mode: Mode| match mode {
+        Mode::Enforce => paint.good("enforce"),
+        Mode::Audit => paint.unsure("audit: verdicts are recorded, and calls allowed"),
+        Mode::Off => paint.bad("off: only mandates, hooks and the stop switch hold"),
+    };
+    let mut lines = vec![
+        format!("{} {}", heading("hash    "), law.hash()),
+        format!("{} {}", heading("mode    "), mode(settings.mode)),
+    ];
+    lines.extend(settings.overrides.iter().map(|(tool, own)| format!("  {}: {}", clean(tool), mode(*own))));
+    lines.push(heading("\nMANDATES"));
+    lines.extend(law.mandates().values().map(|mandate| {
+        let tools = mandate.tools().join(", ");
+        format!("  {}: {}", clean(&mandate.name), if tools.is_empty() { "nothing" } else { &tools })
+    }));
+    lines.push(String::new());
+    lines.push(manifests(law, paint));
+    let all = value["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
+    lines.push(heading(&format!("\nRULES ({})", all.len())));
+    lines.extend(all.iter().map(|rule| {
+        let word = |name: &str| clean(rule[name].as_str().unwrap_or_default());
+        format!(
+            "  {} {}  {}",
+            word("effect"),
+            word("id"),
+            paint.faint(&format!("{}:{}", word("file"), rule["line"]))
+        )
+    }));
+    lines.push(heading(&format!("\nEXCEPTIONS ({})", settings.exceptions.len())));
+    lines.extend(settings.exceptions.iter().map(|own| {
+        clean(&format!(
+            "  {}: {}, {} in {} seconds",
+            own.id, own.tool, own.limit.count, own.limit.per_seconds
+        ))
+    }));
+    lines.join("\n")
+}
+
+fn manifests(law: &Constitution, paint: Paint) -> String {
+    let word = |value: Value| value.as_str().unwrap_or_default().to_owned();
+    let row = |manifest: &Manifest| {
+        let own = law.texts().manifests.contains_key(&manifest.id);
+        vec![
+            clean(&manifest.id),
+            word(json!(manifest.effect)),
+            word(json!(manifest.risk_level)),
+            word(json!(manifest.min_input_trust)),
+            word(json!(manifest.output_trust)),
+            if own { "this home".to_owned() } else { "built in".to_owned() },
+        ]
+    };
+    let rows: Vec<Vec<String>> = law.manifests().values().map(row).collect();
+    table(&["MANIFEST", "EFFECT", "RISK", "INPUT AT LEAST", "OUTPUT", "FROM"], &rows, paint)
+}

@@ -1,0 +1,104 @@
+//! `tribune law suggest`: rules that would have saved people questions.
+
+use std::collections::VecDeque;
+
+use clap::Args;
+use serde_json::json;
+use tribune_constitution::{Decision, Recorded, Stage, Suggestion, suggest};
+use tribune_host::approval::record::State;
+use tribune_host::law_record::{Judged, Verdicts};
+use tribune_host::{Home, Reader};
+
+use super::{count, load, trial};
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean, clean_text};
+use crate::progress::Progress;
+
+/// Calls that are looked at: the newest ones, as many as fit into some tens of megabytes.
+const MAX_CALLS: usize = 50_000;
+
+/// Suggest the narrowest rules that would have saved prompts.
+///
+/// Looks for calls that people were asked about and always allowed, and writes the narrowest rule that would let them
+/// pass, with what it would have changed in the whole record. A call that was denied even once is not suggested. Put the
+/// text into a file in policy/ if you agree; nothing is changed here.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tribune law suggest\n  tribune law suggest --min 3\n  tribune law suggest --json | jq -r '.suggestions[0].rule' > ~/.tribune/policy/saved.cedar"
+)]
+pub(crate) struct SuggestArgs {
+    /// Prompts that a rule must have saved at least.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    min: u64,
+}
+
+pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let law = load(None, home)?;
+    let reader = Reader::open(home)?;
+    let (calls, left_out) = calls(&reader)?;
+    let suggestions = suggest(&law, &calls, args.min);
+    let value = json!({
+        "hash": law.hash(), "calls": calls.len(), "left_out": left_out, "suggestions": suggestions,
+    });
+    output.result(|paint| text(&suggestions, calls.len() as u64, args.min, paint), &value)?;
+    if left_out > 0 {
+        output.aside(&format!("only the newest {MAX_CALLS} calls were looked at; {left_out} are older"));
+    }
+    Ok(Outcome::Done)
+}
+
+/// The newest calls, with what people said to them; and how many are older.
+fn calls(reader: &Reader) -> Result<(Vec<Recorded>, u64), CliError> {
+    let mut calls = VecDeque::new();
+    let mut left_out = 0;
+    let mut progress = Progress::new("reading", reader.size()?);
+    for judged in Verdicts::from(reader, 0) {
+        let judged = judged?;
+        progress.tell(judged.stored.index);
+        let answer = answer(reader, &judged)?;
+        let Some(record) = judged.record.filter(|record| record.facts.stage == Stage::Call) else { continue };
+        if calls.len() == MAX_CALLS {
+            calls.pop_front();
+            left_out += 1;
+        }
+        calls.push_back(Recorded { facts: record.facts, verdict: record.verdict, answer });
+    }
+    Ok((calls.into(), left_out))
+}
+
+/// What a person decided about the call, if one did.
+fn answer(reader: &Reader, judged: &Judged) -> Result<Option<bool>, CliError> {
+    let asked = |decision: Decision| decision == Decision::Ask;
+    if !judged.record.as_ref().is_some_and(|record| asked(record.verdict.decision)) {
+        return Ok(None);
+    }
+    let parents = judged.stored.entry.parent_cids();
+    let Some(call) = parents.first() else { return Ok(None) };
+    let approval = reader.approval_of_call(&call.to_string())?;
+    Ok(approval.and_then(|approval| match approval.state {
+        State::Allowed => Some(true),
+        State::Denied => Some(false),
+        State::Pending | State::Expired | State::Withdrawn => None,
+    }))
+}
+
+fn text(suggestions: &[Suggestion], calls: u64, least: u64, paint: Paint) -> String {
+    if suggestions.is_empty() {
+        return format!(
+            "no rule to suggest: {} were looked at, and none whose side effect alone was asked about was allowed {} or more and never denied",
+            count(calls, "call", "calls"),
+            count(least, "time", "times")
+        );
+    }
+    let one = |own: &Suggestion| {
+        let mut lines =
+            vec![paint.good(&format!("would have saved {}", count(own.saved, "prompt", "prompts")))];
+        lines.extend(own.caution.iter().map(|caution| paint.unsure(&clean(&format!("mind: {caution}")))));
+        lines.push(clean_text(own.rule.trim_end()));
+        lines.push(paint.faint("the whole record with this rule:"));
+        lines.extend(trial::text(&own.backtest, paint).lines().map(|line| format!("  {line}")));
+        lines.join("\n")
+    };
+    let all: Vec<String> = suggestions.iter().map(one).collect();
+    format!("{}\n\nput a rule into a file in policy/, and see: tribune law check", all.join("\n\n"))
+}

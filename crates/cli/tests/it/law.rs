@@ -1,0 +1,283 @@
+//! The law on the command line: checked, tested, explained, replayed and tried, with and without a daemon.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tribune_testkit::{TempHome, config};
+
+use crate::fixture::{Place, Said, said};
+use crate::house::{House, command};
+
+const NO_SECRETS: &str = r#"@id("no-secrets")
+@example_deny("{\"args\": {\"path\": \"secrets/key\"}}")
+@example_allow("{\"args\": {\"path\": \"notes.txt\"}}")
+forbid(principal, action == Tribune::Action::"read", resource)
+when { context has path && context.path like "secrets/*" };
+"#;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn call(home: &TempHome, args: &[&str]) -> Said {
+    said(command(home, args).output().unwrap())
+}
+
+/// A house with some history: two reads, one of them secret, and a shell that is refused.
+fn history() -> House {
+    let home = TempHome::new();
+    home.write("policy/house.cedar", NO_SECRETS);
+    home.write("agents/main/workspace/notes.txt", "hello");
+    let house = House::with(home, &config());
+    let script = "!call read {\"path\":\"notes.txt\"}\n!call read {\"path\":\"secrets/key\"}\n!call exec {\"command\":\"ls\"}";
+    assert_eq!(house.call(&["chat", script]).code, 0);
+    house
+}
+
+/// Where a home keeps its laws: the only file there.
+fn kept(home: &TempHome) -> PathBuf {
+    let folder = home.home.root().join("constitutions");
+    let mut files = std::fs::read_dir(folder).unwrap();
+    let file = files.next().unwrap().unwrap().path();
+    assert!(files.next().is_none());
+    file
+}
+
+#[test]
+fn a_law_is_checked_with_the_place_of_every_mistake() {
+    let place = Place::new();
+    let write = |file: &str, text: &str| {
+        let path = place.path(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("good/policy/house.cedar", NO_SECRETS);
+    let good = place.call(&["law", "check", "good"]);
+    assert_eq!(
+        (good.code, good.out.starts_with("law: sound, 0 errors, 0 warnings; its hash is b3:")),
+        (0, true),
+        "{good:?}"
+    );
+
+    write(
+        "dull/policy/house.cedar",
+        "@id(\"a\") permit(principal, action == Tribune::Action::\"read\", resource);",
+    );
+    let dull = place.call(&["law", "check", "dull"]);
+    assert_eq!(dull.code, 0, "{dull:?}");
+    assert!(
+        dull.out.contains("dull/policy/house.cedar:1:1: warning: the rule `a` permits nothing"),
+        "{dull:?}"
+    );
+
+    write("bad/policy/house.cedar", &NO_SECRETS.replace("context.path like", "context.paht like"));
+    write("bad/mandates/dev.md", "---\ntools: read\n---\nDo well.\n");
+    let bad = place.call(&["law", "check", "bad"]);
+    assert_eq!(bad.code, 2, "{bad:?}");
+    assert!(
+        bad.out.contains("bad/policy/house.cedar:5:") && bad.out.contains("law: REFUSED, 1 error"),
+        "{bad:?}"
+    );
+    let value = json(&place.call(&["--json", "law", "check", "bad"]).out);
+    assert_eq!((&value["errors"], &value["hash"]), (&json!(1), &Value::Null));
+    assert_eq!(
+        (&value["findings"][0]["file"], &value["findings"][0]["line"]),
+        (&json!("policy/house.cedar"), &json!(5))
+    );
+    // What cannot be read cannot be tested or tried either.
+    assert_eq!(place.call(&["law", "test", "bad"]).code, 2);
+    assert_eq!(place.call(&["law", "show", "bad"]).code, 64);
+
+    std::fs::create_dir(place.path("empty")).unwrap();
+    for dir in ["empty", "nowhere"] {
+        let said = place.call(&["law", "check", dir]);
+        assert_eq!(said.code, 64, "{said:?}");
+    }
+    // A home that nobody wrote a law for has the built-in one.
+    assert_eq!(place.call(&["law", "check"]).code, 0);
+}
+
+#[test]
+fn rules_are_tried_on_their_own_examples() {
+    let place = Place::new();
+    let policy = place.path("law/policy");
+    std::fs::create_dir_all(&policy).unwrap();
+    std::fs::write(policy.join("house.cedar"), NO_SECRETS).unwrap();
+    let good = place.ok(&["law", "test", "law"]);
+    assert_eq!(good, "ok   no-secrets @example_allow\nok   no-secrets @example_deny\npassed: 2 examples\n");
+    std::fs::write(policy.join("house.cedar"), NO_SECRETS.replace("notes.txt", "secrets/notes.txt")).unwrap();
+    let bad = place.call(&["law", "test", "law"]);
+    assert_eq!(bad.code, 2, "{bad:?}");
+    assert!(bad.out.contains("FAIL no-secrets @example_allow (law/policy/house.cedar:"), "{bad:?}");
+    assert!(bad.out.contains("wanted allow, the law says deny (policy.no-secrets)"), "{bad:?}");
+    let value = json(&place.call(&["--json", "law", "test", "law"]).out);
+    assert_eq!(
+        (&value["tested"], &value["failed"], &value["examples"][0]["passed"]),
+        (&json!(2), &json!(1), &json!(false))
+    );
+
+    let shown = place.ok(&["law", "show", "law"]);
+    assert!(
+        shown.contains("forbid no-secrets  policy/house.cedar:4") && shown.contains("RULES (1)"),
+        "{shown}"
+    );
+    std::fs::remove_dir_all(&policy).unwrap();
+    std::fs::create_dir(&policy).unwrap();
+    assert!(place.ok(&["law", "test", "law"]).starts_with("no rule carries an example"));
+}
+
+#[test]
+fn every_verdict_is_decided_again_to_the_bit() {
+    let house = history();
+    let value = json(&house.ok(&["--json", "law", "replay"]));
+    let all = value["verdicts"].as_u64().unwrap();
+    assert!(all >= 6, "{value}");
+    assert_eq!(
+        (value["identical"].as_u64(), &value["different"], &value["unavailable"]),
+        (Some(all), &json!(0), &json!(0))
+    );
+    let home = house.stop();
+    let again = call(&home, &["law", "replay"]);
+    let said = format!("replay: identical, {all} of {all} verdicts decided again to the same bit\n");
+    assert_eq!((again.code, again.out.starts_with(&said)), (0, true), "{again:?}");
+
+    // One byte more in the home: the past stands under its own law, and that is said.
+    home.write("policy/house.cedar", &format!("{NO_SECRETS} "));
+    let edited = call(&home, &["law", "replay"]);
+    assert_eq!(edited.code, 0, "{edited:?}");
+    assert!(edited.out.contains("no verdict was made under it yet"), "{edited:?}");
+
+    let path = kept(&home);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("secrets/*", "secretz/*")).unwrap();
+    let tampered = call(&home, &["law", "replay"]);
+    assert_eq!(tampered.code, 2, "{tampered:?}");
+    assert!(tampered.out.contains("BROKEN, 0 of") && tampered.out.contains("was changed"), "{tampered:?}");
+
+    std::fs::remove_file(&path).unwrap();
+    let missing = call(&home, &["law", "replay"]);
+    assert_eq!(missing.code, 3, "{missing:?}");
+    assert!(
+        missing.out.contains(&format!("{all} verdicts not decided again: the texts of the law b3:")),
+        "{missing:?}"
+    );
+    let value = json(&call(&home, &["--json", "law", "replay"]).out);
+    assert_eq!((value["unavailable"].as_u64(), &value["laws"][0]["available"]), (Some(all), &json!(false)));
+    // The texts are those of the home again.
+    home.write("policy/house.cedar", NO_SECRETS);
+    assert_eq!(call(&home, &["law", "replay"]).code, 0);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the log is rewritten behind its own back")]
+fn a_verdict_that_the_law_does_not_give_is_found() {
+    let home = history().stop();
+    let log = rusqlite::Connection::open(home.home.root().join("tribune.db")).unwrap();
+    let changed = log
+        .execute("UPDATE ledger SET payload = replace(payload, 'policy.no-secrets', 'policy.no-secretz') WHERE quality = 'policy_verdict'", [])
+        .unwrap();
+    assert!(changed > 0);
+    drop(log);
+    let said = call(&home, &["law", "replay"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.out.contains("different: 1\n  entry ") && said.out.contains("read secrets/key"), "{said:?}");
+    assert!(
+        said.out.contains("recorded: deny (policy.no-secretz")
+            && said.out.contains("again:    deny (policy.no-secrets"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_verdict_is_explained_step_by_step() {
+    let house = history();
+    let tail = house.ok(&["--json", "ledger", "tail", "-n", "100"]);
+    let entries: Vec<Value> = tail.lines().map(json).collect();
+    let secret = |entry: &&Value| entry["entry"]["payload"]["facts"]["args"]["path"] == "secrets/key";
+    let verdict = entries.iter().find(secret).unwrap();
+    let said = house.ok(&["law", "explain", verdict["entry"]["cid"].as_str().unwrap()]);
+    for line in
+        ["passed  kernel.frozen", "denied  policy.no-secrets", "decision   deny (policy.no-secrets): "]
+    {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    // By its place, and by its call.
+    assert_eq!(house.ok(&["law", "explain", &verdict["index"].to_string()]), said);
+    assert_eq!(house.ok(&["law", "explain", verdict["entry"]["parents"][0].as_str().unwrap()]), said);
+
+    let value = json(&house.ok(&["--json", "law", "explain", &verdict["index"].to_string()]));
+    assert_eq!((&value["recorded"]["agrees"], &value["verdict"]["decision"]), (&json!(true), &json!("deny")));
+    // The same facts under another law.
+    let other = house.home().folder.path().join("other");
+    std::fs::create_dir_all(other.join("policy")).unwrap();
+    let facts = house.home().folder.path().join("facts.json");
+    std::fs::write(&facts, value["facts"].to_string()).unwrap();
+    let (facts, other) = (facts.to_str().unwrap(), other.to_str().unwrap());
+    let under =
+        |args: &[&str]| json(&house.ok(&[&["--json", "law", "explain", "--facts", facts], args].concat()));
+    assert_eq!(under(&[])["verdict"]["decision"], "deny");
+    assert_eq!(under(&["--with", other])["verdict"]["decision"], "allow");
+
+    for wrong in ["0", "999999", "zz", "b3:ffffffffffff"] {
+        assert_eq!(house.call(&["law", "explain", wrong]).code, 64, "{wrong}");
+    }
+}
+
+#[test]
+fn a_law_is_tried_on_the_past() {
+    let house = history();
+    let dir = house.home().folder.path().join("trial");
+    std::fs::create_dir_all(dir.join("policy")).unwrap();
+    let rule = "@id(\"no-notes\") forbid(principal, action == Tribune::Action::\"read\", resource) when { context has path && context.path == \"notes.txt\" };\n@id(\"ask\") forbid(principal, action == Tribune::Action::\"read\", resource) when { context has path && context.path like \"secrets/*\" } unless { context.approved };";
+    std::fs::write(dir.join("policy/trial.cedar"), rule).unwrap();
+    let dir = dir.to_str().unwrap();
+    let said = house.ok(&["law", "backtest", "--with", dir, "--since", "1d"]);
+    assert!(said.contains("3 calls decided again, 1 as before"), "{said}");
+    assert!(
+        said.contains("newly denied   1   tools: read 1; agents: main 1\n  read notes.txt by main\n"),
+        "{said}"
+    );
+    assert!(said.contains("now deny (policy.no-notes)") && said.contains("prompts added  1 "), "{said}");
+    let value = json(&house.ok(&["--json", "law", "backtest", "--with", dir]));
+    assert_eq!(
+        (&value["backtest"]["newlyDenied"]["count"], &value["backtest"]["calls"]),
+        (&json!(1), &json!(3))
+    );
+    let later = json(&house.ok(&["--json", "law", "backtest", "--with", dir, "--since", "2999-01-01"]));
+    assert_eq!(later["backtest"]["calls"], 0);
+    assert_eq!(house.call(&["law", "backtest", "--with", dir, "--since", "soon"]).code, 64);
+    assert!(house.ok(&["law", "suggest"]).starts_with("no rule to suggest"));
+}
+
+#[test]
+fn a_rule_is_suggested_for_what_was_always_allowed() {
+    let home = TempHome::new();
+    // The built-in tool, made stricter: what is sent cannot be taken back.
+    let manifest = json!({
+        "id": "send_message", "name": "Send Message", "capabilities": ["message:mail"], "riskLevel": "low",
+        "minInputTrust": "community", "outputTrust": "verified", "effect": "side_effect",
+    });
+    home.write("manifests/send_message.json", &manifest.to_string());
+    home.write("data/agent-roster.jsonl", "{\"id\":\"main\"}\n{\"id\":\"scribe\"}\n");
+    let house = House::with(home, &config());
+    for _ in 0..2 {
+        let chat = house.start(&["chat", "!call send_message {\"to\":\"scribe\",\"text\":\"hello\"}"]);
+        let waits = chat.until_err("waits for approval");
+        let id = waits.split("approval ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+        house.ok(&["approvals", "allow", &id]);
+        let (status, _, err) = chat.end();
+        assert_eq!(status.code(), Some(0), "{err}");
+    }
+    let said = house.ok(&["law", "suggest", "--min", "2"]);
+    assert!(said.starts_with("would have saved 2 prompts\n"), "{said}");
+    assert!(
+        said.contains("action == Tribune::Action::\"send_message\"") && said.contains("prompts saved  2 "),
+        "{said}"
+    );
+    let value = json(&house.ok(&["--json", "law", "suggest", "--min", "2"]));
+    // What is suggested can be put in force as it is.
+    house.home().write("policy/saved.cedar", value["suggestions"][0]["rule"].as_str().unwrap());
+    assert_eq!(house.call(&["law", "check"]).code, 0);
+    assert!(house.ok(&["law", "suggest", "--min", "3"]).starts_with("no rule to suggest"));
+    assert_eq!(house.call(&["law", "replay"]).code, 0, "approved calls are replayed too");
+}

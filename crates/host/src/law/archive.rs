@@ -1,0 +1,129 @@
+//! Every law that was ever in force, so that its verdicts can be decided again: `constitutions/<hash>.json` in the home.
+//!
+//! A file holds exactly the bytes that its name is the hash of, so it cannot be changed unseen.
+
+use std::fs::DirBuilder;
+use std::io::Read as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tribune_constitution::{Constitution, ConstitutionHash, KERNEL_VERSION, Texts};
+use tribune_ledger::cid::Domain;
+use tribune_ledger::jcs;
+
+use super::LawError;
+use crate::files::{self, Secrecy};
+use crate::tools;
+
+/// The folder in a home.
+const FOLDER: &str = "constitutions";
+
+/// Bytes of one file: several times what all texts together may have.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// What a file holds: the texts and the kernel, as they are hashed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    constitution: String,
+    mandates: std::collections::BTreeMap<String, String>,
+    manifests: std::collections::BTreeMap<String, String>,
+    policies: std::collections::BTreeMap<String, String>,
+    law: Option<String>,
+    kernel: Value,
+}
+
+/// Keeps the texts of a law. Does nothing if they are kept.
+pub fn keep(root: &Path, law: &Constitution) -> Result<(), LawError> {
+    let path = path(root, law.hash());
+    let failed = |error| LawError::Keep { path: path.clone(), error };
+    let texts = law.texts();
+    let canonical = jcs::to_vec(&json!({
+        "constitution": texts.constitution,
+        "mandates": texts.mandates,
+        "manifests": texts.manifests,
+        "policies": texts.policies,
+        "law": texts.law,
+        "kernel": KERNEL_VERSION,
+    }))
+    .map_err(|error| failed(io::Error::other(error)))?;
+    if read(&path).is_ok_and(|kept| kept == canonical) {
+        return Ok(());
+    }
+    let folder = root.join(FOLDER);
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
+    files::replace(&path, &canonical, Secrecy::Owner).map_err(failed)
+}
+
+/// The law of this hash, if its texts were kept and are what they were.
+pub fn kept(root: &Path, hash: ConstitutionHash) -> Result<Constitution, LawError> {
+    let path = path(root, hash);
+    let bytes = match read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(LawError::NotKept(hash)),
+        Err(error) => return Err(LawError::Io { path, error }),
+    };
+    if Domain::Constitution.hash(&[&bytes]) != *hash.as_bytes() {
+        return Err(LawError::Altered { path });
+    }
+    let Ok(Kept { constitution, mandates, manifests, policies, law, kernel }) =
+        serde_json::from_slice(&bytes)
+    else {
+        // What has the right hash was written by `keep`, if by another version.
+        return Err(LawError::OtherKernel { hash, kernel: "unknown".to_owned() });
+    };
+    if kernel != json!(KERNEL_VERSION) {
+        return Err(LawError::OtherKernel { hash, kernel: kernel.to_string() });
+    }
+    let texts = Texts { constitution, mandates, manifests, policies, law };
+    Constitution::new(texts, &tools::NAMES).map_err(|error| LawError::Refused { path, error: error.into() })
+}
+
+fn path(root: &Path, hash: ConstitutionHash) -> PathBuf {
+    let name = hash.to_string();
+    root.join(FOLDER).join(format!("{}.json", name.trim_start_matches("b3:")))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_law_is_kept_under_its_hash_and_cannot_be_changed_unseen() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let mut texts = Texts::built_in();
+        texts.law = Some("{mode: 'audit'}".to_owned());
+        let law = Constitution::new(texts, &tools::NAMES).unwrap();
+        assert!(matches!(kept(root, law.hash()), Err(LawError::NotKept(_))));
+        keep(root, &law).unwrap();
+        let loaded = kept(root, law.hash()).unwrap();
+        assert_eq!((loaded.hash(), loaded.texts()), (law.hash(), law.texts()));
+
+        let path = path(root, law.hash());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("audit", "off")).unwrap();
+        assert!(matches!(kept(root, law.hash()), Err(LawError::Altered { .. })));
+        keep(root, &law).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "put back by the next start");
+
+        let (other, hash) = (text.replace("\"kernel\":", "\"kernel\":1"), |text: &str| {
+            let bytes = Domain::Constitution.hash(&[text.as_bytes()]);
+            tribune_ledger::Cid::from_bytes(bytes).to_string().parse::<ConstitutionHash>().unwrap()
+        });
+        fs::write(super::path(root, hash(&other)), &other).unwrap();
+        assert!(matches!(kept(root, hash(&other)), Err(LawError::OtherKernel { .. })));
+    }
+}

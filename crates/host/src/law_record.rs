@@ -1,0 +1,75 @@
+//! What the log tells of the law: every verdict in order, with what it was made from, a page at a time.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+use tribune_constitution::Verdict;
+use tribune_ledger::jcs;
+
+use crate::record::{VerdictRecord, payload};
+use crate::store::{Reader, StoreError, Stored};
+
+/// Verdicts read at once: few enough to hold, enough that asking for them costs nothing.
+const PAGE: usize = 512;
+
+/// A verdict as it was written down.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    pub stored: Stored,
+    /// `None` if this version cannot read it.
+    pub record: Option<VerdictRecord>,
+}
+
+impl Judged {
+    pub fn new(stored: Stored) -> Self {
+        let record = serde_json::from_str(&stored.entry.payload).ok();
+        Self { stored, record }
+    }
+
+    /// Whether `verdict` makes the very same entry, to the bit.
+    pub fn is_exactly(&self, verdict: &Verdict) -> bool {
+        let again = self.record.clone().map(|record| VerdictRecord { verdict: verdict.clone(), ..record });
+        let canonical = |payload: Value| jcs::to_vec(&payload).ok();
+        let again = again.and_then(|record| canonical(Value::Object(payload(&record))));
+        let written = serde_json::from_str(&self.stored.entry.payload).ok().and_then(canonical);
+        again.is_some() && again == written
+    }
+}
+
+/// The verdicts of a log, in order.
+#[derive(Debug)]
+pub struct Verdicts<'a> {
+    reader: &'a Reader,
+    next: u64,
+    page: VecDeque<Stored>,
+    is_over: bool,
+}
+
+impl<'a> Verdicts<'a> {
+    /// Those from place `start` on.
+    pub const fn from(reader: &'a Reader, start: u64) -> Self {
+        Self { reader, next: start, page: VecDeque::new(), is_over: false }
+    }
+
+    fn turn_page(&mut self) -> Result<(), StoreError> {
+        self.page = self.reader.verdicts(self.next, PAGE)?.into();
+        self.is_over = self.page.len() < PAGE;
+        self.next = self.page.back().map_or(self.next, |stored| stored.index + 1);
+        Ok(())
+    }
+}
+
+impl Iterator for Verdicts<'_> {
+    type Item = Result<Judged, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.page.is_empty()
+            && !self.is_over
+            && let Err(error) = self.turn_page()
+        {
+            self.is_over = true;
+            return Some(Err(error));
+        }
+        self.page.pop_front().map(|stored| Ok(Judged::new(stored)))
+    }
+}
