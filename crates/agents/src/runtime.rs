@@ -89,6 +89,16 @@ pub struct SessionInput {
     pub mandate: String,
     /// Who opened it, for the record.
     pub opened_by: String,
+    /// For a sub-agent: where it comes from.
+    pub lineage: Option<Lineage>,
+}
+
+/// What a sub-agent has from whoever started it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lineage {
+    pub parent: SessionKey,
+    /// The only tools it may use, if it was told so.
+    pub tools: Option<Vec<String>>,
 }
 
 impl SessionInput {

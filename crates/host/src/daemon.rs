@@ -29,10 +29,10 @@ use crate::registry::{
     ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError,
 };
 use crate::session::transcript::TranscriptLimits;
-use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, Transcripts};
+use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, SubAgents, Transcripts};
 use crate::status::Status;
 use crate::store::{Readers, Store, StoreError};
-use crate::tools::{DirectLauncher, Egress, HostTools, Launcher, NoLauncher, StatusSlot};
+use crate::tools::{DirectLauncher, Egress, HostTools, Launcher, NoLauncher, Spawner, StatusSlot};
 use crate::vault::Vault;
 
 /// The port that `gateway.address` has if nobody says otherwise.
@@ -165,6 +165,7 @@ impl Daemon {
         let board = Arc::new(Board::new(home.root().join("board.md")));
         let known = Arc::clone(&agents);
         let status_slot = StatusSlot::default();
+        let sub_agents = Arc::new(SubAgents::default());
         let egress = config.egress.clone();
         let tools = HostTools::new(
             home.root().to_owned(),
@@ -175,7 +176,8 @@ impl Daemon {
         let tools = tools
             .with_launcher(launcher(config.sandbox))
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
-            .with_status(Arc::clone(&status_slot));
+            .with_status(Arc::clone(&status_slot))
+            .with_spawner(Arc::clone(&sub_agents) as Arc<dyn Spawner>);
         let tools = Arc::new(tools);
 
         let token_path = home.root().join("run").join("token");
@@ -229,6 +231,7 @@ impl Daemon {
             max_open: config.sessions.max_open,
         };
         let sessions = SessionManager::new(governance, runtimes, Arc::clone(&agents), limits)?;
+        sub_agents.live_in(&sessions);
         let standing = sessions.preload().await?;
 
         let listener = listen(config.gateway.address).await?;

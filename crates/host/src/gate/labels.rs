@@ -56,6 +56,11 @@ pub(super) fn moved(
 /// The labels of what is stored there. A file has its own and those of its workspace, where a program may have been at
 /// work.
 fn stored(agent: &AgentId, resource: &Resource, readers: &Readers) -> Result<Option<Labels>, StoreError> {
+    if let Resource::Session(key) = resource {
+        // Whatever a session says is made from all that it has taken in.
+        let session = readers.now(|reader| reader.session(key))?;
+        return Ok(Some(session.map_or(Labels::UNKNOWN, |session| session.labels)));
+    }
     let own = readers.now(|reader| reader.labels(&name(agent, resource)))?;
     let around = match resource {
         Resource::File(_) => readers.now(|reader| reader.labels(&name(agent, &Resource::Workspace)))?,
@@ -75,7 +80,7 @@ fn name(agent: &AgentId, resource: &Resource) -> String {
         Resource::Workspace => format!("workspace:{agent}"),
         Resource::Memory(key) => format!("memory:{agent}/{key}"),
         Resource::Letter(id) => format!("letter:{id}"),
-        Resource::Schedule(id) => format!("schedule:{id}"),
+        Resource::Schedule(id) => format!("schedule:{agent}/{id}"),
         Resource::Url(host) => format!("host:{host}"),
         Resource::Session(key) => format!("session:{key}"),
     }

@@ -39,6 +39,9 @@ use crate::tools::{HostTools, Touched};
 /// How long a call waits for a person where the law does not say otherwise.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Who objects to a tool that a sub-agent was not given.
+const NARROWED: &str = "spawn.narrowed";
+
 /// The gate of a daemon.
 #[derive(Debug)]
 pub struct Gate {
@@ -74,6 +77,8 @@ pub(crate) struct Standing {
     pub(crate) key: Arc<SessionKey>,
     /// Its own mandate, then those of whoever started it.
     pub(crate) mandates: Vec<String>,
+    /// The only tools it may use, if whoever started it said so.
+    pub(crate) tools: Option<Vec<String>>,
     pub(crate) labels: Labels,
 }
 
@@ -81,6 +86,14 @@ impl Standing {
     /// Its own mandate.
     pub(crate) fn mandate(&self) -> &str {
         self.mandates.first().map_or("", String::as_str)
+    }
+
+    /// What stands against a tool that the session was not given when it was started.
+    fn narrowed(&self, tool: &str) -> Option<Veto> {
+        let tools = self.tools.as_ref()?;
+        let is_given = tools.iter().any(|given| given == tool);
+        let reason = "this sub-agent was started with other tools: do without, or leave it to who started it";
+        (!is_given).then(|| Veto::new(NARROWED, reason))
     }
 }
 
@@ -140,7 +153,8 @@ impl Gate {
 
     /// Judges a call.
     pub(crate) fn judge(&self, inquiry: Inquiry<'_>) -> Result<Judgement, StoreError> {
-        let Inquiry { standing, tool, stage, input, owner_words, vetoes, approval } = inquiry;
+        let Inquiry { standing, tool, stage, input, owner_words, mut vetoes, approval } = inquiry;
+        vetoes.extend(standing.narrowed(tool));
         let key = &standing.key;
         let args = input.map_or_else(Args::default, |input| grant::args_of(tool, input));
         let owners = input.is_some_and(|input| is_owners(input, owner_words));

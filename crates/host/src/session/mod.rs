@@ -9,6 +9,7 @@ mod feed;
 mod following;
 mod lifecycle;
 mod room;
+mod spawning;
 mod sweep;
 pub mod transcript;
 mod transcripts;
@@ -32,6 +33,7 @@ use self::actor::{Actor, Command, Run};
 pub use self::error::SessionError;
 pub use self::following::{Subscription, Ticket};
 use self::room::{IfFull, Room};
+pub use self::spawning::SubAgents;
 pub use self::transcripts::{Projection, Transcripts};
 use crate::governed::Governance;
 use crate::registry::Agents;
@@ -165,7 +167,7 @@ impl SessionManager {
             None => return Err(SessionError::UnknownAgent(key.agent().to_string())),
         };
         let Opener { pubkey, name: opened_by, .. } = opener;
-        let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by };
+        let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage: None };
         self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
     }
 
@@ -225,7 +227,8 @@ impl SessionManager {
         };
         let (mode, pubkey) = (row.mode, row.pubkey);
         let opened_by = "restart".to_owned();
-        let input = SessionInput { key: key.clone(), mode, backend, model, pubkey, mandate, opened_by };
+        let (key, lineage) = (key.clone(), None);
+        let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage };
         self.open(input, IfClosed::Refuse, IfFull::Refuse).await
     }
 

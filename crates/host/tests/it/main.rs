@@ -20,6 +20,7 @@ mod principals;
 mod scale;
 mod session_rules;
 mod stopping;
+mod subagents;
 mod tools;
 mod turns;
 mod unserved;
