@@ -116,6 +116,8 @@ pub enum Speaker {
     Agent,
     /// Someone who was let in and is not known further.
     Guest,
+    /// Nobody: the words were stored before, and their time has come.
+    Schedule,
 }
 
 /// What a turn begins with.
@@ -124,6 +126,8 @@ pub struct TurnInput {
     /// What the user says.
     pub content: Vec<ContentBlock>,
     pub speaker: Speaker,
+    /// The name of what the words were stored under, if they were.
+    pub stored_as: Option<String>,
     /// The system prompt. Never shown to anyone.
     pub system: String,
     /// Messages that stand before the user's.

@@ -19,6 +19,7 @@ use crate::approval::Inbox;
 use crate::clock::Clock;
 use crate::config::{Anonymous, Config, Sandbox};
 use crate::files::{self, Secrecy};
+use crate::gate::hooks::{Event, Hooks, On};
 use crate::gate::{Gate, Reachable};
 use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal};
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
@@ -152,7 +153,8 @@ impl Daemon {
         let law = Arc::new(law::load(home.root())?);
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
-        let gate = Gate::new(law, inbox, Reachable::Someone, parts)?;
+        let hooks = Hooks::new(config.hooks.clone(), work.clone());
+        let gate = Gate::new(law, inbox, Reachable::Someone, parts)?.with_hooks(hooks);
 
         make_folders(home)?;
         let data = home.root().join("data");
@@ -278,8 +280,14 @@ impl Daemon {
         tasks.spawn(Arc::clone(sessions.governance()).expire_approvals(stopping.clone()));
         let sweeper = sessions.clone();
         tasks.spawn(async move { sweeper.sweep().await });
+        let (waker, stop_waking) = (sessions.clone(), draining.clone());
+        tasks.spawn(async move { waker.wake(stop_waking).await });
 
         leave_whereabouts(home, address, &*clock)?;
+        let gate = &sessions.governance().gate;
+        let (version, constitution_hash) = (env!("CARGO_PKG_VERSION"), gate.law.hash().to_string());
+        let started = Event::GatewayStart { address: address.to_string(), version, constitution_hash };
+        gate.hooks.tell(On::GatewayStart, &started);
         tracing::info!(%address, standing, turns = recovered.turns, calls = recovered.calls, forgets = recovered.forgets, "ready");
         Ok(Self {
             home: home.clone(),

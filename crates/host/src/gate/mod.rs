@@ -6,6 +6,7 @@
 
 mod admission;
 mod freeze;
+pub mod hooks;
 mod labels;
 mod uses;
 
@@ -26,7 +27,8 @@ use tribune_ledger::{Cid, jcs};
 pub use self::admission::Admission;
 pub(crate) use self::admission::Ticket;
 use self::freeze::Freeze;
-pub(crate) use self::labels::Moved;
+use self::hooks::Hooks;
+pub(crate) use self::labels::{Ended, Moved, schedule};
 use self::uses::Uses;
 use crate::approval::action::Action;
 use crate::approval::grant::{self, Call};
@@ -49,6 +51,7 @@ pub struct Gate {
     pub inbox: Inbox,
     /// Whether someone can be asked at all.
     pub approvers: Reachable,
+    pub(crate) hooks: Hooks,
     freeze: Freeze,
     uses: Uses,
     ledger: LedgerWriter,
@@ -143,12 +146,18 @@ impl Gate {
             law,
             inbox,
             approvers,
+            hooks: Hooks::default(),
             freeze,
             uses: Uses::default(),
             ledger,
             readers,
             clock: Clocked(clock),
         })
+    }
+
+    /// With programs of the operator's that have a word in it.
+    pub fn with_hooks(self, hooks: Hooks) -> Self {
+        Self { hooks, ..self }
     }
 
     /// Judges a call.
@@ -239,7 +248,7 @@ impl Gate {
         &self,
         standing: &Standing,
         tool: Option<&str>,
-        touched: &[Touched],
+        touched: (&[Touched], Ended),
     ) -> Result<Moved, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
         labels::moved(standing.key.agent(), standing.labels, output, touched, &self.readers)
@@ -247,8 +256,13 @@ impl Gate {
 
     /// The labels of a letter: those of whoever wrote it, if that was one of ours, and never the owner's own word.
     pub(crate) fn letter_labels(&self, id: &str) -> Result<Labels, StoreError> {
-        let stored = self.readers.now(|reader| reader.labels(&format!("letter:{id}")))?;
-        Ok(stored.unwrap_or(Labels::UNKNOWN).of_spawned())
+        Ok(self.stored_labels(&format!("letter:{id}"))?.of_spawned())
+    }
+
+    /// The labels of words that were stored under this name. Nobody stands behind what has none.
+    pub(crate) fn stored_labels(&self, resource: &str) -> Result<Labels, StoreError> {
+        let stored = self.readers.now(|reader| reader.labels(resource))?;
+        Ok(stored.unwrap_or(Labels::UNKNOWN))
     }
 
     /// How risky a tool is, in the words of its manifest.

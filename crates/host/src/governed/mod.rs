@@ -9,6 +9,7 @@ mod calls;
 mod decide;
 mod desk;
 mod elsewhere;
+mod hooked;
 mod journal;
 mod letters;
 mod recover;

@@ -13,6 +13,7 @@ mod spawning;
 mod sweep;
 pub mod transcript;
 mod transcripts;
+mod waking;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -245,6 +246,17 @@ impl SessionManager {
         content: Vec<ContentBlock>,
         speaker: Speaker,
     ) -> Result<Ticket, SessionError> {
+        self.run_stored(key, content, speaker, None).await
+    }
+
+    /// Asks for a turn whose words may have been stored under a name.
+    async fn run_stored(
+        &self,
+        key: &SessionKey,
+        content: Vec<ContentBlock>,
+        speaker: Speaker,
+        stored_as: Option<String>,
+    ) -> Result<Ticket, SessionError> {
         if self.shared.draining.is_cancelled() {
             return Err(SessionError::Draining);
         }
@@ -259,7 +271,7 @@ impl SessionManager {
             left: 0,
             after: 0,
         };
-        let run = Command::Run(Box::new(Run { content, speaker, accepted: accept, ended: end }));
+        let run = Command::Run(Box::new(Run { content, speaker, stored_as, accepted: accept, ended: end }));
         session.inbox.try_send(run).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 SessionError::Busy(key.to_string(), self.shared.limits.queue)

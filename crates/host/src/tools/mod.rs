@@ -279,6 +279,8 @@ mod attacks;
 
 #[cfg(test)]
 mod tests {
+    use tribune_agents::ToolCall;
+
     use super::*;
 
     #[test]

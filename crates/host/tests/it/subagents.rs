@@ -122,7 +122,7 @@ async fn a_sub_agent_ends_with_the_turn_that_waits_for_it() {
     while !children(&mut other).await.iter().any(|child| child["state"] == "running") {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    other.call("turn.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    other.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     while !children(&mut other).await.iter().all(|child| child["state"] == "closed") {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }

@@ -90,7 +90,7 @@ async fn the_environment_is_clean() {
     // The tests have plenty of variables, as a daemon has.
     assert!(std::env::vars_os().count() > 4);
     let call = ToolCall { id: "1".to_owned(), name: "exec".to_owned(), input: json!({"command": "env"}) };
-    let text = house.tools.run(&"main".parse().unwrap(), &call).await.content;
+    let text = house.tools.run(super::admitted(&call)).await.outcome.content;
     let mut names: Vec<&str> =
         text.lines().filter_map(|line| line.split_once('=').map(|(name, _)| name)).collect();
     names.sort_unstable();
@@ -144,11 +144,10 @@ async fn a_call_that_is_dropped_ends_its_command() {
     let house = house();
     let input = json!({"command": "sleep 300 & echo $! > sleeper; wait", "timeoutSeconds": 600});
     let call = ToolCall { id: "1".to_owned(), name: "exec".to_owned(), input };
-    let agent = "main".parse().unwrap();
     let sleeper = house.inside("sleeper");
     let written = || fs::read_to_string(&sleeper).is_ok_and(|pid| pid.ends_with('\n'));
     tokio::select! {
-        outcome = house.tools.run(&agent, &call) => panic!("{outcome:?}"),
+        outcome = house.tools.run(super::admitted(&call)) => panic!("{outcome:?}"),
         () = until("the sleeper", written) => {}
     }
     let pid = fs::read_to_string(&sleeper).unwrap();
