@@ -30,7 +30,9 @@ use crate::registry::{
     ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError,
 };
 use crate::session::transcript::TranscriptLimits;
-use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, SubAgents, Transcripts};
+use crate::session::{
+    Drained, Projection, SessionError, SessionLimits, SessionManager, SubAgents, Transcripts,
+};
 use crate::status::Status;
 use crate::store::{Readers, Store, StoreError};
 use crate::tools::{DirectLauncher, Egress, HostTools, Launcher, NoLauncher, Spawner, StatusSlot};

@@ -28,9 +28,10 @@ fn names(text: &str) -> Vec<String> {
 #[test]
 fn the_example_shows_every_key() {
     let sections = names("{_: 1}");
-    assert_eq!(sections, [
-        "gateway", "sessions", "transcript", "log", "sandbox", "egress", "webSearch", "hooks",
-    ]);
+    assert_eq!(
+        sections,
+        ["gateway", "sessions", "transcript", "log", "sandbox", "egress", "webSearch", "hooks",]
+    );
     let mut keys = BTreeSet::new();
     for section in sections {
         if !["sandbox", "hooks"].contains(&section.as_str()) {
@@ -283,7 +284,10 @@ fn hooks_have_one_place_on_this_machine() {
     for (hook, said) in [
         ("{on: 'before_tool_cal', command: ['/a']}", "did you mean \"before_tool_call\"?"),
         ("{on: 'gateway_start'}", "`hooks[0]` has one of `command` and `url`"),
-        ("{on: 'gateway_start', command: ['/a'], url: 'http://127.0.0.1:1/'}", "has one of `command` and `url`"),
+        (
+            "{on: 'gateway_start', command: ['/a'], url: 'http://127.0.0.1:1/'}",
+            "has one of `command` and `url`",
+        ),
         ("{on: 'gateway_start', command: []}", "begins with no absolute path"),
         ("{on: 'gateway_start', command: ['check']}", "begins with no absolute path"),
         ("{on: 'gateway_start', url: 'http://example.org/'}", "no address on this machine"),

@@ -75,11 +75,7 @@ impl Spawner for SubAgents {
 
 impl SessionManager {
     /// The terms of a sub-agent: its parent's, narrowed to `tools`.
-    async fn child_of(
-        &self,
-        parent: &SessionKey,
-        tools: Option<&[String]>,
-    ) -> Result<SessionInput, Refused> {
+    async fn child_of(&self, parent: &SessionKey, tools: Option<&[String]>) -> Result<SessionInput, Refused> {
         let row = self.row(parent).await.map_err(|error| refused(&error))?;
         let row = row.ok_or_else(|| refused(&SessionError::NotFound(parent.to_string())))?;
         if row.ancestors.len() >= MAX_DEPTH {
@@ -177,10 +173,7 @@ struct Place {
 }
 
 impl Place {
-    fn take(
-        children: &Arc<Mutex<HashMap<SessionKey, usize>>>,
-        parent: &SessionKey,
-    ) -> Result<Self, Refused> {
+    fn take(children: &Arc<Mutex<HashMap<SessionKey, usize>>>, parent: &SessionKey) -> Result<Self, Refused> {
         let mut counts = children.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(parent.clone()).or_default();
         if *count >= MAX_AT_ONCE {

@@ -29,9 +29,8 @@ impl Answer {
 /// gone. A list may bound the call (the tools of a sub-agent), so it stays.
 pub(super) fn narrowed(call: &ToolCall, params: Map<String, Value>) -> Option<Value> {
     let old = call.input.as_object()?;
-    let fits = |(key, new): (&String, &Value)| {
-        old.get(key).is_some_and(|old| old == new || is_lower(new, old))
-    };
+    let fits =
+        |(key, new): (&String, &Value)| old.get(key).is_some_and(|old| old == new || is_lower(new, old));
     let spec = HostTools::specs().into_iter().find(|spec| spec.name == call.name);
     let required = spec.as_ref().and_then(|spec| spec.input_schema["required"].as_array());
     let is_optional = |key: &str, value: &Value| {

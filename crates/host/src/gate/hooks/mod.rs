@@ -103,7 +103,11 @@ impl Hooks {
                 Ok(Answer { block: true, .. }) => Trust::Untrusted,
                 Ok(answer) => answer.trust.map_or(believed, |trust| trust.min(believed)),
                 Err(why) => {
-                    tracing::warn!(hook = hook.reach.name(), why, "a hook failed: the message is not believed");
+                    tracing::warn!(
+                        hook = hook.reach.name(),
+                        why,
+                        "a hook failed: the message is not believed"
+                    );
                     Trust::Untrusted
                 }
             };
