@@ -13,7 +13,7 @@ pub use content::{ContentBlock, Message, Role};
 pub use event::{EventKind, RuntimeEvent, StopReason, Usage};
 pub use rehearsal::{RehearsalBackend, Scenes};
 pub use runtime::{
-    AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, ToolCall, ToolOutcome, ToolSpec,
-    Toolbox, TurnInput,
+    AgentRuntime, EventStream, Handle, Lineage, RuntimeError, SessionInput, Speaker, ToolCall, ToolOutcome,
+    ToolSpec, Toolbox, TurnInput,
 };
 pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};

@@ -89,6 +89,16 @@ pub struct SessionInput {
     pub mandate: String,
     /// Who opened it, for the record.
     pub opened_by: String,
+    /// For a sub-agent: where it comes from.
+    pub lineage: Option<Lineage>,
+}
+
+/// What a sub-agent has from whoever started it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lineage {
+    pub parent: SessionKey,
+    /// The only tools it may use, if it was told so.
+    pub tools: Option<Vec<String>>,
 }
 
 impl SessionInput {
@@ -106,6 +116,8 @@ pub enum Speaker {
     Agent,
     /// Someone who was let in and is not known further.
     Guest,
+    /// Nobody: the words were stored before, and their time has come.
+    Schedule,
 }
 
 /// What a turn begins with.
@@ -114,6 +126,8 @@ pub struct TurnInput {
     /// What the user says.
     pub content: Vec<ContentBlock>,
     pub speaker: Speaker,
+    /// The name of what the words were stored under, if they were.
+    pub stored_as: Option<String>,
     /// The system prompt. Never shown to anyone.
     pub system: String,
     /// Messages that stand before the user's.

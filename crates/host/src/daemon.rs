@@ -19,6 +19,7 @@ use crate::approval::Inbox;
 use crate::clock::Clock;
 use crate::config::{Anonymous, Config, Sandbox};
 use crate::files::{self, Secrecy};
+use crate::gate::hooks::{Event, Hooks, On};
 use crate::gate::{Gate, Reachable};
 use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal};
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
@@ -29,10 +30,12 @@ use crate::registry::{
     ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError,
 };
 use crate::session::transcript::TranscriptLimits;
-use crate::session::{Drained, Projection, SessionError, SessionLimits, SessionManager, Transcripts};
+use crate::session::{
+    Drained, Projection, SessionError, SessionLimits, SessionManager, SubAgents, Transcripts,
+};
 use crate::status::Status;
 use crate::store::{Readers, Store, StoreError};
-use crate::tools::{DirectLauncher, Egress, HostTools, Launcher, NoLauncher, StatusSlot};
+use crate::tools::{DirectLauncher, Egress, HostTools, Launcher, NoLauncher, Spawner, StatusSlot};
 use crate::vault::Vault;
 
 /// The port that `gateway.address` has if nobody says otherwise.
@@ -153,7 +156,8 @@ impl Daemon {
         law::keep(home.root(), &law)?;
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
-        let gate = Gate::new(law, inbox, Reachable::Someone, parts)?;
+        let hooks = Hooks::new(config.hooks.clone(), work.clone());
+        let gate = Gate::new(law, inbox, Reachable::Someone, parts)?.with_hooks(hooks);
 
         make_folders(home)?;
         let data = home.root().join("data");
@@ -166,6 +170,7 @@ impl Daemon {
         let board = Arc::new(Board::new(home.root().join("board.md")));
         let known = Arc::clone(&agents);
         let status_slot = StatusSlot::default();
+        let sub_agents = Arc::new(SubAgents::default());
         let egress = config.egress.clone();
         let tools = HostTools::new(
             home.root().to_owned(),
@@ -176,7 +181,8 @@ impl Daemon {
         let tools = tools
             .with_launcher(launcher(config.sandbox))
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
-            .with_status(Arc::clone(&status_slot));
+            .with_status(Arc::clone(&status_slot))
+            .with_spawner(Arc::clone(&sub_agents) as Arc<dyn Spawner>);
         let tools = Arc::new(tools);
 
         let token_path = home.root().join("run").join("token");
@@ -230,6 +236,7 @@ impl Daemon {
             max_open: config.sessions.max_open,
         };
         let sessions = SessionManager::new(governance, runtimes, Arc::clone(&agents), limits)?;
+        sub_agents.live_in(&sessions);
         let standing = sessions.preload().await?;
 
         let listener = listen(config.gateway.address).await?;
@@ -276,8 +283,14 @@ impl Daemon {
         tasks.spawn(Arc::clone(sessions.governance()).expire_approvals(stopping.clone()));
         let sweeper = sessions.clone();
         tasks.spawn(async move { sweeper.sweep().await });
+        let (waker, stop_waking) = (sessions.clone(), draining.clone());
+        tasks.spawn(async move { waker.wake(stop_waking).await });
 
         leave_whereabouts(home, address, &*clock)?;
+        let gate = &sessions.governance().gate;
+        let (version, constitution_hash) = (env!("CARGO_PKG_VERSION"), gate.law.hash().to_string());
+        let started = Event::GatewayStart { address: address.to_string(), version, constitution_hash };
+        gate.hooks.tell(On::GatewayStart, &started);
         tracing::info!(%address, standing, turns = recovered.turns, calls = recovered.calls, forgets = recovered.forgets, "ready");
         Ok(Self {
             home: home.clone(),

@@ -47,6 +47,9 @@ pub struct Opening {
     /// For a sub-agent: the mandates of whoever started it, nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<String>,
+    /// For a sub-agent: the only tools it may use, if it was told so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
     /// What the session has taken in before anyone spoke.
     #[serde(default)]
     pub labels: Labels,

@@ -63,6 +63,8 @@ impl Stage {
     pub(super) fn input(&self, text: &str) -> TurnInput {
         TurnInput {
             content: vec![ContentBlock::text(text)],
+            speaker: crate::Speaker::Owner,
+            stored_as: None,
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::clone(&self.tools) as Arc<dyn Toolbox>,

@@ -7,6 +7,7 @@
 //! No secret has a place here, and no key is ignored: a word that means nothing is a mistake someone should hear about.
 
 mod error;
+mod hooks;
 mod raw;
 mod values;
 mod walk;
@@ -23,6 +24,7 @@ use std::time::Duration;
 pub use error::ConfigError;
 pub use values::{Anonymous, LogLevel, Sandbox};
 
+use crate::gate::hooks::Hook;
 use crate::tools::{EgressMode, HostPort, SearchEndpoint};
 use raw::RawConfig;
 
@@ -42,6 +44,7 @@ pub struct Config {
     pub sandbox: Sandbox,
     pub egress: EgressConfig,
     pub web_search: WebSearchConfig,
+    pub hooks: Vec<Hook>,
 }
 
 /// Where and to whom the gateway listens.

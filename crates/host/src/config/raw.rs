@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::hooks::OneHook;
 use super::values::{
     Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Host, List, LogLevel, Origin, Sandbox,
     Word,
@@ -27,6 +28,7 @@ pub(super) struct RawConfig {
     sandbox: Word<Sandbox>,
     egress: RawEgress,
     web_search: RawWebSearch,
+    hooks: List<OneHook>,
 }
 
 impl Default for RawConfig {
@@ -39,6 +41,7 @@ impl Default for RawConfig {
             sandbox: Word(Sandbox::Required),
             egress: RawEgress::default(),
             web_search: RawWebSearch::default(),
+            hooks: List::default(),
         }
     }
 }
@@ -141,7 +144,7 @@ struct RawWebSearch {
 
 impl From<RawConfig> for Config {
     fn from(raw: RawConfig) -> Self {
-        let RawConfig { gateway, sessions, transcript, log, sandbox, egress, web_search } = raw;
+        let RawConfig { gateway, sessions, transcript, log, sandbox, egress, web_search, hooks } = raw;
         Self {
             gateway: GatewayConfig {
                 address: gateway.address.0,
@@ -172,6 +175,7 @@ impl From<RawConfig> for Config {
                 deny: egress.deny.0.into_iter().map(|host| host.0).collect(),
             },
             web_search: WebSearchConfig { endpoint: web_search.endpoint.map(|endpoint| endpoint.0) },
+            hooks: hooks.0.into_iter().map(|hook| hook.0).collect(),
         }
     }
 }

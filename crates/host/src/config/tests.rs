@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::gate::hooks::{On, Reach};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("config.json5", text)
@@ -27,15 +28,18 @@ fn names(text: &str) -> Vec<String> {
 #[test]
 fn the_example_shows_every_key() {
     let sections = names("{_: 1}");
-    assert_eq!(sections, ["gateway", "sessions", "transcript", "log", "sandbox", "egress", "webSearch"]);
+    assert_eq!(
+        sections,
+        ["gateway", "sessions", "transcript", "log", "sandbox", "egress", "webSearch", "hooks",]
+    );
     let mut keys = BTreeSet::new();
     for section in sections {
-        if section != "sandbox" {
+        if !["sandbox", "hooks"].contains(&section.as_str()) {
             keys.extend(names(&format!("{{{section}: {{_: 1}}}}")));
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 28, "{keys:?}");
+    assert_eq!(keys.len(), 29, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -56,6 +60,10 @@ fn values_are_read() {
             sandbox: "off",
             egress: {mode: "public", allow: ["Example.org:443", "[::1]:80"], deny: ["10.0.0.1", "a.example:1"]},
             webSearch: {endpoint: "http://127.0.0.1:8888/search"},
+            hooks: [
+                {on: "before_tool_call", command: ["/bin/check", "-x"], timeoutMs: 10},
+                {on: "gateway_start", url: "http://[::1]:9000/up"},
+            ],
         }"#,
     );
     assert_eq!(
@@ -90,6 +98,18 @@ fn values_are_read() {
                 deny: vec!["10.0.0.1".parse().unwrap(), "a.example:1".parse().unwrap()],
             },
             web_search: WebSearchConfig { endpoint: Some("http://127.0.0.1:8888/search".parse().unwrap()) },
+            hooks: vec![
+                Hook {
+                    on: On::BeforeToolCall,
+                    reach: Reach::Command(vec!["/bin/check".into(), "-x".into()]),
+                    timeout: Duration::from_millis(10),
+                },
+                Hook {
+                    on: On::GatewayStart,
+                    reach: Reach::Url("http://[::1]:9000/up".parse().unwrap()),
+                    timeout: Duration::from_secs(5),
+                },
+            ],
         }
     );
 }
@@ -99,7 +119,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, sandbox, egress, webSearch",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, sandbox, egress, webSearch, hooks",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",
@@ -257,6 +277,29 @@ fn broken_texts_show_where() {
         refusal(&" ".repeat(MAX_CONFIG_BYTES + 1)),
         "config.json5: the configuration is larger than 262144 bytes: shorten it"
     );
+}
+
+#[test]
+fn hooks_have_one_place_on_this_machine() {
+    for (hook, said) in [
+        ("{on: 'before_tool_cal', command: ['/a']}", "did you mean \"before_tool_call\"?"),
+        ("{on: 'gateway_start'}", "`hooks[0]` has one of `command` and `url`"),
+        (
+            "{on: 'gateway_start', command: ['/a'], url: 'http://127.0.0.1:1/'}",
+            "has one of `command` and `url`",
+        ),
+        ("{on: 'gateway_start', command: []}", "begins with no absolute path"),
+        ("{on: 'gateway_start', command: ['check']}", "begins with no absolute path"),
+        ("{on: 'gateway_start', url: 'http://example.org/'}", "no address on this machine"),
+        ("{on: 'gateway_start', url: 'https://127.0.0.1/'}", "no address on this machine"),
+        ("{on: 'gateway_start', url: 'http://u@127.0.0.1/'}", "no address on this machine"),
+        ("{on: 'gateway_start', command: ['/a'], timeoutMs: 0}", "use a whole number from 1 to 60000"),
+        ("{on: 'gateway_start', comand: ['/a']}", "did you mean `command`?"),
+        ("{command: ['/a']}", "`on`"),
+    ] {
+        let refused = refusal(&format!("{{hooks: [{hook}]}}"));
+        assert!(refused.contains(said), "{hook}: {refused}");
+    }
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl<T> Default for List<T> {
 }
 
 /// A text that becomes a value or the rest of a sentence.
-trait FromText: Sized {
+pub(super) trait FromText: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
@@ -255,13 +255,13 @@ fn is_host(text: &str) -> bool {
 }
 
 /// A refused value, short and on one line. Secrets were refused before any value is shown.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let mut chars = text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c });
     let short: String = chars.by_ref().take(MAX_SHOWN_CHARS).collect();
     format!("`{short}{}`", if chars.next().is_some() { "…" } else { "" })
 }
 
-struct TextVisitor<T>(PhantomData<T>);
+pub(super) struct TextVisitor<T>(pub(super) PhantomData<T>);
 
 impl<T: FromText> Visitor<'_> for TextVisitor<T> {
     type Value = T;

@@ -6,6 +6,7 @@
 
 mod admission;
 mod freeze;
+pub mod hooks;
 mod labels;
 mod uses;
 
@@ -26,7 +27,8 @@ use tribune_ledger::{Cid, jcs};
 pub use self::admission::Admission;
 pub(crate) use self::admission::Ticket;
 use self::freeze::Freeze;
-pub(crate) use self::labels::Moved;
+use self::hooks::Hooks;
+pub(crate) use self::labels::{Ended, Moved, schedule};
 use self::uses::Uses;
 use crate::approval::action::Action;
 use crate::approval::grant::{self, Call};
@@ -39,6 +41,9 @@ use crate::tools::{HostTools, Touched};
 /// How long a call waits for a person where the law does not say otherwise.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Who objects to a tool that a sub-agent was not given.
+const NARROWED: &str = "spawn.narrowed";
+
 /// The gate of a daemon.
 #[derive(Debug)]
 pub struct Gate {
@@ -46,6 +51,7 @@ pub struct Gate {
     pub inbox: Inbox,
     /// Whether someone can be asked at all.
     pub approvers: Reachable,
+    pub(crate) hooks: Hooks,
     freeze: Freeze,
     uses: Uses,
     ledger: LedgerWriter,
@@ -74,6 +80,8 @@ pub(crate) struct Standing {
     pub(crate) key: Arc<SessionKey>,
     /// Its own mandate, then those of whoever started it.
     pub(crate) mandates: Vec<String>,
+    /// The only tools it may use, if whoever started it said so.
+    pub(crate) tools: Option<Vec<String>>,
     pub(crate) labels: Labels,
 }
 
@@ -81,6 +89,14 @@ impl Standing {
     /// Its own mandate.
     pub(crate) fn mandate(&self) -> &str {
         self.mandates.first().map_or("", String::as_str)
+    }
+
+    /// What stands against a tool that the session was not given when it was started.
+    fn narrowed(&self, tool: &str) -> Option<Veto> {
+        let tools = self.tools.as_ref()?;
+        let is_given = tools.iter().any(|given| given == tool);
+        let reason = "this sub-agent was started with other tools: do without, or leave it to who started it";
+        (!is_given).then(|| Veto::new(NARROWED, reason))
     }
 }
 
@@ -130,6 +146,7 @@ impl Gate {
             law,
             inbox,
             approvers,
+            hooks: Hooks::default(),
             freeze,
             uses: Uses::default(),
             ledger,
@@ -138,9 +155,15 @@ impl Gate {
         })
     }
 
+    /// With programs of the operator's that have a word in it.
+    pub fn with_hooks(self, hooks: Hooks) -> Self {
+        Self { hooks, ..self }
+    }
+
     /// Judges a call.
     pub(crate) fn judge(&self, inquiry: Inquiry<'_>) -> Result<Judgement, StoreError> {
-        let Inquiry { standing, tool, stage, input, owner_words, vetoes, approval } = inquiry;
+        let Inquiry { standing, tool, stage, input, owner_words, mut vetoes, approval } = inquiry;
+        vetoes.extend(standing.narrowed(tool));
         let key = &standing.key;
         let args = input.map_or_else(Args::default, |input| grant::args_of(tool, input));
         let owners = input.is_some_and(|input| is_owners(input, owner_words));
@@ -225,7 +248,7 @@ impl Gate {
         &self,
         standing: &Standing,
         tool: Option<&str>,
-        touched: &[Touched],
+        touched: (&[Touched], Ended),
     ) -> Result<Moved, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
         labels::moved(standing.key.agent(), standing.labels, output, touched, &self.readers)
@@ -233,8 +256,13 @@ impl Gate {
 
     /// The labels of a letter: those of whoever wrote it, if that was one of ours, and never the owner's own word.
     pub(crate) fn letter_labels(&self, id: &str) -> Result<Labels, StoreError> {
-        let stored = self.readers.now(|reader| reader.labels(&format!("letter:{id}")))?;
-        Ok(stored.unwrap_or(Labels::UNKNOWN).of_spawned())
+        Ok(self.stored_labels(&format!("letter:{id}"))?.of_spawned())
+    }
+
+    /// The labels of words that were stored under this name. Nobody stands behind what has none.
+    pub(crate) fn stored_labels(&self, resource: &str) -> Result<Labels, StoreError> {
+        let stored = self.readers.now(|reader| reader.labels(resource))?;
+        Ok(stored.unwrap_or(Labels::UNKNOWN))
     }
 
     /// How risky a tool is, in the words of its manifest.

@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcome};
-use tribune_constitution::Stage;
+use tribune_constitution::{Stage, Veto};
 use tribune_ledger::Cid;
 
 use super::desk::{Desk, Judged, Recorded};
@@ -17,6 +17,7 @@ use super::toolbox::Asked;
 use crate::approval::action::Action;
 use crate::approval::record::Requested;
 use crate::approval::{Ruling, State};
+use crate::gate::hooks::{On, Who};
 use crate::gate::{Admission, Ticket};
 use crate::record::CallOutcome;
 use crate::tools::Done;
@@ -53,6 +54,8 @@ struct Open {
 
 /// Something that came of a call.
 pub(super) enum Progress {
+    /// The hooks have seen it.
+    Hooked(Asked, Vec<Veto>),
     Ruled(Box<Parked>, Ruling),
     Ran(Recorded, Answer, Box<Done>),
 }
@@ -108,8 +111,28 @@ impl Calls {
             let _ = answer.send(ToolOutcome::error(refused));
             return desk.write().await.map(|written| Handled::events(written.events));
         }
+        if !desk.governance.gate.hooks.has(On::BeforeToolCall) {
+            return self.admit(desk, Asked { call, answer }, Vec::new(), turn, owner_words).await;
+        }
+        let (governance, who) = (Arc::clone(&desk.governance), Who::of(&desk.journal.standing));
+        self.underway.push(Box::pin(async move {
+            let (call, vetoes) = governance.gate.hooks.before_tool_call(&who, call).await;
+            Progress::Hooked(Asked { call, answer }, vetoes)
+        }));
+        desk.write().await.map(|written| Handled::events(written.events))
+    }
+
+    /// A call that every hook has seen.
+    async fn admit(
+        &mut self,
+        desk: &mut Desk,
+        Asked { call, answer }: Asked,
+        vetoes: Vec<Veto>,
+        turn: Cid,
+        owner_words: &[&str],
+    ) -> Result<Handled, RuntimeError> {
         let recorded = desk.called(call, turn)?;
-        match desk.judge(&recorded, Stage::Call, owner_words, Vec::new(), None)? {
+        match desk.judge(&recorded, Stage::Call, owner_words, vetoes, None)? {
             Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
             Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
             Judged::Asked(verdict, entry) => {
@@ -132,13 +155,18 @@ impl Calls {
         &mut self,
         desk: &mut Desk,
         progress: Progress,
+        turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         match progress {
+            Progress::Hooked(asked, vetoes) => self.admit(desk, asked, vetoes, turn, owner_words).await,
             Progress::Ran(recorded, answer, done) => {
                 self.close(&recorded.call.id);
-                self.last_result = Some(desk.ran(&recorded, &done)?);
+                desk.governance.tell_done(&desk.journal.standing, &recorded, &done.outcome);
+                let result = desk.ran(&recorded, &done)?;
+                self.last_result = Some(result);
                 let written = desk.write().await?;
+                desk.tell_persisted(&recorded, &done.outcome, result);
                 let _ = answer.send(done.outcome);
                 Ok(Handled::events(written.events))
             }
@@ -253,6 +281,7 @@ impl Calls {
         self.last_result = Some(result);
         self.denied.push(recorded.call.name.clone());
         let written = desk.write().await?;
+        desk.tell_persisted(recorded, &outcome, result);
         let _ = answer.send(outcome);
         Ok(Handled::events(written.events))
     }

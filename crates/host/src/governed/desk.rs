@@ -15,7 +15,7 @@ use super::journal::{Journal, Line, Page, Written};
 use super::{Governance, failed};
 use crate::approval::action::{Action, approval_id};
 use crate::approval::record::{ApprovalRecord, Requested, Runner};
-use crate::gate::{Inquiry, Judgement, Ticket};
+use crate::gate::{Ended, Inquiry, Judgement, Ticket};
 use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, VerdictRecord};
 use crate::tools::{Done, Touched};
 
@@ -256,7 +256,9 @@ impl Desk {
         let call = &recorded.call;
         // What did not run brought nothing in.
         let tool = (how == CallOutcome::Ran).then_some(call.name.as_str());
-        let moved = self.governance.gate.moved(&self.journal.standing, tool, touched).map_err(failed)?;
+        let ended = if outcome.is_error { Ended::Badly } else { Ended::Well };
+        let moved =
+            self.governance.gate.moved(&self.journal.standing, tool, (touched, ended)).map_err(failed)?;
         self.journal.standing.labels = moved.session;
         let output_hash = self.content(&[ContentBlock::text(&outcome.content)])?;
         let record = ToolResultRecord {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
-use tribune_constitution::{Labels, Stage, Trust};
+use tribune_constitution::{Labels, Stage, Trust, Veto};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality};
 
@@ -14,6 +14,7 @@ use super::desk::{Desk, Judged, Recorded, input_from};
 use super::{Governance, failed};
 use crate::approval::State;
 use crate::approval::record::Runner;
+use crate::gate::hooks::Who;
 use crate::record::{MailboxRecord, ToolCallRecord, VerdictRecord};
 use crate::store::{Reader, SessionRow, StoreError};
 use crate::tools::Done;
@@ -89,7 +90,10 @@ impl Governance {
             ));
         }
         let mut desk = self.desk(key).await?;
-        let labels = Labels::new(heard.trust, false);
+        let who = Who::of(&desk.journal.standing);
+        let trust = self.gate.hooks.message_received(&who, &heard.text, heard.trust).await;
+        let heard = Heard { trust, ..heard };
+        let labels = Labels::new(trust, false);
         let content_hash = desk.content(&[ContentBlock::text(&heard.text)])?;
         let record =
             MailboxRecord { letter: String::new(), from: "harness".to_owned(), content_hash, labels };
@@ -148,10 +152,11 @@ impl Governance {
             elsewhere.get(&key).map(|known| known.owner_words.clone()).unwrap_or_default()
         };
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
+        let (call, vetoes) = self.hooked(&desk, call).await;
         let recorded = desk.called_by(call, Vec::new(), Runner::Caller)?;
         let mut request = None;
         let mut is_over = false;
-        match desk.judge(&recorded, Stage::Call, &owner_words, Vec::new(), None)? {
+        match desk.judge(&recorded, Stage::Call, &owner_words, vetoes, None)? {
             // Whoever asked carries it out; nothing here does.
             Judged::Allowed(_ticket) => {}
             Judged::Denied(..) => is_over = true,
@@ -187,6 +192,18 @@ impl Governance {
             calls.insert(recorded.call.id, known);
         }
         standpoint
+    }
+
+    /// Asks the hooks. The call is carried out elsewhere as it was asked for or not at all, so a hook that would have it
+    /// otherwise objects to it.
+    async fn hooked(&self, desk: &Desk, call: ToolCall) -> (ToolCall, Vec<Veto>) {
+        let who = Who::of(&desk.journal.standing);
+        let (narrowed, mut vetoes) = self.gate.hooks.before_tool_call(&who, call.clone()).await;
+        if narrowed != call {
+            let reason = "a hook allows the call with less in it only: ask for less";
+            vetoes.push(Veto::new("narrowed", reason));
+        }
+        (call, vetoes)
     }
 
     /// How a recorded call stands.
@@ -262,8 +279,11 @@ impl Governance {
         let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
         let recorded = Recorded { call, entry: known.entry, input_hash: known.input_hash };
         let outcome = ToolOutcome { content: text, is_error };
-        desk.ran(&recorded, &Done { outcome, code: None, touched: Vec::new() })?;
+        self.tell_done(&desk.journal.standing, &recorded, &outcome);
+        let done = Done { outcome, code: None, touched: Vec::new() };
+        let result = desk.ran(&recorded, &done)?;
         desk.write().await?;
+        desk.tell_persisted(&recorded, &done.outcome, result);
         let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = elsewhere.entry(key.clone()).or_default().calls.get_mut(call_id) {
             known.is_over = true;

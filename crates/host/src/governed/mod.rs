@@ -9,6 +9,7 @@ mod calls;
 mod decide;
 mod desk;
 mod elsewhere;
+mod hooked;
 mod journal;
 mod letters;
 mod recover;
@@ -158,6 +159,7 @@ impl Governance {
         let standing = Standing {
             key: Arc::clone(&handle.key),
             mandates: row.iter().flat_map(SessionRow::mandates).collect(),
+            tools: row.as_ref().and_then(|row| row.tools.clone()),
             labels: row.as_ref().map_or(Labels::FRESH, |row| row.labels),
         };
         let position = Position { handle: handle.clone(), next_entry, prev_turn, standing };
@@ -198,10 +200,7 @@ impl Governance {
         };
         let handle = Handle { key: Arc::new(input.key.clone()), session_id };
         let journal = self.journal(&handle).await.map_err(failed)?;
-        let (ancestors, labels) = match &row {
-            Some(row) => (row.ancestors.clone(), row.labels),
-            None => (Vec::new(), Labels::FRESH),
-        };
+        let Heritage { ancestors, tools, labels } = self.heritage(row.as_ref(), input).await?;
         let opening = Opening {
             agent_id: input.agent().as_str().to_owned(),
             session_id: handle.session_id.to_string(),
@@ -212,6 +211,7 @@ impl Governance {
             mandate: input.mandate.clone(),
             opened_by: input.opened_by.clone(),
             ancestors: ancestors.clone(),
+            tools: tools.clone(),
             labels,
         };
         let record = match &row {
@@ -224,6 +224,7 @@ impl Governance {
         write_lifecycle(&journal, &record, Vec::new()).await.map_err(failed)?;
         let mut own = journal.lock().await;
         own.standing.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
+        own.standing.tools = tools;
         if row.is_none() {
             own.standing.labels = labels;
         }
@@ -233,6 +234,31 @@ impl Governance {
             tracing::warn!(%error, "the board could not be written");
         }
         Ok(handle)
+    }
+
+    /// What a session has from before its first word: its own, if it was open before; its parent's, if it is a new
+    /// sub-agent.
+    async fn heritage(
+        &self,
+        row: Option<&SessionRow>,
+        input: &SessionInput,
+    ) -> Result<Heritage, RuntimeError> {
+        if let Some(row) = row {
+            let (ancestors, tools) = (row.ancestors.clone(), row.tools.clone());
+            return Ok(Heritage { ancestors, tools, labels: row.labels });
+        }
+        let Some(lineage) = &input.lineage else {
+            return Ok(Heritage { ancestors: Vec::new(), tools: None, labels: Labels::FRESH });
+        };
+        let parent = lineage.parent.to_string();
+        let parent = self.readers.read(move |reader| reader.session(&parent)).await.map_err(failed)?;
+        let parent =
+            parent.ok_or_else(|| RuntimeError::new("not_found", "a sub-agent's parent is not on record"))?;
+        Ok(Heritage {
+            ancestors: parent.mandates().collect(),
+            tools: lineage.tools.clone(),
+            labels: parent.labels.of_spawned(),
+        })
     }
 
     /// Closes a session on record. Needs nothing of its backend or its mandate.
@@ -290,6 +316,13 @@ impl Governance {
         let done = Lifecycle::Forgotten { by: by.to_owned() };
         write_lifecycle(journal, &done, vec![intent]).await
     }
+}
+
+/// What a session has from before its first word.
+struct Heritage {
+    ancestors: Vec<String>,
+    tools: Option<Vec<String>>,
+    labels: Labels,
 }
 
 async fn write_lifecycle(

@@ -111,8 +111,10 @@ impl Governance {
         let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
         let mut done = run(&self.tools, admission).await;
         done.touched.push(Touched::Wrote(letter_about(&requested)));
-        desk.ran(&recorded, &done)?;
+        self.tell_done(&desk.journal.standing, &recorded, &done.outcome);
+        let result = desk.ran(&recorded, &done)?;
         desk.write().await?;
+        desk.tell_persisted(&recorded, &done.outcome, result);
         self.send_letter(&desk, &recorded, &requested, &done.outcome);
         Ok(())
     }

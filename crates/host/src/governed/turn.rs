@@ -143,9 +143,17 @@ impl<R: AgentRuntime + 'static> Running<R> {
         }
         let journal = governance.journal(&handle).await.map_err(failed)?.lock_owned().await;
         let mandate = governance.mandate(journal.standing.mandate())?.clone();
+        let words = tribune_agents::content::text_of(&input.content);
+        let trust = trust_in(input.speaker);
+        let trust = governance.ask_hooks(&journal.standing, (&words, trust), &input.cancel).await?;
         let (letters, board) = look_around(&governance, &handle)?;
         let mut desk = Desk::new(governance, handle, journal);
-        let taken_in = Labels::new(trust_in(input.speaker), false).meet(letters.labels());
+        let said = Labels::new(trust, false);
+        let said = match &input.stored_as {
+            Some(resource) => said.meet(desk.governance.gate.stored_labels(resource).map_err(failed)?),
+            None => said,
+        };
+        let taken_in = said.meet(letters.labels());
         let labels = desk.journal.standing.labels.meet(taken_in);
         desk.journal.standing.labels = labels;
 
@@ -174,9 +182,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
         desk.journal.prev_turn = Some(turn);
 
         let (ask, asked) = mpsc::channel(CALLS_WAITING);
-        let input_text = tribune_agents::content::text_of(&input.content);
         let cancel = input.cancel.clone();
-        let speaker = input.speaker;
+        // What is not believed as the owner's is not the owner's word.
+        let speaker = if trust == Trust::Owner { Speaker::Owner } else { Speaker::Guest };
         let tools = Arc::new(TurnTools { specs, asked: ask });
         let input = TurnInput { system, preceding, tools, cancel: cancel.child_token(), ..input };
         let chunks: Chunks =
@@ -196,7 +204,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             turn,
             started,
             speaker,
-            input_text,
+            input_text: words,
             output: String::new(),
             said: 0,
             usage: Usage::default(),
@@ -265,7 +273,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             Some(asked) = self.asked.recv() => self.asked(asked).await,
             progress = self.calls.next() => {
                 let owner_words = owner_words(self.speaker, &self.input_text);
-                let handled = self.calls.handle(&mut self.desk, progress, &owner_words).await?;
+                let handled = self.calls.handle(&mut self.desk, progress, self.turn, &owner_words).await?;
                 self.handled(handled)
             }
         }
@@ -443,6 +451,8 @@ const fn trust_in(speaker: Speaker) -> Trust {
         Speaker::Owner => Trust::Owner,
         Speaker::Agent => Trust::Verified,
         Speaker::Guest => Trust::Community,
+        // And no further than what the words were made from.
+        Speaker::Schedule => Trust::Verified,
     }
 }
 
@@ -450,7 +460,7 @@ const fn trust_in(speaker: Speaker) -> Trust {
 fn owner_words(speaker: Speaker, input: &str) -> Vec<&str> {
     match speaker {
         Speaker::Owner => vec![input],
-        Speaker::Agent | Speaker::Guest => Vec::new(),
+        Speaker::Agent | Speaker::Guest | Speaker::Schedule => Vec::new(),
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) enum Command {
 pub(super) struct Run {
     pub(super) content: Vec<ContentBlock>,
     pub(super) speaker: Speaker,
+    pub(super) stored_as: Option<String>,
     pub(super) accepted: oneshot::Sender<Result<Accepted, SessionError>>,
     pub(super) ended: oneshot::Sender<Result<TurnEnd, SessionError>>,
 }
@@ -224,7 +225,7 @@ impl Actor {
     /// Runs one turn to its end, whoever still listens. Whoever waits for the end of a session's only turn is given back,
     /// to be told when the session is closed.
     async fn run_turn(&self, run: Run) -> Option<(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd)> {
-        let Run { content, speaker, accepted, ended } = run;
+        let Run { content, speaker, stored_as, accepted, ended } = run;
         let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
         // INVARIANT: looked at after the token is there, and set before the token is looked for; one of the two sees
@@ -237,6 +238,7 @@ impl Actor {
         let input = TurnInput {
             content,
             speaker,
+            stored_as,
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::new(NoTools),

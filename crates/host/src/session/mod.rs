@@ -9,9 +9,11 @@ mod feed;
 mod following;
 mod lifecycle;
 mod room;
+mod spawning;
 mod sweep;
 pub mod transcript;
 mod transcripts;
+mod waking;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -32,6 +34,7 @@ use self::actor::{Actor, Command, Run};
 pub use self::error::SessionError;
 pub use self::following::{Subscription, Ticket};
 use self::room::{IfFull, Room};
+pub use self::spawning::SubAgents;
 pub use self::transcripts::{Projection, Transcripts};
 use crate::governed::Governance;
 use crate::registry::Agents;
@@ -165,7 +168,7 @@ impl SessionManager {
             None => return Err(SessionError::UnknownAgent(key.agent().to_string())),
         };
         let Opener { pubkey, name: opened_by, .. } = opener;
-        let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by };
+        let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage: None };
         self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
     }
 
@@ -225,7 +228,8 @@ impl SessionManager {
         };
         let (mode, pubkey) = (row.mode, row.pubkey);
         let opened_by = "restart".to_owned();
-        let input = SessionInput { key: key.clone(), mode, backend, model, pubkey, mandate, opened_by };
+        let (key, lineage) = (key.clone(), None);
+        let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage };
         self.open(input, IfClosed::Refuse, IfFull::Refuse).await
     }
 
@@ -242,6 +246,17 @@ impl SessionManager {
         content: Vec<ContentBlock>,
         speaker: Speaker,
     ) -> Result<Ticket, SessionError> {
+        self.run_stored(key, content, speaker, None).await
+    }
+
+    /// Asks for a turn whose words may have been stored under a name.
+    async fn run_stored(
+        &self,
+        key: &SessionKey,
+        content: Vec<ContentBlock>,
+        speaker: Speaker,
+        stored_as: Option<String>,
+    ) -> Result<Ticket, SessionError> {
         if self.shared.draining.is_cancelled() {
             return Err(SessionError::Draining);
         }
@@ -256,7 +271,7 @@ impl SessionManager {
             left: 0,
             after: 0,
         };
-        let run = Command::Run(Box::new(Run { content, speaker, accepted: accept, ended: end }));
+        let run = Command::Run(Box::new(Run { content, speaker, stored_as, accepted: accept, ended: end }));
         session.inbox.try_send(run).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 SessionError::Busy(key.to_string(), self.shared.limits.queue)

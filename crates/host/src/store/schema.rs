@@ -153,6 +153,7 @@ const STEPS: [&str; 3] = [
         at   TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
     ALTER TABLE sessions ADD COLUMN ancestors TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE sessions ADD COLUMN tools TEXT NOT NULL DEFAULT 'null';
     ALTER TABLE sessions ADD COLUMN trust TEXT NOT NULL DEFAULT 'owner';
     ALTER TABLE sessions ADD COLUMN private INTEGER NOT NULL DEFAULT 0;",
 ];

@@ -11,7 +11,7 @@ use super::session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow}
 
 const SESSION: &str =
     "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at,
-                       closed_for, turns, prev_cid, last_turn, last_message, ancestors, trust, private";
+                       closed_for, turns, prev_cid, last_turn, last_message, ancestors, tools, trust, private";
 
 /// Which sessions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Reader {
     pub fn expired_sessions(&self, before: &str, limit: usize) -> Result<Vec<String>, StoreError> {
         self.all(
             "SELECT session_key FROM sessions
-             WHERE mode = 'domain' AND state IN ('idle', 'cancelled') AND last_activity < ?1 LIMIT ?2",
+             WHERE mode <> 'persistent' AND state IN ('idle', 'cancelled') AND last_activity < ?1 LIMIT ?2",
             params![before, limit as u64],
             |row| row.get(0),
         )
@@ -208,7 +208,8 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         last_turn_index: row.get(14)?,
         last_message_index: row.get(15)?,
         ancestors: law_reads::json(row, 16)?,
-        labels: law_reads::labels(row, 17)?,
+        tools: law_reads::json(row, 17)?,
+        labels: law_reads::labels(row, 18)?,
     })
 }
 

@@ -19,7 +19,7 @@ pub(super) const TABLES: [(&str, &str, &str); 4] = [
     (
         "sessions",
         "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at, closed_for, \
-         turns, last_turn, prev_cid, messages, last_message, ancestors, trust, private",
+         turns, last_turn, prev_cid, messages, last_message, ancestors, tools, trust, private",
         "session_key",
     ),
     (
@@ -102,8 +102,8 @@ impl View<'_> {
     fn opened(&self, opening: &Opening) -> rusqlite::Result<()> {
         self.run(
             "INSERT OR IGNORE INTO sessions (id, agent_id, session_key, backend, model, mode, state, pubkey, mandate,
-                                             last_activity, created_at, turns, messages, ancestors, trust, private)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0, ?11, ?12, ?13)",
+                                             last_activity, created_at, turns, messages, ancestors, tools, trust, private)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0, ?11, ?12, ?13, ?14)",
             params![
                 opening.session_id,
                 opening.agent_id,
@@ -116,6 +116,7 @@ impl View<'_> {
                 opening.mandate,
                 self.at(),
                 serde_json::to_string(&opening.ancestors).unwrap_or_default(),
+                serde_json::to_string(&opening.tools).unwrap_or_default(),
                 opening.labels.trust.as_str(),
                 opening.labels.private,
             ],
@@ -317,6 +318,8 @@ pub struct SessionRow {
     pub mandate: String,
     /// For a sub-agent: the mandates of whoever started it, nearest first.
     pub ancestors: Vec<String>,
+    /// For a sub-agent: the only tools it may use, if it was told so.
+    pub tools: Option<Vec<String>>,
     /// What the session has taken in.
     pub labels: Labels,
     pub last_activity: String,

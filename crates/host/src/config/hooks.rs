@@ -1,0 +1,108 @@
+//! The hooks as they are written.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use reqwest::Url;
+use serde::Deserialize;
+use serde::de::Deserializer;
+
+use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
+use crate::gate::hooks::{Hook, On, Reach};
+
+/// Milliseconds that a hook gets if nobody says otherwise.
+const DEFAULT_TIMEOUT: u64 = 5_000;
+
+/// Bytes of one argument.
+const MAX_ARGUMENT_BYTES: usize = 4096;
+
+impl Words for On {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("before_tool_call", Self::BeforeToolCall),
+        ("after_tool_call", Self::AfterToolCall),
+        ("tool_result_persist", Self::ToolResultPersist),
+        ("message_received", Self::MessageReceived),
+        ("gateway_start", Self::GatewayStart),
+        ("before_agent_start", Self::BeforeAgentStart),
+    ];
+}
+
+/// A hook with one way to reach it.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "RawHook")]
+pub(super) struct OneHook(pub(super) Hook);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawHook {
+    on: Word<On>,
+    command: Option<List<Argument>>,
+    url: Option<Local>,
+    timeout_ms: Option<Bounded<1, 60_000>>,
+}
+
+#[derive(Debug)]
+struct Argument(String);
+
+/// An address on this machine.
+#[derive(Debug)]
+struct Local(Url);
+
+impl TryFrom<RawHook> for OneHook {
+    type Error = String;
+
+    fn try_from(raw: RawHook) -> Result<Self, String> {
+        let reach = match (raw.command, raw.url) {
+            (Some(command), None) => {
+                let command: Vec<String> = command.0.into_iter().map(|argument| argument.0).collect();
+                if !command.first().is_some_and(|program| program.starts_with('/')) {
+                    return Err("has a `command` that begins with no absolute path: write it like \
+                                [\"/usr/local/bin/check\", \"--strict\"]"
+                        .to_owned());
+                }
+                Reach::Command(command)
+            }
+            (None, Some(url)) => Reach::Url(url.0),
+            _ => return Err("has one of `command` and `url`: say how the hook is reached".to_owned()),
+        };
+        let timeout = Duration::from_millis(raw.timeout_ms.map_or(DEFAULT_TIMEOUT, |bounded| bounded.0));
+        Ok(Self(Hook { on: raw.on.0, reach, timeout }))
+    }
+}
+
+impl FromText for Argument {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_ARGUMENT_BYTES || text.contains('\0') {
+            return Err(format!("has more than {MAX_ARGUMENT_BYTES} bytes, or a zero byte: shorten it"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromText for Local {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let is_local = |url: &Url| {
+            let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+            let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+            url.scheme() == "http" && is_loopback && url.username().is_empty() && url.password().is_none()
+        };
+        Url::parse(text).ok().filter(is_local).map(Self).ok_or_else(|| {
+            format!(
+                "is {}, which is no address on this machine: write it like \"http://127.0.0.1:9000/hook\"",
+                shown(text)
+            )
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Argument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Local {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}

@@ -1,0 +1,84 @@
+//! What hooks are told: one JSON object each, whose `event` is the hook's name.
+
+use serde::Serialize;
+use serde_json::Value;
+use tribune_constitution::{Labels, SessionKind, Trust};
+
+use super::super::Standing;
+
+/// Whose doing it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Who {
+    agent_id: String,
+    session_key: String,
+    kind: SessionKind,
+    /// What the session has taken in.
+    labels: Labels,
+}
+
+impl Who {
+    pub(crate) fn of(standing: &Standing) -> Self {
+        let key = &standing.key;
+        Self {
+            agent_id: key.agent().to_string(),
+            session_key: key.to_string(),
+            kind: if key.is_subagent() { SessionKind::Subagent } else { SessionKind::Main },
+            labels: standing.labels,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub(crate) enum Event<'a> {
+    BeforeToolCall {
+        #[serde(flatten)]
+        who: &'a Who,
+        tool_name: &'a str,
+        tool_call_id: &'a str,
+        params: &'a Value,
+    },
+    AfterToolCall {
+        #[serde(flatten)]
+        who: &'a Who,
+        tool_name: &'a str,
+        tool_call_id: &'a str,
+        result: &'a str,
+        is_error: bool,
+    },
+    /// The result is on record.
+    ToolResultPersist {
+        #[serde(flatten)]
+        who: &'a Who,
+        tool_name: &'a str,
+        tool_call_id: &'a str,
+        is_error: bool,
+        /// The result's entry.
+        cid: String,
+    },
+    MessageReceived {
+        #[serde(flatten)]
+        who: &'a Who,
+        text: &'a str,
+        trust: Trust,
+    },
+    GatewayStart {
+        address: String,
+        version: &'a str,
+        constitution_hash: String,
+    },
+    BeforeAgentStart {
+        #[serde(flatten)]
+        who: &'a Who,
+        mandate: &'a str,
+        constitution_hash: &'a str,
+    },
+}
+
+impl Event<'_> {
+    pub(super) fn json(&self) -> Vec<u8> {
+        // INVARIANT: text, numbers and JSON values always serialise.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}

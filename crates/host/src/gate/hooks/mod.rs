@@ -1,0 +1,164 @@
+//! Hooks: programs and local addresses of the operator's that are asked, or told, at six points of an agent's work.
+//!
+//! A hook can only add rejections. It may object to a call or take something away from it, refuse a turn, or lower the
+//! trust in a message; one that fails, where it would have been asked, counts as if it had done so. It can allow nothing.
+
+mod answer;
+mod event;
+mod reach;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use tribune_agents::ToolCall;
+use tribune_constitution::{Trust, Veto};
+
+use self::answer::{Answer, narrowed};
+pub(crate) use self::event::{Event, Who};
+pub use self::reach::Reach;
+
+/// Notifications under way at once. Beyond them a hook is not told: it would never catch up.
+const MAX_TOLD: usize = 32;
+
+/// When a hook is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// May object, or narrow the parameters.
+    BeforeToolCall,
+    /// Is told.
+    AfterToolCall,
+    /// Is told.
+    ToolResultPersist,
+    /// May lower the trust.
+    MessageReceived,
+    /// Is told.
+    GatewayStart,
+    /// May refuse the turn.
+    BeforeAgentStart,
+}
+
+/// One hook, as the configuration names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    pub on: On,
+    pub reach: Reach,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// All hooks of a daemon, in the order in which they are asked.
+#[derive(Debug)]
+pub struct Hooks {
+    hooks: Vec<Hook>,
+    told: Arc<Semaphore>,
+    work: TaskTracker,
+}
+
+impl Hooks {
+    /// Notifications run in `work`.
+    pub fn new(hooks: Vec<Hook>, work: TaskTracker) -> Self {
+        Self { hooks, told: Arc::new(Semaphore::new(MAX_TOLD)), work }
+    }
+
+    pub(crate) fn has(&self, on: On) -> bool {
+        self.of(on).next().is_some()
+    }
+
+    fn of(&self, on: On) -> impl Iterator<Item = &Hook> {
+        self.hooks.iter().filter(move |hook| hook.on == on)
+    }
+
+    /// Asks about a call. It comes back as it may be made, or as it was with who objects.
+    pub(crate) async fn before_tool_call(&self, who: &Who, mut call: ToolCall) -> (ToolCall, Vec<Veto>) {
+        for hook in self.of(On::BeforeToolCall) {
+            let (tool_name, tool_call_id, params) = (&call.name, &call.id, &call.input);
+            let event = Event::BeforeToolCall { who, tool_name, tool_call_id, params };
+            let objection = match hook.ask(&event).await {
+                Err(why) => why,
+                Ok(Answer { block: true, block_reason, .. }) => {
+                    block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
+                }
+                Ok(Answer { params: None, .. }) => continue,
+                Ok(Answer { params: Some(params), .. }) => match narrowed(&call, params) {
+                    Some(input) => {
+                        call.input = input;
+                        continue;
+                    }
+                    None => "it tried to widen the call, and hooks may only narrow one".to_owned(),
+                },
+            };
+            return (call, vec![Veto::new(&hook.reach.name(), &objection)]);
+        }
+        (call, Vec::new())
+    }
+
+    /// Asks how far a message is to be believed: never further than `trust`.
+    pub(crate) async fn message_received(&self, who: &Who, text: &str, trust: Trust) -> Trust {
+        let mut believed = trust;
+        for hook in self.of(On::MessageReceived) {
+            let event = Event::MessageReceived { who, text, trust: believed };
+            believed = match hook.ask(&event).await {
+                Ok(Answer { block: true, .. }) => Trust::Untrusted,
+                Ok(answer) => answer.trust.map_or(believed, |trust| trust.min(believed)),
+                Err(why) => {
+                    tracing::warn!(
+                        hook = hook.reach.name(),
+                        why,
+                        "a hook failed: the message is not believed"
+                    );
+                    Trust::Untrusted
+                }
+            };
+        }
+        believed
+    }
+
+    /// Asks whether a turn may begin. Who objects comes back.
+    pub(crate) async fn before_agent_start(&self, who: &Who, mandate: &str, law: &str) -> Option<Veto> {
+        for hook in self.of(On::BeforeAgentStart) {
+            let event = Event::BeforeAgentStart { who, mandate, constitution_hash: law };
+            let objection = match hook.ask(&event).await {
+                Err(why) => why,
+                Ok(Answer { block: true, block_reason, .. }) => {
+                    block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
+                }
+                Ok(_) => continue,
+            };
+            return Some(Veto::new(&hook.reach.name(), &objection));
+        }
+        None
+    }
+
+    /// Tells whoever wants to know, without waiting for them.
+    pub(crate) fn tell(&self, on: On, event: &Event<'_>) {
+        for hook in self.of(on) {
+            let Ok(permit) = Arc::clone(&self.told).try_acquire_owned() else {
+                tracing::warn!(hook = hook.reach.name(), "a hook is too slow and was not told of an event");
+                continue;
+            };
+            let (hook, body) = (hook.clone(), event.json());
+            self.work.spawn(async move {
+                let _permit = permit;
+                if let Err(why) = hook.reach.call(&body, hook.timeout).await {
+                    tracing::warn!(hook = hook.reach.name(), why, "a hook could not be told of an event");
+                }
+            });
+        }
+    }
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self::new(Vec::new(), TaskTracker::new())
+    }
+}
+
+impl Hook {
+    /// What the hook answers, or why it has no answer that counts.
+    async fn ask(&self, event: &Event<'_>) -> Result<Answer, String> {
+        let answer = self.reach.call(&event.json(), self.timeout).await?;
+        Answer::read(&answer)
+    }
+}

@@ -1,0 +1,137 @@
+//! How a hook is reached: a program that reads the event from its input, or an address on this machine.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Url, redirect};
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+
+use crate::tools::PATH;
+
+/// Bytes of an answer.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// Where a hook is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// A program with its arguments.
+    // INVARIANT: at least one, and the first is an absolute path.
+    Command(Vec<String>),
+    // INVARIANT: a loopback address.
+    Url(Url),
+}
+
+impl Reach {
+    /// What rules and logs call it.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Command(command) => {
+                let program = command.first().map(Path::new).and_then(Path::file_name);
+                program.unwrap_or_default().to_string_lossy().into_owned()
+            }
+            Self::Url(url) => {
+                let port = url.port_or_known_default().unwrap_or_default();
+                format!("{}:{port}", url.host_str().unwrap_or_default())
+            }
+        }
+    }
+
+    /// What it answers to `body`, or why there is no answer.
+    pub(super) async fn call(&self, body: &[u8], limit: Duration) -> Result<Vec<u8>, String> {
+        let answer = async {
+            match self {
+                Self::Command(command) => run(command, body).await,
+                Self::Url(url) => post(url, body).await,
+            }
+        };
+        let late = || Err(format!("it did not answer within {} ms", limit.as_millis()));
+        tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| late())
+    }
+}
+
+async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err("it names no program".to_owned());
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .env("PATH", PATH)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("it could not be started ({})", error.kind()))?;
+    // INVARIANT: dropped before `child`, whose id is the group's for as long as nobody has waited for it.
+    let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let tell = async {
+        if let Some(mut stdin) = stdin {
+            // Whoever knows enough need not read to the end.
+            let _ = stdin.write_all(body).await;
+        }
+    };
+    let hear = async {
+        let mut answer = Vec::new();
+        if let Some(stdout) = stdout {
+            let _ = stdout.take(MAX_ANSWER_BYTES as u64 + 1).read_to_end(&mut answer).await;
+        }
+        answer
+    };
+    let ((), answer) = tokio::join!(tell, hear);
+    let status = child.wait().await.map_err(|error| format!("it was lost ({})", error.kind()))?;
+    group.0 = None;
+    if !status.success() {
+        return Err(format!("it failed ({status})"));
+    }
+    bounded(answer)
+}
+
+/// The processes of a hook, ended with this.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            let _ = rustix::process::kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+async fn post(url: &Url, body: &[u8]) -> Result<Vec<u8>, String> {
+    let client = Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .pool_max_idle_per_host(0)
+        // On this machine nobody's certificate counts for more than the address.
+        .tls_certs_only([])
+        .build()
+        .map_err(|_| "it could not be asked".to_owned())?;
+    let asked = client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_vec());
+    let mut response = asked.send().await.map_err(|_| "it could not be reached".to_owned())?;
+    if !response.status().is_success() {
+        return Err(format!("it answers {}", response.status()));
+    }
+    let mut answer = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|_| "it broke off its answer".to_owned())? {
+        answer.extend_from_slice(&chunk);
+        if answer.len() > MAX_ANSWER_BYTES {
+            break;
+        }
+    }
+    bounded(answer)
+}
+
+fn bounded(answer: Vec<u8>) -> Result<Vec<u8>, String> {
+    if answer.len() > MAX_ANSWER_BYTES {
+        return Err(format!("its answer has more than {MAX_ANSWER_BYTES} bytes"));
+    }
+    Ok(answer)
+}

@@ -1,0 +1,72 @@
+//! Where a session's work meets the operator's hooks.
+
+use tokio_util::sync::CancellationToken;
+use tribune_agents::{RuntimeError, ToolOutcome};
+use tribune_constitution::Trust;
+use tribune_ledger::Cid;
+
+use super::Governance;
+use super::desk::{Desk, Recorded};
+use crate::gate::Standing;
+use crate::gate::hooks::{Event, On, Who};
+
+impl Governance {
+    /// Asks the hooks whether a turn may begin, and how far its words are to be believed.
+    pub(super) async fn ask_hooks(
+        &self,
+        standing: &Standing,
+        (text, trust): (&str, Trust),
+        cancel: &CancellationToken,
+    ) -> Result<Trust, RuntimeError> {
+        let hooks = &self.gate.hooks;
+        let who = Who::of(standing);
+        let law = self.gate.law.hash().to_string();
+        let asking = async {
+            if let Some(veto) = hooks.before_agent_start(&who, standing.mandate(), &law).await {
+                let what = format!("the hook `{}` refuses the turn: {}", veto.by, veto.reason);
+                return Err(RuntimeError::new("refused", what));
+            }
+            Ok(hooks.message_received(&who, text, trust).await)
+        };
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => {
+                Err(RuntimeError::new("cancelled", "the turn was cancelled before it began"))
+            }
+            asked = asking => asked,
+        }
+    }
+
+    /// Tells the hooks what came of a call that ran.
+    pub(super) fn tell_done(&self, standing: &Standing, recorded: &Recorded, outcome: &ToolOutcome) {
+        if !self.gate.hooks.has(On::AfterToolCall) {
+            return;
+        }
+        let event = Event::AfterToolCall {
+            who: &Who::of(standing),
+            tool_name: &recorded.call.name,
+            tool_call_id: &recorded.call.id,
+            result: &outcome.content,
+            is_error: outcome.is_error,
+        };
+        self.gate.hooks.tell(On::AfterToolCall, &event);
+    }
+}
+
+impl Desk {
+    /// Tells the hooks that a result is on record.
+    pub(super) fn tell_persisted(&self, recorded: &Recorded, outcome: &ToolOutcome, entry: Cid) {
+        let hooks = &self.governance.gate.hooks;
+        if !hooks.has(On::ToolResultPersist) {
+            return;
+        }
+        let event = Event::ToolResultPersist {
+            who: &Who::of(&self.journal.standing),
+            tool_name: &recorded.call.name,
+            tool_call_id: &recorded.call.id,
+            is_error: outcome.is_error,
+            cid: entry.to_string(),
+        };
+        hooks.tell(On::ToolResultPersist, &event);
+    }
+}

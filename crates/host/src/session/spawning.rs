@@ -1,0 +1,211 @@
+//! Sub-agents: sessions of one turn that an agent starts for a task. Each stands under its own mandate and those of all
+//! who led to it, begins with what its parent has taken in, and is gone when its turn is over or nobody waits for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+use tribune_agents::{
+    CloseReason, ContentBlock, EventKind, Lineage, RuntimeEvent, SessionInput, SessionKey, SessionMode,
+    Speaker, StopReason,
+};
+
+use super::error::SessionError;
+use super::room::IfFull;
+use super::{IfClosed, SessionManager, Shared};
+use crate::tools::{Code, RESULT_BYTES, Refused, Spawned, Spawner};
+
+/// How far sub-agents may start others: a task of a task of a task.
+const MAX_DEPTH: usize = 3;
+
+/// Sub-agents of one session at once. With [`MAX_DEPTH`] this bounds what one call can set off.
+const MAX_AT_ONCE: usize = 4;
+
+/// Events read in one go.
+const EVENTS: usize = 256;
+
+/// Makes sub-agents once there are sessions for them to live in.
+#[derive(Default)]
+pub struct SubAgents {
+    /// Weak, because what runs in sessions holds this.
+    sessions: OnceLock<Weak<Shared>>,
+    children: Arc<Mutex<HashMap<SessionKey, usize>>>,
+}
+
+impl std::fmt::Debug for SubAgents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SubAgents")
+    }
+}
+
+impl SubAgents {
+    /// Says where they live. The first word counts.
+    pub fn live_in(&self, sessions: &SessionManager) {
+        self.sessions.get_or_init(|| Arc::downgrade(&sessions.shared));
+    }
+
+    fn sessions(&self) -> Option<SessionManager> {
+        let shared = self.sessions.get()?.upgrade()?;
+        Some(SessionManager { shared })
+    }
+}
+
+#[async_trait]
+impl Spawner for SubAgents {
+    async fn spawn(
+        &self,
+        parent: &SessionKey,
+        task: &str,
+        tools: Option<&[String]>,
+    ) -> Result<Spawned, Refused> {
+        let sessions = self.sessions().ok_or_else(|| refused(&SessionError::Draining))?;
+        let place = Place::take(&self.children, parent)?;
+        let input = sessions.child_of(parent, tools).await?;
+        let gone = CancellationToken::new();
+        let _gone = gone.clone().drop_guard();
+        let (house, task) = (sessions.clone(), task.to_owned());
+        let work = async move {
+            let _place = place;
+            house.run_child(input, task, &gone).await
+        };
+        sessions.to_the_end(work).await.map_err(|error| refused(&error))
+    }
+}
+
+impl SessionManager {
+    /// The terms of a sub-agent: its parent's, narrowed to `tools`.
+    async fn child_of(&self, parent: &SessionKey, tools: Option<&[String]>) -> Result<SessionInput, Refused> {
+        let row = self.row(parent).await.map_err(|error| refused(&error))?;
+        let row = row.ok_or_else(|| refused(&SessionError::NotFound(parent.to_string())))?;
+        if row.ancestors.len() >= MAX_DEPTH {
+            let sentence =
+                format!("sub-agents start others {MAX_DEPTH} deep and no deeper: do the task yourself");
+            return Err(Refused::new(Code::Refused, sentence));
+        }
+        let mandates: Vec<String> = row.mandates().collect();
+        let given = self.shared.governance.gate.law.mandate_tools(&mandates);
+        let has = |tool: &String| {
+            given.contains(&tool.as_str()) && row.tools.as_ref().is_none_or(|own| own.contains(tool))
+        };
+        if let Some(other) = tools.into_iter().flatten().find(|tool| !has(tool)) {
+            let sentence = format!("`{other}` is not yours to give: name tools that you have yourself");
+            return Err(Refused::new(Code::Refused, sentence));
+        }
+        let key = format!("agent:{}:subagent:{}", parent.agent(), short_id()?);
+        let key = key.parse().map_err(|error| refused(&SessionError::Name(error)))?;
+        let tools = tools.map(<[String]>::to_vec).or(row.tools);
+        Ok(SessionInput {
+            key,
+            mode: SessionMode::Oneshot,
+            backend: row.backend,
+            model: row.model,
+            pubkey: None,
+            mandate: row.mandate,
+            opened_by: parent.to_string(),
+            lineage: Some(Lineage { parent: parent.clone(), tools }),
+        })
+    }
+
+    /// Opens the session, runs its turn and gives back what was said. When `gone` fires, the turn ends.
+    async fn run_child(
+        &self,
+        input: SessionInput,
+        task: String,
+        gone: &CancellationToken,
+    ) -> Result<Spawned, SessionError> {
+        let key = input.key.clone();
+        self.open(input, IfClosed::Reopen, IfFull::Refuse).await?;
+        let done = tokio::select! {
+            biased;
+            () = gone.cancelled() => Err(SessionError::Closed(key.to_string())),
+            done = self.hear_child(&key, task) => done,
+        };
+        if done.is_err() {
+            if let Some(session) = self.loaded(&key) {
+                session.cancel();
+            }
+            match self.close(&key, CloseReason::Requested).await {
+                // It closes by itself after its turn.
+                Ok(()) | Err(SessionError::Closed(_) | SessionError::Draining) => {}
+                Err(error) => tracing::warn!(session = %key, %error, "a sub-agent could not be closed"),
+            }
+        }
+        done.map(|answer| Spawned { session: key, answer })
+    }
+
+    async fn hear_child(&self, key: &SessionKey, task: String) -> Result<String, SessionError> {
+        let mut ticket = self.run_turn(key, vec![ContentBlock::text(task)], Speaker::Agent).await?;
+        let accepted = ticket.accepted().await?;
+        let mut events = ticket.events(&accepted).ok_or(SessionError::Draining)?;
+        let mut answer = String::new();
+        let mut stopped = None;
+        while stopped.is_none() {
+            let page = events.next(EVENTS).await?;
+            if page.is_empty() {
+                break;
+            }
+            for event in page {
+                match serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| event.kind) {
+                    // What does not fit is cut off with a mark by whoever shows the answer.
+                    Ok(EventKind::TextDelta { text }) if answer.len() <= RESULT_BYTES => {
+                        answer.push_str(&text)
+                    }
+                    Ok(EventKind::Done { stop_reason }) => stopped = Some(stop_reason),
+                    _ => {}
+                }
+            }
+        }
+        // Its session is closed by then, so its labels are final.
+        let end = ticket.ended().await?;
+        if end.stop_reason != StopReason::EndTurn {
+            answer.insert_str(0, &format!("[the sub-agent stopped early: {}]\n", end.stop_reason.as_str()));
+        }
+        Ok(answer)
+    }
+}
+
+/// One of the sub-agents that a session may have at once.
+#[derive(Debug)]
+struct Place {
+    children: Arc<Mutex<HashMap<SessionKey, usize>>>,
+    parent: SessionKey,
+}
+
+impl Place {
+    fn take(children: &Arc<Mutex<HashMap<SessionKey, usize>>>, parent: &SessionKey) -> Result<Self, Refused> {
+        let mut counts = children.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(parent.clone()).or_default();
+        if *count >= MAX_AT_ONCE {
+            let sentence = format!("{MAX_AT_ONCE} sub-agents are at work already: wait for one to end");
+            return Err(Refused::new(Code::TooLarge, sentence));
+        }
+        *count += 1;
+        Ok(Self { children: Arc::clone(children), parent: parent.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.parent) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.parent);
+            }
+        }
+    }
+}
+
+fn short_id() -> Result<String, Refused> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|_| Refused::new(Code::Failed, "the system gave no random bytes: try again later"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// What a model is told: a word, and none of the house's paths.
+fn refused(error: &SessionError) -> Refused {
+    let sentence = format!("the sub-agent could not do it ({}): do the task yourself", error.code());
+    Refused::new(Code::Unavailable, sentence)
+}

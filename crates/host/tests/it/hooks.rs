@@ -1,0 +1,169 @@
+//! The operator's hooks: what they see, and that they can only object.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tribune_host::config::Config;
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
+
+const KEY: &str = "agent:main:cli:local:dm:op";
+const WRITE: &str = "!call write {\"path\":\"a\",\"content\":\"b\"}\n!say $result";
+
+/// A home with a program `hook.sh`, and hooks as `hooks` says, where `HOOK` is that program.
+fn home(script: &str, hooks: &str) -> (TempHome, Config) {
+    let home = TempHome::new();
+    home.write("mandates/dev.md", "---\ntools: read, write, spawn\n---\n");
+    home.write("data/agent-roster.jsonl", "{\"id\":\"main\",\"mandate\":\"dev\",\"standing\":false}\n");
+    home.write("hook.sh", &format!("#!/bin/sh\n{script}\n"));
+    let path = home.home.root().join("hook.sh");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let hooks = hooks.replace("HOOK", path.to_str().unwrap());
+    let hooks = Config::parse("config.json5", &format!("{{hooks: [{hooks}]}}")).unwrap().hooks;
+    (home, Config { hooks, ..config() })
+}
+
+/// What came of a turn with one call.
+async fn played(home: TempHome, config: &Config, script: &str) -> (TempHome, Result<String, String>) {
+    let daemon = TestDaemon::on(home, config).await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+    let told = match turn(&mut client, KEY, script).await {
+        Ok((events, _)) => {
+            let results = events.iter().filter(|event| event["type"] == "tool_result");
+            Ok(results.map(|event| event["content"].as_str().unwrap().to_owned()).collect())
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    drop(client);
+    let home = daemon.stop().await;
+    assert_sound(&home.home);
+    (home, told)
+}
+
+fn is_written(home: &TempHome) -> bool {
+    home.home.root().join("agents/main/workspace/a").exists()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_a_hook_that_objects_fails_or_keeps_silent_stops_the_call() {
+    for (script, said) in [
+        ("echo '{\"block\":true,\"blockReason\":\"not on Sundays\"}'", "not on Sundays"),
+        ("echo '{\"block\":true}'", "does not say why"),
+        ("echo '{}'; exit 3", "it failed"),
+        ("echo maybe", "not the JSON of an answer"),
+        ("true", "not the JSON of an answer"),
+        ("sleep 60", "did not answer within 300 ms"),
+        ("echo '{\"params\":{\"path\":\"b\",\"content\":\"b\"}}'", "tried to widen"),
+        ("head -c 100000 /dev/zero", "more than 65536 bytes"),
+    ] {
+        let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK'], timeoutMs: 300}");
+        let (home, told) = played(home, &config, WRITE).await;
+        let told = told.unwrap();
+        assert!(told.starts_with("denied (hook.hook.sh)") && told.contains(said), "{script}: {told}");
+        assert!(!is_written(&home), "{script}");
+    }
+    // One that is not there objects too.
+    for hook in [
+        "{on: 'before_tool_call', command: ['/nowhere/hook']}",
+        "{on: 'before_tool_call', url: 'http://127.0.0.1:1/'}",
+    ] {
+        let (home, config) = home("", hook);
+        let (home, told) = played(home, &config, WRITE).await;
+        assert!(told.unwrap().starts_with("denied (hook."));
+        assert!(!is_written(&home));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_hooks_see_main_and_sub_agents_and_their_consent_changes_nothing() {
+    let hooks = [
+        "before_tool_call",
+        "after_tool_call",
+        "tool_result_persist",
+        "message_received",
+        "gateway_start",
+        "before_agent_start",
+    ];
+    let hooks: Vec<String> = hooks.iter().map(|on| format!("{{on: '{on}', command: ['HOOK']}}")).collect();
+    // One line per event: appending is whole.
+    let script = "line=$(cat); echo \"$line\" >> \"$(dirname \"$0\")/seen\"; echo '{}'";
+    let (home, config) = home(script, &hooks.join(","));
+    let task = json!({ "task": WRITE });
+    let (home, told) = played(home, &config, &format!("!call spawn {task}")).await;
+    assert!(told.unwrap().starts_with("made `a`"));
+    assert!(is_written(&home));
+    let seen: Vec<Value> =
+        home.read("seen").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |event: &str, kind: Value| {
+        seen.iter().filter(|one| one["event"] == event && one["kind"] == kind).count()
+    };
+    assert_eq!(count("gateway_start", Value::Null), 1);
+    for event in [
+        "before_tool_call",
+        "after_tool_call",
+        "tool_result_persist",
+        "message_received",
+        "before_agent_start",
+    ] {
+        assert_eq!((count(event, json!("main")), count(event, json!("subagent"))), (1, 1), "{event}");
+    }
+    // What the law denies, no hook allows.
+    let (home, config) = self::home("echo '{}'", "{on: 'before_tool_call', command: ['HOOK']}");
+    let (_, told) = played(home, &config, "!call exec {\"command\":\"true\"}").await;
+    assert!(told.unwrap().starts_with("denied (mandate.not_listed)"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_a_hook_may_refuse_a_turn_and_lower_the_trust_in_a_message() {
+    let block = "echo '{\"block\":true,\"blockReason\":\"closed today\"}'";
+    let (home, config) = home(block, "{on: 'before_agent_start', command: ['HOOK']}");
+    let (_, told) = played(home, &config, WRITE).await;
+    assert!(told.unwrap_err().contains("the hook `hook.sh` refuses the turn: closed today"));
+    for (answer, trust) in [
+        ("{\"trust\":\"community\"}", "community"),
+        ("{}", "owner"),
+        ("{\"trust\":\"owner\"}", "owner"),
+        ("no", "untrusted"),
+    ] {
+        let (home, config) =
+            self::home(&format!("echo '{answer}'"), "{on: 'message_received', command: ['HOOK']}");
+        let daemon = TestDaemon::on(home, &config).await;
+        let mut client = daemon.operator().await;
+        client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+        turn(&mut client, KEY, "!say hello").await.unwrap();
+        let row = daemon.daemon.sessions().row(&KEY.parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!(row.labels.trust.as_str(), trust, "{answer}");
+        drop(client);
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_a_hook_behind_an_address_is_asked_and_may_narrow() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            let mut chunk = [0; 4096];
+            let got = stream.read(&mut chunk).await.unwrap();
+            request.extend_from_slice(&chunk[..got]);
+        }
+        let body = "{\"params\":{\"path\":\"long.txt\",\"limit\":3}}";
+        let head =
+            format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(head.as_bytes()).await.unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    let (home, config) = home("", &format!("{{on: 'before_tool_call', url: 'http://{address}/ask'}}"));
+    home.write("agents/main/workspace/long.txt", "one\ntwo\nthree\n");
+    let (_, told) = played(home, &config, "!call read {\"path\":\"long.txt\",\"limit\":13}").await;
+    let told = told.unwrap();
+    assert!(told.contains("one") && !told.contains("two"), "{told}");
+    let request = tokio::time::timeout(Duration::from_secs(5), server).await.unwrap().unwrap();
+    assert!(request.starts_with("POST /ask ") && request.contains("\"toolName\":\"read\""), "{request}");
+}
