@@ -26,7 +26,8 @@ fn house(fences: &[Fence]) -> (TempHome, Constitution) {
 
 /// The facts of `TOOL {input}` or `TOOL {input} | {what is different}`: by `dev`, in a session that has read nothing.
 fn facts(call: &str) -> Facts {
-    let (call, patch) = call.split_once(" | ").unwrap_or((call, "{}"));
+    let (call, patch) =
+        call.find("} | {").map_or((call, "{}"), |at| (&call[..=at], &call[at + "} | ".len()..]));
     let (tool, input) = call.split_once(' ').unwrap();
     let input: Value = serde_json::from_str(input).unwrap_or_else(|error| panic!("{call}: {error}"));
     let mut facts = Facts::of_call("dev", "agent:dev:cli:local:dm:you", "dev", tool);
