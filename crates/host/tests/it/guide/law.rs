@@ -50,10 +50,12 @@ fn every_verdict_of_the_law_guide_is_true() {
     let mut decided = 0;
     for fence in fences.iter().filter(|fence| fence.kind() == "verdicts") {
         for line in fence.text.lines() {
-            let (call, expected) = line.split_once(" → ").unwrap_or_else(|| panic!("{}: {line}", fence.place));
+            let (call, expected) =
+                line.split_once(" → ").unwrap_or_else(|| panic!("{}: {line}", fence.place));
             let verdict = law.decide(&facts(call));
-            let audited =
-                verdict.audited.map_or_else(String::new, |audited| format!(" (audited {})", audited.as_str()));
+            let audited = verdict
+                .audited
+                .map_or_else(String::new, |audited| format!(" (audited {})", audited.as_str()));
             let said = format!("{}{audited} {}", verdict.decision.as_str(), verdict.rule_list());
             assert_eq!(said, expected, "{}: {call}", fence.place);
             decided += 1;

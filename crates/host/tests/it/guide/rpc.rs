@@ -98,14 +98,8 @@ pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
     }
     let connecting = tokio_tungstenite::connect_async(request);
     let (socket, _) = runtime.block_on(connecting).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
-    let mut connection = Connection {
-        socket,
-        names,
-        shown,
-        asked: HashMap::new(),
-        answers: Vec::new(),
-        passed: Vec::new(),
-    };
+    let mut connection =
+        Connection { socket, names, shown, asked: HashMap::new(), answers: Vec::new(), passed: Vec::new() };
     let mut skipping = false;
     for step in steps(fence) {
         match step {
@@ -131,9 +125,8 @@ pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
                     house.open_again();
                     connection.names.extend(house.names());
                 }
-                other => happens(house, other).unwrap_or_else(|| {
-                    panic!("{}: nobody knows how to do {other}", fence.place)
-                }),
+                other => happens(house, other)
+                    .unwrap_or_else(|| panic!("{}: nobody knows how to do {other}", fence.place)),
             },
         }
     }
@@ -204,7 +197,8 @@ impl Connection<'_> {
             });
             if let Some(at) = found {
                 // What came before it was passed over for good.
-                let frame = if wants_answer { kept.remove(at) } else { kept.drain(..=at).next_back().unwrap() };
+                let frame =
+                    if wants_answer { kept.remove(at) } else { kept.drain(..=at).next_back().unwrap() };
                 *self.names = names;
                 self.shown.answered(wanted, &frame, &self.asked);
                 return;
