@@ -22,6 +22,11 @@ impl Fence {
         self.words[1..].iter().any(|own| own == word)
     }
 
+    /// What stands behind the kind, as it is written.
+    pub(super) fn arguments(&self) -> String {
+        self.words[1..].join(" ")
+    }
+
     /// How often it is to be done: `×20`.
     pub(super) fn times(&self) -> usize {
         self.words.iter().find_map(|word| word.strip_prefix('×')).map_or(1, |times| times.parse().unwrap())
@@ -29,7 +34,7 @@ impl Fence {
 
     /// The file of the home that it is, if it is one: a name with a dot in it.
     pub(super) fn file(&self) -> Option<&str> {
-        self.words[1..].iter().find(|word| word.contains('.')).map(String::as_str)
+        self.words[1..].iter().find(|word| word.contains('.') && !word.contains('"')).map(String::as_str)
     }
 }
 

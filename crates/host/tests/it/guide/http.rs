@@ -17,7 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Sends the request of an example as often as it says, and looks at each answer.
 pub(super) fn play(fence: &Fence, house: &House, shown: &mut Shown) {
     let place = &fence.place;
-    let names = &mut house.names();
+    // What one example learned, the next ones know.
+    let mut known = std::mem::take(&mut shown.names);
+    known.extend(house.names());
+    let names = &mut known;
     let filled: Vec<TcpStream> = if fence.has("full") {
         (0..house.config.gateway.max_connections)
             .map(|_| TcpStream::connect(house.address()).unwrap())
@@ -51,6 +54,7 @@ pub(super) fn play(fence: &Fence, house: &House, shown: &mut Shown) {
         shown.requests.insert((verb, path));
     }
     drop(filled);
+    shown.names = known;
 }
 
 fn looks_like(

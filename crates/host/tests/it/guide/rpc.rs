@@ -80,6 +80,10 @@ struct Connection<'a> {
     names: &'a mut Names,
     shown: &'a mut Shown,
     asked: HashMap<String, String>,
+    /// Answers that came while something else was looked for: they are told apart by their id, not by their place.
+    answers: Vec<Value>,
+    /// Notifications that came while an answer was looked for, since the last request.
+    passed: Vec<Value>,
 }
 
 /// Plays the example on a connection of its own.
@@ -94,7 +98,8 @@ pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
     }
     let connecting = tokio_tungstenite::connect_async(request);
     let (socket, _) = runtime.block_on(connecting).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
-    let mut connection = Connection { socket, names, shown, asked: HashMap::new() };
+    let mut connection =
+        Connection { socket, names, shown, asked: HashMap::new(), answers: Vec::new(), passed: Vec::new() };
     let mut skipping = false;
     for step in steps(fence) {
         match step {
@@ -120,10 +125,27 @@ pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
                     house.open_again();
                     connection.names.extend(house.names());
                 }
-                other => panic!("{}: nobody knows how to do {other}", fence.place),
+                other => happens(house, other)
+                    .unwrap_or_else(|| panic!("{}: nobody knows how to do {other}", fence.place)),
             },
         }
     }
+}
+
+/// What happens to the files of a house: `<FILE now says: TEXT>`, and `<FILE is there>`, which is waited for.
+fn happens(house: &House, what: &str) -> Option<()> {
+    let what = what.strip_prefix('<')?.strip_suffix('>')?;
+    if let Some((file, text)) = what.split_once(" now says: ") {
+        house.home.write(file, text);
+        return Some(());
+    }
+    let file = house.home.home.root().join(what.strip_suffix(" is there")?);
+    let since = std::time::Instant::now();
+    while !file.exists() {
+        assert!(since.elapsed() < PATIENCE, "{what}: it is not");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Some(())
 }
 
 impl Connection<'_> {
@@ -135,6 +157,7 @@ impl Connection<'_> {
             }
             _ => Message::text(self.request(frame)),
         };
+        self.passed.clear();
         self.socket.send(message).await.unwrap();
     }
 
@@ -162,6 +185,25 @@ impl Connection<'_> {
     }
 
     async fn expect(&mut self, expected: &str, place: &str, skipping: bool) {
+        let wanted: Option<Value> = serde_json::from_str(expected).ok();
+        let is_answer = |frame: &Value| frame.get("id").is_some();
+        let wants_answer = wanted.as_ref().is_some_and(is_answer);
+        if let Some(wanted) = wanted.as_ref().filter(|_| skipping) {
+            let kept = if wants_answer { &mut self.answers } else { &mut self.passed };
+            let mut names = self.names.clone();
+            let found = kept.iter().position(|frame| {
+                names = self.names.clone();
+                matches(wanted, frame, &mut names).is_ok()
+            });
+            if let Some(at) = found {
+                // What came before it was passed over for good.
+                let frame =
+                    if wants_answer { kept.remove(at) } else { kept.drain(..=at).next_back().unwrap() };
+                *self.names = names;
+                self.shown.answered(wanted, &frame, &self.asked);
+                return;
+            }
+        }
         loop {
             let heard = self.hear(place).await;
             let fits = match &heard {
@@ -180,7 +222,14 @@ impl Connection<'_> {
             };
             match fits {
                 Ok(()) => return,
-                Err(_) if skipping && matches!(heard, Heard::Frame(_)) => {}
+                Err(_) if skipping && matches!(heard, Heard::Frame(_)) => {
+                    let Heard::Frame(frame) = heard else { continue };
+                    if is_answer(&frame) {
+                        self.answers.push(frame);
+                    } else if wants_answer {
+                        self.passed.push(frame);
+                    }
+                }
                 Err(why) => panic!("{place}: {why}: {heard:?}"),
             }
         }

@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
+use super::matching::Names;
+
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     /// Methods that were answered with a result.
@@ -14,6 +16,8 @@ pub(super) struct Shown {
     pub(super) events: Vec<Value>,
     /// Verb and path of HTTP requests that went well.
     pub(super) requests: BTreeSet<(String, String)>,
+    /// What the names in HTTP requests stand for.
+    pub(super) names: Names,
 }
 
 impl Shown {
