@@ -55,7 +55,11 @@ async fn open(client: &mut Client, n: usize) -> Result<SessionKey, Box<dyn Error
 }
 
 fn call(tool: &str, n: usize) -> ToolCall {
-    ToolCall { id: format!("call-{n}"), name: tool.to_owned(), input: json!({ "path": format!("src/{n}.rs") }) }
+    ToolCall {
+        id: format!("call-{n}"),
+        name: tool.to_owned(),
+        input: json!({ "path": format!("src/{n}.rs") }),
+    }
 }
 
 async fn decisions(daemon: &Daemon, client: &mut Client, sync: Duration) -> Result<(), Box<dyn Error>> {

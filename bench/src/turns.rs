@@ -9,7 +9,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::rehearsal::{RehearsalBackend, Scenes};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, Handle, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
+    AgentRuntime, ContentBlock, Handle, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec, Toolbox,
+    TurnInput,
 };
 use tribune_client::Client;
 

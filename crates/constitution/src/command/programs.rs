@@ -67,7 +67,7 @@ impl Found {
         if level >= MAX_LEVELS || program.is_empty() {
             return self.add(UNKNOWN);
         }
-        self.add(basename(program));
+        self.add(known_as(program));
         if let Some(wrapper) = class::wrapper(program) {
             return self.wrapped(wrapper, rest, level);
         }
@@ -109,7 +109,7 @@ impl Found {
     }
 
     fn script(&mut self, script: Option<&String>) {
-        self.add(script.map_or(UNKNOWN, |script| basename(script)));
+        self.add(script.map_or(UNKNOWN, |script| known_as(script)));
     }
 
     fn shell(&mut self, rest: &[String], level: usize) {
@@ -189,4 +189,14 @@ fn names_a_program(variable: &str) -> bool {
         || ["_WRAPPER", "_COMMAND", "_RSH", "_PAGER", "_EDITOR", "_ASKPASS"]
             .iter()
             .any(|end| variable.ends_with(end))
+}
+
+/// Where programs of the machine lie; one of these is known by its name alone.
+const FOLDERS: [&str; 6] =
+    ["/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"];
+
+/// A program by its name; one from elsewhere by its whole path, so that `./git` does not pass for `git`.
+fn known_as(program: &str) -> &str {
+    let name = FOLDERS.iter().find_map(|folder| program.strip_prefix(folder));
+    name.filter(|name| !name.contains('/')).unwrap_or(program)
 }

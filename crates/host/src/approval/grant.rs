@@ -88,6 +88,8 @@ pub struct Terms {
     pub schema: String,
     /// `None` when the words are gone: then only this one call can be decided.
     pub input: Option<Value>,
+    /// What the call itself brings into its session: the next one like it finds that there.
+    pub output: Labels,
     /// Whether a text holds a secret; such a text is not written into a grant.
     pub holds_secret: fn(&str) -> bool,
 }
@@ -113,6 +115,9 @@ impl Grant {
         }
         if !wish.decision.allows() || wish.decision == Decision::AllowOnce {
             return Ok(None);
+        }
+        if requested.needs > 1 {
+            return no("this needs several people each time: allow it once, or deny it");
         }
         let Some(input) = &terms.input else {
             return no("what the call was about has been forgotten: allow it once, or deny it");
@@ -149,7 +154,7 @@ impl Grant {
             tool: requested.tool.clone(),
             schema: terms.schema,
             subject,
-            labels: requested.labels,
+            labels: requested.labels.meet(terms.output),
             until: wish.until.map(|until| until.to_string()),
         };
         let args = args_of(&grant.tool, input);
@@ -194,11 +199,12 @@ impl Subject {
         if let Some(parsed) = parsed(tool, input) {
             return Ok(Self::Command { pattern: command::Grant::exact(&parsed).to_string() });
         }
-        if let (Some(path), Some(false)) = (&args.path, args.outside) {
-            return Ok(Self::Path { path: path.clone() });
-        }
-        if let Some(host) = args.host {
-            return Ok(Self::Host { host });
+        match (tool, &args.path, args.outside, args.host) {
+            ("read" | "search" | "write" | "edit", Some(path), Some(false), _) => {
+                return Ok(Self::Path { path: path.clone() });
+            }
+            ("web_fetch" | "browser", _, _, Some(host)) => return Ok(Self::Host { host }),
+            _ => {}
         }
         arguments_digest(input).map(|digest| Self::Arguments { digest })
     }
@@ -296,9 +302,13 @@ pub fn suggestions(tool: &str, input: &Value) -> Vec<String> {
 
 /// What the law may know of a call's arguments.
 pub fn args_of(tool: &str, input: &Value) -> Args {
-    let facts = parsed(tool, input).map(|parsed| tribune_constitution::CommandFacts {
-        programs: command::programs(&parsed),
-        parsed: true,
+    let facts = parsed(tool, input).map(|parsed| {
+        let mut programs = command::programs(&parsed);
+        if !parsed.is_plain() {
+            // It does more than to start programs, so that no list of them tells what it does.
+            programs.push(command::UNKNOWN.to_owned());
+        }
+        tribune_constitution::CommandFacts { programs, parsed: true }
     });
     Args::of(tool, input, facts.as_ref())
 }

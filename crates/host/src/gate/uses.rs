@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tribune_constitution::settings::Exception;
-use tribune_constitution::{Constitution, Facts, Verdict};
+use tribune_constitution::{Constitution, Facts, Stage, Verdict};
 use tribune_ledger::Timestamp;
 
 use crate::store::{Readers, StoreError};
@@ -32,7 +32,9 @@ impl Uses {
         let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         facts.exception_uses = counts(&mut uses, &exceptions, readers, now)?;
         let verdict = law.decide(&facts);
-        if let Some(id) = verdict.waived_by.as_deref().and_then(|by| by.strip_prefix("exception.")) {
+        // An offer is not a use.
+        let waiver = verdict.waived_by.as_deref().filter(|_| facts.stage != Stage::Offer);
+        if let Some(id) = waiver.and_then(|by| by.strip_prefix("exception.")) {
             uses.entry(id.to_owned()).or_default().push_back(now.to_string());
         }
         Ok((facts, verdict))

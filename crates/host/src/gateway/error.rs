@@ -10,7 +10,7 @@ use crate::session::SessionError;
 use crate::store::StoreError;
 
 /// Every word an error can have, with its JSON-RPC number and its HTTP status.
-pub const CODES: [(&str, i64, u16); 26] = [
+pub const CODES: [(&str, i64, u16); 27] = [
     ("parse_error", -32700, 400),
     ("invalid_request", -32600, 400),
     ("method_not_found", -32601, 404),
@@ -37,6 +37,7 @@ pub const CODES: [(&str, i64, u16); 26] = [
     ("foreign_origin", -32020, 403),
     ("too_many_connections", -32021, 503),
     ("backend", -32022, 502),
+    ("frozen", -32023, 409),
 ];
 
 /// Why a request was not answered with a result.

@@ -42,12 +42,16 @@ pub struct ById {
 #[serde(deny_unknown_fields)]
 pub struct ApprovalDecide {
     pub id: String,
-    #[serde(flatten)]
-    pub decision: DecisionBody,
+    /// `allow_once`, `allow_session`, `allow_until`, `allow_pattern`, `deny` or `deny_stop`.
+    pub decision: String,
+    pub until: Option<String>,
+    pub pattern: Option<String>,
+    pub reason: Option<String>,
 }
 
 /// What to do about an approval.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct DecisionBody {
     /// `allow_once`, `allow_session`, `allow_until`, `allow_pattern`, `deny` or `deny_stop`.
     pub decision: String,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::api::{Api, short};
 use super::approvers::ApproverAdd;
 use super::error::ApiError;
-use super::inbox::{ApprovalDecide, ApprovalList, ById};
+use super::inbox::{ApprovalDecide, ApprovalList, ById, DecisionBody};
 use super::principal::Principal;
 use super::wire::{
     AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
@@ -255,8 +255,9 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         "approval.list" => value(api.approvals(who, request.params::<ApprovalList>()?).await?),
         "approval.show" => value(api.approval(who, &request.params::<ById>()?.id).await?),
         "approval.decide" => {
-            let ApprovalDecide { id, decision } = request.params()?;
-            value(api.approval_decide(who, &id, decision).await?)
+            let ApprovalDecide { id, decision, until, pattern, reason } = request.params()?;
+            let body = DecisionBody { decision, until, pattern, reason };
+            value(api.approval_decide(who, &id, body).await?)
         }
         "grant.list" => {
             request.no_params()?;

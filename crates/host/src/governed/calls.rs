@@ -13,6 +13,7 @@ use tribune_constitution::{Stage, Veto};
 use tribune_ledger::Cid;
 
 use super::desk::{Desk, Judged, Recorded};
+use super::elsewhere::FULL;
 use super::toolbox::Asked;
 use crate::approval::action::Action;
 use crate::approval::record::Requested;
@@ -138,8 +139,7 @@ impl Calls {
             Judged::Asked(verdict, entry) => {
                 let action = action_now(desk, &recorded.call).await?;
                 if !desk.governance.gate.inbox.has_room(desk.handle.key.as_str()) {
-                    let outcome =
-                        ToolOutcome::error("denied (ask.full): too many calls wait for a person already");
+                    let outcome = ToolOutcome::error(FULL);
                     let parents = vec![recorded.entry, entry];
                     let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
                     return self.refuse(desk, &recorded, answer, (outcome, result)).await;
@@ -194,10 +194,17 @@ impl Calls {
             return Ok(Handled { stop, ..handled });
         }
         let now = action_now(desk, &recorded.call).await?;
-        if !desk.governance.gate.still_fits(&requested, &now) && attempt < MAX_ATTEMPTS {
+        let still_fits = desk.governance.gate.still_fits(&requested, &now);
+        if !still_fits && attempt >= MAX_ATTEMPTS {
+            let what = "denied: what was approved kept changing before it could run";
+            let outcome = ToolOutcome::error(what);
+            let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+            return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+        }
+        if !still_fits {
             // What was approved is not what would run: back to the inbox, with what changed.
             let changed = action.changed(&now);
-            let verdict = desk.judge(&recorded, Stage::Call, owner_words, Vec::new(), None)?;
+            let verdict = desk.judge(&recorded, Stage::Dispatch, owner_words, Vec::new(), None)?;
             return match verdict {
                 Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
                 Judged::Denied(outcome, result) => {
@@ -279,7 +286,10 @@ impl Calls {
     ) -> Result<Handled, RuntimeError> {
         self.close(&recorded.call.id);
         self.last_result = Some(result);
-        self.denied.push(recorded.call.name.clone());
+        // Others read this; a name that the caller made up is none of their business.
+        let tool = &recorded.call.name;
+        let known = desk.governance.gate.law.tools().contains(tool);
+        self.denied.push(if known { tool.clone() } else { "an unknown tool".to_owned() });
         let written = desk.write().await?;
         desk.tell_persisted(recorded, &outcome, result);
         let _ = answer.send(outcome);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
+use tribune_constitution::Labels;
 
 use super::Governance;
 use crate::approval::action::Action;
@@ -48,6 +49,7 @@ impl Governance {
         let terms = Terms {
             schema: schema_pin(&row.requested.tool),
             input: action.map(|action| action.input),
+            output: Labels::of_output(self.gate.law.manifest(&row.requested.tool), None),
             holds_secret: |text| Redactor::new().redact(text) != text,
         };
         let outcome = self.gate.inbox.decide(id, wish, who, terms).await?;

@@ -15,7 +15,7 @@ use super::{Governance, failed};
 use crate::approval::State;
 use crate::approval::record::Runner;
 use crate::gate::hooks::Who;
-use crate::record::{MailboxRecord, ToolCallRecord, VerdictRecord};
+use crate::record::{CallOutcome, MailboxRecord, ToolCallRecord, VerdictRecord};
 use crate::store::{Reader, SessionRow, StoreError};
 use crate::tools::Done;
 
@@ -31,6 +31,12 @@ const MAX_OWNER_BYTES: usize = 64 << 10;
 
 /// Bytes of a message that is labelled here.
 const MAX_TEXT_BYTES: usize = 8 << 20;
+
+/// What a call is told whose approval is for another context.
+const STALE: &str = "the session has read more since this was approved: ask again with another toolCallId";
+
+/// What a call is told that would have to wait where too many do.
+pub(super) const FULL: &str = "denied (ask.full): too many calls wait for a person already";
 
 /// What is known of each session's calls that others carry out.
 pub(crate) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
@@ -90,6 +96,8 @@ impl Governance {
             ));
         }
         let mut desk = self.desk(key).await?;
+        // What the log knows of the session's calls is read before anything is remembered of it.
+        self.known(&desk, "").await?;
         let who = Who::of(&desk.journal.standing);
         let trust = self.gate.hooks.message_received(&who, &heard.text, heard.trust).await;
         let heard = Heard { trust, ..heard };
@@ -161,17 +169,16 @@ impl Governance {
             Judged::Allowed(_ticket) => {}
             Judged::Denied(..) => is_over = true,
             Judged::Asked(verdict, entry) => {
-                if !self.gate.inbox.has_room(key.as_str()) {
-                    return Err(RuntimeError::new("busy", "too many calls wait for a person already"));
+                if self.gate.inbox.has_room(key.as_str()) {
+                    let action = self.gate.action_elsewhere(&desk.journal.standing, &recorded.call);
+                    let asked = (verdict, entry);
+                    request = Some(desk.request_for(&recorded, asked, &action, (0, None), Runner::Caller)?);
+                } else {
+                    let outcome = ToolOutcome::error(FULL);
+                    let parents = vec![recorded.entry, entry];
+                    desk.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
+                    is_over = true;
                 }
-                let action = self.gate.action_elsewhere(&desk.journal.standing, &recorded.call);
-                request = Some(desk.request_for(
-                    &recorded,
-                    (verdict, entry),
-                    &action,
-                    (0, None),
-                    Runner::Caller,
-                )?);
             }
         }
         desk.write().await?;
@@ -246,6 +253,11 @@ impl Governance {
                 (State::Expired, ..) => "nobody decided in time".clone_into(&mut standpoint.reason),
                 _ => {}
             }
+            let stale = row.requested.labels != desk.journal.standing.labels && !known.is_over;
+            if stale && standpoint.verdict == AskedFor::Allowed {
+                standpoint.verdict = AskedFor::Refused;
+                STALE.clone_into(&mut standpoint.reason);
+            }
             standpoint.approval = Some(row.requested.id);
         }
         if self.gate.is_frozen() && standpoint.verdict == AskedFor::Allowed {
@@ -272,6 +284,12 @@ impl Governance {
         };
         if known.is_over {
             return Err(RuntimeError::new("conflict", "what came of this call is on record already"));
+        }
+        let call = known.entry.to_string();
+        let approval =
+            self.readers.read(move |reader| reader.approval_of_call(&call)).await.map_err(failed)?;
+        if approval.is_some_and(|row| row.state != State::Allowed) {
+            return Err(RuntimeError::new("conflict", "nobody allowed this call: it must not be made"));
         }
         let words =
             self.vault.content(&desk.handle.session_id, &known.input_hash.to_string()).map_err(failed)?;

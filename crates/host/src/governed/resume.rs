@@ -10,9 +10,9 @@ use tribune_ledger::Cid;
 use super::calls::{action_now, run};
 use super::desk::{Desk, Judged, Recorded, input_from};
 use super::{Governance, failed};
-use crate::approval::State;
 use crate::approval::action::Action;
 use crate::approval::record::Requested;
+use crate::approval::{Ruling, State};
 use crate::gate::Ticket;
 use crate::record::ToolCallRecord;
 use crate::registry::mailbox::MAX_TEXT_BYTES;
@@ -67,9 +67,12 @@ impl Governance {
         let id = requested.id.clone();
         desk.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
         if state != State::Allowed {
-            let who = decided_by.unwrap_or_else(|| "nobody in time".to_owned());
-            let why = reason.map_or_else(String::new, |words| format!(": {words}"));
-            let outcome = ToolOutcome::error(format!("denied by {who}{why}"));
+            let ruling = match state {
+                State::Denied => Ruling::Denied { by: decided_by.unwrap_or_default(), reason, stop: false },
+                State::Expired => Ruling::Expired,
+                State::Pending | State::Allowed | State::Withdrawn => Ruling::Withdrawn,
+            };
+            let outcome = ToolOutcome::error(ruling.sentence());
             let letter = [Touched::Wrote(letter_about(&requested))];
             desk.not_run(&recorded, &outcome, &letter)?;
             desk.write().await?;
@@ -131,7 +134,7 @@ impl Governance {
             self.vault.content(&desk.handle.session_id, &requested.action.to_string()).map_err(failed)?;
         let before: Option<Action> = before.and_then(|json| serde_json::from_slice(&json).ok());
         let changed = before.map_or_else(Vec::new, |before| before.changed(&now));
-        match desk.judge(&recorded, Stage::Call, &[], Vec::new(), None)? {
+        match desk.judge(&recorded, Stage::Dispatch, &[], Vec::new(), None)? {
             Judged::Asked(verdict, entry) => {
                 let attempt = attempt_after(&recorded.entry, &requested.id);
                 let instead_of = Some((requested.id, changed));

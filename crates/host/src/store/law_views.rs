@@ -73,7 +73,9 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
     }
     let Ok(record) = serde_json::from_str::<VerdictRecord>(&entry.payload) else { return Ok(()) };
     let view = View { connection, index, entry };
-    if let Some(id) = record.verdict.waived_by.as_deref().and_then(|by| by.strip_prefix("exception.")) {
+    // An offer is not a use.
+    let waiver = record.verdict.waived_by.as_deref().filter(|_| record.facts.stage != Stage::Offer);
+    if let Some(id) = waiver.and_then(|by| by.strip_prefix("exception.")) {
         let insert = "INSERT INTO exception_uses (idx, id, at) VALUES (?1, ?2, ?3)";
         view.run(insert, params![index, id, view.at()])?;
     }

@@ -11,16 +11,19 @@ use tribune_constitution::command;
 use super::exec::{self, PATH, resolve};
 use super::target::{Parents, Target};
 use super::workspace::Workspace;
-use super::{HostTools, edit, write};
+use super::{Code, HostTools, edit, write};
 
 /// Files looked at for one command.
 const MAX_FILES: usize = 64;
 
-/// Bytes of a file that a write replaces; of a larger one only the size counts.
+/// Bytes of a file that a write replaces; a larger one is not looked into.
 const MAX_TARGET_BYTES: usize = 16 << 20;
 
 /// The hash of a file that is not there, or cannot be looked at.
 const ABSENT: &str = "absent";
+
+/// The hash of a file that is too large to be read.
+const TOO_LARGE: &str = "too large";
 
 /// What a call depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,6 +53,7 @@ impl HostTools {
                     .and_then(|workspace| Target::open(&workspace, path, Parents::Find));
                 let hash = match target.and_then(|target| target.read(MAX_TARGET_BYTES)) {
                     Ok((content, _)) => blake3::hash(&content).to_hex().to_string(),
+                    Err(refused) if refused.code == Code::TooLarge => TOO_LARGE.to_owned(),
                     Err(_) => ABSENT.to_owned(),
                 };
                 Surroundings { files: [(path.to_owned(), hash)].into(), ..Surroundings::default() }
@@ -74,7 +78,12 @@ fn programs(line: &str, workspace: &Path, cwd: &Path) -> BTreeMap<String, String
     for words in commands {
         // A wrapper such as `env` or `timeout` runs what stands behind it.
         for start in 0..words.len() {
-            let Ok(found) = resolve(&words[start..], cwd, PATH) else { continue };
+            let Ok(found) = resolve(&words[start..], cwd, PATH) else {
+                if start == 0 {
+                    files.insert(words[0].clone(), ABSENT.to_owned());
+                }
+                continue;
+            };
             if start > 0 && found.scripts.is_empty() {
                 continue;
             }

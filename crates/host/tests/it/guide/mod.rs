@@ -25,8 +25,11 @@ use self::shown::Shown;
 const STRICT: &str = "strict";
 
 /// Errors that no client can bring about, and why.
-const CANNOT_BE_PROVOKED: [(&str, &str); 2] =
-    [("internal", "a fault in the daemon itself"), ("storage", "the disk has to fail")];
+const CANNOT_BE_PROVOKED: [(&str, &str); 3] = [
+    ("internal", "a fault in the daemon itself"),
+    ("storage", "the disk has to fail"),
+    ("backend", "the rehearsal agent refuses nothing"),
+];
 
 /// Gives each type of event its name, and a list of all. A new one does not compile until it is added here, and then
 /// wants an example.
