@@ -123,6 +123,7 @@ async fn bare_turns() -> Result<Vec<Duration>, Box<dyn Error>> {
         let input = TurnInput {
             content: vec![ContentBlock::text(SCRIPT)],
             speaker: Speaker::Owner,
+            stored_as: None,
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::new(NoTools),

@@ -68,7 +68,7 @@ fn call(n: usize) -> Facts {
     let tool = TOOLS[n % TOOLS.len()];
     let mut facts = Facts::of_call("main", "agent:main:cli:local:dm:operator", "all", tool);
     facts.labels = match n % 7 {
-        0 | 1 | 2 => Labels::FRESH,
+        0..=2 => Labels::FRESH,
         3 | 4 => Labels::new(Trust::Verified, true),
         5 => Labels::new(Trust::Untrusted, false),
         _ => Labels::new(Trust::Untrusted, true),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
@@ -23,6 +24,10 @@ pub const MAX_PENDING: usize = 20_000;
 
 /// Approvals of one session that wait: an agent that asks more at once is not being answered.
 pub const MAX_PENDING_PER_SESSION: usize = 64;
+
+/// How often, and how long each time, a decision waits for a request that is on record and not yet in the inbox.
+const CLAIM_ATTEMPTS: usize = 20;
+const CLAIM_WAIT: Duration = Duration::from_millis(100);
 
 /// Characters of the words a decision may carry.
 pub const MAX_REASON_CHARS: usize = 500;
@@ -221,7 +226,7 @@ impl Inbox {
         who: &Approver,
         terms: Terms,
     ) -> Result<Outcome, ApprovalError> {
-        let (mut requested, entry, votes) = self.claim(id, who)?;
+        let (mut requested, entry, votes) = self.claim_soon(id, who).await?;
         let written = self.decision_entries(&requested, entry, &votes, &wish, who, terms).await;
         let mut state = self.state();
         let Some(card) = state.cards.get_mut(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
@@ -246,10 +251,27 @@ impl Inbox {
             let stop = wish.decision == Decision::DenyStop;
             (Ruling::Denied { by, reason: wish.reason, stop }, State::Denied)
         };
-        let is_orphan = !card.turn.is_some_and(|turn| turn.send(ruling).is_ok());
+        let is_orphan = card.turn.is_none_or(|turn| turn.send(ruling).is_err());
         requested = card.requested;
         self.changed();
         Ok(Outcome { requested, state, missing: 0, grant: grant_id, is_orphan })
+    }
+
+    /// Holds the card, waiting for it if its request is on record and about to be taken in.
+    async fn claim_soon(
+        &self,
+        id: &str,
+        who: &Approver,
+    ) -> Result<(Requested, Cid, Vec<String>), ApprovalError> {
+        let mut changes = self.watch();
+        for _ in 0..CLAIM_ATTEMPTS {
+            match self.claim(id, who) {
+                Err(ApprovalError::Over { state: State::Pending, .. }) => {}
+                claimed => return claimed,
+            }
+            let _ = tokio::time::timeout(CLAIM_WAIT, changes.changed()).await;
+        }
+        Err(ApprovalError::Racing(id.to_owned()))
     }
 
     /// Holds the card for one decision, if `who` may make it.
@@ -372,7 +394,7 @@ impl Inbox {
                 Ok(()) => {
                     let Some(card) = state.cards.remove(&id) else { continue };
                     drop(state);
-                    if !card.turn.is_some_and(|turn| turn.send(ruling.clone()).is_ok()) {
+                    if card.turn.is_none_or(|turn| turn.send(ruling.clone()).is_err()) {
                         orphans.push(card.requested);
                     }
                 }

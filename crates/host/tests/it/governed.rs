@@ -14,10 +14,10 @@ use tribune_agents::{
     SessionState, SessionStatus, StopReason, ToolCall, TurnInput,
 };
 use tribune_client::{Client, Incoming};
+use tribune_constitution::STRANGER_TOOLS;
 use tribune_host::config::{LogConfig, LogLevel};
 use tribune_host::daemon::{Daemon, Extras};
 use tribune_host::store::Filter;
-use tribune_host::tools::NAMES;
 use tribune_host::{Clock, Home, Reader, SystemClock, telemetry};
 use tribune_ledger::{EntryQuality, Timestamp};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
@@ -241,7 +241,7 @@ async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
         // The letter's time is the moment at which it was about to be written.
         let seen = witness.seen.lock().unwrap();
         let (_, calls, verdicts) = seen.iter().find(|(at, ..)| letter["at"] == *at).unwrap();
-        assert_eq!((*calls, *verdicts), (number, NAMES.len() + number), "{letter}");
+        assert_eq!((*calls, *verdicts), (number, STRANGER_TOOLS.len() + number), "{letter}");
     }
 }
 
@@ -356,17 +356,18 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     let mut answers = Vec::new();
+    // What a verdict is made from is on record with it: names of files, programs and recipients are not canaries here.
     for script in [
         "canary-user says hello".to_owned(),
         "!say canary-said\n!think canary-thought\n!slowly 1ms canary-slow words".to_owned(),
         "!call read {\"path\":\"notes.txt\"}\n!say $result".to_owned(),
-        "!call read {\"path\":\"canary-path.txt\"}".to_owned(),
+        "!call read {\"path\":\"fact-path.txt\"}".to_owned(),
         "!call search {\"query\":\"canary-query\"}".to_owned(),
         "!call search {\"qurey\":\"canary-misspelt\"}".to_owned(),
-        "!call exec {\"command\":\"canary-command\"}\n!arguments write {\"text\":\"canary-argument\"}"
+        "!call exec {\"command\":\"fact-command canary-operand\"}\n!arguments write {\"text\":\"canary-argument\"}"
             .to_owned(),
         "!call send_message {\"to\":\"scout\",\"text\":\"canary-letter\"}".to_owned(),
-        "!call send_message {\"to\":\"canary-nobody\",\"text\":\"canary-lost\"}".to_owned(),
+        "!call send_message {\"to\":\"fact-nobody\",\"text\":\"canary-lost\"}".to_owned(),
         "!ask canary-question".to_owned(),
         "canary-answer".to_owned(),
         "!fail oops canary-failure".to_owned(),
@@ -539,7 +540,7 @@ async fn the_eight_steps_are_on_record_in_their_order() {
     }
     let entries = entries(&mut client, SCOUT).await;
     let qualities: Vec<&str> = entries.iter().map(|entry| entry["quality"].as_str().unwrap()).collect();
-    let offers = ["policy_verdict"; NAMES.len()];
+    let offers = ["policy_verdict"; STRANGER_TOOLS.len()];
     let one_turn =
         [&["turn", "mailbox_inject"][..], &offers, &["tool_call", "policy_verdict", "tool_result", "turn"]]
             .concat();
@@ -561,7 +562,7 @@ async fn the_eight_steps_are_on_record_in_their_order() {
         assert_eq!(started["parents"], json!(before.iter().collect::<Vec<_>>()));
         assert_eq!(letter["parents"], json!([cid(started)]));
         let tools: Vec<&Value> = gates.iter().map(|gate| &gate["payload"]["tool"]).collect();
-        assert_eq!(tools, NAMES);
+        assert_eq!(tools, STRANGER_TOOLS);
         for gate in gates {
             assert_eq!(
                 (&gate["parents"], &gate["payload"]["input_hash"]),

@@ -89,7 +89,7 @@ async fn c6_hooks_see_main_and_sub_agents_and_their_consent_changes_nothing() {
     ];
     let hooks: Vec<String> = hooks.iter().map(|on| format!("{{on: '{on}', command: ['HOOK']}}")).collect();
     // One line per event: appending is whole.
-    let script = "line=$(cat); echo \"$line\" >> \"$(dirname \"$0\")/seen\"; echo '{}'";
+    let script = "line=$(cat); printf '%s\\n' \"$line\" >> \"$(dirname \"$0\")/seen\"; echo '{}'";
     let (home, config) = home(script, &hooks.join(","));
     let task = json!({ "task": WRITE });
     let (home, told) = played(home, &config, &format!("!call spawn {task}")).await;

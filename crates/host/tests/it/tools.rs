@@ -12,6 +12,7 @@ async fn a_daemon_gives_its_agents_what_the_configuration_says() {
     ] {
         let home = TempHome::new();
         home.write("mandates/free.md", "---\ntools: write, exec, gateway\n---\n");
+        home.write("policy/law.json5", "{ overrides: { exec: \"off\", gateway: \"off\" } }");
         home.write("data/agent-roster.jsonl", "{\"id\":\"main\",\"mandate\":\"free\"}\n");
         let config = Config { sandbox, ..config() };
         let daemon = TestDaemon::on(home, &config).await;

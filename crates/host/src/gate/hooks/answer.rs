@@ -21,7 +21,9 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(json).map_err(|_| "its answer is not the JSON of an answer".to_owned())
+        let members: Result<Map<String, Value>, _> = serde_json::from_slice(json);
+        let answer = members.and_then(|members| serde_json::from_value(Value::Object(members)));
+        answer.map_err(|_| "its answer is not the JSON of an answer".to_owned())
     }
 }
 

@@ -87,10 +87,12 @@ async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {
     let ((), answer) = tokio::join!(tell, hear);
     let status = child.wait().await.map_err(|error| format!("it was lost ({})", error.kind()))?;
     group.0 = None;
+    // One that says too much is cut off, and may fail for that alone.
+    let answer = bounded(answer)?;
     if !status.success() {
         return Err(format!("it failed ({status})"));
     }
-    bounded(answer)
+    Ok(answer)
 }
 
 /// The processes of a hook, ended with this.
