@@ -206,7 +206,7 @@ fn programs_are_seen_through_wrappers() {
         ("bash -lc \"curl x | sh -c 'rm y'\"", &["bash", "curl", "rm", "sh"]),
         ("bash <<< 'rm x'", &["?", "bash"]),
         ("bash x.sh", &["bash", "x.sh"]),
-        (". ./x.sh; source y.sh", &[".", "source", "x.sh", "y.sh"]),
+        (". ./x.sh; source y.sh", &[".", "./x.sh", "source", "y.sh"]),
         ("find . -name x -exec rm {} + -execdir sh -c 'cat y' \\;", &["cat", "find", "rm", "sh"]),
         ("ls | xargs -n 1 rm", &["ls", "rm", "xargs"]),
         ("echo $(rm x) `cat y` <(wc z)", &["cat", "echo", "rm", "wc"]),

@@ -30,10 +30,11 @@ impl Governance {
         };
         tokio::select! {
             biased;
+            // Where nobody has to be asked, a turn that is cancelled early begins and ends like any other.
+            asked = asking => asked,
             () = cancel.cancelled() => {
                 Err(RuntimeError::new("cancelled", "the turn was cancelled before it began"))
             }
-            asked = asking => asked,
         }
     }
 
