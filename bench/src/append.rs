@@ -18,7 +18,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         let home = TempHome::new()?;
         let store = home.store()?;
         let writer = store.writer()?;
-        let raw = tempfile::Builder::new().prefix("bench-").tempdir_in(".")?;
+        let raw = log::folder()?;
         let mut file = File::create(raw.path().join("raw"))?;
         let mut next = log::append(&writer, 0, 20 * batch, batch).map(|_| 20 * batch)?;
         let (mut files, mut ledgers) = (Vec::new(), Vec::new());

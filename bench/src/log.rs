@@ -1,6 +1,7 @@
 //! Entries of 1 KB, and homes to put them in.
 
 use std::error::Error;
+use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::time::ClockId;
@@ -18,7 +19,16 @@ const ENTITIES: u64 = 8;
 /// Drafts made before a stretch of appends is timed.
 const MADE_AHEAD: u64 = 32_768;
 
-/// A home on the disk of the present folder, gone when dropped.
+/// Where everything that is measured lies: on the disk of the build, beside what it made.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
+
+/// A folder that is gone when dropped.
+pub(crate) fn folder() -> io::Result<TempDir> {
+    std::fs::create_dir_all(FOLDER)?;
+    tempfile::tempdir_in(FOLDER)
+}
+
+/// A home in such a folder.
 pub(crate) struct TempHome {
     pub(crate) home: Home,
     _folder: TempDir,
@@ -26,7 +36,7 @@ pub(crate) struct TempHome {
 
 impl TempHome {
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
-        let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(".")?;
+        let folder = folder()?;
         Ok(Self { home: Home::at(folder.path().join("home")), _folder: folder })
     }
 

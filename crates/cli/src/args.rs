@@ -23,7 +23,7 @@ use crate::up::Up;
 #[derive(Debug, Parser)]
 #[command(name = "tribune", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check), 3 incomplete (verify), 64 wrong usage, 69 no daemon."
+    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check), 3 incomplete (verify), 64 wrong usage, 69 no daemon, 130 cancelled (chat)."
 )]
 pub(crate) struct Args {
     /// The state folder [default: ~/.tribune]

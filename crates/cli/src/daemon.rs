@@ -26,7 +26,7 @@ pub(crate) async fn connect(home: &Home) -> Result<Client, CliError> {
     let none = || CliError::NoDaemon(home.root().to_owned());
     let whereabouts = is_running(home).ok_or_else(none)?;
     let path = home.root().join("run").join("token");
-    let token = fs::read_to_string(&path).map_err(CliError::file(&path))?;
+    let token = fs::read_to_string(&path).map_err(|error| CliError::NoToken { path, error })?;
     match Client::connect(&whereabouts.address.to_string(), Some(token.trim())).await {
         Ok(client) => Ok(client),
         Err(ClientError::Unreachable(_)) => Err(match is_running(home) {

@@ -16,7 +16,7 @@ use tribune_host::daemon::Whereabouts;
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
-use crate::up::{Started, Up, next_command, number};
+use crate::up::{Started, Up, next_command, recovered_of};
 
 /// How long a start may take. A large log is opened in a fraction of this.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -55,8 +55,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
         home: home.clone(),
         whereabouts,
         token: home.root().join("run").join("token"),
-        recovered_turns: number(&status, "recovered_turns"),
-        recovered_calls: number(&status, "recovered_calls"),
+        recovered: recovered_of(&status),
         stop: format!("`{}`", next_command(home, "down")),
     };
     started.tell(output)?;

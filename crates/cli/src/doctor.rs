@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
-use tribune_agents::rehearsal::Scenes;
-use tribune_constitution::Constitution;
+use tribune_agents::SessionState;
+use tribune_agents::rehearsal::{BACKEND, Scenes};
+use tribune_constitution::{Constitution, DEFAULT_MANDATE};
 use tribune_host::config::Config;
-use tribune_host::daemon::Whereabouts;
+use tribune_host::daemon::{Whereabouts, check_standing};
 use tribune_host::registry::Roster;
-use tribune_host::store::{self, Filter, Reader};
+use tribune_host::store::{self, Filter, Reader, SessionFilter, SessionRow};
+use tribune_host::vault::Vault;
 use tribune_host::{Clock as _, Home, StoreError, SystemClock, law};
 use tribune_ledger::{Checkpoint, Timestamp};
 
@@ -30,6 +32,9 @@ const NO_ROOM: u64 = 64 << 20;
 
 /// Descriptors that the daemon needs beside its connections: databases, logs, workspaces.
 const OTHER_DESCRIPTORS: u64 = 256;
+
+/// Sessions that are looked at in one go.
+const SESSIONS_AT_ONCE: usize = 1_000;
 
 /// No clock that is right shows less.
 const EARLIEST: &str = "2026-01-01T00:00:00.000000Z";
@@ -79,7 +84,8 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
         ("ledger", ledger(home)),
         ("vault", vault(home)),
         ("law", law.as_ref().map_or_else(|error| fail(error.to_string()), constitution)),
-        ("roster", roster(home, law.as_ref().ok())),
+        ("roster", roster(home, law.as_ref().ok(), &assumed)),
+        ("sessions", sessions(home, law.as_ref().ok())),
         ("scenes", scenes(home)),
         ("disk", disk(home)),
         ("clock", clock(newest_entry(home), SystemClock.now())),
@@ -238,7 +244,10 @@ fn vault(home: &Home) -> Found {
             "{} is there without its key: restore keys/vault.key from a backup; without it what was said is lost",
             database.display()
         )),
-        (Some(bytes), true) => fine(format!("{} and its key are there", size(bytes))),
+        (Some(bytes), true) => match Vault::check(home) {
+            Ok(()) => fine(format!("{}, and its key opens it", size(bytes))),
+            Err(error) => fail(error.to_string()),
+        },
     }
 }
 
@@ -246,12 +255,25 @@ fn constitution(law: &Constitution) -> Found {
     fine(format!("{}, {}", law.hash(), count(law.mandates().len() as u64, "mandate", "mandates")))
 }
 
-fn roster(home: &Home, law: Option<&Constitution>) -> Found {
-    let path = home.root().join("data").join("agent-roster.jsonl");
+fn roster_path(home: &Home) -> PathBuf {
+    home.root().join("data").join("agent-roster.jsonl")
+}
+
+fn roster(home: &Home, law: Option<&Constitution>, config: &Config) -> Found {
+    let path = roster_path(home);
     let roster = match Roster::load(&path) {
         Ok(roster) => roster,
         Err(error) => return fail(error.to_string()),
     };
+    if let Err(error) = check_standing(roster.standing().count(), config) {
+        return fail(error.to_string());
+    }
+    if let Some(agent) = roster.iter().find(|agent| agent.backend != BACKEND) {
+        return fail(format!(
+            "agent `{}` needs the backend `{}`, which this build does not have: name another ({BACKEND}) in its line",
+            agent.id, agent.backend
+        ));
+    }
     let lawless =
         law.and_then(|law| roster.iter().find(|agent| !law.mandates().contains_key(&agent.mandate)));
     match lawless {
@@ -262,6 +284,53 @@ fn roster(home: &Home, law: Option<&Constitution>) -> Found {
         None if !path.exists() => fine("none yet: `tribune up` makes one"),
         None => fine(count(roster.len() as u64, "agent", "agents")),
     }
+}
+
+/// Open sessions in which nobody can run a turn.
+fn sessions(home: &Home, law: Option<&Constitution>) -> Found {
+    let roster = Roster::load(&roster_path(home)).unwrap_or_default();
+    let look = || -> Result<Found, StoreError> {
+        let (reader, mut filter) = (Reader::open(home)?, SessionFilter::default());
+        let (mut open, mut unserved, mut first) = (0_u64, 0_u64, None);
+        loop {
+            let page = reader.sessions(&filter, SESSIONS_AT_ONCE)?;
+            filter.after = page.last().map(|row| row.key.clone());
+            for row in page.iter().filter(|row| row.state != SessionState::Closed) {
+                open += 1;
+                if let Some(why) = unserved_because(row, &roster, law) {
+                    unserved += 1;
+                    first.get_or_insert_with(|| format!("`{}`: {why}", row.key));
+                }
+            }
+            if page.len() < SESSIONS_AT_ONCE {
+                break;
+            }
+        }
+        Ok(match first {
+            Some(first) => warn(format!(
+                "{} run no turns, the first is {first}; close them with `tribune sessions close KEY`, or bring back what is missing",
+                count(unserved, "open session can", "open sessions can")
+            )),
+            None => fine(format!("{open} open")),
+        })
+    };
+    match look() {
+        Ok(found) => found,
+        Err(StoreError::NoLedger(_)) => fine("none yet"),
+        Err(_) => warn("they cannot be looked at before the ledger can"),
+    }
+}
+
+/// What a session lacks to run a turn. Its agent's line counts; an agent without one is a stranger.
+fn unserved_because(row: &SessionRow, roster: &Roster, law: Option<&Constitution>) -> Option<String> {
+    let agent = row.agent_id.parse().ok().and_then(|id| roster.agent(&id));
+    let backend = agent.map_or(&row.backend, |agent| &agent.backend);
+    let mandate = agent.map_or(DEFAULT_MANDATE, |agent| &agent.mandate);
+    if backend != BACKEND {
+        return Some(format!("there is no backend `{backend}`"));
+    }
+    let is_gone = law.is_some_and(|law| law.mandate(mandate).is_none());
+    is_gone.then(|| format!("there is no mandate `{mandate}`"))
 }
 
 fn scenes(home: &Home) -> Found {

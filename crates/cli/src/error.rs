@@ -13,6 +13,7 @@ use tribune_host::home::HomeError;
 use tribune_host::keys::KeyFileError;
 use tribune_host::law::LawError;
 use tribune_host::registry::RosterError;
+use tribune_host::registry::roster::LineFault;
 use tribune_host::store::StoreError;
 
 use crate::output::{Format, clean};
@@ -83,6 +84,10 @@ pub(crate) enum CliError {
     Output(#[from] io::Error),
     #[error("the system gives this process no threads or events ({0}): try again when it has some to spare")]
     System(io::Error),
+    #[error(
+        "the operator's token `{path}` cannot be read ({error}): `tribune down` and `tribune up` make one if it is gone", path = .path.display()
+    )]
+    NoToken { path: PathBuf, error: io::Error },
     /// The home that no daemon runs in.
     #[error("no daemon is running in {home}: start one with `tribune up`", home = .0.display())]
     NoDaemon(PathBuf),
@@ -118,7 +123,7 @@ impl CliError {
                 "store"
             }
             Self::Home(_) | Self::AlreadyRunning { .. } => "home",
-            Self::Config(_) => "config",
+            Self::Config(_) | Self::Start(StartError::TooManyStanding { .. }) => "config",
             Self::Start(StartError::Law(_)) => "law",
             Self::Start(StartError::Roster(_)) => "roster",
             Self::Start(StartError::Scenes(_)) => "scenes",
@@ -131,7 +136,7 @@ impl CliError {
             Self::Export(_) => "export",
             Self::Roster(_) => "roster",
             Self::Law(_) => "law",
-            Self::File { .. } => "file",
+            Self::File { .. } | Self::NoToken { .. } => "file",
             Self::Input(_) => "input",
             Self::Output(_) | Self::Unanswered => "output",
             Self::System(_) => "system",
@@ -153,10 +158,24 @@ impl CliError {
             Format::Json => eprintln!("{}", json_error(self.kind(), &self.to_string())),
         }
         ExitCode::from(match self {
-            Self::Input(_) => USAGE,
             Self::NoDaemon(_) => UNAVAILABLE,
+            _ if self.is_about_what_was_typed() => USAGE,
             _ => FAILED,
         })
+    }
+
+    /// Whether a name or an id that was typed is wrong, whoever noticed it.
+    fn is_about_what_was_typed(&self) -> bool {
+        match self {
+            Self::Input(_) => true,
+            Self::Daemon(error) => {
+                matches!(error.code(), Some("invalid_params" | "not_found" | "unknown_agent"))
+            }
+            Self::Roster(RosterError::Entry(fault)) => {
+                !matches!(fault, LineFault::SameId { .. } | LineFault::SameKey { .. })
+            }
+            _ => false,
+        }
     }
 }
 

@@ -66,9 +66,9 @@ pub(crate) enum SessionsCommand {
     Events {
         /// The session's key.
         key: String,
-        /// Only events behind this number.
-        #[arg(long, default_value_t = 0, value_name = "SEQ")]
-        after: u64,
+        /// Only events behind this number [default: from the oldest that is kept].
+        #[arg(long, value_name = "SEQ")]
+        after: Option<u64>,
         /// Go on as events come, until interrupted.
         #[arg(short, long)]
         follow: bool,
@@ -323,22 +323,32 @@ pub(crate) fn cancelled_text(cancelled: &Value) -> &'static str {
     if cancelled["cancelled"] == true { "cancelled" } else { "no turn is running" }
 }
 
-async fn events(client: &mut Client, key: &str, mut after: u64, output: &mut Output) -> Result<(), CliError> {
+async fn events(
+    client: &mut Client,
+    key: &str,
+    mut after: Option<u64>,
+    output: &mut Output,
+) -> Result<(), CliError> {
     loop {
         let params = json!({ "session_key": key, "after": after, "follow": false, "limit": PAGE });
         let page = ask(client, "session.events", key, params).await?;
         for event in rows(&page, "events") {
-            after = event["seq"].as_u64().unwrap_or(after).max(after);
+            after = event["seq"].as_u64().max(after);
             output.result(|_| json_line(event), event)?;
         }
         let is_last = rows(&page, "events").next().is_none();
-        if is_last || page["last_seq"].as_u64().is_none_or(|last| after >= last) {
+        if is_last || page["last_seq"].as_u64().is_none_or(|last| after >= Some(last)) {
             return Ok(());
         }
     }
 }
 
-async fn follow(client: &mut Client, key: &str, mut after: u64, output: &mut Output) -> Result<(), CliError> {
+async fn follow(
+    client: &mut Client,
+    key: &str,
+    mut after: Option<u64>,
+    output: &mut Output,
+) -> Result<(), CliError> {
     let params = json!({ "session_key": key, "after": after });
     let following = ask(client, "session.events", key, params).await?;
     loop {
@@ -346,17 +356,15 @@ async fn follow(client: &mut Client, key: &str, mut after: u64, output: &mut Out
             Ok(Incoming::Notification(said)) => said,
             Ok(Incoming::Answer(..)) => continue,
             Err(error) => {
-                output.aside(&format!(
-                    "go on with: tribune sessions events {} --after {after} --follow",
-                    clean(key)
-                ));
+                let place = after.map_or_else(String::new, |after| format!(" --after {after}"));
+                output.aside(&format!("go on with: tribune sessions events {}{place} --follow", clean(key)));
                 return Err(error.into());
             }
         };
         match said.method.as_str() {
             "session.event" => {
                 let event = &said.params["event"];
-                after = event["seq"].as_u64().unwrap_or(after);
+                after = event["seq"].as_u64().or(after);
                 output.result(|_| json_line(event), event)?;
             }
             "session.ended" if said.params["subscription"] == following["subscription"] => {

@@ -6,7 +6,7 @@ use tribune_host::Home;
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
-use crate::up::{number, recovered};
+use crate::up::{number, recovered, recovered_of};
 
 pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let status = daemon::ask(home, "daemon.status", &json!({}))?;
@@ -41,8 +41,6 @@ fn text(status: &Value, paint: Paint) -> String {
     lines.extend(
         rows.iter().map(|(name, value)| format!("{}{}", paint.faint(&format!("{name:<13}")), clean(value))),
     );
-    lines.extend(
-        recovered(number("recovered_turns"), number("recovered_calls")).map(|said| paint.unsure(&said)),
-    );
+    lines.extend(recovered(&recovered_of(status)).map(|said| paint.unsure(&said)));
     lines.join("\n")
 }

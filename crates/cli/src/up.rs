@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tribune_agents::rehearsal::BACKEND;
 use tribune_host::config::Config;
 use tribune_host::daemon::{Daemon, StartError, Whereabouts};
+use tribune_host::governed::Recovered;
 use tribune_host::home::HomeError;
 use tribune_host::registry::Roster;
 use tribune_host::{Home, StoreError, SystemClock, telemetry};
@@ -52,8 +53,7 @@ pub(crate) struct Started {
     pub(crate) home: Home,
     pub(crate) whereabouts: Whereabouts,
     pub(crate) token: PathBuf,
-    pub(crate) recovered_turns: u64,
-    pub(crate) recovered_calls: u64,
+    pub(crate) recovered: Recovered,
     /// How to stop it.
     pub(crate) stop: String,
 }
@@ -69,6 +69,12 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
         config.gateway.address.set_port(port);
     }
     home.prepare()?;
+    if let Some(mode) = home.close_to_others()? {
+        output.aside(&format!(
+            "{} had mode {mode:04o}, so others could look into it: it is for its owner alone now",
+            home.root().display()
+        ));
+    }
     if let Some(Whereabouts { pid, address, .. }) = daemon::is_running(home) {
         return Err(CliError::AlreadyRunning { home: home.root().to_owned(), pid, address });
     }
@@ -106,8 +112,7 @@ async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outc
             version: VERSION.to_owned(),
         },
         token: daemon.token_path().to_owned(),
-        recovered_turns: daemon.recovered().turns,
-        recovered_calls: daemon.recovered().calls,
+        recovered: daemon.recovered().clone(),
         stop: "Ctrl-C".to_owned(),
     };
     // A daemon whose greeting cannot be written serves all the same.
@@ -193,8 +198,9 @@ impl Started {
             "home": self.home.root(),
             "token_file": self.token,
             "rehearsal_agents": rehearsing,
-            "recovered_turns": self.recovered_turns,
-            "recovered_calls": self.recovered_calls,
+            "recovered_turns": self.recovered.turns,
+            "recovered_calls": self.recovered.calls,
+            "recovered_forgets": self.recovered.forgets,
         });
         output.verdict(|paint| self.text(&rehearsing, paint), &value)
     }
@@ -209,7 +215,7 @@ impl Started {
         if let Some(said) = rehearsal(rehearsing) {
             lines.extend([String::new(), paint.unsure(&said)]);
         }
-        if let Some(said) = recovered(self.recovered_turns, self.recovered_calls) {
+        if let Some(said) = recovered(&self.recovered) {
             lines.extend([String::new(), paint.unsure(&said)]);
         }
         lines.extend([String::new(), "next:".to_owned()]);
@@ -239,14 +245,28 @@ fn rehearsal(agents: &[String]) -> Option<String> {
 }
 
 /// What an earlier daemon left unfinished.
-pub(crate) fn recovered(turns: u64, calls: u64) -> Option<String> {
-    (turns + calls > 0).then(|| {
+pub(crate) fn recovered(found: &Recovered) -> Option<String> {
+    let Recovered { turns, calls, forgets } = *found;
+    let interrupted = (turns + calls > 0).then(|| {
         format!(
-            "an earlier daemon was cut short: {} and {} marked interrupted",
+            "{} and {} marked interrupted",
             count(turns, "turn", "turns"),
             count(calls, "call was", "calls were")
         )
-    })
+    });
+    let forgotten = (forgets > 0)
+        .then(|| format!("{} forgotten as was asked", count(forgets, "session was", "sessions were")));
+    let done: Vec<String> = interrupted.into_iter().chain(forgotten).collect();
+    (!done.is_empty()).then(|| format!("an earlier daemon was cut short: {}", done.join(", ")))
+}
+
+/// The same, from `daemon.status`.
+pub(crate) fn recovered_of(status: &Value) -> Recovered {
+    Recovered {
+        turns: number(status, "recovered_turns"),
+        calls: number(status, "recovered_calls"),
+        forgets: number(status, "recovered_forgets"),
+    }
 }
 
 /// The part of `daemon.status` that is told at the start.

@@ -32,6 +32,9 @@ use crate::store::{Readers, Store, StoreError};
 use crate::tools::{self, HostTools};
 use crate::vault::Vault;
 
+/// The port that `gateway.address` has if nobody says otherwise.
+const DEFAULT_PORT: u16 = 18789;
+
 /// How long connections get to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -49,9 +52,14 @@ pub enum StartError {
     #[error("sessions could not be prepared: {0}")]
     Sessions(#[from] SessionError),
     #[error(
-        "{0} is taken by another program (OpenClaw's gateway has the same default): stop that one, or choose another with --port or gateway.address"
+        "{0} is taken by another program{which}: stop that one, or choose another with --port or gateway.address",
+        which = if .0.port() == DEFAULT_PORT { " (OpenClaw's gateway has the same default)" } else { "" }
     )]
     PortTaken(SocketAddr),
+    #[error(
+        "the roster has {standing} standing agents and sessions.maxOpen is {max_open}: raise it in config.json5, or let fewer agents stand"
+    )]
+    TooManyStanding { standing: usize, max_open: usize },
     #[error(
         "the daemon cannot listen on {address} ({error}): choose another address with --port or gateway.address"
     )]
@@ -143,6 +151,7 @@ impl Daemon {
         let roster = data.join("agent-roster.jsonl");
         write_if_missing(&roster, DEFAULT_ROSTER.as_bytes())?;
         let agents = Arc::new(Agents::load(roster)?);
+        check_standing(agents.standing().len(), config)?;
         let mailbox = Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")));
         let board = Arc::new(Board::new(home.root().join("board.md")));
         let known = Arc::clone(&agents);
@@ -237,7 +246,7 @@ impl Daemon {
         tasks.spawn(async move { sweeper.sweep().await });
 
         leave_whereabouts(home, address, &*clock)?;
-        tracing::info!(%address, standing, turns = recovered.turns, calls = recovered.calls, "ready");
+        tracing::info!(%address, standing, turns = recovered.turns, calls = recovered.calls, forgets = recovered.forgets, "ready");
         Ok(Self {
             home: home.clone(),
             address,
@@ -281,7 +290,7 @@ impl Daemon {
     /// `hurry` goes straight to the second phase.
     pub async fn stop(self, hurry: impl Future<Output = ()>) -> Drained {
         tracing::info!("stopping: no new work is taken");
-        self.accepting.cancel();
+        // The door stays open meanwhile: whoever asks is told, and a client that lost its turn can find it again.
         self.draining.cancel();
         let deadline = self.drain;
         let drained = {
@@ -297,6 +306,7 @@ impl Daemon {
             abandoned = drained.abandoned,
             "stopping: turns are over"
         );
+        self.accepting.cancel();
         self.stopping.cancel();
         self.tasks.close();
         let _ = tokio::time::timeout(GOODBYE, self.tasks.wait()).await;
@@ -308,6 +318,12 @@ impl Daemon {
         let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         drained
     }
+}
+
+/// A setting that leaves no room for those who are always there is wrong, whatever else is open.
+pub fn check_standing(standing: usize, config: &Config) -> Result<(), StartError> {
+    let max_open = config.sessions.max_open;
+    if standing <= max_open { Ok(()) } else { Err(StartError::TooManyStanding { standing, max_open }) }
 }
 
 async fn open_store(home: &Home, clock: &Arc<dyn Clock>) -> Result<Arc<Store>, StartError> {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, FlockOperation};
@@ -72,11 +72,26 @@ impl Home {
             .map_err(|error| self.refused(error.into()))
     }
 
+    /// Closes the folder to everyone but its owner. Returns the mode that let others in, if it did.
+    pub fn close_to_others(&self) -> Result<Option<u32>, HomeError> {
+        let found = fs::metadata(&self.root).map_err(|error| self.refused(error))?;
+        let mode = found.permissions().mode() & 0o7777;
+        if mode & 0o077 == 0 {
+            return Ok(None);
+        }
+        let closed = fs::Permissions::from_mode(mode & !0o077);
+        fs::set_permissions(&self.root, closed).map_err(|error| self.refused(error))?;
+        Ok(Some(mode))
+    }
+
     /// Takes the home for this process alone, until the guard is dropped or the process ends in whatever way.
     pub fn lock(&self) -> Result<HomeLock, HomeError> {
         let path = self.run().join("lock");
-        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let open =
+            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut file = open.map_err(|error| self.refused(error))?;
+        // Others may have widened its mode since. One that cannot be changed is locked all the same.
+        let _ = file.set_permissions(fs::Permissions::from_mode(0o600));
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {

@@ -49,8 +49,8 @@ pub(crate) struct ChatArgs {
     /// Which conversation to go on with [default: agent:AGENT:cli:local:dm:USER].
     #[arg(long, value_name = "KEY")]
     session: Option<String>,
-    /// What to say. Several words are joined with spaces.
-    #[arg(trailing_var_arg = true)]
+    /// What to say. Several words are joined with spaces; words that begin with a dash go behind `--`.
+    #[arg(allow_negative_numbers = true)]
     message: Vec<String>,
 }
 

@@ -83,6 +83,10 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
             of.events.extend(more.events);
         }
         interrupted += 1;
+        if interrupted % 10 == 0 {
+            // As the kill left it, before a start puts anything in order.
+            assert_sound(&Home::at(place.home()));
+        }
     }
     let (mut child, address, token) = start(&place);
     recovered += runtime.block_on(check(&address, &token, &mut seen, KILLS));

@@ -19,3 +19,4 @@ mod lifecycle;
 mod running;
 mod stranger;
 mod talking;
+mod typed_wrong;

@@ -427,7 +427,7 @@ fn agents_are_added_with_a_daemon_and_without() {
     wrong(&["agents", "add", "Bad Id"], 64, "is not an agent id");
     wrong(&["agents", "add", "x", "--mandate", "none"], 64, "this home has default");
     wrong(&["agents", "add", "x", "--backend", "gpt"], 64, "this build has rehearsal");
-    wrong(&["agents", "add", "x", "--pubkey", "no"], 1, "pubkey");
+    wrong(&["agents", "add", "x", "--pubkey", "no"], 64, "pubkey");
     let by_hand: Value = serde_json::from_str(&ok(&["agents", "show", "scribe", "--json"])).unwrap();
 
     let house = House::with(home, &config());

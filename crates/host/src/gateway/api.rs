@@ -18,7 +18,7 @@ use super::wire::{
 use crate::record::SESSION_ENTITIES;
 use crate::registry::roster::LineFault;
 use crate::registry::{Agents, RosterAgent, RosterError};
-use crate::session::{SessionManager, Subscription, Ticket};
+use crate::session::{SessionError, SessionManager, Subscription, Ticket};
 use crate::status::Status;
 use crate::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
 
@@ -52,6 +52,7 @@ impl Api {
     pub async fn session_init(&self, who: &Principal, init: SessionInit) -> Answer<SessionInfo> {
         let key = self.key_of(who, &init)?;
         who.owns(&key)?;
+        self.takes_work()?;
         let mode = match init.mode.as_deref() {
             None => None,
             Some(word) => Some(SessionMode::parse(word).ok_or_else(|| {
@@ -60,6 +61,14 @@ impl Api {
         };
         self.sessions.ensure(key.clone(), mode, who.opener()).await?;
         self.session_status(who, key.as_str()).await
+    }
+
+    /// While the daemon stops, it answers and takes nothing new.
+    fn takes_work(&self) -> Answer<()> {
+        match self.status.draining.is_cancelled() {
+            true => Err(SessionError::Draining.into()),
+            false => Ok(()),
+        }
     }
 
     /// The key that was named, or the caller's own with the agent.
@@ -180,7 +189,7 @@ impl Api {
         &self,
         who: &Principal,
         key: &str,
-        after: u64,
+        after: Option<u64>,
     ) -> Answer<(SessionKey, Subscription)> {
         let key = self.own_key(who, key)?;
         let subscription = self.sessions.subscribe(&key, after).await?;
@@ -192,13 +201,14 @@ impl Api {
         &self,
         who: &Principal,
         key: &str,
-        after: u64,
+        after: Option<u64>,
         limit: Option<usize>,
     ) -> Answer<EventPage> {
         let limit = page(limit.or(Some(MAX_PAGE)))?;
         let (key, mut subscription) = self.subscribe(who, key, after).await?;
         let (_, last_seq) = self.sessions.live(&key).await?;
-        let events = if after < last_seq { subscription.next(limit).await? } else { Vec::new() };
+        let events =
+            if subscription.after() < last_seq { subscription.next(limit).await? } else { Vec::new() };
         let events = events.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
         Ok(EventPage { events, last_seq })
     }
@@ -212,6 +222,7 @@ impl Api {
     ) -> Answer<(SessionKey, Ticket)> {
         let key = self.own_key(who, key)?;
         check_content(&content)?;
+        self.takes_work()?;
         let ticket = self.sessions.run_turn(&key, content).await?;
         Ok((key, ticket))
     }
@@ -288,6 +299,7 @@ impl Api {
 
     pub async fn ledger_note(&self, who: &Principal, note: NoteWrite) -> Answer<NotesWritten> {
         who.operator()?;
+        self.takes_work()?;
         if note.texts.is_empty() || note.texts.len() > MAX_NOTES {
             return Err(ApiError::params(format!("a request holds 1 to {MAX_NOTES} notes")));
         }
@@ -339,6 +351,7 @@ impl Api {
     /// Passes the log to a new key; returns it.
     pub async fn rotate_key(&self, who: &Principal) -> Answer<(String, Written)> {
         who.operator()?;
+        self.takes_work()?;
         let store = Arc::clone(&self.store);
         let clock = Arc::clone(&self.sessions.governance().clock);
         let rotated = tokio::task::spawn_blocking(move || store.rotate_key(&*clock)).await;
@@ -411,6 +424,7 @@ impl Api {
 
     pub async fn agent_add(&self, who: &Principal, add: AgentAdd) -> Answer<AgentInfo> {
         who.operator()?;
+        self.takes_work()?;
         let id: AgentId = add.agent_id.parse().map_err(|error| ApiError::params(format!("{error}")))?;
         let agent = RosterAgent {
             id: id.clone(),
@@ -463,6 +477,7 @@ impl Api {
             connections: status.connections(),
             recovered_turns: status.recovered.turns,
             recovered_calls: status.recovered.calls,
+            recovered_forgets: status.recovered.forgets,
         })
     }
 
@@ -496,7 +511,7 @@ fn parse_key(key: &str) -> Answer<SessionKey> {
 }
 
 fn no_session(key: &SessionKey) -> ApiError {
-    ApiError::new("not_found", format!("there is no session `{key}`: open it with session.init"))
+    ApiError::new("not_found", format!("there is no session `{key}`: open it first"))
 }
 
 fn page(limit: Option<usize>) -> Answer<usize> {

@@ -10,6 +10,7 @@ mod rest;
 mod rpc;
 pub mod schema;
 mod socket;
+mod streaming;
 pub mod wire;
 
 use std::net::SocketAddr;

@@ -13,7 +13,7 @@ use super::wire::{AuthAgent, WhoAmI};
 use crate::registry::{Agents, STRANGER};
 use crate::session::Opener;
 
-/// Wrong attempts that are answered within [`WINDOW`]; further ones are turned away unlooked at, except right ones.
+/// Wrong attempts within [`WINDOW`] that are told what is wrong; further ones are told to wait. A right one is let in.
 const ATTEMPTS: usize = 20;
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -89,7 +89,29 @@ pub struct Doorman {
     /// BLAKE3 of the token: compared instead of it, so that lengths do not matter and the token is not kept.
     token: [u8; 32],
     audience: String,
-    wrong: Mutex<Vec<Instant>>,
+    wrong: Mutex<Wrong>,
+}
+
+/// Wrong attempts.
+#[derive(Debug, Default)]
+struct Wrong {
+    /// When the newest of them came.
+    newest: Vec<Instant>,
+    /// When the log was last told, and how many came since.
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl Wrong {
+    /// Counts one for the log. Returns how many to tell of, at most once in a [`WINDOW`].
+    fn noticed(&mut self, now: Instant) -> Option<u64> {
+        self.untold += 1;
+        if self.told.is_some_and(|told| now.duration_since(told) < WINDOW) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
 }
 
 impl std::fmt::Debug for Doorman {
@@ -144,14 +166,18 @@ impl Doorman {
 
     fn refuse(&self, why: &str) -> ApiError {
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        wrong.retain(|at| at.elapsed() < WINDOW);
-        if wrong.len() >= ATTEMPTS {
+        let now = Instant::now();
+        if let Some(attempts) = wrong.noticed(now) {
+            tracing::warn!(attempts, "someone came with a wrong token or signature");
+        }
+        wrong.newest.retain(|at| now.duration_since(*at) < WINDOW);
+        if wrong.newest.len() >= ATTEMPTS {
             return ApiError::new(
                 "rate_limited",
                 format!("too many wrong attempts: wait {} seconds", WINDOW.as_secs()),
             );
         }
-        wrong.push(Instant::now());
+        wrong.newest.push(now);
         ApiError::new("unauthorized", why)
     }
 }
@@ -193,6 +219,13 @@ pub(super) fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_is_told_of_wrong_attempts_once_in_a_while() {
+        let (mut wrong, start) = (Wrong::default(), Instant::now());
+        let told = [0, 1, 59, 60, 61, 200].map(|second| wrong.noticed(start + Duration::from_secs(second)));
+        assert_eq!(told, [Some(1), None, None, Some(3), None, Some(2)]);
+    }
 
     #[test]
     fn wrong_tokens_are_turned_away_and_the_right_one_never() {

@@ -275,7 +275,8 @@ async fn session_history(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct After {
-    /// The last `seq` that was received. A `Last-Event-ID` header says the same and counts more.
+    /// The last `seq` that was received; without it, from the oldest event that is kept. A `Last-Event-ID` header says
+    /// the same and counts more.
     after: Option<u64>,
 }
 
@@ -292,12 +293,11 @@ async fn session_events(
     headers: axum::http::HeaderMap,
 ) -> Result<Response, ApiError> {
     let last = match headers.get("last-event-id") {
-        None => asked.after.unwrap_or(0),
-        Some(id) => id
-            .to_str()
-            .ok()
-            .and_then(|id| id.parse().ok())
-            .ok_or_else(|| ApiError::params("Last-Event-ID is the number of an event"))?,
+        None => asked.after,
+        Some(id) => {
+            let seq = id.to_str().ok().and_then(|id| id.parse().ok());
+            Some(seq.ok_or_else(|| ApiError::params("Last-Event-ID is the number of an event"))?)
+        }
     };
     let (_, subscription) = app.api.subscribe(&who, &key, last).await?;
     let stopping = app.stopping.clone();

@@ -1,6 +1,6 @@
 //! One WebSocket connection: reads requests, answers them, and sends events as fast as its reader takes them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tribune_agents::SessionKey;
 use super::error::ApiError;
 use super::principal::{Principal, hex};
 use super::rpc::{self, Frame, Request};
+use super::streaming::{Flowing, Streaming};
 use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
 use super::{Gateway, Patience};
 use crate::session::{Subscription, Ticket};
@@ -56,7 +57,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: O
         tasks: JoinSet::new(),
         late: JoinSet::new(),
         followed: HashMap::new(),
-        streaming: Arc::default(),
+        streaming: Streaming::default(),
         turns: HashMap::new(),
         next_subscription: 1,
         principal,
@@ -73,9 +74,10 @@ struct Connection {
     tasks: JoinSet<()>,
     /// Answers that found the outbox full.
     late: JoinSet<()>,
-    followed: HashMap<u64, (String, AbortHandle)>,
+    /// Subscriptions, by their number; those that ended are let go.
+    followed: HashMap<u64, AbortHandle>,
     /// Sessions whose events already flow through this connection.
-    streaming: Arc<std::sync::Mutex<HashSet<String>>>,
+    streaming: Streaming,
     /// The newest turn of each session that was asked for here; cancelled when everything of it was sent.
     turns: HashMap<String, CancellationToken>,
     next_subscription: u64,
@@ -165,7 +167,7 @@ impl Connection {
         slow_reader: Duration,
     ) {
         // What is merely followed has no end.
-        self.followed.values().for_each(|(_, task)| task.abort());
+        self.followed.values().for_each(AbortHandle::abort);
         while !self.tasks.is_empty() {
             tokio::select! {
                 Some(frame) = frames.recv() => {
@@ -275,7 +277,8 @@ impl Connection {
                 // Whoever this was before: what it follows was allowed to it, not to the new one.
                 self.tasks.abort_all();
                 self.followed.clear();
-                self.streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+                // A task that is told to end may do so later; what it holds counts no more.
+                self.streaming = Streaming::default();
                 let described = principal.describe(&self.gateway.api.agents);
                 self.principal = Some(principal);
                 rpc::value(described)
@@ -312,7 +315,7 @@ impl Connection {
             Err(error) => return Answer::Now(Err(error)),
         };
         let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
-        let streaming = Arc::clone(&self.streaming);
+        let streaming = self.streaming.clone();
         let id = request.id.get().to_owned();
         let (before, sent) = self.take_turn(queued.key.as_str());
         self.tasks.spawn(async move {
@@ -356,27 +359,25 @@ impl Connection {
         let (_, last_seq) = api.sessions.live(&key).await?;
         let number = self.next_subscription;
         self.next_subscription += 1;
-        let (outbox, streaming, name) = (self.outbox.clone(), Arc::clone(&self.streaming), key.to_string());
-        streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.clone());
-        let following = name.clone();
-        let task = self.tasks.spawn(async move {
-            let end = pump(subscription, &name, Some(number), u64::MAX, &outbox).await;
-            streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&name);
-            let _ = outbox.send(rpc::ended(&name, number, end.err().as_ref())).await;
-        });
-        self.followed.insert(number, (following, task));
+        let (outbox, name) = (self.outbox.clone(), key.to_string());
+        let flowing = self.streaming.begin(number, &subscription);
+        let task = self.tasks.spawn(follow(subscription, name, number, outbox, flowing));
+        self.followed.retain(|_, task| !task.is_finished());
+        self.followed.insert(number, task);
         rpc::value(Following { subscription: number, last_seq })
     }
 
     fn unfollow(&mut self, request: &Request<'_>) -> Result<Value, ApiError> {
         let Unfollow { subscription } = request.params()?;
-        let Some((key, task)) = self.followed.remove(&subscription) else {
+        if !(1..self.next_subscription).contains(&subscription) {
             return Err(ApiError::new("not_found", "there is no such subscription on this connection"));
-        };
-        task.abort();
-        if !self.followed.values().any(|(other, _)| *other == key) {
-            self.streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&key);
         }
+        // One that ended by itself meanwhile is what was asked for.
+        if let Some(task) = self.followed.remove(&subscription) {
+            task.abort();
+        }
+        // Before the answer, not when the task gets round to it: the next turn is streamed.
+        self.streaming.end(subscription);
         rpc::value(rpc::DONE)
     }
 }
@@ -399,11 +400,10 @@ async fn turn(
     gateway: &Gateway,
     Queued { key, mut ticket, wait }: Queued,
     outbox: &mpsc::Sender<String>,
-    streaming: &std::sync::Mutex<HashSet<String>>,
+    streaming: &Streaming,
 ) -> Result<Value, ApiError> {
     let api = &gateway.api;
-    let flows = streaming.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(key.as_str());
-    if !wait || flows {
+    if !wait || streaming.flows(&ticket) {
         return rpc::value(api.turn_result(key, ticket, wait).await?);
     }
     let accepted = ticket.accepted().await?;
@@ -441,26 +441,28 @@ async fn pump_turn(
     }
 }
 
-/// Sends a session's events up to `last`, at the reader's pace.
-async fn pump(
+/// Sends a session's events at the reader's pace, until it is closed.
+async fn follow(
     mut subscription: Subscription,
-    key: &str,
-    number: Option<u64>,
-    last: u64,
-    outbox: &mpsc::Sender<String>,
-) -> Result<(), ApiError> {
-    while subscription.after() < last {
-        let events = subscription.next(EVENTS_AT_ONCE).await?;
-        if events.is_empty() {
-            return Ok(());
-        }
+    key: String,
+    number: u64,
+    outbox: mpsc::Sender<String>,
+    flowing: Flowing,
+) {
+    let end = loop {
+        let events = match subscription.next(EVENTS_AT_ONCE).await {
+            Ok(events) if events.is_empty() => break None,
+            Ok(events) => events,
+            Err(error) => break Some(ApiError::from(error)),
+        };
         for event in events {
-            if outbox.send(rpc::notification(key, number, &event.json)).await.is_err() {
-                return Ok(());
+            if outbox.send(rpc::notification(&key, Some(number), &event.json)).await.is_err() {
+                return;
             }
         }
-    }
-    Ok(())
+    };
+    drop(flowing);
+    let _ = outbox.send(rpc::ended(&key, number, end.as_ref())).await;
 }
 
 type Sink = futures_util::stream::SplitSink<WebSocket, Message>;

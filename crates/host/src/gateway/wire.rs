@@ -49,9 +49,8 @@ pub struct SessionList {
 #[serde(deny_unknown_fields)]
 pub struct SessionEvents {
     pub session_key: String,
-    /// The last `seq` that was received; 0 for all that is kept.
-    #[serde(default)]
-    pub after: u64,
+    /// The last `seq` that was received. Without it: from the oldest event that is kept.
+    pub after: Option<u64>,
     /// Go on with events as they come, as `session.event` notifications. Without it: one page.
     #[serde(default = "yes")]
     pub follow: bool,
@@ -463,6 +462,8 @@ pub struct DaemonStatus {
     /// What the last start found unfinished.
     pub recovered_turns: u64,
     pub recovered_calls: u64,
+    /// Sessions that were to be forgotten, and are now.
+    pub recovered_forgets: u64,
 }
 
 /// `auth.token`.

@@ -35,6 +35,9 @@ use crate::vault::Vault;
 
 pub use recover::Recovered;
 
+/// The word for a mandate that is not there.
+pub(crate) const NO_MANDATE: &str = "no_mandate";
+
 /// Everything a governed turn stands on, shared by all sessions.
 pub struct Governance {
     pub ledger: LedgerWriter,
@@ -118,7 +121,7 @@ impl Governance {
     pub(crate) fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
         self.constitution.mandate(name).ok_or_else(|| {
             RuntimeError::new(
-                "no_mandate",
+                NO_MANDATE,
                 format!(
                     "there is no mandate `{name}`: add mandates/{name}.md, or name another in the roster"
                 ),
@@ -203,7 +206,12 @@ impl Governance {
         Ok(handle)
     }
 
-    async fn close_session(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError> {
+    /// Closes a session on record. Needs nothing of its backend or its mandate.
+    pub(crate) async fn close_session(
+        &self,
+        handle: &Handle,
+        reason: CloseReason,
+    ) -> Result<(), RuntimeError> {
         let journal = self.journal(handle).await.map_err(failed)?;
         write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await.map_err(failed)?;
         self.unload(&handle.key);
@@ -212,10 +220,25 @@ impl Governance {
 
     /// Shreds what was said in a closed session.
     pub(crate) async fn forget(&self, handle: &Handle, by: &str) -> Result<Cid, StoreError> {
+        if let Some(done) = self.finish_forgetting(handle).await? {
+            return Ok(done);
+        }
         let journal = self.journal(handle).await?;
         let intent =
             write_lifecycle(&journal, &Lifecycle::Forgetting { by: by.to_owned() }, Vec::new()).await?;
         self.shred(handle, &journal, intent, by).await
+    }
+
+    /// Ends a forgetting of a closed session that was begun and did not come to its end.
+    pub(crate) async fn finish_forgetting(&self, handle: &Handle) -> Result<Option<Cid>, StoreError> {
+        let key = handle.key.as_str().to_owned();
+        let begun = self.readers.read(move |reader| reader.unfinished_forgets(&key)).await?;
+        let mut done = None;
+        for intent in begun.iter().filter_map(|cid| cid.parse().ok()) {
+            let journal = self.journal(handle).await?;
+            done = Some(self.shred(handle, &journal, intent, "recovery").await?);
+        }
+        Ok(done)
     }
 
     async fn shred(
@@ -225,15 +248,14 @@ impl Governance {
         intent: Cid,
         by: &str,
     ) -> Result<Cid, StoreError> {
+        // However this ends: nothing is sealed any more under the key that goes. The next turn gets one of its own.
+        self.unload(&handle.key);
         self.vault.forget(&handle.session_id).await?;
         if let Err(error) = self.transcripts.forget(&handle.key) {
             return Err(StoreError::Io { path: self.transcripts.path(&handle.key), what: error.to_string() });
         }
         let done = Lifecycle::Forgotten { by: by.to_owned() };
-        let cid = write_lifecycle(journal, &done, vec![intent]).await?;
-        // The next turn gets a key of its own.
-        self.unload(&handle.key);
-        Ok(cid)
+        write_lifecycle(journal, &done, vec![intent]).await
     }
 }
 

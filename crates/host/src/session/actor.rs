@@ -14,6 +14,9 @@ use tribune_agents::{
 
 use super::error::SessionError;
 use super::feed::Feed;
+use super::lifecycle::Closing;
+use super::room::Room;
+use crate::store::Readers;
 
 /// A loaded session, as everyone but its actor sees it.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ pub(super) struct Run {
 
 #[derive(Debug)]
 pub(super) struct Close {
-    pub(super) reason: CloseReason,
+    pub(super) closing: Closing,
     pub(super) answer: oneshot::Sender<Result<(), SessionError>>,
 }
 
@@ -132,11 +135,13 @@ pub(super) struct Actor {
     pub(super) runtime: Arc<dyn AgentRuntime>,
     /// Held while the session is closed, so that nobody opens it half-way.
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
+    pub(super) room: Room,
+    pub(super) readers: Readers,
     pub(super) draining: CancellationToken,
 }
 
-/// Takes commands until the session is closed or the daemon stops. Returns whether the session was closed.
-pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> bool {
+/// Takes commands until the session is closed or the daemon stops.
+pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) {
     loop {
         let command = tokio::select! {
             command = commands.recv() => command,
@@ -147,26 +152,27 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) -> 
             Some(Command::Run(run)) => {
                 // Boxed, so that an idle session's task stays small.
                 let ended = Box::pin(actor.run_turn(*run)).await;
+                let finished = Closing { reason: CloseReason::Finished, unused_since: None };
                 let is_closed = actor.session.mode() == SessionMode::Oneshot
-                    && shut(&actor, &mut commands, CloseReason::Finished).await.is_ok();
+                    && shut(&actor, &mut commands, &finished).await.is_ok();
                 if let Some((answer, end)) = ended {
                     let _ = answer.send(Ok(end));
                 }
                 if is_closed {
-                    return true;
+                    return;
                 }
             }
             Some(Command::Close(close)) => {
-                let result = shut(&actor, &mut commands, close.reason).await;
+                let result = shut(&actor, &mut commands, &close.closing).await;
                 let is_closed = result.is_ok();
                 let _ = close.answer.send(result);
                 if is_closed {
-                    return true;
+                    return;
                 }
             }
             None => {
                 refuse(&actor, &mut commands, |_| SessionError::Draining);
-                return false;
+                return;
             }
         }
     }
@@ -180,10 +186,20 @@ fn closed(actor: &Actor) -> SessionError {
 async fn shut(
     actor: &Actor,
     commands: &mut mpsc::Receiver<Command>,
-    reason: CloseReason,
+    closing: &Closing,
 ) -> Result<(), SessionError> {
     let _opening = actor.opening.lock().await;
-    actor.close(reason).await?;
+    if closing.unused_since.is_some() {
+        // A turn that waits has not been written down yet; one that was waiting before this has.
+        let key = &actor.session.handle.key;
+        let name = key.as_str().to_owned();
+        let row = actor.readers.read(move |reader| reader.session(&name)).await?;
+        if !commands.is_empty() || row.is_some_and(|row| closing.is_too_early(&row)) {
+            return Err(SessionError::InUse(key.to_string()));
+        }
+    }
+    actor.close(closing.reason).await?;
+    actor.room.leave();
     refuse(actor, commands, closed);
     Ok(())
 }

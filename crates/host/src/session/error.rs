@@ -3,6 +3,7 @@
 use tribune_agents::RuntimeError;
 use tribune_agents::session::NameError;
 
+use crate::governed::NO_MANDATE;
 use crate::store::StoreError;
 
 /// Why a session did not do what was asked.
@@ -10,9 +11,9 @@ use crate::store::StoreError;
 pub enum SessionError {
     #[error(transparent)]
     Name(#[from] NameError),
-    #[error("there is no session `{0}`: open it with session.init")]
+    #[error("there is no session `{0}`: open it first")]
     NotFound(String),
-    #[error("the session `{0}` is closed: open it again with session.init")]
+    #[error("the session `{0}` is closed: open it again")]
     Closed(String),
     #[error("the session `{0}` has as many turns waiting as it may ({1}): wait for one to end, or cancel it")]
     Busy(String, usize),
@@ -20,6 +21,8 @@ pub enum SessionError {
         "the session `{0}` is opened again as often as it is closed: stop whoever does that, and try again"
     )]
     Reopened(String),
+    #[error("the session `{0}` was used just now: it stays open")]
+    InUse(String),
     #[error("the daemon is stopping and takes no new work: try again when it is back")]
     Draining,
     #[error("{0} sessions are open, which is the limit: close some, or raise sessions.maxOpen")]
@@ -43,13 +46,22 @@ pub enum SessionError {
 }
 
 impl SessionError {
+    /// Whether nobody is there to run turns: the session's backend or its mandate is gone.
+    pub(super) fn is_unserved(&self) -> bool {
+        match self {
+            Self::UnknownBackend(..) => true,
+            Self::Runtime(error) => error.code == NO_MANDATE,
+            _ => false,
+        }
+    }
+
     /// One word for programs.
     pub fn code(&self) -> &str {
         match self {
             Self::Name(_) | Self::Input(_) => "invalid_params",
             Self::NotFound(_) => "not_found",
             Self::Closed(_) => "session_closed",
-            Self::Busy(..) => "busy",
+            Self::Busy(..) | Self::InUse(_) => "busy",
             Self::Reopened(_) => "conflict",
             Self::Draining => "draining",
             Self::TooMany(_) => "too_many_sessions",

@@ -6,43 +6,40 @@
 mod actor;
 mod error;
 mod feed;
+mod following;
+mod lifecycle;
+mod room;
+mod sweep;
 pub mod transcript;
 mod transcripts;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::{
-    AgentRuntime, CloseReason, ContentBlock, Handle, SessionInput, SessionKey, SessionMode, SessionState,
+    AgentRuntime, ContentBlock, Handle, SessionInput, SessionKey, SessionMode, SessionState,
 };
 use tribune_constitution::DEFAULT_MANDATE;
-use tribune_ledger::Cid;
 
+pub(crate) use self::actor::Session;
 pub use self::actor::{Accepted, TurnEnd};
-use self::actor::{Actor, Close, Command, Run, Session};
+use self::actor::{Actor, Command, Run};
 pub use self::error::SessionError;
-use self::feed::Head;
+pub use self::following::{Subscription, Ticket};
+use self::room::{IfFull, Room};
 pub use self::transcripts::{Projection, Transcripts};
 use crate::governed::Governance;
 use crate::registry::Agents;
 use crate::store::{SessionFilter, SessionRow};
-use crate::vault::{Event, Vault};
+use crate::vault::Vault;
 
 /// Locks under which sessions are opened and closed; more than cores, few enough to be nothing.
 const OPENING_LOCKS: usize = 64;
-
-/// How often a session is closed again that others open while it is to be forgotten.
-const CLOSING_ATTEMPTS: usize = 8;
-
-/// How often sessions without turns are looked for, and how many are closed in one go.
-const SWEEP_EVERY: Duration = Duration::from_secs(30);
-const SWEEP_AT_ONCE: usize = 1_000;
 
 /// What a turn that is told to end at shutdown gets to write its end down.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -72,8 +69,10 @@ struct Shared {
     loaded: Mutex<HashMap<SessionKey, Arc<Session>>>,
     opening: Vec<Arc<tokio::sync::Mutex<()>>>,
     opening_hash: RandomState,
-    open: AtomicUsize,
+    room: Room,
     tasks: TaskTracker,
+    /// Openings, closings and forgettings under way.
+    work: TaskTracker,
     draining: CancellationToken,
 }
 
@@ -101,46 +100,6 @@ enum IfClosed {
     Refuse,
 }
 
-/// A turn that was asked for.
-#[derive(Debug)]
-pub struct Ticket {
-    accepted: oneshot::Receiver<Result<Accepted, SessionError>>,
-    ended: oneshot::Receiver<Result<TurnEnd, SessionError>>,
-    /// Taken before the turn begins, so that its events are kept in memory for whoever asked for it.
-    follower: Option<Subscription>,
-}
-
-impl Ticket {
-    /// Waits until the input is durable and the turn runs.
-    pub async fn accepted(&mut self) -> Result<Accepted, SessionError> {
-        (&mut self.accepted).await.unwrap_or(Err(SessionError::Draining))
-    }
-
-    /// The turn's events, from the first.
-    pub fn events(&mut self, accepted: &Accepted) -> Option<Subscription> {
-        let mut follower = self.follower.take()?;
-        follower.after = accepted.first_seq - 1;
-        Some(follower)
-    }
-
-    /// Waits for the end of the turn.
-    pub async fn ended(self) -> Result<TurnEnd, SessionError> {
-        self.ended.await.unwrap_or(Err(SessionError::Draining))
-    }
-}
-
-/// Where someone stands in a session's events.
-#[derive(Debug)]
-pub struct Subscription {
-    vault: Arc<Vault>,
-    session_id: Arc<str>,
-    session: Option<Arc<Session>>,
-    head: Option<watch::Receiver<Head>>,
-    /// The newest event of a session that was closed when this began.
-    left: u64,
-    after: u64,
-}
-
 impl SessionManager {
     pub fn new(
         governance: Arc<Governance>,
@@ -157,8 +116,9 @@ impl SessionManager {
             loaded: Mutex::default(),
             opening: (0..OPENING_LOCKS).map(|_| Arc::default()).collect(),
             opening_hash: RandomState::new(),
-            open: AtomicUsize::new(usize::try_from(open).unwrap_or(usize::MAX)),
+            room: Room::new(usize::try_from(open).unwrap_or(usize::MAX), limits.max_open),
             tasks: TaskTracker::new(),
+            work: TaskTracker::new(),
             draining: CancellationToken::new(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -170,7 +130,7 @@ impl SessionManager {
         for agent in &standing {
             let key = SessionKey::direct(&agent.id, "standing", "local", "main")?;
             let opener = Opener { name: "roster".to_owned(), pubkey: None, is_stranger: false };
-            self.ensure(key, Some(SessionMode::Persistent), opener).await?;
+            self.admit(key, Some(SessionMode::Persistent), opener, IfFull::Admit).await?;
         }
         Ok(standing.len())
     }
@@ -182,6 +142,16 @@ impl SessionManager {
         key: SessionKey,
         mode: Option<SessionMode>,
         opener: Opener,
+    ) -> Result<Handle, SessionError> {
+        self.admit(key, mode, opener, IfFull::Refuse).await
+    }
+
+    async fn admit(
+        &self,
+        key: SessionKey,
+        mode: Option<SessionMode>,
+        opener: Opener,
+        if_full: IfFull,
     ) -> Result<Handle, SessionError> {
         let mode = match mode {
             Some(mode) => mode,
@@ -196,48 +166,7 @@ impl SessionManager {
         };
         let Opener { pubkey, name: opened_by, .. } = opener;
         let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by };
-        self.open(input, IfClosed::Reopen).await.map(|session| session.handle().clone())
-    }
-
-    async fn open(&self, input: SessionInput, if_closed: IfClosed) -> Result<Arc<Session>, SessionError> {
-        let shared = &self.shared;
-        if shared.draining.is_cancelled() {
-            return Err(SessionError::Draining);
-        }
-        let runtime = shared.runtimes.get(&input.backend).ok_or_else(|| {
-            let mut known: Vec<&str> = shared.runtimes.keys().map(String::as_str).collect();
-            known.sort_unstable();
-            SessionError::UnknownBackend(input.backend.clone(), known.join(", "))
-        })?;
-        let _opening = self.opening(&input.key).lock().await;
-        let loaded = self.loaded(&input.key);
-        if let Some(running) = loaded.as_ref().filter(|session| session.is_running()) {
-            // Its terms cannot change under a running turn; they are looked at again when it is next opened.
-            return Ok(Arc::clone(running));
-        }
-        let row = self.row(&input.key).await?;
-        let is_new = row.is_none_or(|row| row.state == SessionState::Closed);
-        if is_new && if_closed == IfClosed::Refuse {
-            return Err(SessionError::Closed(input.key.to_string()));
-        }
-        if is_new && shared.open.load(Ordering::Relaxed) >= shared.limits.max_open {
-            return Err(SessionError::TooMany(shared.limits.max_open));
-        }
-        let (key, mode) = (input.key.clone(), input.mode);
-        let handle = runtime.ensure_session(input).await?;
-        if is_new {
-            shared.open.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Some(session) = loaded {
-            session.set_mode(mode);
-            return Ok(session);
-        }
-        let journal = shared.governance.journal(&handle).await?;
-        let head = journal.lock().await.next_event() - 1;
-        let (session, commands) = Session::new(handle, mode, head, shared.limits.queue);
-        self.start(Arc::clone(&session), Arc::clone(runtime), commands);
-        shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&session));
-        Ok(session)
+        self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
     }
 
     fn start(
@@ -248,15 +177,13 @@ impl SessionManager {
     ) {
         let opening = Arc::clone(self.opening(&session.handle().key));
         let draining = self.shared.draining.clone();
-        let actor = Actor { session: Arc::clone(&session), runtime, opening, draining };
+        let (room, readers) = (self.shared.room.clone(), self.shared.governance.readers.clone());
+        let actor = Actor { session: Arc::clone(&session), runtime, opening, room, readers, draining };
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
-            let is_closed = actor::run(actor, commands).await;
+            actor::run(actor, commands).await;
             session.feed.end();
             let Some(shared) = shared.upgrade() else { return };
-            if is_closed {
-                shared.open.fetch_sub(1, Ordering::Relaxed);
-            }
             let mut loaded = shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
             let key: &SessionKey = &session.handle().key;
             if loaded.get(key).is_some_and(|found| Arc::ptr_eq(found, &session)) {
@@ -299,7 +226,7 @@ impl SessionManager {
         let (mode, pubkey) = (row.mode, row.pubkey);
         let opened_by = "restart".to_owned();
         let input = SessionInput { key: key.clone(), mode, backend, model, pubkey, mandate, opened_by };
-        self.open(input, IfClosed::Refuse).await
+        self.open(input, IfClosed::Refuse, IfFull::Refuse).await
     }
 
     /// Asks for a turn. It is queued behind those that were asked for before.
@@ -341,89 +268,16 @@ impl SessionManager {
         self.row(key).await?.map(|_| false).ok_or_else(|| SessionError::NotFound(key.to_string()))
     }
 
-    /// Closes a session. On request its running turn is ended first, and those that wait are refused.
-    pub async fn close(&self, key: &SessionKey, reason: CloseReason) -> Result<(), SessionError> {
-        let session = self.session(key).await?;
-        let (answer, closed) = oneshot::channel();
-        let command = Command::Close(Box::new(Close { reason, answer }));
-        if reason == CloseReason::Requested {
-            session.set_closing(true);
-            session.cancel();
-        }
-        session.inbox.send(command).await.map_err(|_| SessionError::Closed(key.to_string()))?;
-        let closed = closed.await.unwrap_or(Err(SessionError::Draining));
-        if closed.is_err() {
-            session.set_closing(false);
-        }
-        closed
-    }
-
-    /// Closes a session and shreds everything said in it. The ledger keeps its hashes, and still verifies.
-    pub async fn forget(&self, key: &SessionKey, by: &str) -> Result<Cid, SessionError> {
-        for _ in 0..CLOSING_ATTEMPTS {
-            match self.close(key, CloseReason::Requested).await {
-                Ok(()) | Err(SessionError::Closed(_)) => {}
-                Err(error) => return Err(error),
-            }
-            // Nobody opens it from here on; someone may have, just before.
-            let _opening = self.opening(key).lock().await;
-            let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
-            if row.state == SessionState::Closed {
-                let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.into() };
-                return Ok(self.shared.governance.forget(&handle, by).await?);
-            }
-        }
-        Err(SessionError::Reopened(key.to_string()))
-    }
-
     /// Whether a turn of the session is running, and the number of its newest event.
     pub async fn live(&self, key: &SessionKey) -> Result<(bool, u64), SessionError> {
         match self.loaded(key) {
             Some(session) => Ok((session.is_running(), session.feed.head())),
-            None => {
-                let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
-                if row.state != SessionState::Closed {
-                    let session = self.session(key).await?;
-                    return Ok((session.is_running(), session.feed.head()));
-                }
-                Ok((false, self.vault().newest_event(&row.id)?))
-            }
+            None => Ok((false, self.newest_at_rest(key).await?)),
         }
     }
 
     pub async fn list(&self, filter: SessionFilter, limit: usize) -> Result<Vec<SessionRow>, SessionError> {
         Ok(self.shared.governance.readers.read(move |reader| reader.sessions(&filter, limit)).await?)
-    }
-
-    /// Follows a session's events from behind `after`.
-    pub async fn subscribe(&self, key: &SessionKey, after: u64) -> Result<Subscription, SessionError> {
-        let vault = Arc::clone(&self.shared.governance.vault);
-        let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
-        let session = match row.state {
-            SessionState::Closed => self.loaded(key),
-            SessionState::Idle | SessionState::Running | SessionState::Cancelled => {
-                match self.session(key).await {
-                    Ok(session) => Some(session),
-                    // It was closed in between; what it said is still there.
-                    Err(SessionError::Closed(_)) => None,
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        // Following before looking: an event that comes in between is not missed.
-        let head_now = session.as_ref().map(|session| session.feed.follow());
-        let head = match &head_now {
-            Some(head) => head.borrow().seq,
-            None => vault.newest_event(&row.id)?,
-        };
-        if after > head {
-            return Err(SessionError::Ahead { after, head });
-        }
-        let oldest = vault.events(&row.id, after, 1)?.oldest;
-        if after + 1 < oldest {
-            return Err(SessionError::Expired { oldest });
-        }
-        Ok(Subscription { vault, session_id: row.id.into(), session, head: head_now, left: head, after })
     }
 
     pub fn vault(&self) -> &Arc<Vault> {
@@ -437,53 +291,21 @@ impl SessionManager {
     /// Sessions that are open, and sessions that are loaded.
     pub fn counts(&self) -> (usize, usize) {
         let loaded = self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).len();
-        (self.shared.open.load(Ordering::Relaxed), loaded)
+        (self.shared.room.taken(), loaded)
     }
 
-    /// Closes `domain` sessions that had no turn for their time to live, again and again until the daemon stops.
-    pub async fn sweep(&self) {
-        let mut tick = tokio::time::interval(SWEEP_EVERY.min(self.shared.limits.ttl));
-        loop {
-            tokio::select! {
-                _ = tick.tick() => {}
-                () = self.shared.draining.cancelled() => return,
-            }
-            if let Err(error) = self.sweep_once().await {
-                tracing::warn!(%error, "sessions past their time could not be closed");
-            }
-        }
-    }
-
-    /// Closes what is past its time now. Returns how many.
-    pub async fn sweep_once(&self) -> Result<usize, SessionError> {
-        let now = self.shared.governance.clock.now();
-        let before = now.minus(self.shared.limits.ttl).to_string();
-        let readers = &self.shared.governance.readers;
-        let expired = readers.read(move |reader| reader.expired_sessions(&before, SWEEP_AT_ONCE)).await?;
-        let mut closed = 0;
-        for key in expired {
-            let Ok(key) = key.parse() else { continue };
-            if self.loaded(&key).is_some_and(|session| session.is_running()) {
-                continue;
-            }
-            match self.close(&key, CloseReason::Evicted).await {
-                Ok(()) => closed += 1,
-                Err(SessionError::Closed(_) | SessionError::Draining) => {}
-                // One that cannot be closed must not keep the others open.
-                Err(error) => {
-                    tracing::warn!(session = %key, %error, "a session past its time could not be closed")
-                }
-            }
-        }
-        Ok(closed)
+    /// Openings, closings and forgettings that were begun and are not over.
+    pub fn under_way(&self) -> usize {
+        self.shared.work.len()
     }
 
     /// Takes no more turns, lets those that run end within `deadline`, then tells them to.
     pub async fn drain(&self, deadline: Duration) -> Drained {
         self.shared.draining.cancel();
         self.shared.tasks.close();
+        self.shared.work.close();
         let mut drained = Drained::default();
-        if tokio::time::timeout(deadline, self.shared.tasks.wait()).await.is_ok() {
+        if tokio::time::timeout(deadline, self.rest()).await.is_ok() {
             return drained;
         }
         let running: Vec<Arc<Session>> = {
@@ -494,8 +316,15 @@ impl SessionManager {
         for session in running {
             session.cancel();
         }
-        drained.abandoned = tokio::time::timeout(LAST_WORDS, self.shared.tasks.wait()).await.is_err();
+        drained.abandoned = tokio::time::timeout(LAST_WORDS, self.rest()).await.is_err();
         drained
+    }
+
+    /// Waits until nothing is under way any more.
+    async fn rest(&self) {
+        // In this order: an opening that came just in time starts a session.
+        self.shared.work.wait().await;
+        self.shared.tasks.wait().await;
     }
 }
 
@@ -506,63 +335,4 @@ pub struct Drained {
     pub cancelled: usize,
     /// Whether some did not even end when told; they will be found interrupted.
     pub abandoned: bool,
-}
-
-impl Subscription {
-    /// The place behind which the next events are read.
-    pub const fn after(&self) -> u64 {
-        self.after
-    }
-
-    /// At most `limit` further events. Waits if there are none yet; none at all if there will be none.
-    pub async fn next(&mut self, limit: usize) -> Result<Vec<Event>, SessionError> {
-        loop {
-            // A closed session has no feed; what it left is all there is.
-            let head = match &mut self.head {
-                Some(head) => *head.borrow_and_update(),
-                None => Head { seq: self.left, is_over: true },
-            };
-            if self.after < head.seq {
-                let mut events = self.read(limit).await?;
-                // The vault can be ahead of the ledger. What was not shown yet may never have happened.
-                events.retain(|event| event.seq <= head.seq);
-                if let Some(last) = events.last() {
-                    self.after = last.seq;
-                    return Ok(events);
-                }
-            }
-            let more = match &mut self.head {
-                Some(feed) if !head.is_over => feed.changed().await.is_ok(),
-                _ => false,
-            };
-            if !more {
-                return Ok(Vec::new());
-            }
-        }
-    }
-
-    async fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
-        if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, limit))
-        {
-            return Ok(recent);
-        }
-        let (vault, session_id, after) = (Arc::clone(&self.vault), Arc::clone(&self.session_id), self.after);
-        let read = tokio::task::spawn_blocking(move || vault.events(&session_id, after, limit)).await;
-        let range = read.map_err(|_| SessionError::Draining)??;
-        if self.after + 1 < range.oldest {
-            return Err(SessionError::Expired { oldest: range.oldest });
-        }
-        Ok(range.events)
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.head = None;
-        if let Some(session) = &self.session
-            && !session.is_running()
-        {
-            session.feed.clear();
-        }
-    }
 }

@@ -16,7 +16,7 @@ pub enum StoreError {
     Home(#[from] HomeError),
     #[error(transparent)]
     Key(#[from] KeyFileError),
-    #[error("there is no ledger in `{0}` yet: `tribune ledger note \"…\"` begins one")]
+    #[error("there is no ledger in `{0}` yet: `tribune up` begins one")]
     NoLedger(PathBuf),
     #[error(
         "`{path}` was written by a newer version (format {found}; this one knows {known}): update tribune"

@@ -110,6 +110,15 @@ impl Reader {
         )
     }
 
+    /// The forgettings of a session that were begun and not ended.
+    pub fn unfinished_forgets(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        self.all(
+            "SELECT cid FROM open_work WHERE session_key = ?1 AND kind = 'forget' ORDER BY cid",
+            [key],
+            |row| row.get(0),
+        )
+    }
+
     /// Every agent that was ever seen.
     pub fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
         let query = "SELECT agent_id, min(created_at), max(last_activity), count(*), sum(turns) FROM sessions

@@ -159,14 +159,8 @@ impl Vault {
     pub fn open(home: &Home) -> Result<Self, StoreError> {
         let path = home.root().join("vault.db");
         let key = vault_key(home, &path)?;
-        let connection = connection::open_keyed(&path, &key, Access::Write).map_err(|error| match error {
-            // Under a wrong key everything looks damaged.
-            StoreError::Damaged { .. } => StoreError::VaultKey {
-                path: key_path(home),
-                what: "it does not open the vault, unless the vault is damaged",
-            },
-            other => other,
-        })?;
+        let connection =
+            connection::open_keyed(&path, &key, Access::Write).map_err(|error| wrong_key(home, error))?;
         writer::prepare(&connection).map_err(|error| StoreError::from_sqlite(&path, &error))?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let (queue, requests) = mpsc::channel(QUEUE);
@@ -177,6 +171,16 @@ impl Vault {
             .spawn(move || writer::run(&writing, connection, requests, &failing))
             .map_err(|error| StoreError::Io { path: path.clone(), what: error.to_string() })?;
         Ok(Self { path, queue: Some(queue), thread: Some(thread), reader, failed })
+    }
+
+    /// Whether the key opens the vault of `home`, if there is one. Changes nothing.
+    pub fn check(home: &Home) -> Result<(), StoreError> {
+        let path = home.root().join("vault.db");
+        if !path.exists() {
+            return Ok(());
+        }
+        let key = vault_key(home, &path)?;
+        connection::open_keyed(&path, &key, Access::Read).map(drop).map_err(|error| wrong_key(home, error))
     }
 
     /// Whether nothing can be written any more, since an earlier error.
@@ -350,6 +354,17 @@ fn read_content(
     )?;
     let row = select.query_row([session_id, commitment], |row| Ok((row.get::<_, [u8; 32]>(0)?, row.get(1)?)));
     Ok(row.optional()?.map(|(key, body)| (ContentKey::from_bytes(key), body)))
+}
+
+/// Under a wrong key everything looks damaged.
+fn wrong_key(home: &Home, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Damaged { .. } | StoreError::NotOurs(_) => StoreError::VaultKey {
+            path: key_path(home),
+            what: "it does not open the vault, unless the vault is damaged",
+        },
+        other => other,
+    }
 }
 
 fn key_path(home: &Home) -> PathBuf {

@@ -292,7 +292,7 @@ fn a_history_that_points_forward_is_damage_and_not_a_circle() {
 fn a_home_without_a_log_says_how_to_begin_one() {
     let home = TempHome::new();
     let error = Reader::open(&home.home).unwrap_err().to_string();
-    assert!(error.contains("there is no ledger in") && error.contains("tribune ledger note"), "{error}");
+    assert!(error.contains("there is no ledger in") && error.contains("tribune up"), "{error}");
     assert!(!home.home.root().exists(), "looking creates nothing");
     assert!(matches!(Reader::open(&Home::at("/dev/null/x")), Err(StoreError::NoLedger(_))));
 }

@@ -83,9 +83,9 @@ pub(crate) fn is_done(event: &Value) -> bool {
 }
 
 /// Sends bytes to the daemon and reads what comes back until it ends the connection.
-pub(crate) async fn http(daemon: &TestDaemon, request: &[u8]) -> String {
+pub(crate) async fn http(address: &str, request: &[u8]) -> String {
     within("an answer to an HTTP request", async {
-        let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
         // It may be refused before all of it was sent.
         let _ = stream.write_all(request).await;
         let mut answer = Vec::new();

@@ -1,5 +1,7 @@
 //! Homes that go away, and entries to put in them.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use serde_json::json;
 use tempfile::TempDir;
 use tribune_host::{Clock, Home, Reader, Store};
@@ -12,6 +14,26 @@ pub(crate) struct Stopped;
 impl Clock for Stopped {
     fn now(&self) -> Timestamp {
         "2026-11-15T12:00:00.000000Z".parse().unwrap()
+    }
+}
+
+/// A clock that a test sets.
+#[derive(Debug)]
+pub(crate) struct Hand(AtomicI64);
+
+impl Hand {
+    pub(crate) const fn at(second: i64) -> Self {
+        Self(AtomicI64::new(second))
+    }
+
+    pub(crate) fn set(&self, second: i64) {
+        self.0.store(second, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Timestamp {
+        Timestamp::new(jiff::Timestamp::from_second(self.0.load(Ordering::SeqCst)).unwrap())
     }
 }
 

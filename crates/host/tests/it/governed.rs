@@ -416,7 +416,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
             "POST /v1/sessions HTTP/1.1\r\n{head}{bearer}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n\"canary-body\" }}"
         ),
     ] {
-        let answer = http(&daemon, request.as_bytes()).await;
+        let answer = http(&daemon.address(), request.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
         assert!(!answer.contains("canary-bearer") && !answer.contains(&token), "{answer}");
     }

@@ -256,11 +256,13 @@ async fn without_a_principal_nothing_is_answered() {
         "Authorization: Bearer trb_\r\n",
         "Authorization: \r\n",
     ] {
-        let answer = http(&daemon, get(header).as_bytes()).await;
+        let answer = http(&daemon.address(), get(header).as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 401 "), "{header}: {answer}");
         assert_eq!(body(&answer)["error"]["code"], "unauthorized", "{header}");
     }
-    let good = http(&daemon, get(&format!("Authorization: bearer {}\r\n", daemon.token())).as_bytes()).await;
+    let good =
+        http(&daemon.address(), get(&format!("Authorization: bearer {}\r\n", daemon.token())).as_bytes())
+            .await;
     assert!(good.starts_with("HTTP/1.1 200 "), "{good}");
     assert_healthy(&daemon).await;
 }
@@ -274,7 +276,7 @@ async fn wrong_tokens_are_rate_limited_and_the_right_one_is_not() {
             "GET /v1/status HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer trb_0\r\n\r\n",
             daemon.address()
         );
-        answers.push(http(&daemon, request.as_bytes()).await[9..12].to_owned());
+        answers.push(http(&daemon.address(), request.as_bytes()).await[9..12].to_owned());
     }
     assert_eq!(answers[..20], vec!["401"; 20]);
     assert_eq!(answers[20..], vec!["429"; 5]);
@@ -314,14 +316,14 @@ async fn a_foreign_host_or_origin_is_refused_at_every_door() {
             let upgrade = "Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
             let request =
                 format!("GET {path} HTTP/1.1\r\n{headers}{upgrade}Authorization: Bearer {token}\r\n\r\n");
-            let answer = http(&daemon, request.as_bytes()).await;
+            let answer = http(&daemon.address(), request.as_bytes()).await;
             assert!(answer.starts_with("HTTP/1.1 403 "), "{path} {headers:?}: {answer}");
             assert_eq!(body(&answer)["error"]["code"], *code, "{path} {headers:?}");
         }
     }
     let own_page =
         format!("GET /healthz HTTP/1.1\r\n{own}Origin: http://localhost:{port}\r\nConnection: close\r\n\r\n");
-    assert!(http(&daemon, own_page.as_bytes()).await.starts_with("HTTP/1.1 200 "));
+    assert!(http(&daemon.address(), own_page.as_bytes()).await.starts_with("HTTP/1.1 200 "));
     assert_healthy(&daemon).await;
 }
 
@@ -343,7 +345,7 @@ async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
         (format!("GET /v1/nothing HTTP/1.1\r\n{head}\r\n").into_bytes(), "404"),
         (format!("DELETE /v1/status HTTP/1.1\r\n{head}\r\n").into_bytes(), "405"),
     ] {
-        let answer = http(&daemon, &request).await;
+        let answer = http(&daemon.address(), &request).await;
         assert_eq!(
             answer.get(9..12),
             Some(status),
@@ -366,7 +368,7 @@ async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
         (post(r#"{"mandate":"all"}"#, json_type), "400", "invalid_params"),
         (post(r#"{"session_key":7}"#, json_type), "400", "invalid_params"),
     ] {
-        let answer = http(&daemon, request.as_bytes()).await;
+        let answer = http(&daemon.address(), request.as_bytes()).await;
         assert_eq!(answer.get(9..12), Some(status), "{answer}");
         assert_eq!(body(&answer)["error"]["code"], code, "{answer}");
     }
@@ -377,7 +379,7 @@ async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
         chunked.push_str(&format!("400\r\n{}\r\n", "x".repeat(0x400)));
     }
     chunked.push_str("0\r\n\r\n");
-    let answer = http(&daemon, chunked.as_bytes()).await;
+    let answer = http(&daemon.address(), chunked.as_bytes()).await;
     assert_eq!(body(&answer)["error"]["code"], "too_large", "{answer}");
     assert_healthy(&daemon).await;
 }
@@ -429,7 +431,7 @@ async fn one_connection_too_many_is_told_so_websockets_included() {
     for _ in 0..10 {
         let request =
             format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", daemon.address());
-        let answer = http(&daemon, request.as_bytes()).await;
+        let answer = http(&daemon.address(), request.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         let error = &body(&answer)["error"];
         assert_eq!(error["code"], "too_many_connections");

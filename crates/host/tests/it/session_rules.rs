@@ -1,8 +1,20 @@
 //! What sessions promise beyond a single turn.
 
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
 use serde_json::json;
+use tokio::sync::Notify;
+use tribune_agents::{
+    AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionStatus, TurnInput,
+};
 use tribune_client::{Client, Incoming};
-use tribune_testkit::{TestDaemon, say};
+use tribune_host::Clock;
+use tribune_host::daemon::{Daemon, Extras};
+use tribune_testkit::{TempHome, TestDaemon, config, say, text, turn};
+
+use crate::door::within;
+use crate::fixture::Hand;
 
 const KEY: &str = "agent:main:cli:local:dm:rules";
 
@@ -69,6 +81,90 @@ async fn a_session_keeps_its_mode_until_another_is_asked_for() {
     while status(&mut client).await != "closed" {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_followed_a_session_that_was_closed_still_sees_the_turns_it_asks_for() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    let about = json!({ "session_key": KEY });
+    for round in 1..=3 {
+        client.call("session.init", &about).await.unwrap();
+        let followed = client.call("session.events", &about).await.unwrap()["subscription"].clone();
+        client.call("session.close", &about).await.unwrap();
+        // Straight after: the subscription ends with the session it was for, not when its task gets round to it.
+        client.call("session.init", &about).await.unwrap();
+        client.take_kept();
+        let (events, _) = turn(&mut client, KEY, "!say after the first").await.unwrap();
+        assert_eq!(text(&events), "after the first", "round {round}");
+
+        let again = client.call("session.events", &about).await.unwrap()["subscription"].clone();
+        for subscription in [again, followed] {
+            client.call("session.unfollow", &json!({ "subscription": subscription })).await.unwrap();
+        }
+        client.take_kept();
+        let (events, _) = turn(&mut client, KEY, "!say after the second").await.unwrap();
+        assert_eq!(text(&events), "after the second", "round {round}");
+    }
+}
+
+/// A backend that lets go of a session when it is told to, and tells when it was asked.
+#[derive(Debug)]
+struct Clinging {
+    asked: Notify,
+    may_go: Notify,
+}
+
+#[async_trait::async_trait]
+impl AgentRuntime for Clinging {
+    async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+        Ok(Handle { key: Arc::new(input.key), session_id: "clinging".into() })
+    }
+
+    fn run_turn(&self, _: &Handle, _: TurnInput) -> EventStream {
+        futures_util::stream::empty().boxed()
+    }
+
+    async fn cancel(&self, _: &Handle) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    async fn close(&self, _: &Handle, _: CloseReason) -> Result<(), RuntimeError> {
+        self.asked.notify_one();
+        self.may_go.notified().await;
+        Ok(())
+    }
+
+    async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
+        Err(RuntimeError::new("none", "nobody asks"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_used_while_others_are_swept_stays_open() {
+    let backend = Arc::new(Clinging { asked: Notify::new(), may_go: Notify::new() });
+    let backends = vec![("clinging".to_owned(), Arc::clone(&backend) as Arc<dyn AgentRuntime>)];
+    let home = TempHome::new();
+    home.write("data/agent-roster.jsonl", "{\"id\":\"main\"}\n{\"id\":\"first\",\"backend\":\"clinging\"}\n");
+    let clock = Arc::new(Hand::at(1_800_000_000));
+    let extras = Extras { backends, ..Extras::default() };
+    let given = Arc::clone(&clock) as Arc<dyn Clock>;
+    let daemon = Daemon::start_with(&home.home, &config(), given, extras).await.unwrap();
+    let daemon = TestDaemon { daemon, home };
+    let mut client = daemon.operator().await;
+    // The one that clings is the first, by age and by name.
+    for key in ["agent:first:cli:local:dm:x", KEY] {
+        client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    }
+    clock.set(1_800_000_000 + 60 * 31);
+    let sessions = daemon.daemon.sessions().clone();
+    let sweeping = tokio::spawn(async move { sessions.sweep_once().await.unwrap() });
+    within("the sweep reaches a session that clings", backend.asked.notified()).await;
+    turn(&mut client, KEY, "!say just now").await.unwrap();
+    backend.may_go.notify_one();
+    assert_eq!(sweeping.await.unwrap(), 1);
+    let status = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
+    assert_eq!((&status["state"], &status["turns"]), (&json!("idle"), &json!(1)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

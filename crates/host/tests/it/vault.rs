@@ -1,18 +1,17 @@
 //! What was said: kept under a key, erased for good when it is to be, and the lives of the sessions it belongs to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tribune_client::Client;
 use tribune_host::daemon::Daemon;
 use tribune_host::{Clock, Home, Store, SystemClock};
-use tribune_ledger::{Draft, EntryQuality, Timestamp};
+use tribune_ledger::{Draft, EntryQuality};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::door::{assert_healthy, events_until, is_done, within};
-use crate::fixture::draft;
+use crate::fixture::{Hand, draft};
 
 const KEY: &str = "agent:main:cli:local:dm:operator";
 const STANDING: &str = "agent:main:standing:local:dm:main";
@@ -187,6 +186,35 @@ async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_forgetting_that_failed_is_finished_before_the_session_is_opened_again() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &about(KEY)).await.unwrap();
+    turn(&mut client, KEY, "!say to be forgotten").await.unwrap();
+    client.call("session.close", &about(KEY)).await.unwrap();
+    // What cannot be removed as a file stops the forgetting half-way.
+    let transcript = daemon.home.home.root().join(format!("agents/main/sessions/{KEY}.jsonl"));
+    std::fs::remove_file(&transcript).unwrap();
+    std::fs::create_dir_all(transcript.join("in the way")).unwrap();
+    for method in ["session.forget", "session.init", "session.forget"] {
+        let refused = client.call(method, &about(KEY)).await.unwrap_err();
+        assert_eq!(refused.code(), Some("storage"), "{method}: {refused}");
+    }
+    std::fs::remove_dir_all(&transcript).unwrap();
+    client.call("session.init", &about(KEY)).await.unwrap();
+    turn(&mut client, KEY, "!say said afterwards").await.unwrap();
+    drop(client);
+    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    assert_eq!(daemon.daemon.recovered().forgets, 0);
+    let mut client = daemon.operator().await;
+    let messages = history(&mut client, KEY).await;
+    let kept: Vec<bool> = messages.iter().map(|message| !message["content"].is_null()).collect();
+    assert_eq!(kept, [false, false, true, true], "{messages:?}");
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_vault_opens_with_its_key_and_nothing_else() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
@@ -234,19 +262,9 @@ async fn the_vault_opens_with_its_key_and_nothing_else() {
     assert!(history(&mut client, KEY).await.iter().all(|message| !message["content"].is_null()));
 }
 
-/// A clock that a test sets.
-#[derive(Debug)]
-struct Hand(AtomicI64);
-
-impl Clock for Hand {
-    fn now(&self) -> Timestamp {
-        Timestamp::new(jiff::Timestamp::from_second(self.0.load(Ordering::SeqCst)).unwrap())
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn domain_sessions_go_after_their_time_and_persistent_ones_stay() {
-    let (home, clock) = (TempHome::new(), Arc::new(Hand(AtomicI64::new(1_800_000_000))));
+    let (home, clock) = (TempHome::new(), Arc::new(Hand::at(1_800_000_000)));
     let daemon = Daemon::start(&home.home, &config(), Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let mut client = daemon.operator().await;
@@ -257,7 +275,7 @@ async fn domain_sessions_go_after_their_time_and_persistent_ones_stay() {
     turn(&mut client, KEY, "!say hello").await.unwrap();
     client.send("turn.run", &say(running, "!say still at it\n!hang")).await.unwrap();
     events_until(&mut client, "it runs", |event| event["type"] == "text_delta").await;
-    let minute = |minutes: i64| clock.0.store(1_800_000_000 + 60 * minutes, Ordering::SeqCst);
+    let minute = |minutes: i64| clock.set(1_800_000_000 + 60 * minutes);
     minute(30);
     assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 0, "not a moment too early");
     minute(31);

@@ -1,0 +1,54 @@
+//! Sessions that nobody uses do not stay open for ever.
+
+use std::time::Duration;
+
+use tribune_agents::{CloseReason, SessionKey};
+
+use super::SessionManager;
+use super::error::SessionError;
+use super::lifecycle::Closing;
+
+/// How often sessions without turns are looked for, and how many are closed in one go.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+const SWEEP_AT_ONCE: usize = 1_000;
+
+impl SessionManager {
+    /// Closes `domain` sessions that had no turn for their time to live, again and again until the daemon stops.
+    pub async fn sweep(&self) {
+        let mut tick = tokio::time::interval(SWEEP_EVERY.min(self.shared.limits.ttl));
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = self.shared.draining.cancelled() => return,
+            }
+            if let Err(error) = self.sweep_once().await {
+                tracing::warn!(%error, "sessions past their time could not be closed");
+            }
+        }
+    }
+
+    /// Closes what is past its time now. Returns how many.
+    pub async fn sweep_once(&self) -> Result<usize, SessionError> {
+        let now = self.shared.governance.clock.now();
+        let since = now.minus(self.shared.limits.ttl).to_string();
+        let (readers, before) = (&self.shared.governance.readers, since.clone());
+        let expired = readers.read(move |reader| reader.expired_sessions(&before, SWEEP_AT_ONCE)).await?;
+        let mut closed = 0;
+        for key in expired {
+            let Ok(key) = key.parse::<SessionKey>() else { continue };
+            if self.loaded(&key).is_some_and(|session| session.is_running()) {
+                continue;
+            }
+            let closing = Closing { reason: CloseReason::Evicted, unused_since: Some(since.clone()) };
+            match self.close_as(&key, closing).await {
+                Ok(()) => closed += 1,
+                Err(SessionError::Closed(_) | SessionError::InUse(_) | SessionError::Draining) => {}
+                // One that cannot be closed must not keep the others open.
+                Err(error) => {
+                    tracing::warn!(session = %key, %error, "a session past its time could not be closed")
+                }
+            }
+        }
+        Ok(closed)
+    }
+}

@@ -1,0 +1,129 @@
+//! Clients that send a request and hang up before it is answered. What they asked for is done or not done, never half:
+//! the count of open sessions is what the record says, and what is said afterwards is kept.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tribune_client::Client;
+use tribune_testkit::{TestDaemon, assert_sound, config, text, turn};
+
+use crate::door::{Dice, wait_for_status, within};
+
+const SESSIONS: u64 = 6;
+const CLIENTS: u64 = 8;
+const REQUESTS: u64 = 60;
+
+fn key(session: u64) -> String {
+    format!("agent:main:test:local:dm:hung-up-{session}")
+}
+
+/// Sends a request and hangs up after a moment that is never the same.
+async fn ask_and_hang_up(address: &str, token: &str, path: &str, body: &str, moments: u64) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "{path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..moments {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What there is to ask for, of a session.
+fn request(what: u64, key: &str) -> (String, String) {
+    match what {
+        0 => ("POST /v1/sessions".to_owned(), json!({ "session_key": key }).to_string()),
+        1 => (format!("POST /v1/sessions/{key}/close"), String::new()),
+        _ => (format!("DELETE /v1/sessions/{key}/content"), String::new()),
+    }
+}
+
+/// How many sessions the record has open.
+async fn open_on_record(client: &mut Client) -> usize {
+    let page = client.call("session.list", &json!({ "limit": 1000 })).await.unwrap();
+    let sessions = page["sessions"].as_array().unwrap();
+    sessions.iter().filter(|session| session["state"] != "closed").count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_hangs_up_while_a_session_is_opened_closed_or_forgotten_leaves_nothing_half_done() {
+    let daemon = TestDaemon::start().await;
+    let mut hanging = JoinSet::new();
+    for client in 0..CLIENTS {
+        let (address, token) = (daemon.address(), daemon.token());
+        hanging.spawn(async move {
+            let mut dice = Dice::new(client + 1);
+            for _ in 0..REQUESTS {
+                let (path, body) = request(dice.roll(3), &key(dice.roll(SESSIONS)));
+                let moments = dice.roll(400);
+                ask_and_hang_up(&address, &token, &path, &body, moments).await;
+            }
+        });
+    }
+    within("all have hung up", hanging.join_all()).await;
+
+    let mut client = daemon.operator().await;
+    wait_for_status(&mut client, "all connections but this are gone", |status| status["connections"] == 1)
+        .await;
+    within("what was begun is over", async {
+        while daemon.daemon.sessions().under_way() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let open = open_on_record(&mut client).await;
+    wait_for_status(&mut client, "the count is what the record says", |status| {
+        status["sessions_open"] == open
+    })
+    .await;
+    for session in 0..SESSIONS {
+        client.call("session.init", &json!({ "session_key": key(session) })).await.unwrap();
+    }
+    let status = client.call("daemon.status", &json!({})).await.unwrap();
+    assert_eq!(status["sessions_open"], json!(SESSIONS + 1), "and the standing one");
+
+    let mut said = BTreeMap::new();
+    for session in 0..SESSIONS {
+        let words = format!("kept in {session}");
+        let (events, _) = turn(&mut client, &key(session), &format!("!say {words}")).await.unwrap();
+        assert_eq!(text(&events), words);
+        said.insert(session, words);
+    }
+    drop(client);
+    let home = daemon.stop().await;
+    assert_sound(&home.home);
+
+    let daemon = TestDaemon::on(home, &config()).await;
+    assert_eq!(daemon.daemon.recovered(), &Default::default(), "nothing was left unfinished");
+    let mut client = daemon.operator().await;
+    for (session, words) in said {
+        let history = client.call("session.history", &json!({ "session_key": key(session) })).await.unwrap();
+        let messages = history["messages"].as_array().unwrap();
+        assert_eq!(messages.last().unwrap()["content"][0]["text"], Value::from(words), "{messages:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_are_opened_at_the_same_time_stay_within_the_limit() {
+    let mut limited = config();
+    limited.sessions.max_open = 4;
+    let daemon = TestDaemon::on(Default::default(), &limited).await;
+    let mut opening = JoinSet::new();
+    for n in 0..32 {
+        let mut client = daemon.operator().await;
+        let asked = json!({ "session_key": format!("agent:main:test:local:dm:at-once-{n}") });
+        opening.spawn(async move {
+            client.call("session.init", &asked).await.map_err(|error| error.code().unwrap().to_owned())
+        });
+    }
+    let answers = opening.join_all().await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "one is the standing one");
+    assert!(answers.iter().flat_map(|answer| answer.as_ref().err()).all(|code| code == "too_many_sessions"));
+    let mut client = daemon.operator().await;
+    assert_eq!(open_on_record(&mut client).await, 4);
+}

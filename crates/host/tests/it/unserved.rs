@@ -1,0 +1,77 @@
+//! Sessions whose agent has no backend or mandate any more. Nobody can run a turn in them; they can still be looked at,
+//! closed and forgotten.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tribune_agents::AgentRuntime;
+use tribune_agents::rehearsal::{RehearsalBackend, Scenes};
+use tribune_client::Client;
+use tribune_host::daemon::Extras;
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+
+use crate::door::start_with;
+
+const HOMELESS: &str = "agent:homeless:cli:local:dm:operator";
+const LAWLESS: &str = "agent:lawless:cli:local:dm:operator";
+
+/// A daemon with a session of an agent whose backend is gone, and one of an agent whose mandate is.
+async fn with_unserved_sessions() -> TestDaemon {
+    let home = TempHome::new();
+    home.write(
+        "data/agent-roster.jsonl",
+        "{\"id\":\"main\"}\n{\"id\":\"homeless\",\"backend\":\"borrowed\"}\n{\"id\":\"lawless\",\"mandate\":\"lost\"}\n",
+    );
+    home.write("mandates/lost.md", "---\ntools: read\n---\nSay little.\n");
+    let scenes = Scenes::builtin_and(&home.home.root().join("scenes")).unwrap();
+    let borrowed: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
+    let extras = Extras { backends: vec![("borrowed".to_owned(), borrowed)], ..Extras::default() };
+    let daemon = start_with(home, &config(), extras).await;
+    let mut client = daemon.operator().await;
+    for key in [HOMELESS, LAWLESS] {
+        client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+        turn(&mut client, key, "!say I was here").await.unwrap();
+    }
+    drop(client);
+    let home = daemon.stop().await;
+    std::fs::remove_file(home.home.root().join("mandates/lost.md")).unwrap();
+    TestDaemon::on(home, &config()).await
+}
+
+async fn ask(client: &mut Client, method: &str, key: &str) -> Value {
+    let answer = client.call(method, &json!({ "session_key": key })).await;
+    answer.unwrap_or_else(|error| panic!("{method} {key}: {error}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_without_a_backend_or_a_mandate_are_shown_closed_and_forgotten() {
+    let daemon = with_unserved_sessions().await;
+    let mut client = daemon.operator().await;
+    for (key, code) in [(HOMELESS, "unknown_backend"), (LAWLESS, "no_mandate")] {
+        let refused = client.call("turn.run", &say(key, "hello?")).await.unwrap_err();
+        assert_eq!(refused.code(), Some(code), "{key}: {refused}");
+        let shown = ask(&mut client, "session.status", key).await;
+        assert_eq!((&shown["state"], &shown["turns"]), (&json!("idle"), &json!(1)), "{key}");
+        let asked = json!({ "session_key": key, "follow": false });
+        let page = client.call("session.events", &asked).await.unwrap();
+        assert_eq!(page["events"].as_array().unwrap().len(), shown["last_seq"].as_u64().unwrap() as usize);
+        assert_eq!(ask(&mut client, "session.close", key).await["state"], "closed", "{key}");
+        ask(&mut client, "session.forget", key).await;
+        let history = ask(&mut client, "session.history", key).await;
+        let messages = history["messages"].as_array().unwrap();
+        assert!(messages.iter().all(|message| message["content"].is_null()), "{key}");
+    }
+    let status = client.call("daemon.status", &json!({})).await.unwrap();
+    assert_eq!(status["sessions_open"], 0);
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_without_a_backend_is_forgotten_while_it_is_open() {
+    let daemon = with_unserved_sessions().await;
+    let mut client = daemon.operator().await;
+    ask(&mut client, "session.forget", HOMELESS).await;
+    let status = client.call("daemon.status", &json!({})).await.unwrap();
+    assert_eq!(status["sessions_open"], 1);
+}
