@@ -230,7 +230,7 @@ fn programs_are_seen_through_wrappers() {
         ("ssh host", &["?", "ssh"]),
         ("tar --checkpoint-action=exec='rm x' -cf y z", &["rm", "tar"]),
         ("rsync -e 'nc x' a b", &["nc", "rsync"]),
-        ("LD_PRELOAD=./x.so ls", &["ls", "x.so"]),
+        ("LD_PRELOAD=./x.so ls", &["./x.so", "ls"]),
         ("trap 'rm x' EXIT", &["rm", "trap"]),
         ("if a; then b; elif c; then d; else e; fi", &["a", "b", "c", "d", "e"]),
         ("for x in 1 2; do a; done; while b; do c; done", &["a", "b", "c"]),
