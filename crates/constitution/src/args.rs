@@ -202,6 +202,8 @@ impl<'a> Draft<'a> {
             self.args.malformed = true;
         }
         self.args.parsed = Some(command.parsed);
+        // A rule that looks at programs must not be passed by a command that is no text.
+        self.args.malformed |= self.input.get("command").is_none_or(|line| !line.is_string());
         self.size(&["command"]);
     }
 

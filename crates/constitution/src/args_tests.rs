@@ -74,3 +74,13 @@ fn l3_what_a_rule_could_not_look_at_is_malformed() {
     let many = CommandFacts { programs: (0..33).map(|n| n.to_string()).collect(), parsed: true };
     assert!(Args::of("exec", &json!({}), Some(&many)).malformed);
 }
+
+#[test]
+fn l3_a_command_that_is_no_text_is_malformed() {
+    for input in
+        [json!({}), json!({"command": ["sudo", "x"]}), json!({"command": 1}), json!({"command": null})]
+    {
+        assert!(Args::of("exec", &input, None).malformed, "{input}");
+    }
+    assert!(!Args::of("exec", &json!({"command": "ls"}), None).malformed);
+}
