@@ -19,7 +19,7 @@ use tribune_agents::{SessionKey, ToolCall, ToolSpec};
 use tribune_constitution::facts::FACTS_VERSION;
 use tribune_constitution::provenance::is_owners;
 use tribune_constitution::{
-    Args, Constitution, Facts, Labels, Provenance, SessionKind, Stage, Verdict, Veto,
+    Args, Capability, Constitution, Facts, Labels, Provenance, SessionKind, Stage, Verdict, Veto,
 };
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
@@ -35,8 +35,9 @@ use crate::approval::grant::{self, Call};
 use crate::approval::record::Requested;
 use crate::approval::{Approver, Inbox};
 use crate::clock::Clock;
+use crate::record::Labelled;
 use crate::store::{LedgerWriter, Readers, StoreError};
-use crate::tools::{HostTools, Touched};
+use crate::tools::{HostTools, Resource, Touched};
 
 /// How long a call waits for a person where the law does not say otherwise.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -252,6 +253,19 @@ impl Gate {
     ) -> Result<Moved, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
         labels::moved(standing.key.agent(), standing.labels, output, touched, &self.readers)
+    }
+
+    /// What a call of which nobody knows how it ended may have left behind.
+    pub(crate) fn left_behind(&self, standing: &Standing, tool: &str) -> Result<Vec<Labelled>, StoreError> {
+        let writes =
+            |capability: &Capability| matches!(capability, Capability::FsWrite | Capability::ProcExec);
+        let manifest = self.law.manifest(tool);
+        if manifest.is_some_and(|manifest| !manifest.capabilities.iter().any(writes)) {
+            return Ok(Vec::new());
+        }
+        // Any file may be one that it wrote.
+        let touched = [Touched::Wrote(Resource::Workspace)];
+        Ok(self.moved(standing, None, (&touched, Ended::Badly))?.wrote)
     }
 
     /// The labels of a letter: those of whoever wrote it, if that was one of ours, and never the owner's own word.

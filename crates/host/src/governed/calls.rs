@@ -12,7 +12,7 @@ use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcom
 use tribune_constitution::{Stage, Veto};
 use tribune_ledger::Cid;
 
-use super::desk::{Desk, Judged, Recorded};
+use super::desk::{Begun, Desk, Judged, Recorded};
 use super::elsewhere::FULL;
 use super::toolbox::Asked;
 use crate::approval::action::Action;
@@ -312,8 +312,9 @@ impl Calls {
         if !waiting.is_empty() {
             desk.governance.gate.inbox.withdraw(&waiting).await;
         }
-        for Open { call_id, tool, entry, .. } in open {
-            self.last_result = Some(desk.given_up(&call_id, &tool, entry)?);
+        for Open { call_id, tool, entry, approval } in open {
+            let begun = if approval.is_none() { Begun::Yes } else { Begun::No };
+            self.last_result = Some(desk.given_up((&call_id, &tool), entry, begun)?);
         }
         Ok(())
     }

@@ -279,7 +279,16 @@ impl Desk {
     }
 
     /// Puts on record that a call was given up. Whether it took effect is not known.
-    pub(super) fn given_up(&mut self, id: &str, tool: &str, call: Cid) -> Result<Cid, RuntimeError> {
+    pub(super) fn given_up(
+        &mut self,
+        (id, tool): (&str, &str),
+        call: Cid,
+        begun: Begun,
+    ) -> Result<Cid, RuntimeError> {
+        let wrote = match begun {
+            Begun::Yes => self.governance.gate.left_behind(&self.journal.standing, tool).map_err(failed)?,
+            Begun::No => Vec::new(),
+        };
         let record = ToolResultRecord {
             tool: tool.to_owned(),
             call_id: id.to_owned(),
@@ -287,7 +296,7 @@ impl Desk {
             is_error: true,
             output_hash: None,
             labels: self.journal.standing.labels,
-            wrote: Vec::new(),
+            wrote,
         };
         let entry = self.line(EntryQuality::ToolResult, tool, vec![call], &record)?;
         let cid = entry.cid;
@@ -296,6 +305,13 @@ impl Desk {
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
         Ok(cid)
     }
+}
+
+/// Whether a call was under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    Yes,
+    No,
 }
 
 /// Where an entry stands.

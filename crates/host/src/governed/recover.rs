@@ -47,14 +47,15 @@ impl Governance {
                 match kind {
                     "tool_call" => {
                         let called: Option<ToolCallRecord> = self.record_of(cid).await?;
+                        let standing = journal.lock().await.standing.clone();
                         let record = ToolResultRecord {
                             tool: unfinished.name.clone(),
                             call_id: called.map(|called| called.call_id).unwrap_or_default(),
                             outcome: CallOutcome::Interrupted,
                             is_error: true,
                             output_hash: None,
-                            labels: journal.lock().await.standing.labels,
-                            wrote: Vec::new(),
+                            labels: standing.labels,
+                            wrote: self.gate.left_behind(&standing, &unfinished.name)?,
                         };
                         let mut journal = journal.lock().await;
                         let mut page = journal.page();

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::AgentRuntime;
-use tribune_client::Client;
+use tribune_client::{Client, Incoming};
 use tribune_constitution::{Labels, Trust};
 use tribune_host::config::{Config, Sandbox};
 use tribune_host::daemon::{Daemon, Extras};
@@ -146,15 +146,19 @@ impl House {
         tools.sort_unstable();
         assert_eq!(tools, expected, "{:?}", self.puppet.answers());
         self.approver.call("session.cancel", &json!({ "session_key": key })).await.unwrap();
+        self.ended(running).await;
+        self.puppet.answers();
+    }
+
+    async fn ended(&mut self, running: u64) {
         loop {
-            if let tribune_client::Incoming::Answer(id, _) = self.talker.next().await.unwrap()
+            if let Incoming::Answer(id, _) = self.talker.next().await.unwrap()
                 && id == running
             {
                 break;
             }
         }
         self.talker.take_kept();
-        self.puppet.answers();
     }
 
     async fn labels(&self, key: &str) -> Labels {
@@ -228,6 +232,30 @@ async fn c3_a_file_keeps_what_it_was_made_from() {
     let calls = house.ways_out();
     house.all_wait(OTHER, calls).await;
     assert!(!house.has_run());
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c3_a_file_of_a_call_that_was_cut_short_is_no_cleaner() {
+    let mut house = house().await;
+    house.taint(KEY).await;
+    house.puppet.prepare(vec![vec![("exec", json!({ "command": "echo page > cut.txt; sleep 60" }))]]);
+    let running = house.talker.send("turn.run", &say(KEY, "go on")).await.unwrap();
+    let waiting = loop {
+        if let Some(first) = pending(&mut house.approver).await.first() {
+            break first["id"].clone();
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let allow = json!({ "id": waiting, "decision": "allow_once" });
+    house.approver.call("approval.decide", &allow).await.unwrap();
+    while !house.daemon.home.home.root().join("agents/main/workspace/cut.txt").exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    house.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    house.ended(running).await;
+    house.play(OTHER, vec![vec![("read", json!({ "path": "cut.txt" }))]]).await;
+    assert_eq!(house.labels(OTHER).await, TAINTED);
     house.end().await;
 }
 
@@ -337,14 +365,7 @@ impl House {
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         person.call("approval.decide", &json!({ "id": id, "decision": "allow_once" })).await.unwrap();
-        loop {
-            if let tribune_client::Incoming::Answer(id, _) = self.talker.next().await.unwrap()
-                && id == running
-            {
-                break;
-            }
-        }
-        self.talker.take_kept();
+        self.ended(running).await;
         self.puppet.answers()
     }
 }

@@ -85,6 +85,7 @@ async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {
         answer
     };
     let ((), answer) = tokio::join!(tell, hear);
+    let answer = bounded(answer)?;
     let status = child.wait().await.map_err(|error| format!("it was lost ({})", error.kind()))?;
     group.0 = None;
     // One that says too much is cut off, and may fail for that alone.
