@@ -25,6 +25,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 type Measurement = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // As the program itself does.
+    rustix::thread::disable_transparent_huge_pages(true)?;
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     if let [serve, home] = wanted.as_slice()
         && serve == "serve"

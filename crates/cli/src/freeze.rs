@@ -17,7 +17,8 @@ pub(crate) fn stop_all(home: &Home, output: &mut Output) -> Result<Outcome, CliE
                 1 => "1 turn was ended".to_owned(),
                 turns => format!("{turns} turns were ended"),
             };
-            format!("{}: {ended}; no call is allowed until: tribune resume", paint.bad("stopped"))
+            let word = if stopped["already"] == true { "stopped already" } else { "stopped" };
+            format!("{}: {ended}; no call is allowed until: tribune resume", paint.bad(word))
         },
         &stopped,
     )?;
@@ -27,7 +28,12 @@ pub(crate) fn stop_all(home: &Home, output: &mut Output) -> Result<Outcome, CliE
 /// Lets everything go on.
 pub(crate) fn resume(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let resumed = daemon::ask(home, "gate.resume", &json!({}))?;
-    output
-        .result(|paint| format!("{}: calls are decided by the law again", paint.good("resumed")), &resumed)?;
+    output.result(
+        |paint| match resumed["already"] == true {
+            true => "nothing was stopped: calls are decided by the law, as before".to_owned(),
+            false => format!("{}: calls are decided by the law again", paint.good("resumed")),
+        },
+        &resumed,
+    )?;
     Ok(Outcome::Done)
 }

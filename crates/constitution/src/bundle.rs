@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tribune_ledger::jcs::JcsError;
 
-use crate::hash::ConstitutionHash;
+use crate::hash::{self, ConstitutionHash};
 use crate::mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, shown};
 use crate::manifest::{MAX_MANIFESTS, Manifest};
 use crate::prompt;
@@ -63,6 +63,17 @@ pub struct Constitution {
     tools: BTreeSet<String>,
 }
 
+/// A rule of the operator, without what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleHead<'a> {
+    /// From `@id("…")`, or made from the file and the rule's place in it.
+    pub id: &'a str,
+    pub file: &'a str,
+    pub line: usize,
+    /// Whether it is a `forbid`.
+    pub forbids: bool,
+}
+
 impl PartialEq for Constitution {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash
@@ -92,29 +103,52 @@ pub enum ConstitutionError {
     #[error(transparent)]
     Text(#[from] TextError),
     #[error("{}", first_of(.0))]
-    Rules(Vec<TextError>),
+    Several(Vec<ConstitutionError>),
     #[error("the constitution has no canonical form: {0}")]
     Canonical(#[from] JcsError),
 }
 
+impl ConstitutionError {
+    fn all(mut faults: Vec<Self>) -> Self {
+        match faults.pop() {
+            Some(only) if faults.is_empty() => only,
+            last => {
+                faults.extend(last);
+                Self::Several(faults)
+            }
+        }
+    }
+}
+
 impl Constitution {
     /// Checks the texts. `known_tools` are the tools of the program; a mandate may name those and the ones that have a
-    /// manifest.
+    /// manifest. The error holds everything that is wrong.
     pub fn new(texts: Texts, known_tools: &[&str]) -> Result<Self, ConstitutionError> {
-        check_prose(&texts.constitution)?;
-        let manifests = manifests(&texts.manifests)?;
+        let mut faults = Vec::from_iter(check_prose(&texts.constitution).err());
+        let manifests = manifests(&texts.manifests, &mut faults);
         let known: BTreeSet<&str> =
             known_tools.iter().copied().chain(manifests.keys().map(String::as_str)).collect();
-        let mandates = mandates(&texts.mandates, &known)?;
+        let mandates = mandates(&texts.mandates, &known, &mut faults);
         let named = mandates.values().flat_map(|mandate| mandate.tools().iter().cloned());
         let tools: BTreeSet<String> = manifests.keys().cloned().chain(named).collect();
         let settings = match &texts.law {
-            Some(law) => Settings::parse(law, &known)?,
+            Some(law) => Settings::parse(law, &known).unwrap_or_else(|errors| {
+                faults.extend(errors.into_iter().map(ConstitutionError::Text));
+                Settings::default()
+            }),
             None => Settings::default(),
         };
-        let rules = Rules::load(&texts.policies, &tools, &manifests).map_err(ConstitutionError::Rules)?;
-        let hash = ConstitutionHash::of(&texts)?;
-        Ok(Self { texts, hash, mandates, manifests, settings, rules, tools })
+        match Rules::load(&texts.policies, &tools, &manifests) {
+            Ok(rules) if faults.is_empty() => {
+                let hash = ConstitutionHash::of(&texts)?;
+                Ok(Self { texts, hash, mandates, manifests, settings, rules, tools })
+            }
+            Ok(_) => Err(ConstitutionError::all(faults)),
+            Err(errors) => {
+                faults.extend(errors.into_iter().map(ConstitutionError::Text));
+                Err(ConstitutionError::all(faults))
+            }
+        }
     }
 
     /// The law of a home where nobody wrote another: the default texts.
@@ -130,6 +164,11 @@ impl Constitution {
     /// The texts it was made from.
     pub const fn texts(&self) -> &Texts {
         &self.texts
+    }
+
+    /// The bytes that its hash is made of: all texts and the kernel's version, in canonical form.
+    pub fn canonical(&self) -> Result<Vec<u8>, JcsError> {
+        hash::canonical(&self.texts)
     }
 
     pub const fn hash(&self) -> ConstitutionHash {
@@ -175,6 +214,16 @@ impl Constitution {
         &self.tools
     }
 
+    /// The operator's rules, in the order of their files.
+    pub fn heads(&self) -> impl Iterator<Item = RuleHead<'_>> {
+        self.rules.all().iter().map(|rule| RuleHead {
+            id: &rule.id,
+            file: &rule.file,
+            line: rule.line,
+            forbids: rule.forbids,
+        })
+    }
+
     pub(crate) const fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -184,12 +233,9 @@ impl Constitution {
     }
 }
 
-fn first_of(errors: &[TextError]) -> String {
-    let first = errors.first().map_or_else(String::new, ToString::to_string);
-    match errors.len() {
-        0 | 1 => first,
-        more => format!("{first} (and {} more: `tribune law check` lists them)", more - 1),
-    }
+fn first_of(faults: &[ConstitutionError]) -> String {
+    let first = faults.first().map_or_else(String::new, ToString::to_string);
+    format!("{first} (and {} more: `tribune law check` lists them)", faults.len().saturating_sub(1))
 }
 
 fn check_prose(text: &str) -> Result<(), ConstitutionError> {
@@ -205,33 +251,47 @@ fn check_prose(text: &str) -> Result<(), ConstitutionError> {
     }
 }
 
-fn manifests(sources: &BTreeMap<String, String>) -> Result<BTreeMap<String, Manifest>, ConstitutionError> {
+/// The manifests that can be read; what is wrong with others is added to `faults`.
+fn manifests(
+    sources: &BTreeMap<String, String>,
+    faults: &mut Vec<ConstitutionError>,
+) -> BTreeMap<String, Manifest> {
     if sources.len() > MAX_MANIFESTS {
-        return Err(ConstitutionError::TooManyManifests);
+        faults.push(ConstitutionError::TooManyManifests);
     }
     let mut manifests: BTreeMap<String, Manifest> =
         Manifest::all_built_in().map(|manifest| (manifest.id.clone(), manifest)).collect();
-    for (id, source) in sources {
-        let manifest = Manifest::parse(&format!("manifests/{id}.json"), id, source)?;
-        manifests.insert(id.clone(), manifest);
+    for (id, source) in sources.iter().take(MAX_MANIFESTS) {
+        match Manifest::parse(&format!("manifests/{id}.json"), id, source) {
+            Ok(manifest) => {
+                manifests.insert(id.clone(), manifest);
+            }
+            Err(error) => faults.push(error.into()),
+        }
     }
-    Ok(manifests)
+    manifests
 }
 
 fn mandates(
     sources: &BTreeMap<String, String>,
     known: &BTreeSet<&str>,
-) -> Result<BTreeMap<String, Mandate>, ConstitutionError> {
+    faults: &mut Vec<ConstitutionError>,
+) -> BTreeMap<String, Mandate> {
     if sources.len() > MAX_MANDATES {
-        return Err(ConstitutionError::TooManyMandates);
+        faults.push(ConstitutionError::TooManyMandates);
     }
     let known: Vec<&str> = known.iter().copied().collect();
-    let read = |(name, source): (&String, &String)| {
-        Mandate::parse(name, source, &known)
-            .and_then(|mandate| mandate.check_default().map(|()| (name.clone(), mandate)))
-            .map_err(|error| ConstitutionError::Mandate { name: shown(name), error })
-    };
-    sources.iter().map(read).collect()
+    let mut mandates = BTreeMap::new();
+    for (name, source) in sources.iter().take(MAX_MANDATES) {
+        let read = Mandate::parse(name, source, &known);
+        match read.and_then(|mandate| mandate.check_default().map(|()| mandate)) {
+            Ok(mandate) => {
+                mandates.insert(name.clone(), mandate);
+            }
+            Err(error) => faults.push(ConstitutionError::Mandate { name: shown(name), error }),
+        }
+    }
+    mandates
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use serde_json::Value;
 
 use crate::bundle::Constitution;
 use crate::facts::Facts;
+use crate::mandate::shown;
+use crate::reading::suggestion;
 use crate::rules::Rule;
 use crate::verdict::{Decision, Verdict};
 
@@ -24,12 +26,22 @@ use crate::verdict::{Decision, Verdict};
 const KINDS: [(&str, Decision); 3] =
     [("example_allow", Decision::Allow), ("example_ask", Decision::Ask), ("example_deny", Decision::Deny)];
 
+/// What an annotation gives an example of: `example_deny`, and `example_deny_2` and so on.
+pub(crate) fn kind(annotation: &str) -> Option<Decision> {
+    let of = |(kind, decision): &(&str, Decision)| {
+        let rest = annotation.strip_prefix(kind)?;
+        (rest.is_empty() || rest.len() > 1 && rest.starts_with('_')).then_some(*decision)
+    };
+    KINDS.iter().find_map(of)
+}
+
 /// What came of one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tested {
     pub rule: String,
     pub file: String,
+    /// Of the example.
     pub line: usize,
     /// The annotation, such as `example_deny`.
     pub example: String,
@@ -55,15 +67,14 @@ impl Constitution {
         self.rules().all().iter().flat_map(|rule| self.test_rule(rule)).collect()
     }
 
-    fn test_rule(&self, rule: &Rule) -> Vec<Tested> {
+    pub(crate) fn test_rule(&self, rule: &Rule) -> Vec<Tested> {
         let mut examples: Vec<(&str, &str)> = rule.policy.annotations().collect();
         examples.sort_unstable();
-        let kind =
-            |name: &str| KINDS.iter().find(|(kind, _)| name.starts_with(kind)).map(|(_, wanted)| *wanted);
         let tested = |(name, patch): (&str, &str)| {
             let wanted = kind(name)?;
             let got = self.example(rule, patch).map(|facts| self.decide(&facts));
-            let (rule, file, line) = (rule.id.clone(), rule.file.clone(), rule.line);
+            let line = rule.annotations.get(name).map_or(rule.line, |(line, _)| *line);
+            let (rule, file) = (rule.id.clone(), rule.file.clone());
             Some(Tested { rule, file, line, example: name.to_owned(), wanted, got })
         };
         examples.into_iter().filter_map(tested).collect()
@@ -84,6 +95,10 @@ impl Constitution {
                 return Err("the rule is for several tools: say which `tool` the example calls".to_owned());
             }
         };
+        if !self.knows_tool(tool) {
+            let names: Vec<&str> = self.tools().iter().map(String::as_str).collect();
+            return Err(format!("there is no tool `{}`: {}", shown(tool), suggestion(tool, &names, "tools")));
+        }
         let mandate = self.mandates().values().find(|mandate| mandate.allows(tool));
         let mandate = mandate.map_or("", |mandate| mandate.name.as_str());
         let plain = Facts::of_call("main", "agent:main:cli:local:dm:example", mandate, tool);

@@ -43,6 +43,8 @@ pub enum SessionKind {
 }
 
 impl SessionKind {
+    pub const ALL: [Self; 2] = [Self::Main, Self::Subagent];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Main => "main",

@@ -25,20 +25,24 @@ pub struct NotAConstitutionHash;
 impl ConstitutionHash {
     /// BLAKE3 over the canonical form of all texts and the kernel's version.
     pub(crate) fn of(texts: &Texts) -> Result<Self, JcsError> {
-        let canonical = jcs::to_vec(&json!({
-            "constitution": texts.constitution,
-            "mandates": texts.mandates,
-            "manifests": texts.manifests,
-            "policies": texts.policies,
-            "law": texts.law,
-            "kernel": KERNEL_VERSION,
-        }))?;
-        Ok(Self(Cid::from_bytes(Domain::Constitution.hash(&[&canonical]))))
+        Ok(Self(Cid::from_bytes(Domain::Constitution.hash(&[&canonical(texts)?]))))
     }
 
     pub const fn as_bytes(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }
+}
+
+/// The bytes that a hash names.
+pub(crate) fn canonical(texts: &Texts) -> Result<Vec<u8>, JcsError> {
+    jcs::to_vec(&json!({
+        "constitution": texts.constitution,
+        "mandates": texts.mandates,
+        "manifests": texts.manifests,
+        "policies": texts.policies,
+        "law": texts.law,
+        "kernel": KERNEL_VERSION,
+    }))
 }
 
 impl fmt::Display for ConstitutionHash {

@@ -42,7 +42,7 @@ pub mod verdict;
 
 pub use args::{Args, CommandFacts};
 pub use backtest::{Backtest, backtest};
-pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, Texts};
+pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, RuleHead, Texts};
 pub use check::{Finding, Severity, check};
 pub use examples::Tested;
 pub use explain::Explanation;

@@ -22,6 +22,10 @@ const MAX_BYTES: u64 = 1 << 20;
 pub enum LawError {
     #[error("`{path}` cannot be read ({error}): mend it, or remove it to go back to the built-in text", path = .path.display())]
     Io { path: PathBuf, error: io::Error },
+    #[error("{path}:{line}:{column}: this is not UTF-8: save the file as UTF-8 text", path = .path.display())]
+    NotText { path: PathBuf, line: usize, column: usize },
+    #[error("`{path}` has more than {MAX_BYTES} bytes: shorten it", path = .path.display())]
+    TooLarge { path: PathBuf },
     #[error("`{path}` holds more than {MAX_FILES} files: keep only the law there", path = .path.display())]
     TooManyFiles { path: PathBuf },
     #[error("the law in `{path}` is refused: {error}", path = .path.display())]
@@ -104,7 +108,16 @@ fn read(path: &Path) -> Result<Option<String>, LawError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
-    Ok(Some(text))
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(LawError::TooLarge { path: path.to_owned() });
+    }
+    String::from_utf8(bytes).map(Some).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or_default());
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        LawError::NotText { path: path.to_owned(), line, column }
+    })
 }

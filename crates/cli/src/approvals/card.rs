@@ -65,6 +65,9 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
     card.field("rules", &list(&approval["rules"]));
     card.field("risk", &cell(&approval["risk"]));
     card.field("context", &context(word("trust"), approval["private"] == true));
+    for (n, step) in approval["trail"].as_array().into_iter().flatten().enumerate() {
+        card.field(if n == 0 { "because" } else { "" }, &trail_step(step));
+    }
     card.field("session", &cell(&approval["session_key"]));
     if let Some(before) = approval["instead_of"].as_str() {
         let changed = list(&approval["changed"]);
@@ -85,10 +88,40 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
     }
     let patterns: Vec<String> = approval["patterns"].as_array().into_iter().flatten().map(cell).collect();
     for (n, pattern) in patterns.iter().enumerate() {
-        card.field(if n == 0 { "patterns" } else { "" }, pattern);
+        let past = past(&approval["past"][n]);
+        card.field(if n == 0 { "patterns" } else { "" }, &format!("{pattern}{}", paint.faint(&past)));
+    }
+    if let Some(words) = approval["draft"].as_str().filter(|_| word("state") == "pending") {
+        card.field("draft", &format!("you may change `{}` first: allow --edit", clean(words)));
     }
     card.field("digest", &cell(&approval["digest"]));
     card.lines.join("\n")
+}
+
+/// One thing that the session took in: when, what, and what it has been since.
+fn trail_step(step: &Value) -> String {
+    let word = |name: &str| clean(step[name].as_str().unwrap_or_default());
+    let at = word("at");
+    let at = at.get(..19).map_or(at.as_str(), |at| at).replace('T', " ");
+    let written =
+        step["written"].as_str().map_or_else(String::new, |by| format!(", written by {}", clean(by)));
+    let since = context(step["trust"].as_str().unwrap_or_default(), step["private"] == true);
+    format!("{} at {at} UTC{written}; since then: {since}", word("what"))
+}
+
+/// What a pattern would have covered of what was asked before.
+fn past(past: &Value) -> String {
+    let count = |name: &str| past[name].as_u64().unwrap_or(0);
+    match (count("asked"), count("denied")) {
+        (0, _) => String::new(),
+        (asked, 0) => format!("   would have covered {} of {asked} asked before", count("covered")),
+        (asked, denied) => {
+            format!(
+                "   would have covered {} of {asked} asked before, {denied} of them denied",
+                count("covered")
+            )
+        }
+    }
 }
 
 fn decided(approval: &Value) -> String {

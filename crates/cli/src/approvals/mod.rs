@@ -2,6 +2,7 @@
 //! call is shown, [`watch`] the live screen.
 
 pub(crate) mod card;
+mod draft;
 mod grants;
 mod keys;
 mod screen;
@@ -78,7 +79,7 @@ pub(crate) enum ApprovalsCommand {
     /// comes back. The options also make a grant, so that the same need not be asked again; `tribune approvals grants`
     /// lists those.
     #[command(
-        after_help = "Examples:\n  tribune approvals allow 7k\n  tribune approvals allow 7k --session\n  tribune approvals allow 7k --for 2h --reason \"release day\"\n  tribune approvals allow 7k --pattern 'git status'"
+        after_help = "Examples:\n  tribune approvals allow 7k\n  tribune approvals allow 7k --session\n  tribune approvals allow 7k --for 2h --reason \"release day\"\n  tribune approvals allow 7k --pattern 'git status'\n  tribune approvals allow 7k --edit"
     )]
     Allow(AllowArgs),
     /// Deny a call. The agent is told, and goes on without it.
@@ -115,11 +116,17 @@ pub(crate) struct AllowArgs {
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     /// And the same again, for so long: 30m, 2h, 7d.
-    #[arg(long = "for", value_name = "SPAN", conflicts_with = "until")]
+    #[arg(long = "for", value_name = "SPAN", conflicts_with = "until", allow_hyphen_values = true)]
     span: Option<String>,
     /// And whatever this covers; `tribune approvals show` suggests some. May be bounded with --until or --for.
     #[arg(long)]
     pattern: Option<String>,
+    /// Change the words of a message or a file in your editor ($VISUAL or $EDITOR) first, and let those go.
+    #[arg(long, conflicts_with_all = ["session", "until", "span", "pattern"])]
+    edit: bool,
+    /// Let these words go instead of the call's own; `-` reads them from the standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["edit", "session", "until", "span", "pattern"])]
+    text_file: Option<PathBuf>,
     /// Why; the log keeps it.
     #[arg(long)]
     reason: Option<String>,
@@ -140,7 +147,14 @@ pub(crate) fn run(args: Approvals, home: &Home, output: &mut Output) -> Result<O
             ApprovalsCommand::Watch => return watch::run(client, home, token, output).await,
             ApprovalsCommand::Allow(args) => {
                 let id = resolve(&mut client, &args.id).await?;
-                let decided = client.call("approval.decide", &wish(&args, &id)?).await?;
+                let mut wish = wish(&args, &id)?;
+                if let Some(file) = &args.text_file {
+                    wish["text"] = draft::from_file(file)?.into();
+                } else if args.edit {
+                    let approval = client.call("approval.show", &json!({ "id": id })).await?;
+                    wish["text"] = draft::edited(&approval)?.into();
+                }
+                let decided = client.call("approval.decide", &wish).await?;
                 say_decided(&decided, output)?;
             }
             ApprovalsCommand::Deny { id, stop, reason } => {
@@ -280,6 +294,11 @@ pub(crate) fn list_text(page: &Value, state: &str, paint: Paint) -> String {
 /// What came of a decision, in a sentence.
 pub(crate) fn decided_text(decided: &Value) -> String {
     let id = cell(&decided["id"]);
+    if decided["without_turn"] == true && decided["state"] == "allowed" {
+        return format!(
+            "{id} is allowed; the turn that asked is over, so the call is carried out now and its agent is told by letter. If something about it has changed it waits again: tribune approvals list"
+        );
+    }
     match (decided["missing"].as_u64().unwrap_or(0), decided["grant"].as_str()) {
         (0, None) => format!("{id} is {}", cell(&decided["state"])),
         (0, Some(grant)) => {

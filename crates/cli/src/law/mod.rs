@@ -4,7 +4,6 @@
 mod check;
 mod explain;
 mod replay;
-mod rules;
 mod show;
 pub(crate) mod state;
 mod suggest;

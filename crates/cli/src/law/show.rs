@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, Manifest, Mode};
+use tribune_constitution::{Constitution, Manifest, Mode, RuleHead};
 use tribune_host::Home;
 
-use super::{load, rules};
+use super::load;
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, table};
@@ -37,21 +37,16 @@ fn value(law: &Constitution) -> Value {
         .values()
         .map(|manifest| json!({ "manifest": manifest, "built_in": !own(&manifest.id) }))
         .collect();
-    let rules: Vec<Value> =
-        law.texts().policies.iter().flat_map(|(file, text)| file_rules(file, text)).collect();
+    let rules: Vec<Value> = law.heads().map(rule).collect();
     json!({
         "hash": law.hash(), "mode": settings.mode, "overrides": settings.overrides, "settings": settings,
         "mandates": mandates, "manifests": manifests, "rules": rules, "exceptions": settings.exceptions,
     })
 }
 
-fn file_rules(file: &str, text: &str) -> Vec<Value> {
-    let name = file.trim_end_matches(".cedar");
-    let rule = |(at, head): (usize, rules::Head)| {
-        let id = head.id.unwrap_or_else(|| format!("{name}.{}", at + 1));
-        json!({ "id": id, "effect": head.effect, "file": format!("policy/{file}"), "line": head.line })
-    };
-    rules::heads(text).into_iter().enumerate().map(rule).collect()
+fn rule(head: RuleHead<'_>) -> Value {
+    let effect = if head.forbids { "forbid" } else { "permit" };
+    json!({ "id": head.id, "effect": effect, "file": head.file, "line": head.line })
 }
 
 fn text(law: &Constitution, value: &Value, paint: Paint) -> String {

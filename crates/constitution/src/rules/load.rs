@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr as _;
 
-use cedar_policy::{Effect, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::{
+    ActionConstraint, Effect, EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationError,
+    ValidationMode, ValidationWarning, Validator,
+};
 use miette::Diagnostic;
 
 use super::guard::Guard;
+use super::place::{annotations, place};
 use super::reads::Reads;
 use crate::mandate::shown;
-use crate::reading::TextError;
+use crate::reading::{TextError, suggestion};
 
 /// Bytes of all rules together: a megabyte is more than anyone reviews.
 pub const MAX_RULE_BYTES: usize = 1024 * 1024;
@@ -38,6 +42,12 @@ pub(crate) struct Rule {
     pub(crate) set: PolicySet,
     pub(crate) reads: Reads,
     pub(crate) guard: Guard,
+    /// Where each annotation stands, by name.
+    pub(crate) annotations: BTreeMap<String, (usize, usize)>,
+    /// What Cedar noticed although the rule is valid.
+    pub(crate) noticed: Vec<TextError>,
+    /// Whether Cedar saw that it matches nothing.
+    pub(crate) impossible: bool,
 }
 
 /// Reads all files, by name. Either every rule is valid, or the complaints say what is not.
@@ -55,8 +65,8 @@ pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<
         let file = format!("policy/{name}");
         match of_file(&file, name, text) {
             Ok(own) => {
-                complaints.extend(validate(&file, text, &own, &validator));
-                for rule in own {
+                for mut rule in own {
+                    complaints.extend(validate(text, &mut rule, &validator));
                     if !ids.insert(rule.id.clone()) {
                         let message = format!("the id `{}` is given twice: rename one of the rules", rule.id);
                         complaints.push(TextError {
@@ -105,6 +115,8 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
         let start = text.get(from..).and_then(|rest| rest.find(&own)).map_or(from, |at| from + at);
         from = start + own.len();
         let (line, column) = place(text, start);
+        let annotations =
+            annotations(&own).into_iter().map(|(name, at)| (name, place(text, start + at))).collect();
         let unnamed = policy.annotation("id").is_none();
         let id = policy.annotation("id").map_or_else(|| format!("{stem}.{}", ordinal + 1), str::to_owned);
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -133,27 +145,62 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
             forbids: policy.effect() == Effect::Forbid,
             reads: Reads::of(policy),
             guard: Guard::of(policy),
+            annotations,
+            noticed: Vec::new(),
+            impossible: false,
         });
     }
     if complaints.is_empty() { Ok(rules) } else { Err(complaints) }
 }
 
-fn validate(file: &str, text: &str, rules: &[Rule], validator: &Validator) -> Vec<TextError> {
+/// What is wrong with a rule; what is only strange is noted in it.
+fn validate(text: &str, rule: &mut Rule, validator: &Validator) -> Vec<TextError> {
+    let result = validator.validate(&rule.set, ValidationMode::Strict);
+    let own = |diagnostic: &dyn Diagnostic| {
+        let mut own = complaint(&rule.file, text, diagnostic);
+        if diagnostic.labels().is_none() {
+            (own.line, own.column) = (rule.line, rule.column);
+        }
+        own
+    };
     let mut complaints = Vec::new();
-    for rule in rules {
-        let result = validator.validate(&rule.set, ValidationMode::Strict);
-        for error in result.validation_errors() {
-            let mut own = complaint(file, text, error);
-            if error.labels().is_none() {
-                (own.line, own.column) = (rule.line, rule.column);
-            }
-            // Cedar says it again for every tool in the scope.
-            if !complaints.contains(&own) {
-                complaints.push(own);
-            }
+    for error in result.validation_errors() {
+        let own = match error {
+            ValidationError::UnrecognizedActionId(_) => unknown_action(&own(error), rule, validator.schema()),
+            other => own(other),
+        };
+        // Cedar says it again for every tool in the scope.
+        if !complaints.contains(&own) {
+            complaints.push(own);
         }
     }
+    let (impossible, strange): (Vec<_>, Vec<_>) = result
+        .validation_warnings()
+        .partition(|warning| matches!(warning, ValidationWarning::ImpossiblePolicy(_)));
+    let noticed = strange.into_iter().map(|warning| own(warning)).collect();
+    (rule.noticed, rule.impossible) = (noticed, !impossible.is_empty());
     complaints
+}
+
+/// Cedar's own suggestion is any of the nearest names; ours is always the same.
+fn unknown_action(complaint: &TextError, rule: &Rule, schema: &Schema) -> TextError {
+    let mut names: Vec<String> = schema.actions().map(|action| action.id().unescaped().to_owned()).collect();
+    names.sort_unstable();
+    let known = |name: &&EntityUid| !names.iter().any(|own| own == name.id().unescaped());
+    let in_scope = match rule.policy.action_constraint() {
+        ActionConstraint::Any => Vec::new(),
+        ActionConstraint::Eq(own) => vec![own],
+        ActionConstraint::In(any) => any,
+    };
+    let Some(unknown) = in_scope.iter().find(known) else { return complaint.clone() };
+    let unknown = unknown.id().unescaped();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let message = format!(
+        "there is no tool or group `{}`: {}",
+        shown(unknown),
+        suggestion(unknown, &names, "tools and groups")
+    );
+    TextError { message, ..complaint.clone() }
 }
 
 /// A complaint of Cedar's, with its place and its own advice.
@@ -177,12 +224,4 @@ fn complaint(file: &str, text: &str, error: &dyn Diagnostic) -> TextError {
     }
     let message = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     TextError { file: file.to_owned(), line, column, message }
-}
-
-/// Line and column, from 1, the column in characters.
-fn place(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    (line, column)
 }

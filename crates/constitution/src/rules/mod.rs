@@ -7,8 +7,11 @@
 //! Rules are sorted by tool when they are loaded, so that a call meets only those whose scope can match it; of those,
 //! most are passed by on the first words of their condition. A rule that fails while it is evaluated denies the call.
 
+pub(crate) mod condition;
 mod guard;
 mod load;
+pub(crate) mod logic;
+mod place;
 mod reads;
 mod request;
 pub(crate) mod schema;

@@ -12,8 +12,9 @@ fn said(verdict: &Verdict) -> String {
 fn refusals(rules: &str) -> Vec<String> {
     let policies = [("house.cedar".to_owned(), rules.to_owned())].into();
     match Constitution::new(Texts { policies, ..texts() }, &[]) {
-        Err(crate::ConstitutionError::Rules(errors)) => errors.iter().map(ToString::to_string).collect(),
-        other => panic!("{other:?}"),
+        Err(crate::ConstitutionError::Several(errors)) => errors.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![error.to_string()],
+        Ok(law) => panic!("{law:?}"),
     }
 }
 

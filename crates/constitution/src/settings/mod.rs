@@ -117,12 +117,16 @@ impl Approvals {
 
 impl Settings {
     /// Reads the settings; `tools` are the tools there are.
-    pub fn parse(text: &str, tools: &BTreeSet<&str>) -> Result<Self, TextError> {
-        let settings: Self = reading::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES)?;
-        settings
-            .check(tools)
-            .map_err(|(path, message)| reading::refusal(SETTINGS_FILE, text, &path, message))?;
-        Ok(settings)
+    pub fn parse(text: &str, tools: &BTreeSet<&str>) -> Result<Self, Vec<TextError>> {
+        let settings: Self =
+            reading::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES).map_err(|error| vec![error])?;
+        let faults = settings.faults(tools);
+        if faults.is_empty() {
+            return Ok(settings);
+        }
+        let refused =
+            |(path, message): (String, String)| reading::refusal(SETTINGS_FILE, text, &path, message);
+        Err(faults.into_iter().map(refused).collect())
     }
 
     /// The mode that holds for a tool.
@@ -140,69 +144,65 @@ impl Settings {
         self.exceptions.iter().filter(move |exception| exception.tool == tool)
     }
 
-    /// The first name that means nothing, with the path to it.
-    fn check(&self, tools: &BTreeSet<&str>) -> Result<(), (String, String)> {
+    /// Every name that means nothing, and what else is wrong, with the path to it.
+    fn faults(&self, tools: &BTreeSet<&str>) -> Vec<(String, String)> {
         let tool = |path: String, name: &str| {
-            if tools.contains(name) {
-                return Ok(());
-            }
             let names: Vec<&str> = tools.iter().copied().collect();
-            let message = format!("names no tool (`{}`): {}", shown(name), suggestion(name, &names, "tools"));
-            Err((path, message))
+            let message =
+                || format!("names no tool (`{}`): {}", shown(name), suggestion(name, &names, "tools"));
+            (!tools.contains(name)).then(|| (path, message()))
         };
-        for name in self.overrides.keys() {
-            tool(format!("overrides.{name}"), name)?;
-        }
         let mut classes: BTreeSet<&str> = self.channels.classes.values().map(String::as_str).collect();
         classes.insert(UNCLASSIFIED);
         let class = |path: String, name: &str| {
-            if classes.contains(name) {
-                return Ok(());
-            }
             let names: Vec<&str> = classes.iter().copied().collect();
-            Err((
-                path,
-                format!("names no class of `channels.classes`: {}", suggestion(name, &names, "classes")),
-            ))
+            let message =
+                || format!("names no class of `channels.classes`: {}", suggestion(name, &names, "classes"));
+            (!classes.contains(name)).then(|| (path, message()))
         };
+        let mut faults = Vec::new();
+        faults.extend(self.overrides.keys().filter_map(|name| tool(format!("overrides.{name}"), name)));
         for (name, listed) in self.channels.allow.iter().flatten() {
-            class(format!("channels.allow.{name}"), name)?;
-            for own in listed.iter().filter(|own| *own != ANY_TOOL) {
-                tool(format!("channels.allow.{name}"), own)?;
-            }
+            let path = || format!("channels.allow.{name}");
+            faults.extend(class(path(), name));
+            faults.extend(listed.iter().filter(|own| *own != ANY_TOOL).filter_map(|own| tool(path(), own)));
         }
-        for name in self.risk_allow.keys() {
-            class(format!("riskAllow.{name}"), name)?;
-        }
-        if self.exceptions.len() > MAX_EXCEPTIONS {
-            return Err((
-                "exceptions".to_owned(),
-                format!("has more than {MAX_EXCEPTIONS} entries: remove some"),
-            ));
-        }
-        let mut ids = BTreeSet::new();
-        for (index, exception) in self.exceptions.iter().enumerate() {
-            let at = |key: &str| format!("exceptions[{index}].{key}");
-            tool(at("tool"), &exception.tool)?;
-            exception.check().map_err(|(key, message)| (at(key), message))?;
-            if !ids.insert(exception.id.as_str()) {
-                return Err((at("id"), format!("is given twice (`{}`): rename one of them", exception.id)));
-            }
-        }
+        faults.extend(self.risk_allow.keys().filter_map(|name| class(format!("riskAllow.{name}"), name)));
+        faults.extend(self.exception_faults(tool));
         if let Some(minutes) = self.approvals.expires_minutes
             && !(1..=Approvals::MAX_EXPIRES_MINUTES).contains(&minutes)
         {
             let message =
                 format!("is {minutes}: use a whole number from 1 to {}", Approvals::MAX_EXPIRES_MINUTES);
-            return Err(("approvals.expiresMinutes".to_owned(), message));
+            faults.push(("approvals.expiresMinutes".to_owned(), message));
         }
-        for name in self.approvals.roles.keys().filter(|name| *name != ANY_TOOL) {
-            tool(format!("approvals.roles.{name}"), name)?;
+        let roles = self.approvals.roles.keys().filter(|name| *name != ANY_TOOL);
+        faults.extend(roles.filter_map(|name| tool(format!("approvals.roles.{name}"), name)));
+        let two = self.approvals.two_person.iter();
+        faults.extend(two.filter_map(|name| tool("approvals.twoPerson".to_owned(), name)));
+        faults
+    }
+
+    fn exception_faults(
+        &self,
+        tool: impl Fn(String, &str) -> Option<(String, String)>,
+    ) -> Vec<(String, String)> {
+        let mut faults = Vec::new();
+        if self.exceptions.len() > MAX_EXCEPTIONS {
+            let message = format!("has more than {MAX_EXCEPTIONS} entries: remove some");
+            faults.push(("exceptions".to_owned(), message));
         }
-        for name in &self.approvals.two_person {
-            tool("approvals.twoPerson".to_owned(), name)?;
+        let mut ids = BTreeSet::new();
+        for (index, exception) in self.exceptions.iter().enumerate().take(MAX_EXCEPTIONS) {
+            let at = |key: &str| format!("exceptions[{index}].{key}");
+            faults.extend(tool(at("tool"), &exception.tool));
+            faults.extend(exception.check().err().map(|(key, message)| (at(key), message)));
+            if !ids.insert(exception.id.as_str()) {
+                let message = format!("is given twice (`{}`): rename one of them", exception.id);
+                faults.push((at("id"), message));
+            }
         }
-        Ok(())
+        faults
     }
 }
 

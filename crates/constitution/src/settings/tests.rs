@@ -5,7 +5,8 @@ const TOOLS: [&str; 4] = ["exec", "gateway", "message", "read"];
 
 fn parse(text: &str) -> Result<Settings, String> {
     let tools = BTreeSet::from(TOOLS);
-    Settings::parse(text, &tools).map_err(|error| error.to_string())
+    let said = |errors: Vec<TextError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    Settings::parse(text, &tools).map_err(said)
 }
 
 #[test]

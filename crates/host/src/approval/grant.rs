@@ -300,6 +300,17 @@ pub fn suggestions(tool: &str, input: &Value) -> Vec<String> {
     own.into_iter().chain(folder).collect()
 }
 
+/// How many of these calls of `tool` a pattern would have covered.
+pub fn covered(tool: &str, pattern: &str, inputs: &[Value]) -> usize {
+    let Ok(subject) = Subject::from_pattern(tool, pattern) else { return 0 };
+    let covers = |input: &&Value| {
+        let args = args_of(tool, input);
+        let labels = Labels::FRESH;
+        subject.covers(&Call { agent: "", session: "", tool, schema: "", input, args: &args, labels })
+    };
+    inputs.iter().filter(covers).count()
+}
+
 /// What the law may know of a call's arguments.
 pub fn args_of(tool: &str, input: &Value) -> Args {
     let facts = parsed(tool, input).map(|parsed| {

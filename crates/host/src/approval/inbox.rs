@@ -1,12 +1,13 @@
 //! Everything that waits for a person, in one place. What is here is also in the log: an approval is taken in when its
 //! request is durable, and leaves when its decision is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
+use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, Draft, EntryQuality, Timestamp};
 
 use super::approver::Approver;
@@ -56,7 +57,29 @@ impl std::fmt::Debug for Shared {
 #[derive(Default)]
 struct Waiting {
     cards: BTreeMap<String, Card>,
+    /// How many cards each session has.
+    of_session: HashMap<String, usize>,
     grants: BTreeMap<String, Grant>,
+}
+
+impl Waiting {
+    fn insert(&mut self, card: Card) {
+        let session = card.requested.session.clone();
+        if self.cards.insert(card.requested.id.clone(), card).is_none() {
+            *self.of_session.entry(session).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, id: &str) -> Option<Card> {
+        let card = self.cards.remove(id)?;
+        if let Some(count) = self.of_session.get_mut(&card.requested.session) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_session.remove(&card.requested.session);
+            }
+        }
+        Some(card)
+    }
 }
 
 /// One approval that waits.
@@ -74,8 +97,16 @@ struct Card {
 /// How an approval ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ruling {
-    Allowed { by: String },
-    Denied { by: String, reason: Option<String>, stop: bool },
+    /// `text` stands in place of the call's own words.
+    Allowed {
+        by: String,
+        text: Option<String>,
+    },
+    Denied {
+        by: String,
+        reason: Option<String>,
+        stop: bool,
+    },
     Expired,
     Withdrawn,
 }
@@ -93,7 +124,7 @@ impl Ruling {
     /// For the model that asked.
     pub fn sentence(&self) -> String {
         match self {
-            Self::Allowed { by } => format!("allowed by {by}"),
+            Self::Allowed { by, .. } => format!("allowed by {by}"),
             Self::Denied { by, reason: Some(reason), .. } => format!("denied by {by}: {reason}"),
             Self::Denied { by, reason: None, .. } => format!("denied by {by}"),
             Self::Expired => "denied: nobody decided in time".to_owned(),
@@ -121,6 +152,8 @@ pub struct Wish {
     pub until: Option<Timestamp>,
     pub pattern: Option<String>,
     pub reason: Option<String>,
+    /// Other words for a draft, and what the log knows them by.
+    pub text: Option<(String, Commitment)>,
 }
 
 impl Inbox {
@@ -135,7 +168,7 @@ impl Inbox {
         for row in readers.now(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING))? {
             let ApprovalRow { requested, entry, votes, .. } = row;
             let card = Card { requested, entry, votes, is_deciding: false, turn: None };
-            state.cards.insert(card.requested.id.clone(), card);
+            state.insert(card);
         }
         for grant in readers.now(|reader| reader.grants())? {
             state.grants.insert(grant.id.clone(), grant);
@@ -172,21 +205,15 @@ impl Inbox {
     /// Whether there is room for one more of this session.
     pub(crate) fn has_room(&self, session: &str) -> bool {
         let state = self.state();
-        state.cards.len() < MAX_PENDING
-            && state
-                .cards
-                .values()
-                .filter(|card| card.requested.session == session)
-                .take(MAX_PENDING_PER_SESSION)
-                .count()
-                < MAX_PENDING_PER_SESSION
+        let own = state.of_session.get(session).copied().unwrap_or_default();
+        state.cards.len() < MAX_PENDING && own < MAX_PENDING_PER_SESSION
     }
 
     /// Takes in a request whose entry is durable. The turn learns of its end through what is returned.
     pub(crate) fn ask(&self, requested: Requested, entry: Cid) -> oneshot::Receiver<Ruling> {
         let (turn, ruling) = oneshot::channel();
         let card = Card { requested, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
-        self.state().cards.insert(card.requested.id.clone(), card);
+        self.state().insert(card);
         self.changed();
         ruling
     }
@@ -238,7 +265,7 @@ impl Inbox {
             self.changed();
             return Ok(Outcome { requested, state: State::Pending, missing, grant: None, is_orphan: false });
         }
-        let Some(card) = state.cards.remove(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
+        let Some(card) = state.remove(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
         let grant_id = grant.as_ref().map(|grant| grant.id.clone());
         if let Some(grant) = grant {
             state.grants.insert(grant.id.clone(), grant);
@@ -246,7 +273,7 @@ impl Inbox {
         drop(state);
         let by = who.id.clone();
         let (ruling, state) = if wish.decision.allows() {
-            (Ruling::Allowed { by }, State::Allowed)
+            (Ruling::Allowed { by, text: wish.text.map(|(text, _)| text) }, State::Allowed)
         } else {
             let stop = wish.decision == Decision::DenyStop;
             (Ruling::Denied { by, reason: wish.reason, stop }, State::Denied)
@@ -331,6 +358,7 @@ impl Inbox {
             by: who.id.clone(),
             reason,
             grant: grant.as_ref().map(|grant| grant.id.clone()),
+            text: wish.text.as_ref().map(|(_, commitment)| *commitment),
         };
         let mut drafts = vec![self.draft(&entity, &who.id, vec![entry], &ApprovalRecord::Decided(decided))];
         if let Some(grant) = &grant {
@@ -392,7 +420,7 @@ impl Inbox {
             let mut state = self.state();
             match written {
                 Ok(()) => {
-                    let Some(card) = state.cards.remove(&id) else { continue };
+                    let Some(card) = state.remove(&id) else { continue };
                     drop(state);
                     if card.turn.is_none_or(|turn| turn.send(ruling.clone()).is_err()) {
                         orphans.push(card.requested);

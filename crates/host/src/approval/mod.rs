@@ -9,6 +9,7 @@
 
 pub mod action;
 pub mod approver;
+pub mod draft;
 pub mod error;
 pub mod grant;
 pub mod inbox;

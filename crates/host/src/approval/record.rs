@@ -122,6 +122,9 @@ pub struct Decided {
     /// The grant that came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<String>,
+    /// The vault has the words that the decider put in place of the call's own under this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Commitment>,
 }
 
 /// The decisions there are.

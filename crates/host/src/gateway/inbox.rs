@@ -9,13 +9,17 @@ use utoipa::ToSchema;
 use super::api::{Api, short};
 use super::error::ApiError;
 use super::principal::Principal;
-use crate::approval::record::{Decision, State};
-use crate::approval::{ApprovalError, Grant, Wish};
+use crate::approval::record::{Decision, Runner, State};
+use crate::approval::{ApprovalError, Grant, Requested, Wish, draft, grant};
+use crate::governed::trail::{Step, trail};
 use crate::store::ApprovalRow;
 
 /// Rows on one page, if nothing is said, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
+
+/// Approvals of each state that are looked at for what a pattern would have covered.
+const LOOKED_BACK: usize = 200;
 
 /// `approval.list`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
@@ -47,6 +51,7 @@ pub struct ApprovalDecide {
     pub until: Option<String>,
     pub pattern: Option<String>,
     pub reason: Option<String>,
+    pub text: Option<String>,
 }
 
 /// What to do about an approval.
@@ -61,6 +66,8 @@ pub struct DecisionBody {
     pub pattern: Option<String>,
     /// In the decider's words; they are public, as notes are.
     pub reason: Option<String>,
+    /// For `allow_once`, where `draft` names an argument: other words for it.
+    pub text: Option<String>,
 }
 
 /// A call that waits, or waited, for a person.
@@ -114,6 +121,26 @@ pub struct ApprovalInfo {
     /// Patterns that would have covered it, narrowest first. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<String>,
+    /// What each pattern would have covered of the calls that were asked about before. Not in lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<Past>,
+    /// What made the session what it is, oldest first. Not in lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trail: Vec<Step>,
+    /// The argument whose words a decider may change with `text`, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft: Option<String>,
+}
+
+/// What a pattern would have covered of the agent's last calls of the tool that someone was asked about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Past {
+    pub pattern: String,
+    pub covered: usize,
+    /// How many there were; at most 200 of each state are looked at.
+    pub asked: usize,
+    /// How many of those it would have covered were denied.
+    pub denied: usize,
 }
 
 /// A page of approvals.
@@ -134,6 +161,10 @@ pub struct DecisionResult {
     /// How many more must agree.
     pub missing: u32,
     pub grant: Option<String>,
+    /// The turn that asked is over. An allowed call is carried out all the same, unless something about it has changed:
+    /// then it waits again. Either way its agent is told by letter.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_turn: bool,
 }
 
 /// The grants in force.
@@ -149,6 +180,9 @@ pub struct Frozen {
     pub frozen: bool,
     /// Turns that were ended.
     pub cancelled: usize,
+    /// It was so before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub already: bool,
 }
 
 impl From<ApprovalError> for ApiError {
@@ -190,10 +224,45 @@ impl Api {
         let action = self.sessions.governance().action_of(&row.requested).await.map_err(ApiError::from)?;
         let mut info = ApprovalInfo::from(row);
         if let Some(action) = &action {
-            info.patterns = crate::approval::grant::suggestions(&action.tool, &action.input);
+            info.patterns = grant::suggestions(&action.tool, &action.input);
+            info.past = self.past(&info).await?;
+            let words = draft::words(&action.tool).filter(|words| action.input[words].is_string());
+            info.draft = words.filter(|_| info.needs == 1).map(str::to_owned);
         }
+        let (session, agent) = (info.session_key.clone(), info.agent_id.clone());
+        info.trail = self.readers.read(move |reader| trail(reader, &session, &agent)).await?;
         info.action = action.and_then(|action| serde_json::to_value(action).ok());
         Ok(info)
+    }
+
+    /// What each pattern would have covered before.
+    async fn past(&self, info: &ApprovalInfo) -> Answer<Vec<Past>> {
+        if info.patterns.is_empty() {
+            return Ok(Vec::new());
+        }
+        let governance = self.sessions.governance();
+        let (mut asked, mut denied) = (Vec::new(), Vec::new());
+        for state in [State::Allowed, State::Denied] {
+            let rows = self.readers.read(move |reader| reader.newest_approvals(state, LOOKED_BACK)).await?;
+            for row in rows {
+                let Requested { agent, tool, id, .. } = &row.requested;
+                if *agent != info.agent_id || *tool != info.tool || *id == info.id {
+                    continue;
+                }
+                let Some(action) = governance.action_of(&row.requested).await? else { continue };
+                if state == State::Denied {
+                    denied.push(action.input.clone());
+                }
+                asked.push(action.input);
+            }
+        }
+        let past = |pattern: &String| Past {
+            pattern: pattern.clone(),
+            covered: grant::covered(&info.tool, pattern, &asked),
+            asked: asked.len(),
+            denied: grant::covered(&info.tool, pattern, &denied),
+        };
+        Ok(info.patterns.iter().map(past).collect())
     }
 
     async fn approval_row(&self, id: &str) -> Answer<ApprovalRow> {
@@ -224,14 +293,15 @@ impl Api {
                     .ok_or_else(|| ApiError::params("until is a time such as 2030-01-31T18:00:00Z"))?,
             ),
         };
-        let wish = Wish { decision, until, pattern: body.pattern, reason: body.reason };
+        let wish = Wish { decision, until, pattern: body.pattern, reason: body.reason, text: None };
         let governance = self.sessions.governance();
-        let outcome = governance.decide(id, wish, approver).await?;
+        let outcome = governance.decide(id, wish, body.text, approver).await?;
         Ok(DecisionResult {
             id: outcome.requested.id,
             state: outcome.state.as_str().to_owned(),
             missing: outcome.missing,
             grant: outcome.grant,
+            without_turn: outcome.is_orphan && outcome.requested.runner == Runner::Host,
         })
     }
 
@@ -250,20 +320,22 @@ impl Api {
     /// Stops everything: no call is allowed and no turn begins until someone resumes; turns that run are ended.
     pub async fn stop_all(&self, who: &Principal) -> Answer<Frozen> {
         let approver = who.approver()?;
+        let already = self.sessions.governance().gate.is_frozen();
         let stopped = self.sessions.governance().gate.freeze(&approver).await;
         // Ended in any case: a stop that cannot be written down is still a stop.
         let cancelled = self.sessions.cancel_all();
         stopped?;
-        Ok(Frozen { frozen: true, cancelled })
+        Ok(Frozen { frozen: true, cancelled, already })
     }
 
     /// Lets everything go on.
     pub async fn resume_all(&self, who: &Principal) -> Answer<Frozen> {
         let approver = who.approver()?;
         let governance = Arc::clone(self.sessions.governance());
+        let already = !governance.gate.is_frozen();
         governance.gate.unfreeze(&approver).await?;
         governance.resume_parked().await.map_err(crate::session::SessionError::from)?;
-        Ok(Frozen { frozen: false, cancelled: 0 })
+        Ok(Frozen { frozen: false, cancelled: 0, already })
     }
 }
 
@@ -297,6 +369,9 @@ impl From<ApprovalRow> for ApprovalInfo {
             grant: row.grant,
             action: None,
             patterns: Vec::new(),
+            past: Vec::new(),
+            trail: Vec::new(),
+            draft: None,
         }
     }
 }

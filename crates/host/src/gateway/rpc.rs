@@ -255,8 +255,8 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         "approval.list" => value(api.approvals(who, request.params::<ApprovalList>()?).await?),
         "approval.show" => value(api.approval(who, &request.params::<ById>()?.id).await?),
         "approval.decide" => {
-            let ApprovalDecide { id, decision, until, pattern, reason } = request.params()?;
-            let body = DecisionBody { decision, until, pattern, reason };
+            let ApprovalDecide { id, decision, until, pattern, reason, text } = request.params()?;
+            let body = DecisionBody { decision, until, pattern, reason, text };
             value(api.approval_decide(who, &id, body).await?)
         }
         "grant.list" => {

@@ -24,7 +24,7 @@ use crate::record::CallOutcome;
 use crate::tools::Done;
 
 /// Input of one call.
-const MAX_CALL_BYTES: usize = 1 << 20;
+pub(super) const MAX_CALL_BYTES: usize = 1 << 20;
 
 /// Calls in one turn.
 const MAX_CALLS: usize = 10_000;
@@ -160,8 +160,9 @@ impl Calls {
     ) -> Result<Handled, RuntimeError> {
         match progress {
             Progress::Hooked(asked, vetoes) => self.admit(desk, asked, vetoes, turn, owner_words).await,
-            Progress::Ran(recorded, answer, done) => {
+            Progress::Ran(recorded, answer, mut done) => {
                 self.close(&recorded.call.id);
+                recorded.tell_reworded(&mut done);
                 desk.governance.tell_done(&desk.journal.standing, &recorded, &done.outcome);
                 let result = desk.ran(&recorded, &done)?;
                 self.last_result = Some(result);
@@ -219,6 +220,10 @@ impl Calls {
                 }
             };
         }
+        let recorded = match ruling {
+            Ruling::Allowed { by, text: Some(text) } => desk.reworded(recorded, by, &text)?,
+            _ => recorded,
+        };
         match desk.judge(&recorded, Stage::Dispatch, owner_words, Vec::new(), Some(&requested.id))? {
             Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
             Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,

@@ -9,10 +9,11 @@ use tribune_agents::SessionKey;
 use tribune_constitution::Labels;
 
 use super::Governance;
+use super::calls::MAX_CALL_BYTES;
 use crate::approval::action::Action;
 use crate::approval::grant::Terms;
-use crate::approval::record::{Requested, Runner};
-use crate::approval::{ApprovalError, Approver, Outcome, Wish};
+use crate::approval::record::{Decision, Requested, Runner};
+use crate::approval::{ApprovalError, Approver, Outcome, Wish, draft};
 use crate::gate::schema_pin;
 use crate::redact::Redactor;
 use crate::store::StoreError;
@@ -37,6 +38,7 @@ impl Governance {
         self: &Arc<Self>,
         id: &str,
         wish: Wish,
+        text: Option<String>,
         who: Approver,
     ) -> Result<Outcome, ApprovalError> {
         if self.gate.is_frozen() && wish.decision.allows() {
@@ -46,6 +48,10 @@ impl Governance {
         let row = self.readers.read(move |reader| reader.approval(&name)).await?;
         let Some(row) = row else { return Err(ApprovalError::Unknown(id.to_owned())) };
         let action = self.action_of(&row.requested).await?;
+        let wish = match text {
+            Some(text) => self.rewording(&row.requested, action.as_ref(), wish, text).await?,
+            None => wish,
+        };
         let terms = Terms {
             schema: schema_pin(&row.requested.tool),
             input: action.map(|action| action.input),
@@ -57,6 +63,49 @@ impl Governance {
             self.finish(outcome.requested.id.clone());
         }
         Ok(outcome)
+    }
+
+    /// The wish to let a draft go in other words, which are kept before anything is decided.
+    async fn rewording(
+        &self,
+        requested: &Requested,
+        action: Option<&Action>,
+        wish: Wish,
+        text: String,
+    ) -> Result<Wish, ApprovalError> {
+        let no = |what: &str| Err(ApprovalError::Wish(what.to_owned()));
+        if wish.decision != Decision::AllowOnce {
+            return no("other words are for this one call: leave `text` out, or choose allow_once");
+        }
+        if requested.needs > 1 {
+            return no("several people must agree to the same words: deny it, and say what to change");
+        }
+        if requested.runner == Runner::Caller {
+            return no(
+                "this call is carried out elsewhere, in its own words: deny it, and say what to change",
+            );
+        }
+        if text.len() > MAX_CALL_BYTES {
+            return no("the text is longer than a call may be: shorten it");
+        }
+        let Some(action) = action else {
+            return no("what the call was about has been forgotten: allow it once, or deny it");
+        };
+        if draft::reworded(&requested.tool, &action.input, &text).is_none() {
+            return no(
+                "only the words of a message or of a file can be changed: leave `text` out, or deny the call",
+            );
+        }
+        let name = requested.session.clone();
+        let session = self.readers.read(move |reader| reader.session(&name)).await?;
+        let kept = match session {
+            Some(session) => self.vault.keep(&session.id, text.as_bytes()).await?,
+            None => None,
+        };
+        match kept {
+            Some(commitment) => Ok(Wish { text: Some((text, commitment)), ..wish }),
+            None => no("the session has been forgotten: deny the call"),
+        }
     }
 
     /// Takes up a decided call that no turn waits for, whoever still listens.

@@ -14,8 +14,9 @@ use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 use super::journal::{Journal, Line, Page, Written};
 use super::{Governance, failed};
 use crate::approval::action::{Action, approval_id};
+use crate::approval::draft;
 use crate::approval::record::{ApprovalRecord, Requested, Runner};
-use crate::gate::{Ended, Inquiry, Judgement, Ticket};
+use crate::gate::{Ended, Inquiry, Judgement, Leave, Standing, Ticket};
 use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, VerdictRecord};
 use crate::tools::{Done, Touched};
 
@@ -35,6 +36,18 @@ pub(super) struct Recorded {
     /// Its entry.
     pub(super) entry: Cid,
     pub(super) input_hash: Commitment,
+    /// Who put it into other words before allowing it.
+    pub(super) reworded_by: Option<String>,
+}
+
+impl Recorded {
+    /// Tells the agent that what was done is not quite what it asked for.
+    pub(super) fn tell_reworded(&self, done: &mut Done) {
+        if let Some(by) = &self.reworded_by {
+            let content = &mut done.outcome.content;
+            content.insert_str(0, &format!("({by} changed the text before allowing the call) "));
+        }
+    }
 }
 
 /// How a recorded call was judged.
@@ -101,7 +114,22 @@ impl Desk {
         let (id, name, input) = (call.id.clone(), call.name.clone(), call.input.clone());
         self.event(EventKind::ToolCall { id, name, input });
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
-        Ok(Recorded { call, entry: cid, input_hash })
+        Ok(Recorded { call, entry: cid, input_hash, reworded_by: None })
+    }
+
+    /// The call in the words of whoever allows it. The law looks at it again, as it will run.
+    pub(super) fn reworded(
+        &mut self,
+        recorded: Recorded,
+        by: String,
+        text: &str,
+    ) -> Result<Recorded, RuntimeError> {
+        let Recorded { mut call, entry, .. } = recorded;
+        let reworded = draft::reworded(&call.name, &call.input, text);
+        call.input =
+            reworded.ok_or_else(|| RuntimeError::new("internal", "a call has no words to change"))?;
+        let input_hash = self.content(&call.input)?;
+        Ok(Recorded { call, entry, input_hash, reworded_by: Some(by) })
     }
 
     /// Judges a recorded call; the verdict is on the page, and so is the result of a denial.
@@ -114,18 +142,8 @@ impl Desk {
         approval: Option<&str>,
     ) -> Result<Judged, RuntimeError> {
         let standing = self.journal.standing.clone();
-        let inquiry = Inquiry {
-            standing: &standing,
-            tool: &recorded.call.name,
-            stage,
-            input: Some(&recorded.call.input),
-            owner_words,
-            vetoes,
-            approval,
-        };
-        let judgement = self.governance.gate.judge(inquiry).map_err(failed)?;
-        let leave = judgement.leave();
-        let (verdict, entry) = self.verdict(judgement, Some(recorded.input_hash), vec![recorded.entry])?;
+        let (leave, verdict, entry) =
+            self.weigh(recorded, &standing, (stage, approval), owner_words, vetoes)?;
         if let Some(leave) = leave {
             let session = Arc::clone(&self.handle.key);
             let ticket = Ticket::new(leave, recorded.call.clone(), session, recorded.entry, entry.seq);
@@ -138,6 +156,30 @@ impl Desk {
         let parents = vec![recorded.entry, entry.cid];
         let result = self.refused(recorded, &outcome, CallOutcome::Denied, parents)?;
         Ok(Judged::Denied(outcome, result))
+    }
+
+    /// Judges a recorded call of a session that stands like this, and puts the verdict on record.
+    pub(super) fn weigh(
+        &mut self,
+        recorded: &Recorded,
+        standing: &Standing,
+        (stage, approval): (Stage, Option<&str>),
+        owner_words: &[&str],
+        vetoes: Vec<Veto>,
+    ) -> Result<(Option<Leave>, Verdict, Placed), RuntimeError> {
+        let inquiry = Inquiry {
+            standing,
+            tool: &recorded.call.name,
+            stage,
+            input: Some(&recorded.call.input),
+            owner_words,
+            vetoes,
+            approval,
+        };
+        let judgement = self.governance.gate.judge(inquiry).map_err(failed)?;
+        let leave = judgement.leave();
+        let (verdict, entry) = self.verdict(judgement, Some(recorded.input_hash), vec![recorded.entry])?;
+        Ok((leave, verdict, entry))
     }
 
     /// Puts a verdict on record.
@@ -322,7 +364,7 @@ pub(super) struct Placed {
 }
 
 /// A denial in words that a model can pass on.
-fn denial(verdict: &Verdict) -> ToolOutcome {
+pub(super) fn denial(verdict: &Verdict) -> ToolOutcome {
     let mut text = format!("denied ({}): {}", verdict.rule_list(), verdict.reason);
     if let Some(would_allow) = &verdict.would_allow {
         text.push_str("; ");

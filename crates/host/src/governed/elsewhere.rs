@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
-use tribune_constitution::{Labels, Stage, Trust, Veto};
+use tribune_constitution::{Decision, Labels, Stage, Trust, Verdict, Veto};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality};
 
-use super::desk::{Desk, Judged, Recorded, input_from};
+use super::desk::{Desk, Recorded, denial, input_from};
 use super::{Governance, failed};
 use crate::approval::State;
 use crate::approval::record::Runner;
 use crate::gate::hooks::Who;
+use crate::gate::{Ended, Standing};
 use crate::record::{CallOutcome, MailboxRecord, ToolCallRecord, VerdictRecord};
 use crate::store::{Reader, SessionRow, StoreError};
 use crate::tools::Done;
@@ -53,7 +54,34 @@ struct Known {
     entry: Cid,
     input_hash: Commitment,
     tool: String,
+    /// How it was judged, and by which entry.
+    verdict: Arc<Judgement>,
     is_over: bool,
+}
+
+/// What was said of a call when it was asked for.
+#[derive(Debug)]
+struct Judgement {
+    entry: Cid,
+    decision: Decision,
+    rules: Vec<String>,
+    reason: String,
+}
+
+impl Judgement {
+    fn new(entry: Cid, verdict: Verdict) -> Self {
+        Self { entry, decision: verdict.decision, rules: verdict.rules, reason: verdict.reason }
+    }
+
+    fn standpoint(&self) -> Standpoint {
+        Standpoint {
+            verdict: if self.decision == Decision::Allow { AskedFor::Allowed } else { AskedFor::Refused },
+            rules: self.rules.clone(),
+            reason: self.reason.clone(),
+            approval: None,
+            cid: self.entry.to_string(),
+        }
+    }
 }
 
 /// A message that came in.
@@ -162,43 +190,83 @@ impl Governance {
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
         let (call, vetoes) = self.hooked(&desk, call).await;
         let recorded = desk.called_by(call, Vec::new(), Runner::Caller)?;
-        let mut request = None;
+        let standing = self.with_unreported(&desk).await?;
+        let stage = (Stage::Call, None);
+        // Whoever asked carries it out; nothing here does, so the leave to do it is let go.
+        let (_, verdict, placed) = desk.weigh(&recorded, &standing, stage, &owner_words, vetoes)?;
+        let judged = Arc::new(Judgement::new(placed.cid, verdict.clone()));
+        let mut waits = None;
         let mut is_over = false;
-        match desk.judge(&recorded, Stage::Call, &owner_words, vetoes, None)? {
-            // Whoever asked carries it out; nothing here does.
-            Judged::Allowed(_ticket) => {}
-            Judged::Denied(..) => is_over = true,
-            Judged::Asked(verdict, entry) => {
-                if self.gate.inbox.has_room(key.as_str()) {
-                    let action = self.gate.action_elsewhere(&desk.journal.standing, &recorded.call);
-                    let asked = (verdict, entry);
-                    request = Some(desk.request_for(&recorded, asked, &action, (0, None), Runner::Caller)?);
-                } else {
-                    let outcome = ToolOutcome::error(FULL);
-                    let parents = vec![recorded.entry, entry];
-                    desk.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
-                    is_over = true;
-                }
+        match verdict.decision {
+            Decision::Allow => {}
+            Decision::Deny => {
+                let parents = vec![recorded.entry, placed.cid];
+                desk.refused(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
+                is_over = true;
+            }
+            Decision::Ask if self.gate.inbox.has_room(key.as_str()) => {
+                let action = self.gate.action_elsewhere(&standing, &recorded.call);
+                let asked = (verdict, placed.cid);
+                waits = Some(desk.request_for(&recorded, asked, &action, (0, None), Runner::Caller)?);
+            }
+            Decision::Ask => {
+                let parents = vec![recorded.entry, placed.cid];
+                desk.refused(&recorded, &ToolOutcome::error(FULL), CallOutcome::Denied, parents)?;
+                is_over = true;
             }
         }
         desk.write().await?;
-        if let Some((requested, entry)) = request {
+        let mut standpoint = judged.standpoint();
+        if let Some((requested, entry)) = waits {
+            standpoint.verdict = AskedFor::Waits;
+            standpoint.approval = Some(requested.id.clone());
             // Nobody waits inside this daemon; whoever asked looks again.
             drop(self.gate.inbox.ask(requested, entry));
         }
-        let known = Known {
-            entry: recorded.entry,
-            input_hash: recorded.input_hash,
-            tool: recorded.call.name.clone(),
-            is_over,
-        };
-        let standpoint = self.look(&desk, &known, &recorded.call).await;
+        let (entry, input_hash) = (recorded.entry, recorded.input_hash);
+        let known = Known { entry, input_hash, tool: recorded.call.name, verdict: judged, is_over };
         let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = &mut elsewhere.entry(key).or_default().calls;
         if calls.len() < MAX_CALLS {
             calls.insert(recorded.call.id, known);
         }
-        standpoint
+        Ok(standpoint)
+    }
+
+    /// How the session stands if every call that it may have made by now was made: what came of a call is often told
+    /// late, or never, and the next one may be asked for before.
+    async fn with_unreported(&self, desk: &Desk) -> Result<Standing, RuntimeError> {
+        let (mut made, mut asked) = (Vec::new(), Vec::new());
+        {
+            let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+            let calls = elsewhere.get(&*desk.handle.key).into_iter().flat_map(|known| known.calls.values());
+            for known in calls.filter(|known| !known.is_over) {
+                match known.verdict.decision {
+                    Decision::Allow => made.push(known.tool.clone()),
+                    Decision::Ask => asked.push((known.entry.to_string(), known.tool.clone())),
+                    Decision::Deny => {}
+                }
+            }
+        }
+        if !asked.is_empty() {
+            let allowed = move |reader: &Reader| {
+                let mut allowed = Vec::new();
+                for (call, tool) in asked {
+                    let approval = reader.approval_of_call(&call)?;
+                    allowed.extend(approval.is_some_and(|row| row.state == State::Allowed).then_some(tool));
+                }
+                Ok(allowed)
+            };
+            made.extend(self.readers.read(allowed).await.map_err(failed)?);
+        }
+        let mut standing = desk.journal.standing.clone();
+        made.sort_unstable();
+        made.dedup();
+        for tool in made {
+            let moved = self.gate.moved(&standing, Some(&tool), (&[], Ended::Well)).map_err(failed)?;
+            standing.labels = moved.session;
+        }
+        Ok(standing)
     }
 
     /// Asks the hooks. The call is carried out elsewhere as it was asked for or not at all, so a hook that would have it
@@ -221,24 +289,10 @@ impl Governance {
             let what = "this toolCallId was used for another call: give each call an id of its own";
             return Err(RuntimeError::new("conflict", what));
         }
-        let entry = known.entry;
-        let (verdict, approval) = self
-            .readers
-            .read(move |reader| {
-                Ok((verdict_of(reader, &entry)?, reader.approval_of_call(&entry.to_string())?))
-            })
-            .await
-            .map_err(failed)?;
-        let Some((cid, record)) = verdict else {
-            return Err(RuntimeError::new("internal", "a call has no verdict on record"));
-        };
-        let mut standpoint = Standpoint {
-            verdict: if record.verdict.is_allowed() { AskedFor::Allowed } else { AskedFor::Refused },
-            rules: record.verdict.rules,
-            reason: record.verdict.reason,
-            approval: None,
-            cid,
-        };
+        let call = known.entry.to_string();
+        let approval =
+            self.readers.read(move |reader| reader.approval_of_call(&call)).await.map_err(failed)?;
+        let mut standpoint = known.verdict.standpoint();
         if let Some(row) = approval {
             standpoint.verdict = match row.state {
                 State::Pending => AskedFor::Waits,
@@ -295,7 +349,7 @@ impl Governance {
             self.vault.content(&desk.handle.session_id, &known.input_hash.to_string()).map_err(failed)?;
         let input = words.as_deref().and_then(input_from).unwrap_or_default();
         let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
-        let recorded = Recorded { call, entry: known.entry, input_hash: known.input_hash };
+        let recorded = Recorded { call, entry: known.entry, input_hash: known.input_hash, reworded_by: None };
         let outcome = ToolOutcome { content: text, is_error };
         self.tell_done(&desk.journal.standing, &recorded, &outcome);
         let done = Done { outcome, code: None, touched: Vec::new() };
@@ -310,6 +364,13 @@ impl Governance {
     }
 
     async fn desk(self: &Arc<Self>, key: &SessionKey) -> Result<Desk, RuntimeError> {
+        if let Some(journal) = self.loaded(key) {
+            let journal = journal.lock_owned().await;
+            // One that failed while this waited for it is read anew.
+            if !journal.is_broken() {
+                return Ok(Desk::new(Arc::clone(self), journal.handle.clone(), journal));
+            }
+        }
         let name = key.to_string();
         let row = self.readers.read(move |reader| reader.session(&name)).await.map_err(failed)?;
         let Some(row) = row else {
@@ -369,9 +430,12 @@ fn calls_of(reader: &Reader, row: &SessionRow) -> Result<HashMap<String, Known>,
                 let Ok(record) = serde_json::from_str::<ToolCallRecord>(&stored.entry.payload) else {
                     continue;
                 };
-                if record.runner == Runner::Caller {
-                    let (input_hash, tool) = (record.input_hash, record.tool);
-                    calls.insert(record.call_id, Known { entry: cid, input_hash, tool, is_over: false });
+                if record.runner == Runner::Caller
+                    && let Some(verdict) = verdict_of(reader, (index, &cid))?
+                {
+                    let (input_hash, tool, verdict) = (record.input_hash, record.tool, Arc::new(verdict));
+                    let known = Known { entry: cid, input_hash, tool, verdict, is_over: false };
+                    calls.insert(record.call_id, known);
                 }
             }
             "tool" => over.extend(stored.entry.parent_cids().first().copied()),
@@ -384,13 +448,13 @@ fn calls_of(reader: &Reader, row: &SessionRow) -> Result<HashMap<String, Known>,
     Ok(calls)
 }
 
-/// The first verdict about a call. It stands behind the call, on the same page.
-fn verdict_of(reader: &Reader, call: &Cid) -> Result<Option<(String, VerdictRecord)>, StoreError> {
-    let Some(index) = reader.find(call)? else { return Ok(None) };
+/// The first verdict about the call at this place. It stands behind the call, on the same page.
+fn verdict_of(reader: &Reader, (index, call): (u64, &Cid)) -> Result<Option<Judgement>, StoreError> {
     let Some(stored) = reader.entry(index + 1)? else { return Ok(None) };
-    if stored.entry.quality != EntryQuality::PolicyVerdict || stored.entry.parent_cids().first() != Some(call)
-    {
+    let entry = &stored.entry;
+    if entry.quality != EntryQuality::PolicyVerdict || entry.parent_cids().first() != Some(call) {
         return Ok(None);
     }
-    Ok(serde_json::from_str(&stored.entry.payload).ok().map(|record| (stored.entry.cid.to_string(), record)))
+    let record = serde_json::from_str::<VerdictRecord>(&entry.payload).ok();
+    Ok(record.map(|record| Judgement::new(entry.cid, record.verdict)))
 }

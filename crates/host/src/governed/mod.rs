@@ -16,6 +16,7 @@ mod recover;
 mod resume;
 mod told;
 mod toolbox;
+pub mod trail;
 mod turn;
 
 use std::collections::{HashMap, HashSet};

@@ -11,7 +11,7 @@ use super::calls::{action_now, run};
 use super::desk::{Desk, Judged, Recorded, input_from};
 use super::{Governance, failed};
 use crate::approval::action::Action;
-use crate::approval::record::Requested;
+use crate::approval::record::{ApprovalRecord, Decided, Requested, approval_entity};
 use crate::approval::{Ruling, State};
 use crate::gate::Ticket;
 use crate::record::ToolCallRecord;
@@ -92,6 +92,10 @@ impl Governance {
         if !self.gate.still_fits(&requested, &now) {
             return self.ask_again(desk, recorded, requested, now).await;
         }
+        let recorded = match self.rewording_of(&desk, &requested).await? {
+            Some((by, text)) => desk.reworded(recorded, by, &text)?,
+            None => recorded,
+        };
         match desk.judge(&recorded, Stage::Dispatch, &[], Vec::new(), Some(&requested.id))? {
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
@@ -113,6 +117,7 @@ impl Governance {
         let written = desk.write().await?;
         let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
         let mut done = run(&self.tools, admission).await;
+        recorded.tell_reworded(&mut done);
         done.touched.push(Touched::Wrote(letter_about(&requested)));
         self.tell_done(&desk.journal.standing, &recorded, &done.outcome);
         let result = desk.ran(&recorded, &done)?;
@@ -154,6 +159,26 @@ impl Governance {
         }
     }
 
+    /// Who let the call go in other words, and in which.
+    async fn rewording_of(
+        &self,
+        desk: &Desk,
+        requested: &Requested,
+    ) -> Result<Option<(String, String)>, RuntimeError> {
+        let entity = approval_entity(&requested.id);
+        let decided = self.readers.read(move |reader| reader.head(&entity)).await.map_err(failed)?;
+        let decided = decided.and_then(|stored| serde_json::from_str(&stored.entry.payload).ok());
+        let Some(ApprovalRecord::Decided(Decided { by, text: Some(text), .. })) = decided else {
+            return Ok(None);
+        };
+        let words = self.vault.content(&desk.handle.session_id, &text.to_string()).map_err(failed)?;
+        match words.map(String::from_utf8) {
+            Some(Ok(words)) => Ok(Some((by, words))),
+            // Without the words that were allowed, nothing was.
+            _ => Err(RuntimeError::new("internal", "the words that were allowed are gone")),
+        }
+    }
+
     async fn is_parked(&self, call: &str) -> Result<bool, RuntimeError> {
         let call = call.to_owned();
         self.readers
@@ -176,7 +201,7 @@ impl Governance {
         let words = self.vault.content(&handle.session_id, &record.input_hash.to_string()).map_err(failed)?;
         let Some(input) = words.as_deref().and_then(input_from) else { return Ok(None) };
         let call = ToolCall { id: record.call_id, name: record.tool, input };
-        Ok(Some(Recorded { call, entry, input_hash: record.input_hash }))
+        Ok(Some(Recorded { call, entry, input_hash: record.input_hash, reworded_by: None }))
     }
 
     fn send_letter(&self, desk: &Desk, recorded: &Recorded, requested: &Requested, outcome: &ToolOutcome) {

@@ -12,7 +12,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, ConstitutionHash, KERNEL_VERSION, Texts};
 use tribune_ledger::cid::Domain;
-use tribune_ledger::jcs;
 
 use super::LawError;
 use crate::files::{self, Secrecy};
@@ -40,16 +39,7 @@ struct Kept {
 pub fn keep(root: &Path, law: &Constitution) -> Result<(), LawError> {
     let path = path(root, law.hash());
     let failed = |error| LawError::Keep { path: path.clone(), error };
-    let texts = law.texts();
-    let canonical = jcs::to_vec(&json!({
-        "constitution": texts.constitution,
-        "mandates": texts.mandates,
-        "manifests": texts.manifests,
-        "policies": texts.policies,
-        "law": texts.law,
-        "kernel": KERNEL_VERSION,
-    }))
-    .map_err(|error| failed(io::Error::other(error)))?;
+    let canonical = law.canonical().map_err(|error| failed(io::Error::other(error)))?;
     if read(&path).is_ok_and(|kept| kept == canonical) {
         return Ok(());
     }

@@ -105,6 +105,12 @@ impl<'a> Prefix<'a> {
         fits.then_some(Self(hex))
     }
 
+    /// Whether a CID may begin like this, by its first eight bytes.
+    pub(super) fn near(self) -> impl Fn(&Cid) -> bool {
+        let (low, high) = self.bounds();
+        move |cid| (&low[..]..=&high[..]).contains(&&cid.as_bytes()[..8])
+    }
+
     fn bounds(self) -> ([u8; 8], [u8; 8]) {
         let bound = |fill: char| {
             let digits: String = self.0.chars().chain(std::iter::repeat(fill)).take(16).collect();

@@ -34,13 +34,25 @@ impl Reader {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<ApprovalRow>, StoreError> {
+        // A condition that may be absent keeps SQLite from its index.
+        let wanted = if state.is_some() { "state = ?1" } else { "?1 IS NULL" };
         let query = format!(
             "SELECT {APPROVAL} FROM approvals
-             WHERE (?1 IS NULL OR state = ?1)
-               AND idx > coalesce((SELECT idx FROM approvals WHERE id = ?2), -1)
+             WHERE {wanted} AND idx > coalesce((SELECT idx FROM approvals WHERE id = ?2), -1)
              ORDER BY idx LIMIT ?3"
         );
         self.all(&query, params![state.map(State::as_str), after, limit as u64], approval)
+    }
+
+    /// The newest approvals in this state, newest first.
+    pub fn newest_approvals(&self, state: State, limit: usize) -> Result<Vec<ApprovalRow>, StoreError> {
+        let query = format!("SELECT {APPROVAL} FROM approvals WHERE state = ?1 ORDER BY idx DESC LIMIT ?2");
+        self.all(&query, params![state.as_str(), limit as u64], approval)
+    }
+
+    /// The entry that gave a resource its labels.
+    pub fn label_source(&self, resource: &str) -> Result<Option<String>, StoreError> {
+        self.one("SELECT cid FROM labels WHERE resource = ?1", [resource], |row| row.get(0))
     }
 
     pub fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, StoreError> {

@@ -192,7 +192,9 @@ impl Reader {
         let Some(prefix) = Prefix::new(hex) else { return Ok(Vec::new()) };
         let size = self.size()?;
         let runs = size / RUN;
-        let fits = |cid: &Cid| cid.to_string()[3..].starts_with(hex);
+        // Most are told apart by eight bytes, without their text.
+        let near = prefix.near();
+        let fits = |cid: &Cid| near(cid) && cid.to_string()[3..].starts_with(hex);
         let mut found = Vec::new();
         for index in cid_runs::candidates(&self.connection, runs, prefix).map_err(failed)? {
             let cids = views::cids_of_rows(&self.connection, index, index + 1).map_err(failed)?;

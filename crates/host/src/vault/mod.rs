@@ -239,6 +239,18 @@ impl Vault {
         Ok(session)
     }
 
+    /// Keeps one more piece of content of a session that has some; returns when it is durable. None if it has none.
+    pub async fn keep(&self, session_id: &str, text: &[u8]) -> Result<Option<Commitment>, StoreError> {
+        let found = self.read(|connection| find_session(connection, session_id, u64::MAX))?;
+        let Some((Some(key), next_event, _)) = found else { return Ok(None) };
+        let session_id = session_id.to_owned();
+        let session = SessionVault { session_id, key, fresh: false, next_event, last_event: None };
+        let mut batch = Batch::new(&session);
+        let commitment = batch.content(&session, text).map_err(|error| self.cipher(error))?;
+        self.write(batch).await?;
+        Ok(Some(commitment))
+    }
+
     /// The number of a session's newest event; 0 before the first.
     pub fn newest_event(&self, session_id: &str) -> Result<u64, StoreError> {
         let found = self.read(|connection| find_session(connection, session_id, u64::MAX))?;

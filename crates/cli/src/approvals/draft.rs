@@ -1,0 +1,87 @@
+//! The words of a draft, changed by whoever allows it: from a file, or in an editor.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::error::CliError;
+
+/// Bytes of a text that is read: as many as a call may have.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The words from a file; `-` is the standard input.
+pub(super) fn from_file(path: &Path) -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = match path.to_str() {
+        Some("-") => std::io::stdin().take(MAX_BYTES + 1).read_to_string(&mut text),
+        _ => std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text)),
+    };
+    read.map_err(CliError::file(path.to_owned()))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(CliError::Input(format!(
+            "`{}` has more than {MAX_BYTES} bytes: shorten it",
+            path.display()
+        )));
+    }
+    Ok(text)
+}
+
+/// The words as they come out of an editor. None if they came out as they were.
+pub(super) fn edited(approval: &Value) -> Result<Option<String>, CliError> {
+    let Some(words) = approval["draft"].as_str().and_then(|name| approval["action"]["input"][name].as_str())
+    else {
+        let what = "this call has no words that can be changed: allow it as it is, or deny it";
+        return Err(CliError::Input(what.to_owned()));
+    };
+    let mut file = Private::new()?;
+    file.write(words)?;
+    let editor =
+        std::env::var("VISUAL").or_else(|_| std::env::var("EDITOR")).unwrap_or_else(|_| "vi".to_owned());
+    // As everyone runs it: the variable may hold options.
+    let status =
+        Command::new("sh").arg("-c").arg(format!("{editor} \"$1\"")).arg(&editor).arg(&file.path).status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(_) => return Err(CliError::Input(format!("`{editor}` did not end well: nothing was decided"))),
+        Err(error) => {
+            let what = format!("`{editor}` cannot be started ({error}): set EDITOR, or use --text-file");
+            return Err(CliError::Input(what));
+        }
+    }
+    let text = from_file(&file.path)?;
+    Ok((text != words).then_some(text))
+}
+
+/// A file for its owner alone, that goes away.
+struct Private {
+    path: std::path::PathBuf,
+    file: std::fs::File,
+}
+
+impl Private {
+    fn new() -> Result<Self, CliError> {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let name = format!(
+            "tribune-draft-{}-{}.txt",
+            std::process::id(),
+            std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.subsec_nanos())
+        );
+        let path = std::env::temp_dir().join(name);
+        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.map_err(CliError::file(path.clone()))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(&mut self, words: &str) -> Result<(), CliError> {
+        self.file.write_all(words.as_bytes()).map_err(CliError::file(self.path.clone()))
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        // What cannot be removed is in the folder for such files, and for its owner alone.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,68 @@
+//! Where things stand in a file of rules, for messages.
+
+use std::collections::BTreeMap;
+
+/// Line and column, from 1, the column in characters.
+pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}
+
+/// Where the annotations of a rule stand in it, by name: each `@name` before the rule's effect that is in no string or
+/// comment.
+pub(super) fn annotations(rule: &str) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    let mut at = 0;
+    while let Some(c) = rest_of(rule, at).chars().next() {
+        let rest = rest_of(rule, at);
+        at += match c {
+            '"' => string_end(rest),
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            '@' => {
+                let name: String =
+                    rest[1..].trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                found.insert(name, at);
+                1
+            }
+            // The parenthesis of an annotation follows its name; one after another word opens the scope.
+            '{' | ';' => break,
+            c => c.len_utf8(),
+        };
+    }
+    found
+}
+
+fn rest_of(text: &str, at: usize) -> &str {
+    text.get(at..).unwrap_or_default()
+}
+
+/// Bytes of the string that begins here, with both its quotes.
+fn string_end(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_are_found_and_nothing_else_is_taken_for_one() {
+        let rule = "@id(\"a @b\") // @c\n@ reason (\"\\\"@d\")\nforbid(principal, action, resource)\nwhen { context.name == \"@e\" };";
+        let found = annotations(rule);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["id", "reason"]);
+        assert_eq!(place(rule, found["reason"]), (2, 1));
+        assert_eq!(place("ü@", 2), (1, 2));
+        assert!(annotations("\"open").is_empty());
+    }
+}

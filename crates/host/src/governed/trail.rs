@@ -1,0 +1,155 @@
+//! Where a session's labels come from: what it read, and when, that made it less trusted or private. For the person who is
+//! asked, from names that are in the log anyway.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tribune_constitution::{Args, Labels};
+use tribune_ledger::{Cid, EntryQuality};
+use utoipa::ToSchema;
+
+use crate::record::{Lifecycle, MailboxRecord, ToolResultRecord, Turn, VerdictRecord};
+use crate::store::{Filter, Reader, StoreError, Stored};
+
+/// Entries of a session that are looked through.
+const LOOKED_BACK: usize = 2_000;
+
+/// Steps that are told: the newest, which made the session what it is.
+const MAX_STEPS: usize = 4;
+
+/// Something that a session took in and that lowered its labels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Step {
+    pub at: String,
+    /// Such as `web_fetch of example.org`.
+    pub what: String,
+    /// The least trust of anything in the session's context from then on.
+    pub trust: String,
+    /// Whether private data was in it from then on.
+    pub private: bool,
+    /// The session that wrote what was read here, and when, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written: Option<String>,
+}
+
+/// The steps that made a session what it is, oldest first.
+pub(crate) fn trail(reader: &Reader, session: &str, agent: &str) -> Result<Vec<Step>, StoreError> {
+    let filter = Filter { entity_id: Some(session.to_owned()), ..Filter::default() };
+    let mut walk = Walk { reader, agent, labels: Labels::FRESH, operands: HashMap::new(), steps: Vec::new() };
+    for stored in reader.tail(&filter, LOOKED_BACK)? {
+        walk.entry(&stored)?;
+    }
+    let mut steps = walk.steps;
+    steps.drain(..steps.len().saturating_sub(MAX_STEPS));
+    Ok(steps)
+}
+
+struct Walk<'r> {
+    reader: &'r Reader,
+    agent: &'r str,
+    /// What the session had taken in before the entry at hand.
+    labels: Labels,
+    /// What each call was about, by the call's entry.
+    operands: HashMap<Cid, Operand>,
+    steps: Vec<Step>,
+}
+
+/// What a call was about: its name for people, and the name that its label stands under.
+struct Operand {
+    shown: String,
+    resource: Option<String>,
+}
+
+impl Walk<'_> {
+    fn entry(&mut self, stored: &Stored) -> Result<(), StoreError> {
+        let entry = &stored.entry;
+        match entry.quality {
+            EntryQuality::PolicyVerdict => {
+                let call = entry.parent_cids().first().copied();
+                if let (Some(call), Some(record)) = (call, read::<VerdictRecord>(stored)) {
+                    self.operands.insert(call, operand(&record.facts.args, self.agent));
+                }
+            }
+            EntryQuality::ToolResult => {
+                let Some(record) = read::<ToolResultRecord>(stored) else { return Ok(()) };
+                let operand = entry.parent_cids().first().and_then(|call| self.operands.remove(call));
+                let shown = operand.as_ref().map_or("", |operand| operand.shown.as_str());
+                let what = if shown.is_empty() { record.tool } else { format!("{} of {shown}", record.tool) };
+                let resource = operand.and_then(|operand| operand.resource);
+                self.took(stored, record.labels, what, resource)?;
+            }
+            EntryQuality::Turn => {
+                if let Some(record) = read::<Turn>(stored) {
+                    self.took(stored, record.labels, "what was said to it, or letters".to_owned(), None)?;
+                }
+            }
+            EntryQuality::MailboxInject => {
+                if let Some(record) = read::<MailboxRecord>(stored) {
+                    let labels = self.labels.meet(record.labels);
+                    self.took(stored, labels, format!("a message from {}", record.from), None)?;
+                }
+            }
+            EntryQuality::SessionLifecycle => {
+                if let Some(Lifecycle::Opened(opening) | Lifecycle::Reopened(opening)) = read(stored) {
+                    self.took(stored, opening.labels, "what its parent had taken in".to_owned(), None)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Notes a step, if the labels fell.
+    fn took(
+        &mut self,
+        stored: &Stored,
+        labels: Labels,
+        what: String,
+        resource: Option<String>,
+    ) -> Result<(), StoreError> {
+        let labels = self.labels.meet(labels);
+        if labels == self.labels {
+            return Ok(());
+        }
+        self.labels = labels;
+        let written = match resource {
+            Some(resource) => self.written(&resource, stored.index)?,
+            None => None,
+        };
+        let at = stored.entry.timestamp.to_string();
+        let (trust, private) = (labels.trust.as_str().to_owned(), labels.private);
+        self.steps.push(Step { at, what, trust, private, written });
+        Ok(())
+    }
+
+    /// Who wrote a resource, if that was before it was read here.
+    fn written(&self, resource: &str, before: u64) -> Result<Option<String>, StoreError> {
+        let Some(source) = self.reader.label_source(resource)? else { return Ok(None) };
+        let Some(index) = source.parse::<Cid>().ok().map(|cid| self.reader.find(&cid)).transpose()?.flatten()
+        else {
+            return Ok(None);
+        };
+        let writer = self.reader.entry(index)?.filter(|writer| writer.index < before);
+        Ok(writer.map(|writer| format!("{} at {}", writer.entry.entity_id, writer.entry.timestamp)))
+    }
+}
+
+fn read<T: DeserializeOwned>(stored: &Stored) -> Option<T> {
+    serde_json::from_str(&stored.entry.payload).ok()
+}
+
+fn operand(args: &Args, agent: &str) -> Operand {
+    if let Some(path) = &args.path {
+        return Operand { shown: path.clone(), resource: Some(format!("file:{agent}/{path}")) };
+    }
+    let programs = args.programs.as_ref().map(|programs| programs.join(", "));
+    let named = args.host.clone().or(programs).or_else(|| args.recipient.clone());
+    match (named, &args.name) {
+        (Some(shown), _) => Operand { shown, resource: None },
+        (None, Some(name)) => {
+            Operand { shown: name.clone(), resource: Some(format!("memory:{agent}/{name}")) }
+        }
+        (None, None) => Operand { shown: String::new(), resource: None },
+    }
+}
