@@ -125,6 +125,50 @@ fn what_is_granted_is_not_asked_again_until_it_is_taken_back() {
 }
 
 #[test]
+fn a_draft_is_changed_by_whoever_allows_it() {
+    let home = TempHome::new();
+    home.write("mandates/dev.md", "---\ntools: write\n---\n");
+    home.write("data/agent-roster.jsonl", "{\"id\":\"main\",\"mandate\":\"dev\",\"standing\":false}\n");
+    home.write("policy/ask.cedar", &ASK.replace("read", "write"));
+    let house = House::with(home, &config());
+    let write =
+        |path: &str| format!("!call write {{\"path\":\"{path}\",\"content\":\"hello\"}}\n!say $result");
+    let asked = |path: &str| {
+        let key = format!("agent:main:cli:local:dm:{path}");
+        let chat = house.start(&["chat", "--session", &key, &write(path)]);
+        let line = chat.until_err("write waits for approval ");
+        (chat, line.split("approval ").nth(1).unwrap().split(' ').next().unwrap().to_owned())
+    };
+    let there = |path: &str| {
+        std::fs::read_to_string(house.home().home.root().join("agents/main/workspace").join(path))
+    };
+    let (chat, id) = asked("one");
+    assert!(house.ok(&["approvals", "show", &id]).contains("draft     you may change `content` first"));
+    let edit = |editor: &str| {
+        let mut command = house.command(&["approvals", "allow", &id, "--edit"]);
+        said(command.env("VISUAL", editor).stdin(std::process::Stdio::null()).output().unwrap())
+    };
+    let refused = edit("false");
+    assert_eq!((refused.code, refused.err.contains("nothing was decided")), (64, true), "{refused:?}");
+    assert_eq!(edit("sed -i s/hello/good-day/").code, 0);
+    let (_, out, _) = chat.end();
+    assert!(out.contains("changed the text before allowing"), "{out}");
+    assert_eq!(there("one").unwrap(), "good-day");
+
+    let (chat, id) = asked("two");
+    let mut child = house
+        .command(&["approvals", "allow", &id, "--text-file", "-"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"from a pipe").unwrap();
+    assert!(child.wait().unwrap().success());
+    chat.end();
+    assert_eq!(there("two").unwrap(), "from a pipe");
+}
+
+#[test]
 fn everything_stops_and_goes_on() {
     let house = asking();
     let chat = house.start(&["--json", "chat", "!hang"]);
@@ -134,7 +178,9 @@ fn everything_stops_and_goes_on() {
     assert!(house.ok(&["status"]).contains("EVERYTHING IS STOPPED"));
     let refused = house.call(&["chat", READ]);
     assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{refused:?}");
+    assert!(house.ok(&["stop-all"]).starts_with("stopped already: "));
     assert!(house.ok(&["resume"]).starts_with("resumed: "));
+    assert!(house.ok(&["resume"]).starts_with("nothing was stopped"));
     assert!(!house.ok(&["status"]).contains("STOPPED"));
     assert_eq!(json(&house.ok(&["--json", "status"]))["law"]["frozen"], Value::Null);
     assert_eq!(house.ok(&["chat", "!say again"]), "again\n");

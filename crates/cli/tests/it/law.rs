@@ -118,7 +118,7 @@ fn rules_are_tried_on_their_own_examples() {
 
     let shown = place.ok(&["law", "show", "law"]);
     assert!(
-        shown.contains("forbid no-secrets  policy/house.cedar:4") && shown.contains("RULES (1)"),
+        shown.contains("forbid no-secrets  policy/house.cedar:1") && shown.contains("RULES (1)"),
         "{shown}"
     );
     std::fs::remove_dir_all(&policy).unwrap();

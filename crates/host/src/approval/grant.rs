@@ -15,8 +15,8 @@ use tribune_ledger::{Cid, Timestamp, jcs};
 
 use super::approver::Approver;
 use super::error::ApprovalError;
-use super::inbox::Wish;
 use super::record::{Decision, Requested};
+use super::ruling::Wish;
 
 /// The longest that a grant may last: 90 days.
 const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);

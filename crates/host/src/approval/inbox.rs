@@ -1,14 +1,12 @@
 //! Everything that waits for a person, in one place. What is here is also in the log: an approval is taken in when its
 //! request is durable, and leaves when its decision is.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
-use tribune_ledger::commitment::Commitment;
-use tribune_ledger::{Cid, Draft, EntryQuality, Timestamp};
+use tribune_ledger::{Cid, Draft, EntryQuality};
 
 use super::approver::Approver;
 use super::error::ApprovalError;
@@ -16,6 +14,8 @@ use super::grant::{Grant, Terms};
 use super::record::{
     ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity,
 };
+use super::ruling::{Outcome, Ruling, Wish};
+use super::waiting::{Card, Waiting};
 use crate::clock::Clock;
 use crate::record::payload;
 use crate::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
@@ -52,108 +52,6 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Inbox")
     }
-}
-
-#[derive(Default)]
-struct Waiting {
-    cards: BTreeMap<String, Card>,
-    /// How many cards each session has.
-    of_session: HashMap<String, usize>,
-    grants: BTreeMap<String, Grant>,
-}
-
-impl Waiting {
-    fn insert(&mut self, card: Card) {
-        let session = card.requested.session.clone();
-        if self.cards.insert(card.requested.id.clone(), card).is_none() {
-            *self.of_session.entry(session).or_default() += 1;
-        }
-    }
-
-    fn remove(&mut self, id: &str) -> Option<Card> {
-        let card = self.cards.remove(id)?;
-        if let Some(count) = self.of_session.get_mut(&card.requested.session) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_session.remove(&card.requested.session);
-            }
-        }
-        Some(card)
-    }
-}
-
-/// One approval that waits.
-struct Card {
-    requested: Requested,
-    /// The request's entry.
-    entry: Cid,
-    votes: Vec<String>,
-    /// A decision is being written.
-    is_deciding: bool,
-    /// The turn that waits, if it still does.
-    turn: Option<oneshot::Sender<Ruling>>,
-}
-
-/// How an approval ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ruling {
-    /// `text` stands in place of the call's own words.
-    Allowed {
-        by: String,
-        text: Option<String>,
-    },
-    Denied {
-        by: String,
-        reason: Option<String>,
-        stop: bool,
-    },
-    Expired,
-    Withdrawn,
-}
-
-impl Ruling {
-    pub const fn state(&self) -> State {
-        match self {
-            Self::Allowed { .. } => State::Allowed,
-            Self::Denied { .. } => State::Denied,
-            Self::Expired => State::Expired,
-            Self::Withdrawn => State::Withdrawn,
-        }
-    }
-
-    /// For the model that asked.
-    pub fn sentence(&self) -> String {
-        match self {
-            Self::Allowed { by, .. } => format!("allowed by {by}"),
-            Self::Denied { by, reason: Some(reason), .. } => format!("denied by {by}: {reason}"),
-            Self::Denied { by, reason: None, .. } => format!("denied by {by}"),
-            Self::Expired => "denied: nobody decided in time".to_owned(),
-            Self::Withdrawn => "the call was taken back before anyone decided".to_owned(),
-        }
-    }
-}
-
-/// What came of a decision.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    pub requested: Requested,
-    pub state: State,
-    /// How many more must agree.
-    pub missing: u32,
-    pub grant: Option<String>,
-    /// Nobody waited any more: whoever runs the daemon's calls has to take it from here.
-    pub is_orphan: bool,
-}
-
-/// What a person wants to happen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
-    pub decision: Decision,
-    pub until: Option<Timestamp>,
-    pub pattern: Option<String>,
-    pub reason: Option<String>,
-    /// Other words for a draft, and what the log knows them by.
-    pub text: Option<(String, Commitment)>,
 }
 
 impl Inbox {
@@ -205,8 +103,7 @@ impl Inbox {
     /// Whether there is room for one more of this session.
     pub(crate) fn has_room(&self, session: &str) -> bool {
         let state = self.state();
-        let own = state.of_session.get(session).copied().unwrap_or_default();
-        state.cards.len() < MAX_PENDING && own < MAX_PENDING_PER_SESSION
+        state.cards.len() < MAX_PENDING && state.of_session(session) < MAX_PENDING_PER_SESSION
     }
 
     /// Takes in a request whose entry is durable. The turn learns of its end through what is returned.

@@ -14,9 +14,12 @@ pub mod error;
 pub mod grant;
 pub mod inbox;
 pub mod record;
+pub mod ruling;
+mod waiting;
 
 pub use approver::Approver;
 pub use error::ApprovalError;
 pub use grant::Grant;
-pub use inbox::{Inbox, Outcome, Ruling, Wish};
+pub use inbox::Inbox;
 pub use record::{ApprovalRecord, Decision, Requested, State};
+pub use ruling::{Outcome, Ruling, Wish};

@@ -6,22 +6,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
-use tribune_constitution::{Decision, Labels, Stage, Trust, Verdict, Veto};
-use tribune_ledger::commitment::Commitment;
-use tribune_ledger::{Cid, EntryQuality};
+use tribune_constitution::{Decision, Labels, Stage, Trust, Veto};
+use tribune_ledger::EntryQuality;
 
 use super::desk::{Desk, Recorded, denial, input_from};
+use super::told_calls::{Judgement, Known, calls_of};
 use super::{Governance, failed};
 use crate::approval::State;
 use crate::approval::record::Runner;
 use crate::gate::hooks::Who;
 use crate::gate::{Ended, Standing};
-use crate::record::{CallOutcome, MailboxRecord, ToolCallRecord, VerdictRecord};
-use crate::store::{Reader, SessionRow, StoreError};
+use crate::record::{CallOutcome, MailboxRecord};
+use crate::store::Reader;
 use crate::tools::Done;
-
-/// Messages of a session looked through for calls that were asked for before a restart.
-const LOOKED_BACK: usize = 1_000;
 
 /// Calls of one session that are remembered.
 const MAX_CALLS: usize = 10_000;
@@ -47,41 +44,6 @@ pub(crate) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
 pub(crate) struct Elsewhere {
     calls: HashMap<String, Known>,
     owner_words: Vec<String>,
-}
-
-#[derive(Debug, Clone)]
-struct Known {
-    entry: Cid,
-    input_hash: Commitment,
-    tool: String,
-    /// How it was judged, and by which entry.
-    verdict: Arc<Judgement>,
-    is_over: bool,
-}
-
-/// What was said of a call when it was asked for.
-#[derive(Debug)]
-struct Judgement {
-    entry: Cid,
-    decision: Decision,
-    rules: Vec<String>,
-    reason: String,
-}
-
-impl Judgement {
-    fn new(entry: Cid, verdict: Verdict) -> Self {
-        Self { entry, decision: verdict.decision, rules: verdict.rules, reason: verdict.reason }
-    }
-
-    fn standpoint(&self) -> Standpoint {
-        Standpoint {
-            verdict: if self.decision == Decision::Allow { AskedFor::Allowed } else { AskedFor::Refused },
-            rules: self.rules.clone(),
-            reason: self.reason.clone(),
-            approval: None,
-            cid: self.entry.to_string(),
-        }
-    }
 }
 
 /// A message that came in.
@@ -415,46 +377,4 @@ fn check(call: &ToolCall) -> Result<(), RuntimeError> {
     let what =
         "toolName and toolCallId are made of letters, digits, `_`, `-`, `.` and `:`, 64 and 128 at most";
     Err(RuntimeError::new("invalid_params", what))
-}
-
-/// The calls of a session that others carry out, from the log.
-fn calls_of(reader: &Reader, row: &SessionRow) -> Result<HashMap<String, Known>, StoreError> {
-    let mut calls = HashMap::new();
-    let mut over = Vec::new();
-    for message in reader.messages(row, LOOKED_BACK)? {
-        let Ok(cid) = message.id.parse::<Cid>() else { continue };
-        let Some(index) = reader.find(&cid)? else { continue };
-        let Some(stored) = reader.entry(index)? else { continue };
-        match message.role.as_str() {
-            "tool_call" => {
-                let Ok(record) = serde_json::from_str::<ToolCallRecord>(&stored.entry.payload) else {
-                    continue;
-                };
-                if record.runner == Runner::Caller
-                    && let Some(verdict) = verdict_of(reader, (index, &cid))?
-                {
-                    let (input_hash, tool, verdict) = (record.input_hash, record.tool, Arc::new(verdict));
-                    let known = Known { entry: cid, input_hash, tool, verdict, is_over: false };
-                    calls.insert(record.call_id, known);
-                }
-            }
-            "tool" => over.extend(stored.entry.parent_cids().first().copied()),
-            _ => {}
-        }
-    }
-    for known in calls.values_mut() {
-        known.is_over = over.contains(&known.entry);
-    }
-    Ok(calls)
-}
-
-/// The first verdict about the call at this place. It stands behind the call, on the same page.
-fn verdict_of(reader: &Reader, (index, call): (u64, &Cid)) -> Result<Option<Judgement>, StoreError> {
-    let Some(stored) = reader.entry(index + 1)? else { return Ok(None) };
-    let entry = &stored.entry;
-    if entry.quality != EntryQuality::PolicyVerdict || entry.parent_cids().first() != Some(call) {
-        return Ok(None);
-    }
-    let record = serde_json::from_str::<VerdictRecord>(&entry.payload).ok();
-    Ok(record.map(|record| Judgement::new(entry.cid, record.verdict)))
 }

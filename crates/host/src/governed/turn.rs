@@ -14,18 +14,18 @@ use tribune_agents::{
     AgentRuntime, ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker,
     StopReason, TurnInput, Usage,
 };
-use tribune_constitution::{Labels, Mandate, Stage, Trust, prompt};
+use tribune_constitution::{Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
 
 use super::calls::{Calls, Handled};
 use super::desk::Desk;
 use super::letters::Letters;
+use super::limit::Limit;
+use super::offer::offer;
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools};
 use super::{Governance, failed};
-use crate::gate::Inquiry;
 use crate::record::{Turn, TurnPhase};
 use crate::registry::board::EXCERPT_BYTES;
-use crate::tools::HostTools;
 use crate::vault::EVENTS_KEPT;
 
 /// Events of the backend that are written as one page, at most: what has queued up while the page before was written.
@@ -108,13 +108,6 @@ struct Running<R> {
     limit: Limit,
     /// The end is on record and was shown.
     is_over: bool,
-}
-
-/// How long the turn may still take. The time does not run while a call waits for a person.
-struct Limit {
-    sleep: Pin<Box<Sleep>>,
-    left: Duration,
-    since: Option<Instant>,
 }
 
 /// How a turn ends.
@@ -405,35 +398,6 @@ impl<R: AgentRuntime + 'static> Running<R> {
     }
 }
 
-/// Step four: each tool of the mandate passes the gate; those that could be called are offered.
-fn offer(
-    desk: &mut Desk,
-    mandate: &Mandate,
-    turn: Cid,
-) -> Result<Vec<tribune_agents::ToolSpec>, RuntimeError> {
-    let mut specs = HostTools::specs();
-    specs.retain(|spec| mandate.allows(&spec.name));
-    let standing = desk.journal.standing.clone();
-    let mut offered = Vec::with_capacity(specs.len());
-    for spec in specs {
-        let inquiry = Inquiry {
-            standing: &standing,
-            tool: &spec.name,
-            stage: Stage::Offer,
-            input: None,
-            owner_words: &[],
-            vetoes: Vec::new(),
-            approval: None,
-        };
-        let judgement = desk.governance.gate.judge(inquiry).map_err(failed)?;
-        let (verdict, _) = desk.verdict(judgement, None, vec![turn])?;
-        if verdict.is_offered() {
-            offered.push(spec);
-        }
-    }
-    Ok(offered)
-}
-
 /// What a turn reads from files before it begins: its letters and the board. Both are small and looked at without leaving
 /// this thread: handing them to another would take longer than reading them.
 fn look_around(governance: &Arc<Governance>, handle: &Handle) -> Result<(Letters, String), RuntimeError> {
@@ -461,36 +425,6 @@ fn owner_words(speaker: Speaker, input: &str) -> Vec<&str> {
     match speaker {
         Speaker::Owner => vec![input],
         Speaker::Agent | Speaker::Guest | Speaker::Schedule => Vec::new(),
-    }
-}
-
-impl Limit {
-    fn new(limit: Duration) -> Self {
-        let now = Instant::now();
-        Self { sleep: Box::pin(tokio::time::sleep_until(now + limit)), left: limit, since: Some(now) }
-    }
-
-    /// Lets the time run, or stops it.
-    fn run(&mut self, runs: bool) {
-        match (self.since, runs) {
-            (Some(since), false) => {
-                self.left = self.left.saturating_sub(since.elapsed());
-                self.since = None;
-            }
-            (None, true) => {
-                let now = Instant::now();
-                self.since = Some(now);
-                self.sleep.as_mut().reset(now + self.left);
-            }
-            (Some(_), true) | (None, false) => {}
-        }
-    }
-
-    async fn over(&mut self) {
-        match self.since {
-            Some(_) => self.sleep.as_mut().await,
-            None => std::future::pending().await,
-        }
     }
 }
 

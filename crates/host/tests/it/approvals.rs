@@ -281,6 +281,86 @@ async fn l8_what_changed_after_it_was_approved_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
+    let home = home();
+    home.write(
+        "policy/short.cedar",
+        r#"@id("short") forbid(principal, action, resource) when { context has bytes && context.bytes > 100 };"#,
+    );
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "hello"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    let card = operator.call("approval.show", &json!({ "id": asked })).await.unwrap();
+    assert_eq!(card["draft"], "content");
+    for wrong in [
+        json!({ "decision": "deny", "text": "no" }),
+        json!({ "decision": "allow_session", "text": "no" }),
+        json!({ "decision": "allow_once", "text": "x".repeat(2 << 20) }),
+    ] {
+        assert_eq!(decide(&mut operator, &asked, wrong).await.unwrap_err().code(), Some("invalid_params"));
+    }
+    decide(&mut operator, &asked, json!({ "decision": "allow_once", "text": "good day" })).await.unwrap();
+    let (_, said) = ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("good day"));
+    assert!(said.starts_with("(operator changed the text before allowing the call)"), "{said}");
+
+    // The law looks at the new words too.
+    let running = talker.send("turn.run", &say(KEY, &write("b.txt", "hello"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    let long = json!({ "decision": "allow_once", "text": "x".repeat(101) });
+    decide(&mut operator, &asked, long).await.unwrap();
+    let (_, said) = ended(&mut talker, running).await;
+    assert!(said.contains("denied (policy.short)"), "{said}");
+    assert_eq!(written(&daemon.home, "b.txt"), None);
+
+    // And they hold through a restart.
+    talker.send("turn.run", &say(KEY, &write("c.txt", "hello"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    drop((talker, operator));
+    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let mut operator = daemon.operator().await;
+    let decided = decide(&mut operator, &asked, json!({ "decision": "allow_once", "text": "late" })).await;
+    assert_eq!(decided.unwrap()["without_turn"], true);
+    for _ in 0..2_000 {
+        if written(&daemon.home, "c.txt").is_some() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    assert_eq!(written(&daemon.home, "c.txt").as_deref(), Some("late"));
+    drop(operator);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_a_card_tells_what_a_pattern_would_have_covered() {
+    let daemon = daemon().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    for (path, decision) in [("notes/a.txt", "allow_once"), ("notes/b.txt", "deny"), ("c.txt", "allow_once")]
+    {
+        let running = talker.send("turn.run", &say(KEY, &write(path, "1"))).await.unwrap();
+        let asked = id(&pending(&mut operator, 1).await[0]);
+        decide(&mut operator, &asked, json!({ "decision": decision })).await.unwrap();
+        ended(&mut talker, running).await;
+    }
+    talker.send("turn.run", &say(KEY, &write("notes/d.txt", "1"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    let card = operator.call("approval.show", &json!({ "id": asked })).await.unwrap();
+    assert_eq!(
+        card["past"],
+        json!([
+            { "pattern": "notes/d.txt", "covered": 0, "asked": 3, "denied": 0 },
+            { "pattern": "notes/**", "covered": 2, "asked": 3, "denied": 1 },
+        ])
+    );
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_grant_covers_its_subject_until_it_is_taken_back() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tribune_agents::ToolCall;
 use tribune_host::config::Config;
+use tribune_host::governed::AskedFor;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
@@ -166,4 +168,29 @@ async fn c6_a_hook_behind_an_address_is_asked_and_may_narrow() {
     assert!(told.contains("one") && !told.contains("two"), "{told}");
     let request = tokio::time::timeout(Duration::from_secs(5), server).await.unwrap().unwrap();
     assert!(request.starts_with("POST /ask ") && request.contains("\"toolName\":\"read\""), "{request}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_hooks_see_calls_that_others_carry_out() {
+    let call = |id: &str| ToolCall {
+        id: id.to_owned(),
+        name: "write".to_owned(),
+        input: json!({ "path": "a", "content": "b" }),
+    };
+    for (script, rule) in [
+        ("echo '{\"block\":true,\"blockReason\":\"no\"}'", "hook.hook.sh"),
+        // It cannot be carried out with less than was asked for, so that is an objection.
+        ("echo '{\"params\":{\"path\":\"a\"}}'", "hook."),
+    ] {
+        let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK']}");
+        let daemon = TestDaemon::on(home, &config).await;
+        let mut client = daemon.operator().await;
+        client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+        let governance = daemon.daemon.sessions().governance();
+        let asked = governance.asked_for(&KEY.parse().unwrap(), call("one"), Duration::ZERO).await.unwrap();
+        assert_eq!(asked.verdict, AskedFor::Refused, "{asked:?}");
+        assert!(asked.rules.iter().any(|own| own.starts_with(rule)), "{asked:?}");
+        drop(client);
+        assert_sound(&daemon.stop().await.home);
+    }
 }

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::AgentRuntime;
+use tribune_agents::{AgentRuntime, ToolCall};
 use tribune_client::{Client, Incoming};
 use tribune_constitution::{Labels, Trust};
 use tribune_host::config::{Config, Sandbox};
 use tribune_host::daemon::{Daemon, Extras};
+use tribune_host::governed::AskedFor;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
 use crate::fixture::Hand;
@@ -368,4 +369,53 @@ impl House {
         self.ended(running).await;
         self.puppet.answers()
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_a_card_tells_what_the_session_read_and_where_that_came_from() {
+    let mut house = house().await;
+    house.taint(KEY).await;
+    let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
+    house.play_allowed(KEY, vec![vec![write]]).await;
+    house.open(OTHER).await;
+    let read = vec![("read", json!({ "path": "notes.txt" }))];
+    let send = vec![("send_message", json!({ "to": "scout", "text": "hello" }))];
+    house.puppet.prepare(vec![read, send]);
+    let running = house.talker.send("turn.run", &say(OTHER, "go on")).await.unwrap();
+    let asked = loop {
+        if let Some(asked) = pending(&mut house.approver).await.first() {
+            break asked["id"].clone();
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let card = house.approver.call("approval.show", &json!({ "id": asked })).await.unwrap();
+    let trail = card["trail"].as_array().unwrap();
+    assert_eq!(trail.len(), 1, "{card}");
+    let (what, trust, private) = (&trail[0]["what"], &trail[0]["trust"], &trail[0]["private"]);
+    assert_eq!((what, trust, private), (&json!("read of notes.txt"), &json!("untrusted"), &json!(true)));
+    assert!(trail[0]["written"].as_str().unwrap().starts_with(KEY), "{card}");
+    house.approver.call("session.cancel", &json!({ "session_key": OTHER })).await.unwrap();
+    house.ended(running).await;
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c3_calls_whose_results_nobody_reports_count_as_made() {
+    let mut house = house().await;
+    house.open(KEY).await;
+    let key = KEY.parse().unwrap();
+    let fetch = house.fetch();
+    let calls = [
+        ("read", json!({ "path": "secret.txt" }), AskedFor::Allowed),
+        (fetch.0, fetch.1, AskedFor::Allowed),
+        ("send_message", json!({ "to": "scout", "text": "hello" }), AskedFor::Waits),
+        ("exec", json!({ "command": "ls" }), AskedFor::Waits),
+    ];
+    for (n, (name, input, expected)) in calls.into_iter().enumerate() {
+        let call = ToolCall { id: format!("call-{n}"), name: name.to_owned(), input };
+        let governance = house.daemon.daemon.sessions().governance();
+        let standpoint = governance.asked_for(&key, call, Duration::ZERO).await.unwrap();
+        assert_eq!(standpoint.verdict, expected, "{name}: {standpoint:?}");
+    }
+    house.end().await;
 }

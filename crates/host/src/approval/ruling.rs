@@ -1,0 +1,68 @@
+//! What people want to happen to a call that waits, and what came of it.
+
+use tribune_ledger::Timestamp;
+use tribune_ledger::commitment::Commitment;
+
+use super::record::{Decision, Requested, State};
+
+/// How an approval ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ruling {
+    /// `text` stands in place of the call's own words.
+    Allowed {
+        by: String,
+        text: Option<String>,
+    },
+    Denied {
+        by: String,
+        reason: Option<String>,
+        stop: bool,
+    },
+    Expired,
+    Withdrawn,
+}
+
+impl Ruling {
+    pub const fn state(&self) -> State {
+        match self {
+            Self::Allowed { .. } => State::Allowed,
+            Self::Denied { .. } => State::Denied,
+            Self::Expired => State::Expired,
+            Self::Withdrawn => State::Withdrawn,
+        }
+    }
+
+    /// For the model that asked.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Allowed { by, .. } => format!("allowed by {by}"),
+            Self::Denied { by, reason: Some(reason), .. } => format!("denied by {by}: {reason}"),
+            Self::Denied { by, reason: None, .. } => format!("denied by {by}"),
+            Self::Expired => "denied: nobody decided in time".to_owned(),
+            Self::Withdrawn => "the call was taken back before anyone decided".to_owned(),
+        }
+    }
+}
+
+/// What came of a decision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    pub requested: Requested,
+    pub state: State,
+    /// How many more must agree.
+    pub missing: u32,
+    pub grant: Option<String>,
+    /// Nobody waited any more: whoever runs the daemon's calls has to take it from here.
+    pub is_orphan: bool,
+}
+
+/// What a person wants to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    pub decision: Decision,
+    pub until: Option<Timestamp>,
+    pub pattern: Option<String>,
+    pub reason: Option<String>,
+    /// Other words for a draft, and what the log knows them by.
+    pub text: Option<(String, Commitment)>,
+}

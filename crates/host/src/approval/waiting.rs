@@ -1,0 +1,56 @@
+//! What waits for a person at this moment, in memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tokio::sync::oneshot;
+use tribune_ledger::Cid;
+
+use super::grant::Grant;
+use super::record::Requested;
+use super::ruling::Ruling;
+
+/// What waits, and what was granted.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub(super) cards: BTreeMap<String, Card>,
+    /// How many cards each session has.
+    of_session: HashMap<String, usize>,
+    pub(super) grants: BTreeMap<String, Grant>,
+}
+
+impl Waiting {
+    /// How many of a session wait.
+    pub(super) fn of_session(&self, session: &str) -> usize {
+        self.of_session.get(session).copied().unwrap_or_default()
+    }
+
+    pub(super) fn insert(&mut self, card: Card) {
+        let session = card.requested.session.clone();
+        if self.cards.insert(card.requested.id.clone(), card).is_none() {
+            *self.of_session.entry(session).or_default() += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: &str) -> Option<Card> {
+        let card = self.cards.remove(id)?;
+        if let Some(count) = self.of_session.get_mut(&card.requested.session) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_session.remove(&card.requested.session);
+            }
+        }
+        Some(card)
+    }
+}
+
+/// One approval that waits.
+pub(super) struct Card {
+    pub(super) requested: Requested,
+    /// The request's entry.
+    pub(super) entry: Cid,
+    pub(super) votes: Vec<String>,
+    /// A decision is being written.
+    pub(super) is_deciding: bool,
+    /// The turn that waits, if it still does.
+    pub(super) turn: Option<oneshot::Sender<Ruling>>,
+}
