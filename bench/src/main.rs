@@ -1,4 +1,4 @@
-//! Measurements of the ledger, the law and the daemon. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
+//! Measurements of the ledger, the law, the redactor and the daemon. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
 //!
 //! Every figure is a ratio to a baseline taken in the same run, or stands beside the goal it is meant to reach. Nothing
 //! here asserts: a slow machine is not a broken one. The work goes to a folder below the present one, so that the disk
@@ -11,6 +11,7 @@ mod footprint;
 mod growth;
 mod log;
 mod prove;
+mod redact;
 mod server;
 mod turns;
 mod verdict;
@@ -33,13 +34,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return server::serve(home);
     }
-    let all: [Measurement; 8] = [
+    let all: [Measurement; 9] = [
         ("append", append::run),
         ("verify", verify::run),
         ("prove", prove::run),
         ("growth", growth::run),
         ("verdict", verdict::run),
         ("admit", admit::run),
+        ("redact", redact::run),
         ("turns", turns::run),
         ("footprint", footprint::run),
     ];

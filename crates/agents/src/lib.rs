@@ -1,16 +1,20 @@
 //! Who runs a turn. A backend implements [`AgentRuntime`]; whoever governs it sees only that trait.
 //!
 //! Where to start reading: [`runtime`] for the trait, [`event`] for what a turn is made of, [`rehearsal`] for the
-//! simplest backend there is.
+//! simplest backend there is, [`native`] for our own loop, [`provider`] for the way to a
+//! model.
 
 pub mod content;
 pub mod event;
+pub mod native;
+pub mod provider;
 pub mod rehearsal;
 pub mod runtime;
 pub mod session;
 
 pub use content::{ContentBlock, Message, Role};
 pub use event::{EventKind, RuntimeEvent, StopReason, Usage};
+pub use native::NativeBackend;
 pub use rehearsal::{RehearsalBackend, Scenes};
 pub use runtime::{
     AgentRuntime, EventStream, Handle, Lineage, RuntimeError, SessionInput, Speaker, ToolCall, ToolOutcome,

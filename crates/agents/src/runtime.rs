@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::content::{ContentBlock, Message};
 use crate::event::RuntimeEvent;
+use crate::native::House;
 use crate::session::{AgentId, CloseReason, SessionKey, SessionMode, SessionStatus};
 
 /// The events of a turn. An `Err` ends it.
@@ -33,6 +34,11 @@ pub trait AgentRuntime: Send + Sync {
         true
     }
 
+    /// Whether its turns begin with the house's own instructions, which it must not disclose.
+    fn is_instructed(&self) -> bool {
+        false
+    }
+
     /// Asks the running turn to end. It ends with `done` and stop reason `cancelled`.
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError>;
 
@@ -53,6 +59,10 @@ impl<R: AgentRuntime + ?Sized> AgentRuntime for Arc<R> {
 
     fn reaches_outside(&self) -> bool {
         (**self).reaches_outside()
+    }
+
+    fn is_instructed(&self) -> bool {
+        (**self).is_instructed()
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
@@ -134,6 +144,8 @@ pub struct TurnInput {
     pub preceding: Vec<Message>,
     /// The only way to act on the world.
     pub tools: Arc<dyn Toolbox>,
+    /// What the host gives to Tribune's own loop.
+    pub house: Arc<dyn House>,
     /// Fires when the turn is to end.
     pub cancel: CancellationToken,
 }

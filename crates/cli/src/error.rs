@@ -126,6 +126,7 @@ impl CliError {
             }
             Self::Home(_) | Self::AlreadyRunning { .. } => "home",
             Self::Config(_) | Self::Start(StartError::TooManyStanding { .. }) => "config",
+            Self::Start(StartError::Model { .. }) => "model",
             Self::Start(StartError::Law(_)) => "law",
             Self::Start(StartError::Roster(_)) => "roster",
             Self::Start(StartError::Approvers(_)) => "approvers",

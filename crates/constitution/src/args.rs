@@ -82,6 +82,32 @@ pub struct CommandFacts {
 }
 
 impl Args {
+    /// With every text put through `change`.
+    #[must_use]
+    pub fn with_texts(mut self, change: impl Fn(&str) -> String) -> Self {
+        let Self {
+            path,
+            host,
+            scheme,
+            method,
+            programs,
+            recipient,
+            recipient_type,
+            template,
+            action,
+            name,
+            ..
+        } = &mut self;
+        for text in [path, host, scheme, method, recipient, recipient_type, template, action, name]
+            .into_iter()
+            .flatten()
+            .chain(programs.iter_mut().flatten())
+        {
+            *text = change(text);
+        }
+        self
+    }
+
     /// Derives the attributes of a call of `tool`. `command` is what is known of the command that `exec` runs; without
     /// it the command counts as not understood.
     pub fn of(tool: &str, input: &Value, command: Option<&CommandFacts>) -> Self {

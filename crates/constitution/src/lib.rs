@@ -53,6 +53,7 @@ pub use kernel::KERNEL_VERSION;
 pub use labels::Labels;
 pub use mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, STRANGER_TOOLS};
 pub use manifest::{Capability, Effect, Manifest, Risk};
+pub use prompt::{AgentPrompt, ChannelClass, Disclosure, Stack};
 pub use reading::TextError;
 pub use settings::{Mode, Settings};
 pub use suggest::{Recorded, Suggestion, suggest};

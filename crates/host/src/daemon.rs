@@ -1,6 +1,6 @@
 //! The daemon, from the lock on its home to the open port, in start order. Whatever fails, fails before the port opens.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::AgentRuntime;
+use tribune_agents::native::{self, NativeBackend};
+use tribune_agents::provider::ModelRef;
 use tribune_agents::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
+use tribune_redact::Redactor;
 
 use crate::approval::Inbox;
 use crate::clock::Clock;
-use crate::config::{Anonymous, Config, Sandbox};
+use crate::config::{Anonymous, Config, Sandbox, StartupValidation};
 use crate::files::{self, Secrecy};
 use crate::gate::hooks::{Event, Hooks, On};
 use crate::gate::{Gate, Reachable};
@@ -25,7 +28,7 @@ use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patienc
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
 use crate::home::Home;
 use crate::law::{self, LawError};
-use crate::redact::Redactor;
+use crate::models::{AgentPrompts, Env, HouseSeats, Providers, RequestLog, process_env, validate};
 use crate::registry::{
     ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError,
 };
@@ -72,6 +75,10 @@ pub enum StartError {
         "the daemon cannot listen on {address} ({error}): choose another address with --port or gateway.address"
     )]
     Listen { address: SocketAddr, error: io::Error },
+    #[error(
+        "{model} cannot be used: {fault}. The provider's startupValidation is \"strict\"; with \"warn\" the daemon would start all the same"
+    )]
+    Model { model: String, fault: String },
     #[error("`{path}` cannot be written ({error})", path = .path.display())]
     File { path: PathBuf, error: io::Error },
 }
@@ -102,6 +109,10 @@ pub struct Extras {
     /// Backends beside the built-in ones, under the names that a roster gives them. They are governed like those.
     pub backends: Vec<(String, Arc<dyn AgentRuntime>)>,
     pub patience: Patience,
+    /// The environment that keys come from, instead of the process's own.
+    pub env: Option<Env>,
+    /// How long models are waited for.
+    pub provider_patience: tribune_agents::provider::Patience,
 }
 
 impl std::fmt::Debug for Extras {
@@ -157,16 +168,25 @@ impl Daemon {
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
         let hooks = Hooks::new(config.hooks.clone(), work.clone());
-        let gate = Gate::new(law, inbox, Reachable::Someone, parts)?.with_hooks(hooks);
-
         make_folders(home)?;
+        let token_path = home.root().join("run").join("token");
+        let token = operator_token(&token_path)?;
+        let env = extras.env.unwrap_or_else(process_env);
+        let providers = Arc::new(Providers::new(&config.models, &env, extras.provider_patience));
+        let known = Providers::secrets(&config.models, &env).into_iter().chain([token.clone()]).collect();
+        let redactor = Arc::new(Redactor::new().with_known(known));
+        let gate = Gate::new(law, inbox, Reachable::Someone, parts)?
+            .with_hooks(hooks)
+            .with_redactor(Arc::clone(&redactor));
+
         let data = home.root().join("data");
         let roster = data.join("agent-roster.jsonl");
         write_if_missing(&roster, DEFAULT_ROSTER.as_bytes())?;
         let agents = Arc::new(Agents::load(roster)?);
         check_standing(agents.standing().len(), config)?;
         let approvers = Arc::new(Approvers::load(data.join("approvers.json"))?);
-        let mailbox = Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")));
+        let mailbox =
+            Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")).with_redactor((*redactor).clone()));
         let board = Arc::new(Board::new(home.root().join("board.md")));
         let known = Arc::clone(&agents);
         let status_slot = StatusSlot::default();
@@ -185,15 +205,13 @@ impl Daemon {
             .with_spawner(Arc::clone(&sub_agents) as Arc<dyn Spawner>);
         let tools = Arc::new(tools);
 
-        let token_path = home.root().join("run").join("token");
-        let token = operator_token(&token_path)?;
-        let redactor = Redactor::new().with_known(vec![token.clone()]);
+        let requests = RequestLog::new(home.root().join("logs"), &config.log);
         let limits = TranscriptLimits {
             max_bytes: config.transcript.max_bytes,
             max_turns: config.transcript.max_turns,
         };
         let projection = if config.transcript.enabled { Projection::On } else { Projection::Off };
-        let transcripts = Transcripts::new(home.root().to_owned(), limits, redactor, projection);
+        let transcripts = Transcripts::new(home.root().to_owned(), limits, (*redactor).clone(), projection);
 
         let governance = Arc::new(Governance {
             ledger,
@@ -205,6 +223,9 @@ impl Daemon {
             board,
             tools,
             transcripts,
+            redactor,
+            requests,
+            prompts: AgentPrompts::new(home.root().to_owned()),
             turn_limit: config.sessions.turn,
             journals: Default::default(),
             elsewhere: Default::default(),
@@ -219,7 +240,11 @@ impl Daemon {
 
         let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
         let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
-        let runtimes: HashMap<String, Arc<dyn AgentRuntime>> = [(BACKEND.to_owned(), rehearsal)]
+        let native: Arc<dyn AgentRuntime> =
+            Arc::new(NativeBackend::new(Arc::new(HouseSeats::new(Arc::clone(&providers)))));
+        check_models(&providers, &agents, &governance).await?;
+        let built_in = [(BACKEND.to_owned(), rehearsal), (native::BACKEND.to_owned(), native)];
+        let runtimes: HashMap<String, Arc<dyn AgentRuntime>> = built_in
             .into_iter()
             .chain(extras.backends)
             .map(|(name, backend)| {
@@ -363,6 +388,46 @@ impl Daemon {
         let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         drained
     }
+}
+
+/// Asks the providers of the models that agents will need. Those that are strict are waited for; the others are asked while
+/// the daemon serves, and what is wrong is in the log.
+async fn check_models(
+    providers: &Arc<Providers>,
+    agents: &Agents,
+    governance: &Governance,
+) -> Result<(), StartError> {
+    let default = providers.default_model();
+    let named = agents.all().into_iter().filter(|agent| agent.backend == native::BACKEND);
+    let named = named.filter_map(|agent| match agent.model {
+        Some(model) => model.parse::<ModelRef>().ok(),
+        None => default.clone(),
+    });
+    let used: BTreeSet<ModelRef> = named.chain(default.clone()).collect();
+    let is_strict = |model: &ModelRef| {
+        let provider = providers.get(model.provider());
+        provider.is_some_and(|own| own.config.startup_validation == StartupValidation::Strict)
+    };
+    let (strict, others): (Vec<ModelRef>, Vec<ModelRef>) = used.into_iter().partition(is_strict);
+    for checked in validate(Arc::clone(providers), strict).await {
+        if let Some(fault) = checked.fault {
+            return Err(StartError::Model { model: checked.model.to_string(), fault });
+        }
+    }
+    let providers = Arc::clone(providers);
+    let leaving = governance.leaving.clone();
+    governance.work.spawn(async move {
+        let checked = tokio::select! {
+            () = leaving.cancelled() => return,
+            checked = validate(providers, others) => checked,
+        };
+        for checked in checked {
+            if let Some(fault) = checked.fault {
+                tracing::warn!("{} cannot be used yet: {fault}", checked.model);
+            }
+        }
+    });
+    Ok(())
 }
 
 /// A setting that leaves no room for those who are always there is wrong, whatever else is open.

@@ -156,6 +156,22 @@ pub struct MailboxRecord {
     pub labels: Labels,
 }
 
+/// The beginning of a conversation was shortened; the entry's parents are the turns that it stood for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summarised {
+    pub session: String,
+    pub messages: u64,
+    /// CIDs of those turns, all of them; an entry has only so many parents.
+    pub evidence: Vec<String>,
+}
+
+/// A part of an answer was not shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withheld {
+    pub event: String,
+    pub rule: String,
+}
+
 /// A payload as an entry takes it.
 pub fn payload(record: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(record) {

@@ -68,6 +68,7 @@ impl Stage {
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::clone(&self.tools) as Arc<dyn Toolbox>,
+            house: Arc::new(crate::native::NoHouse),
             cancel: self.cancel.clone(),
         }
     }

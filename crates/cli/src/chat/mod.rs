@@ -51,6 +51,9 @@ pub(crate) struct ChatArgs {
     /// Which conversation to go on with [default: agent:AGENT:cli:local:dm:USER].
     #[arg(long, value_name = "KEY")]
     session: Option<String>,
+    /// Talk to this model, instead of the agent's own [example: moonshot:kimi-k1-128k].
+    #[arg(long, value_name = "PROVIDER:MODEL")]
+    model: Option<String>,
     /// What to say. Several words are joined with spaces; words that begin with a dash go behind `--`.
     #[arg(allow_negative_numbers = true)]
     message: Vec<String>,
@@ -61,7 +64,7 @@ pub(crate) fn run(args: &ChatArgs, home: &Home, output: &mut Output) -> Result<O
     let runtime = daemon::runtime()?;
     let done = runtime.block_on(async {
         let mut chat = Chat {
-            talk: Talk::open(home, key).await?,
+            talk: Talk::open(home, key, args.model.clone()).await?,
             view: View::new(output),
             interrupts: signal(SignalKind::interrupt()).map_err(CliError::System)?,
             input: BufReader::new(tokio::io::stdin()).lines(),

@@ -23,6 +23,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) struct Talk<'a> {
     home: &'a Home,
     key: SessionKey,
+    /// The model to talk to, instead of the agent's own.
+    model: Option<String>,
     client: Option<Client>,
     /// The newest event that was shown, or that was there before.
     last_seq: u64,
@@ -60,9 +62,13 @@ pub(super) enum Turned {
 
 impl<'a> Talk<'a> {
     /// Connects and opens the session.
-    pub(super) async fn open(home: &'a Home, key: SessionKey) -> Result<Self, CliError> {
+    pub(super) async fn open(
+        home: &'a Home,
+        key: SessionKey,
+        model: Option<String>,
+    ) -> Result<Self, CliError> {
         let client = daemon::connect(home).await?;
-        let mut talk = Self { home, key, client: Some(client), last_seq: 0, turn: Turn::default() };
+        let mut talk = Self { home, key, model, client: Some(client), last_seq: 0, turn: Turn::default() };
         talk.init().await?;
         Ok(talk)
     }
@@ -79,7 +85,11 @@ impl<'a> Talk<'a> {
 
     /// Opens the session, or finds it open. What others did in it meanwhile is theirs.
     async fn init(&mut self) -> Result<(), CliError> {
-        let info = self.call("session.init", &json!({ "session_key": self.key })).await?;
+        let mut params = json!({ "session_key": self.key });
+        if let Some(model) = &self.model {
+            params["model"] = model.as_str().into();
+        }
+        let info = self.call("session.init", &params).await?;
         self.last_seq = info["last_seq"].as_u64().unwrap_or(0);
         Ok(())
     }

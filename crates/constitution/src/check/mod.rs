@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::bundle::{Constitution, ConstitutionError, Texts};
 use crate::manifest::{Effect, Manifest};
 use crate::nearest::nearest;
+use crate::prompt::ChannelClass;
 use crate::reading::{self, TextError};
 use crate::settings::SETTINGS_FILE;
 
@@ -63,6 +64,7 @@ pub fn check(texts: &Texts, known_tools: &[&str]) -> Vec<Finding> {
             let mut findings = rules::of_rules(&law);
             findings.extend(of_manifests(&law, known_tools));
             findings.extend(of_exceptions(&law));
+            findings.extend(of_channels(&law));
             findings
         }
         Err(error) => errors(error),
@@ -133,10 +135,39 @@ fn of_exceptions(law: &Constitution) -> Vec<Finding> {
     .collect()
 }
 
+/// Channels that are given one of our classes, and keep a stricter one.
+fn of_channels(law: &Constitution) -> Vec<Finding> {
+    let Some(text) = &law.texts().law else { return Vec::new() };
+    let found = law.settings().channels.classes.iter().filter_map(|(channel, name)| {
+        let wanted = ChannelClass::named(name)?.as_str();
+        let kept = ChannelClass::in_house(Some(channel), law.settings()).as_str();
+        let message = format!(
+            "gives up what `{kept}` insists on, so the channel stays `{kept}`: name that class, or one of your own"
+        );
+        let place =
+            || reading::refusal(SETTINGS_FILE, text, &format!("channels.classes.{channel}"), message);
+        (wanted != kept).then(|| Finding::of_text(place(), Severity::Warning))
+    });
+    found.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixtures::texts;
+
+    #[test]
+    fn channels_that_cannot_be_relaxed_are_found() {
+        let law = "{\n  channels: { classes: { telegram: \"cli_local\", teapot: \"internal\", cli: \"house\" } },\n}";
+        let found = check(&Texts { law: Some(law.to_owned()), ..texts() }, &[]);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "policy/law.json5:2:26: warning: `channels.classes.telegram` gives up what `external_message` insists on, so the channel stays `external_message`: name that class, or one of your own"
+            ]
+        );
+    }
 
     #[test]
     fn exceptions_without_use_are_found() {

@@ -8,6 +8,7 @@
 
 mod error;
 mod hooks;
+mod models;
 mod raw;
 mod values;
 mod walk;
@@ -22,6 +23,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use error::ConfigError;
+pub use models::{ModelsConfig, ProviderConfig, StartupValidation};
 pub use values::{Anonymous, LogLevel, Sandbox};
 
 use crate::gate::hooks::Hook;
@@ -45,6 +47,7 @@ pub struct Config {
     pub egress: EgressConfig,
     pub web_search: WebSearchConfig,
     pub hooks: Vec<Hook>,
+    pub models: ModelsConfig,
 }
 
 /// Where and to whom the gateway listens.

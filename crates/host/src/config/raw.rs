@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::hooks::OneHook;
+use super::models::RawModels;
 use super::values::{
     Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Host, List, LogLevel, Origin, Sandbox,
     Word,
@@ -29,6 +30,7 @@ pub(super) struct RawConfig {
     egress: RawEgress,
     web_search: RawWebSearch,
     hooks: List<OneHook>,
+    models: RawModels,
 }
 
 impl Default for RawConfig {
@@ -42,6 +44,7 @@ impl Default for RawConfig {
             egress: RawEgress::default(),
             web_search: RawWebSearch::default(),
             hooks: List::default(),
+            models: RawModels::default(),
         }
     }
 }
@@ -144,7 +147,8 @@ struct RawWebSearch {
 
 impl From<RawConfig> for Config {
     fn from(raw: RawConfig) -> Self {
-        let RawConfig { gateway, sessions, transcript, log, sandbox, egress, web_search, hooks } = raw;
+        let RawConfig { gateway, sessions, transcript, log, sandbox, egress, web_search, hooks, models } =
+            raw;
         Self {
             gateway: GatewayConfig {
                 address: gateway.address.0,
@@ -176,6 +180,7 @@ impl From<RawConfig> for Config {
             },
             web_search: WebSearchConfig { endpoint: web_search.endpoint.map(|endpoint| endpoint.0) },
             hooks: hooks.0.into_iter().map(|hook| hook.0).collect(),
+            models: models.into(),
         }
     }
 }

@@ -30,7 +30,7 @@ fn the_example_shows_every_key() {
     let sections = names("{_: 1}");
     assert_eq!(
         sections,
-        ["gateway", "sessions", "transcript", "log", "sandbox", "egress", "webSearch", "hooks",]
+        ["gateway", "sessions", "transcript", "log", "sandbox", "egress", "webSearch", "hooks", "models"]
     );
     let mut keys = BTreeSet::new();
     for section in sections {
@@ -39,7 +39,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 29, "{keys:?}");
+    assert_eq!(keys.len(), 33, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -110,6 +110,7 @@ fn values_are_read() {
                     timeout: Duration::from_secs(5),
                 },
             ],
+            models: Config::default().models,
         }
     );
 }
@@ -119,7 +120,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, sandbox, egress, webSearch, hooks",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, sandbox, egress, webSearch, hooks, models",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",
@@ -367,5 +368,56 @@ fn no_text_breaks_it() {
         if let Err(error) = parse(&text) {
             assert!(!error.to_string().contains(['\n', '\0']), "{text:?}");
         }
+    }
+}
+
+#[test]
+fn providers_are_read_changed_and_added() {
+    let models = parse(
+        r#"{models: {default: {provider: "house", model: "big"}, providers: {
+            moonshot: {enabled: true, baseUrl: "https://api.moonshot.cn/v1", startupValidation: "strict",
+                models: {"kimi-k1-8k": {contextWindow: 8192, maxOutputTokens: 1024, supportsTools: false, supportsStreaming: true}},
+                defaults: {model: "kimi-k1-8k"}},
+            house: {baseUrl: "https://models.example.org/v1", keyEnv: "HOUSE_API_KEY", kind: "openai",
+                models: {big: {contextWindow: 1000000, maxOutputTokens: 64000, thinking: "off"}}},
+            here: {baseUrl: "http://127.0.0.1:8080/v1", local: true},
+        }}}"#,
+    )
+    .unwrap()
+    .models;
+    assert_eq!(models.default.unwrap().to_string(), "house:big");
+    let moonshot = &models.providers["moonshot"];
+    assert_eq!(moonshot.startup_validation, StartupValidation::Strict);
+    assert_eq!(moonshot.default_model.as_deref(), Some("kimi-k1-8k"));
+    assert!(moonshot.models.contains_key("kimi-k1-128k") && !moonshot.models["kimi-k1-8k"].supports_tools);
+    assert_eq!(models.providers["house"].key_env.as_deref(), Some("HOUSE_API_KEY"));
+    assert_eq!((models.providers["here"].is_local, &models.providers["here"].key_env), (true, &None));
+    assert_eq!(models.providers.len(), 8);
+    assert_eq!(Config::default().models.providers["moonshot"].default_model.as_deref(), Some("kimi-k1-128k"));
+}
+
+#[test]
+fn providers_that_cannot_be_are_refused_with_their_place() {
+    let key = ["sk-ant", "-api03-", &"x".repeat(40)].concat();
+    for (providers, said) in [
+        ("moonshot: {baseURL: 'x'}".to_owned(), "did you mean `baseUrl`?"),
+        ("x: {keyEnv: 'X_KEY'}".to_owned(), "is not built in: give its `baseUrl`"),
+        ("x: {baseUrl: 'https://x.example'}".to_owned(), "needs a key or is on this machine"),
+        ("x: {baseUrl: 'ftp://x.example', local: true}".to_owned(), "write https:"),
+        ("x: {baseUrl: 'https://u:p@x.example', local: true}".to_owned(), "secret"),
+        (format!("x: {{baseUrl: 'https://x.example', keyEnv: '{key}'}}"), "secret"),
+        ("x: {baseUrl: 'https://x.example', keyEnv: 'my key'}".to_owned(), "names no variable"),
+        ("moonshot: {defaults: {model: 'kimi'}}".to_owned(), "not among its models"),
+        (
+            "moonshot: {models: {a: {contextWindow: 1000, maxOutputTokens: 1000}}}".to_owned(),
+            "no room for a prompt",
+        ),
+        ("moonshot: {models: {a: {contextWindow: 1000}}}".to_owned(), "maxOutputTokens"),
+        ("moonshot: {startupValidation: 'maybe'}".to_owned(), "strict"),
+        ("'Moon Shot': {baseUrl: 'https://x.example', local: true}".to_owned(), "no name of a provider"),
+        ("moonshot: {apiKey: 'abc'}".to_owned(), "unknown key"),
+    ] {
+        let refused = refusal(&format!("{{models: {{providers: {{{providers}}}}}}}"));
+        assert!(refused.starts_with("config.json5:1:") && refused.contains(said), "{providers}: {refused}");
     }
 }

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-
-use crate::redact::Redactor;
+use tribune_redact::Redactor;
 
 /// Nesting of objects and lists: our keys need three levels, and each costs stack.
 const MAX_DEPTH: usize = 32;

@@ -30,6 +30,8 @@ use self::freeze::Freeze;
 use self::hooks::Hooks;
 pub(crate) use self::labels::{Ended, Moved, schedule};
 use self::uses::Uses;
+use tribune_redact::Redactor;
+
 use crate::approval::action::Action;
 use crate::approval::grant::{self, Call};
 use crate::approval::record::Requested;
@@ -53,6 +55,7 @@ pub struct Gate {
     /// Whether someone can be asked at all.
     pub approvers: Reachable,
     pub(crate) hooks: Hooks,
+    redactor: Arc<Redactor>,
     freeze: Freeze,
     uses: Uses,
     ledger: LedgerWriter,
@@ -148,6 +151,7 @@ impl Gate {
             inbox,
             approvers,
             hooks: Hooks::default(),
+            redactor: Arc::default(),
             freeze,
             uses: Uses::default(),
             ledger,
@@ -159,6 +163,11 @@ impl Gate {
     /// With programs of the operator's that have a word in it.
     pub fn with_hooks(self, hooks: Hooks) -> Self {
         Self { hooks, ..self }
+    }
+
+    /// With what takes secrets out of the facts.
+    pub fn with_redactor(self, redactor: Arc<Redactor>) -> Self {
+        Self { redactor, ..self }
     }
 
     /// Judges a call.
@@ -181,6 +190,8 @@ impl Gate {
             };
             self.inbox.grant_for(|grant| grant.covers(&call))
         });
+        // Facts are in the ledger, where no secret belongs, so the law never sees one either.
+        let args = args.with_texts(|text| self.redactor.redact(text).into_owned());
         let facts = Facts {
             v: FACTS_VERSION,
             stage,

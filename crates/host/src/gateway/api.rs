@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, CloseReason, ContentBlock, SessionKey, SessionMode, SessionState};
 use tribune_ledger::bundle::ProofBundle;
 use tribune_ledger::tree::prove;
@@ -60,7 +61,14 @@ impl Api {
                 ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word)))
             })?),
         };
-        self.sessions.ensure(key.clone(), mode, who.opener()).await?;
+        let mut opener = who.opener();
+        if let Some(model) = init.model {
+            // Money is spent there; whoever runs the house says on what.
+            who.operator()?;
+            let model: ModelRef = model.parse().map_err(|error| ApiError::params(format!("{error}")))?;
+            opener.model = Some(model.to_string());
+        }
+        self.sessions.ensure(key.clone(), mode, opener).await?;
         self.session_status(who, key.as_str()).await
     }
 

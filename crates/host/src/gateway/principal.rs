@@ -87,15 +87,21 @@ impl Principal {
 
     pub fn opener(&self) -> Opener {
         match self {
-            Self::Operator => Opener { name: "operator".to_owned(), pubkey: None, is_stranger: false },
-            Self::Approver(approver) => Opener { name: approver.id.clone(), pubkey: None, is_stranger: true },
+            Self::Operator => {
+                Opener { name: "operator".to_owned(), pubkey: None, is_stranger: false, model: None }
+            }
+            Self::Approver(approver) => {
+                Opener { name: approver.id.clone(), pubkey: None, is_stranger: true, model: None }
+            }
             Self::Agent { id, pubkey } => {
-                Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: false }
+                Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: false, model: None }
             }
             Self::Stranger { id, pubkey } => {
-                Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: true }
+                Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: true, model: None }
             }
-            Self::Anonymous { id } => Opener { name: id.to_string(), pubkey: None, is_stranger: true },
+            Self::Anonymous { id } => {
+                Opener { name: id.to_string(), pubkey: None, is_stranger: true, model: None }
+            }
         }
     }
 

@@ -19,6 +19,9 @@ pub struct SessionInit {
     pub agent_id: Option<String>,
     /// `persistent`, `domain` or `oneshot`. Without it a session keeps its mode, and a new one is `domain`.
     pub mode: Option<String>,
+    /// `provider:model`, for operators: talk to this model instead of the agent's own. A session that is open with another is
+    /// opened anew; what was said in it stays.
+    pub model: Option<String>,
 }
 
 /// Names one session.

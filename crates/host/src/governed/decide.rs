@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
 use tribune_constitution::Labels;
+use tribune_redact::Redactor;
 
 use super::Governance;
 use super::calls::MAX_CALL_BYTES;
@@ -15,7 +16,6 @@ use crate::approval::grant::Terms;
 use crate::approval::record::{Decision, Requested, Runner};
 use crate::approval::{ApprovalError, Approver, Outcome, Wish, draft};
 use crate::gate::schema_pin;
-use crate::redact::Redactor;
 use crate::store::StoreError;
 
 /// How often the inbox is looked through for what nobody decided in time.

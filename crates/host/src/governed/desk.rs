@@ -12,6 +12,7 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 
 use super::journal::{Journal, Line, Page, Written};
+use super::speech::redacted;
 use super::{Governance, failed};
 use crate::approval::action::{Action, approval_id};
 use crate::approval::draft;
@@ -111,7 +112,8 @@ impl Desk {
         let record = ToolCallRecord { tool, call_id, input_hash, runner };
         let entry = self.line(EntryQuality::ToolCall, &call.name, parents, &record)?;
         let cid = entry.cid;
-        let (id, name, input) = (call.id.clone(), call.name.clone(), call.input.clone());
+        let (id, name) = (call.id.clone(), call.name.clone());
+        let input = redacted(&call.input, &self.governance.redactor);
         self.event(EventKind::ToolCall { id, name, input });
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
         Ok(Recorded { call, entry: cid, input_hash, reworded_by: None })
@@ -314,7 +316,8 @@ impl Desk {
         };
         let entry = self.line(EntryQuality::ToolResult, &call.name, parents, &record)?;
         let cid = entry.cid;
-        let (id, content, is_error) = (call.id.clone(), outcome.content.clone(), outcome.is_error);
+        let content = self.governance.redactor.redact(&outcome.content).into_owned();
+        let (id, is_error) = (call.id.clone(), outcome.is_error);
         self.event(EventKind::ToolResult { id, content, is_error });
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
         Ok(cid)

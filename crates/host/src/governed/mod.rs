@@ -10,12 +10,14 @@ mod decide;
 mod desk;
 mod elsewhere;
 mod hooked;
+pub mod house;
 mod journal;
 mod letters;
 mod limit;
 mod offer;
 mod recover;
 mod resume;
+mod speech;
 mod told;
 mod told_calls;
 mod toolbox;
@@ -33,10 +35,12 @@ use tribune_agents::{
 use tribune_constitution::{Labels, Mandate};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_redact::Redactor;
 
 use self::journal::{Journal, Line, Position};
 use crate::clock::Clock;
 use crate::gate::{Gate, Standing};
+use crate::models::{AgentPrompts, RequestLog};
 use crate::record::{Lifecycle, Opening};
 use crate::registry::board::Board;
 use crate::registry::mailbox::Mailbox;
@@ -63,6 +67,10 @@ pub struct Governance {
     pub board: Arc<Board>,
     pub tools: Arc<HostTools>,
     pub transcripts: Transcripts,
+    /// Takes secrets out of whatever is shown, kept in the clear or sent.
+    pub redactor: Arc<Redactor>,
+    pub requests: RequestLog,
+    pub prompts: AgentPrompts,
     /// How long a turn may take.
     pub turn_limit: std::time::Duration,
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
@@ -109,6 +117,10 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
 
     fn reaches_outside(&self) -> bool {
         self.inner.reaches_outside()
+    }
+
+    fn is_instructed(&self) -> bool {
+        self.inner.is_instructed()
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {

@@ -14,17 +14,19 @@ use tribune_agents::{
     AgentRuntime, ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker,
     StopReason, TurnInput, Usage,
 };
-use tribune_constitution::{Labels, Trust, prompt};
+use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
 
 use super::calls::{Calls, Handled};
 use super::desk::Desk;
+use super::house::TurnHouse;
 use super::letters::Letters;
 use super::limit::Limit;
 use super::offer::offer;
+use super::speech::{Instructed, Speech};
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools};
 use super::{Governance, failed};
-use crate::record::{Turn, TurnPhase};
+use crate::record::{Turn, TurnPhase, Withheld};
 use crate::registry::board::EXCERPT_BYTES;
 use crate::vault::EVENTS_KEPT;
 
@@ -100,7 +102,9 @@ struct Running<R> {
     started: Turn,
     speaker: Speaker,
     input_text: String,
+    /// What was shown of what the backend said.
     output: String,
+    speech: Speech,
     /// Bytes that the backend said, see [`MAX_OUTPUT_BYTES`].
     said: usize,
     usage: Usage,
@@ -179,13 +183,17 @@ impl<R: AgentRuntime + 'static> Running<R> {
         // What is not believed as the owner's is not the owner's word.
         let speaker = if trust == Trust::Owner { Speaker::Owner } else { Speaker::Guest };
         let tools = Arc::new(TurnTools { specs, asked: ask });
-        let input = TurnInput { system, preceding, tools, cancel: cancel.child_token(), ..input };
+        let house = Arc::new(TurnHouse::new(&desk, &mandate, turn, (&board, &words))?);
+        let input = TurnInput { system, preceding, tools, house, cancel: cancel.child_token(), ..input };
         let chunks: Chunks =
             match std::panic::catch_unwind(AssertUnwindSafe(|| inner.run_turn(&desk.handle, input))) {
                 Ok(events) => AssertUnwindSafe(events).catch_unwind().ready_chunks(CHUNK).boxed(),
                 Err(panicked) => futures_util::stream::once(async { vec![Err(panicked)] }).boxed(),
             };
         let limit = Limit::new(desk.governance.turn_limit);
+        let class = ChannelClass::in_house(desk.handle.key.channel(), desk.governance.gate.law.settings());
+        let instructed = if inner.is_instructed() { Instructed::Yes } else { Instructed::No };
+        let speech = Speech::new(&desk.governance.redactor, class, instructed);
         let mut running = Self {
             inner,
             desk,
@@ -199,6 +207,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             speaker,
             input_text: words,
             output: String::new(),
+            speech,
             said: 0,
             usage: Usage::default(),
             cut_off: None,
@@ -287,6 +296,10 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
     /// Step six: the gate sees the call with its input.
     async fn asked(&mut self, asked: Asked) -> Result<Step, RuntimeError> {
+        if let Some(text) = self.speech.pause() {
+            self.output.push_str(&text);
+            self.desk.event(EventKind::TextDelta { text });
+        }
         let owner_words = owner_words(self.speaker, &self.input_text);
         let handled = self.calls.asked(&mut self.desk, asked, self.turn, &owner_words).await?;
         self.on_record().await;
@@ -312,20 +325,35 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     return self.end(kinds, RuntimeError::new("backend_panicked", what).into()).await;
                 }
             };
-            match event.kind {
+            // Counted before anything is held back, so that a backend cannot talk for ever unheard.
+            self.said += EVENT_BYTES;
+            let shown = match event.kind {
                 EventKind::Done { stop_reason } => {
                     return self.end(kinds, End { stop_reason, error: None }).await;
                 }
-                EventKind::TextDelta { ref text } => {
+                EventKind::TextDelta { text } => {
                     self.said += text.len();
-                    self.output.push_str(text);
+                    let shown = self.speech.say(&text);
+                    self.output.push_str(shown.as_deref().unwrap_or_default());
+                    shown.map(|text| EventKind::TextDelta { text })
+                }
+                EventKind::ReasoningDelta { text } => {
+                    self.said += text.len();
+                    self.speech.think(&text).map(|text| EventKind::ReasoningDelta { text })
+                }
+                EventKind::ToolCallUpdate { id, input_delta } => {
+                    self.said += input_delta.len();
+                    let shown = self.speech.write_call(&id, &input_delta);
+                    shown.map(|input_delta| EventKind::ToolCallUpdate { id, input_delta })
                 }
                 EventKind::UsageUpdate { input_tokens, output_tokens } => {
                     self.usage = Usage { input_tokens, output_tokens };
+                    Some(event.kind)
                 }
-                EventKind::ReasoningDelta { ref text }
-                | EventKind::ToolCallUpdate { input_delta: ref text, .. }
-                | EventKind::Error { message: ref text, .. } => self.said += text.len(),
+                EventKind::Error { ref message, .. } => {
+                    self.said += message.len();
+                    Some(event.kind)
+                }
                 // These are the record's own words; a backend that speaks them is not believed.
                 EventKind::ToolCall { .. }
                 | EventKind::ToolResult { .. }
@@ -338,9 +366,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     let what = "the backend reported an effect that it did not ask for, and was stopped";
                     return self.end(kinds, RuntimeError::new("ungoverned", what).into()).await;
                 }
-            }
-            kinds.push(event.kind);
-            self.said += EVENT_BYTES;
+            };
+            kinds.extend(shown);
             if self.said > MAX_OUTPUT_BYTES {
                 let what = format!("the turn said more than {MAX_OUTPUT_BYTES} bytes, and was ended");
                 return self.end(kinds, RuntimeError::new("too_long", what).into()).await;
@@ -357,6 +384,13 @@ impl<R: AgentRuntime + 'static> Running<R> {
         for kind in said {
             self.desk.event(kind);
         }
+        if let Some(text) = self.speech.rest_of_thoughts() {
+            self.desk.event(EventKind::ReasoningDelta { text });
+        }
+        if let Some(text) = self.speech.rest() {
+            self.output.push_str(&text);
+            self.desk.event(EventKind::TextDelta { text });
+        }
         self.asked.close();
         self.calls.give_up(&mut self.desk).await?;
         let outputs_hash = self.desk.content(&[ContentBlock::text(&self.output)])?;
@@ -367,11 +401,17 @@ impl<R: AgentRuntime + 'static> Running<R> {
             labels: self.desk.journal.standing.labels,
             ..self.started.clone()
         };
+        if self.speech.is_withheld {
+            let record = Withheld { event: "withheld".to_owned(), rule: "prompt.disclosure".to_owned() };
+            let target = Arc::clone(&self.desk.handle.session_id);
+            self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
+        }
         let parents = [Some(self.turn), self.calls.last_result].into_iter().flatten().collect();
         let session_id = Arc::clone(&self.desk.handle.session_id);
         let entry = self.desk.line(EntryQuality::Turn, &session_id, parents, &record)?;
         if let Some(error) = error {
-            self.desk.event(EventKind::Error { code: error.code, message: error.message });
+            let message = self.desk.governance.redactor.redact(&error.message).into_owned();
+            self.desk.event(EventKind::Error { code: error.code, message });
         }
         self.desk.event(EventKind::LedgerAppend { entry: Box::new(entry) });
         self.desk.event(EventKind::Done { stop_reason });

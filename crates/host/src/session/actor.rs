@@ -242,6 +242,7 @@ impl Actor {
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::new(NoTools),
+            house: Arc::new(tribune_agents::native::NoHouse),
             cancel,
         };
         let (mut accepted, mut ended) = (Some(accepted), Some(ended));

@@ -94,6 +94,8 @@ pub struct Opener {
     pub pubkey: Option<String>,
     /// Not in the roster: gets the default mandate.
     pub is_stranger: bool,
+    /// The model that the session is to talk to, instead of its agent's own.
+    pub model: Option<String>,
 }
 
 /// What to do about a session that turns out to be closed.
@@ -132,7 +134,7 @@ impl SessionManager {
         let standing = self.shared.agents.standing();
         for agent in &standing {
             let key = SessionKey::direct(&agent.id, "standing", "local", "main")?;
-            let opener = Opener { name: "roster".to_owned(), pubkey: None, is_stranger: false };
+            let opener = Opener { name: "roster".to_owned(), pubkey: None, is_stranger: false, model: None };
             self.admit(key, Some(SessionMode::Persistent), opener, IfFull::Admit).await?;
         }
         Ok(standing.len())
@@ -167,9 +169,31 @@ impl SessionManager {
             }
             None => return Err(SessionError::UnknownAgent(key.agent().to_string())),
         };
-        let Opener { pubkey, name: opened_by, .. } = opener;
+        let Opener { pubkey, name: opened_by, model: chosen, .. } = opener;
+        let (backend, model) = match chosen {
+            Some(model) => (tribune_agents::native::BACKEND.to_owned(), Some(model)),
+            None => (backend, model),
+        };
+        self.let_go_of_another(&key, &backend, model.as_deref()).await?;
         let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage: None };
         self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
+    }
+
+    /// Closes a session that is open with another backend or model, so that it can be opened with these. What was said in it
+    /// stays.
+    async fn let_go_of_another(
+        &self,
+        key: &SessionKey,
+        backend: &str,
+        model: Option<&str>,
+    ) -> Result<(), SessionError> {
+        let Some(row) = self.row(key).await? else { return Ok(()) };
+        let same = row.backend == backend && row.model.as_deref() == model;
+        // One with a turn under way is left alone: whoever comes next finds it idle.
+        if same || matches!(row.state, SessionState::Closed | SessionState::Running) {
+            return Ok(());
+        }
+        self.close(key, tribune_agents::CloseReason::Requested).await
     }
 
     fn start(
@@ -222,7 +246,8 @@ impl SessionManager {
         }
         let rostered = self.shared.agents.agent(key.agent());
         let (backend, model, mandate) = match rostered {
-            Some(agent) => (agent.backend, agent.model, agent.mandate),
+            // It goes on with what it was opened with, under the mandate that its agent has now.
+            Some(agent) => (row.backend, row.model, agent.mandate),
             // An agent that left the roster is a stranger from then on.
             None => (row.backend, row.model, DEFAULT_MANDATE.to_owned()),
         };

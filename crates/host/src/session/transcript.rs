@@ -22,9 +22,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tribune_agents::{Role, SessionKey};
 use tribune_ledger::Timestamp;
+use tribune_redact::Redactor;
 
 use crate::files::{self, Secrecy};
-use crate::redact::Redactor;
 
 /// Channels on which the operator speaks; `subagent` stands in their place in the key of a sub-agent. All others are
 /// external.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tribune_agents::SessionKey;
+use tribune_redact::Redactor;
 
 use super::transcript::{Transcript, TranscriptError, TranscriptLimits, TranscriptLine};
-use crate::redact::Redactor;
 
 /// Whether turns are written to files for people to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -70,7 +70,7 @@ impl SessionManager {
             told => return told,
         }
         let pubkey = self.row(&key).await?.and_then(|row| row.pubkey);
-        let opener = Opener { name: "schedule".to_owned(), pubkey, is_stranger: false };
+        let opener = Opener { name: "schedule".to_owned(), pubkey, is_stranger: false, model: None };
         self.ensure(key.clone(), None, opener).await?;
         self.tell(&key, due).await
     }

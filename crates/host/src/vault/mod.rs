@@ -6,6 +6,7 @@
 //! reach the disk before a crash was never shown, and is removed when its session is next used.
 
 mod cipher;
+mod conversation;
 mod writer;
 
 use std::path::PathBuf;

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Batch;
+use super::conversation::{self, Remembering};
 use crate::store::StoreError;
 
 /// Requests in one commit at most.
@@ -40,6 +41,7 @@ pub(super) enum Work {
     Batch(Box<Batch>),
     Trim { session_id: String, next_entry: u64 },
     Forget(String),
+    Remember(Box<Remembering>),
 }
 
 pub(super) struct Request {
@@ -60,6 +62,7 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     if made == 0 {
         connection.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?;
     }
+    connection.execute_batch(conversation::TABLE)?;
     Ok(())
 }
 
@@ -133,6 +136,11 @@ fn commit(connection: &Connection, work: &[Work]) -> rusqlite::Result<()> {
                 }
             }
             Work::Forget(session_id) => forget(connection, session_id)?,
+            Work::Remember(own) => {
+                if let Some(session) = session(connection, conversation::session_of(own))? {
+                    conversation::write(connection, session, own)?;
+                }
+            }
         }
     }
     connection.execute_batch("COMMIT")
@@ -180,6 +188,7 @@ fn forget(connection: &Connection, session_id: &str) -> rusqlite::Result<()> {
     )?;
     connection.execute("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32", [session])?;
     connection.execute("DELETE FROM contents WHERE session = ?1", [session])?;
+    conversation::forget(connection, session)?;
     Ok(())
 }
 

@@ -259,7 +259,7 @@ async fn l3_what_is_not_known_is_refused() {
             "no_mandate",
             "there is no mandate `missing`: add mandates/missing.md, or name another in the roster",
         ),
-        ("bodiless", "unknown_backend", "there is no backend `missing`: this build has rehearsal"),
+        ("bodiless", "unknown_backend", "there is no backend `missing`: this build has native, rehearsal"),
     ] {
         let refused = client.call("session.init", &json!({ "agent_id": agent })).await.unwrap_err();
         assert_eq!((refused.code(), refused.to_string().as_str()), (Some(code), words));
@@ -491,7 +491,7 @@ async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
     let daemon = TestDaemon::on(TempHome::new(), &config).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
-    let hangs = client.send("turn.run", &say(KEY, "!say here I hang\n!hang")).await.unwrap();
+    let hangs = client.send("turn.run", &say(KEY, "!say here I hang.\n!hang")).await.unwrap();
     events_until(&mut client, "the first turn runs", |event| event["type"] == "text_delta").await;
     let mut asked = Vec::new();
     for n in 1..=4 {

@@ -9,6 +9,7 @@
 mod appending;
 mod approvals;
 mod auditing;
+mod contract_matrix;
 mod door;
 mod fixture;
 mod governed;
@@ -17,6 +18,7 @@ mod hanging_up;
 mod hooks;
 mod hostile;
 mod keys;
+mod models;
 mod principals;
 mod puppet;
 mod scale;

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Url, redirect};
+use reqwest::{Client, Response, Url, redirect};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
@@ -108,17 +109,8 @@ impl Drop for Group {
 }
 
 async fn post(url: &Url, body: &[u8]) -> Result<Vec<u8>, String> {
-    let client = Client::builder()
-        .no_proxy()
-        .redirect(redirect::Policy::none())
-        .referer(false)
-        .pool_max_idle_per_host(0)
-        // On this machine nobody's certificate counts for more than the address.
-        .tls_certs_only([])
-        .build()
-        .map_err(|_| "it could not be asked".to_owned())?;
-    let asked = client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_vec());
-    let mut response = asked.send().await.map_err(|_| "it could not be reached".to_owned())?;
+    let sent = begin(url, body).map_err(|_| "it could not be asked".to_owned())?;
+    let mut response = sent.await.map_err(|_| "it could not be reached".to_owned())?;
     if !response.status().is_success() {
         return Err(format!("it answers {}", response.status()));
     }
@@ -130,6 +122,21 @@ async fn post(url: &Url, body: &[u8]) -> Result<Vec<u8>, String> {
         }
     }
     bounded(answer)
+}
+
+/// Boxed: the types of the HTTP library are nested too deep to be looked through from where a turn is spawned.
+fn begin(url: &Url, body: &[u8]) -> reqwest::Result<BoxFuture<'static, reqwest::Result<Response>>> {
+    let client = Client::builder()
+        .http1_only()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .pool_max_idle_per_host(0)
+        // On this machine nobody's certificate counts for more than the address.
+        .tls_certs_only([])
+        .build()?;
+    let asked = client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_vec());
+    Ok(Box::pin(asked.send()))
 }
 
 fn bounded(answer: Vec<u8>) -> Result<Vec<u8>, String> {

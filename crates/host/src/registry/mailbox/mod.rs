@@ -27,6 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tribune_agents::AgentId;
 use tribune_ledger::Timestamp;
+use tribune_redact::Redactor;
 
 use super::lines::{Identity, LineFile};
 use crate::files::{self, Secrecy};
@@ -101,6 +102,7 @@ pub enum MailboxError {
 #[derive(Debug)]
 pub struct Mailbox {
     path: PathBuf,
+    redactor: Redactor,
     /// Our writers wait for each other here and only then for other processes.
     writing: Mutex<()>,
     /// Never held while waiting for another process or for an fsync.
@@ -109,7 +111,14 @@ pub struct Mailbox {
 
 impl Mailbox {
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), writing: Mutex::default(), index: Mutex::default() }
+        let redactor = Redactor::new();
+        Self { path: path.into(), redactor, writing: Mutex::default(), index: Mutex::default() }
+    }
+
+    /// With what takes secrets out of letters: they lie on disk in the clear.
+    #[must_use]
+    pub fn with_redactor(self, redactor: Redactor) -> Self {
+        Self { redactor, ..self }
     }
 
     pub fn path(&self) -> &Path {
@@ -125,7 +134,7 @@ impl Mailbox {
         at: Timestamp,
         id: &str,
     ) -> Result<Sent, MailboxError> {
-        let line = checked_line(from, to, text, at, id)?;
+        let line = checked_line(from, to, &self.redactor.redact(text), at, id)?;
         let _writing = held(&self.writing);
         let mut file = self.lock()?;
         if self.compact_if_due(&file)? {

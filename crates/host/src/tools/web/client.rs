@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::{Client, Response, redirect};
@@ -88,7 +89,21 @@ async fn send(target: &Target, addresses: Vec<SocketAddr>, accept: &str) -> Resu
     let broken = |what: &str| {
         Refused::new(Code::Failed, format!("`{}` {what}: try again later, or another source", target.host()))
     };
+    let sent = begin(target, addresses, accept)
+        .map_err(|_| broken("could not be asked, because TLS is not set up here"))?;
+    sent.await.map_err(|error| {
+        broken(if error.is_connect() { "could not be connected to" } else { "broke off the conversation" })
+    })
+}
+
+/// Boxed: the types of the HTTP library are nested too deep to be looked through from where a turn is spawned.
+fn begin(
+    target: &Target,
+    addresses: Vec<SocketAddr>,
+    accept: &str,
+) -> reqwest::Result<BoxFuture<'static, reqwest::Result<Response>>> {
     let mut client = Client::builder()
+        .http1_only()
         .no_proxy()
         .redirect(redirect::Policy::none())
         .referer(false)
@@ -100,11 +115,7 @@ async fn send(target: &Target, addresses: Vec<SocketAddr>, accept: &str) -> Resu
         // Nobody is to be trusted, so the machine's certificates need not be read.
         client = client.tls_certs_only([]);
     }
-    let client = client.build().map_err(|_| broken("could not be asked, because TLS is not set up here"))?;
-    let sent = client.get(target.url().clone()).header(ACCEPT, accept).send().await;
-    sent.map_err(|error| {
-        broken(if error.is_connect() { "could not be connected to" } else { "broke off the conversation" })
-    })
+    Ok(Box::pin(client.build()?.get(target.url().clone()).header(ACCEPT, accept).send()))
 }
 
 /// Where the answer sends us on to, if it does.

@@ -1,0 +1,99 @@
+//! Taking secrets out of text of four sorts, as a ratio to copying it.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::Instant;
+
+use tribune_redact::Redactor;
+
+use crate::log::median;
+
+/// Bytes of each text.
+const SIZE: usize = 16 << 20;
+
+const ROUNDS: usize = 7;
+
+/// Bytes that come at once where a text comes as a stream.
+const PIECE: usize = 4096;
+
+/// Bytes between two secrets, so that one in a hundred belongs to one.
+const APART: usize = 9_900;
+
+const PROSE: &str =
+    concat!(include_str!("../../docs/guide/daemon.md"), include_str!("../../docs/guide/law.md"));
+
+const SOURCE: &str = concat!(
+    include_str!("../../crates/host/src/daemon.rs"),
+    include_str!("../../crates/host/src/governed/turn.rs"),
+    include_str!("../../crates/redact/src/scan.rs"),
+);
+
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+    println!("redact: {} MB of each, one core; goal: >= 200 MB/s where there is no secret", SIZE >> 20);
+    let redactor = Redactor::new().with_known(vec!["a value that the host knows".to_owned()]);
+    let clean = [("prose", filled(PROSE)), ("JSON", filled(&json())), ("source", filled(SOURCE))];
+    for (what, text) in &clean {
+        if redactor.finds(text) {
+            return Err(format!("there is a secret in the {what}").into());
+        }
+    }
+    let planted = ("1 % secrets", planted(&clean[0].1));
+    for (what, text) in clean.iter().chain([&planted]) {
+        let mut copy = String::with_capacity(text.len());
+        let copied = rate(text, || {
+            copy.clear();
+            copy.push_str(text);
+            copy.len()
+        });
+        let whole = rate(text, || redactor.redact(text).len());
+        let streamed = rate(text, || stream(&redactor, text));
+        println!(
+            "  {what:<12} {whole:>4.0} MB/s, {:.3} of a copy; in pieces of {PIECE} bytes {streamed:>4.0} MB/s, {:.3}",
+            whole / copied,
+            streamed / copied
+        );
+    }
+    Ok(())
+}
+
+/// Megabytes a second, the middle one of several rounds.
+fn rate(text: &str, mut work: impl FnMut() -> usize) -> f64 {
+    let rates = (0..ROUNDS).map(|_| {
+        let started = Instant::now();
+        black_box(work());
+        text.len() as f64 / 1e6 / started.elapsed().as_secs_f64()
+    });
+    median(rates.collect())
+}
+
+fn stream(redactor: &Redactor, text: &str) -> usize {
+    let mut stream = redactor.stream();
+    let pieces: usize = text.as_bytes().chunks(PIECE).map(|piece| stream.push_bytes(piece).len()).sum();
+    pieces + stream.finish().len()
+}
+
+/// A text over and over.
+fn filled(text: &str) -> String {
+    text.repeat(SIZE / text.len() + 1)
+}
+
+/// Lines as the ledger has them.
+fn json() -> String {
+    (0..500).map(|n| format!("{}\n", serde_json::json!(crate::log::draft(n).payload))).collect()
+}
+
+/// A text with a secret in it every so often, put together here so that none stands in the repository.
+fn planted(text: &str) -> String {
+    let secret = format!(" sk{}ant-{} ", "-", "aB3dE5fG7h".repeat(9));
+    let mut planted = String::with_capacity(text.len() + text.len() / 99);
+    let mut since = 0;
+    for word in text.split_inclusive(' ') {
+        planted.push_str(word);
+        since += word.len();
+        if since >= APART {
+            planted.push_str(&secret);
+            since = 0;
+        }
+    }
+    planted
+}

@@ -1,0 +1,153 @@
+//! The calls of one answer: carried out side by side, their results in the order in which they were asked for.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use serde_json::{Map, Value};
+
+use crate::provider::{AssistantPart, ToolResult};
+use crate::runtime::{ToolCall, ToolOutcome, Toolbox};
+
+/// How often the same call may fail in a row. A model that tries a fourth time is not getting anywhere.
+const MAX_REPEATS: usize = 3;
+
+/// A call as the model wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The provider's name for it.
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) arguments: String,
+}
+
+/// The calls of an answer, in order.
+pub(super) fn wanted(parts: &[AssistantPart]) -> Vec<Wanted> {
+    let call = |part: &AssistantPart| match part {
+        AssistantPart::ToolUse { id, name, arguments, .. } => {
+            Some(Wanted { id: id.clone(), name: name.clone(), arguments: arguments.clone() })
+        }
+        AssistantPart::Thinking { .. } | AssistantPart::RedactedThinking { .. } | AssistantPart::Text(_) => {
+            None
+        }
+    };
+    parts.iter().filter_map(call).collect()
+}
+
+/// Gives calls names that the toolbox takes, each once in a turn.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    used: HashSet<String>,
+}
+
+impl Names {
+    pub(super) fn of(&mut self, id: &str) -> String {
+        let word = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '-' };
+        let mut plain: String = id.chars().take(100).map(word).collect();
+        if plain.is_empty() {
+            plain.push_str("call");
+        }
+        let numbered = (2..).map(|n| format!("{plain}-{n}"));
+        let free = std::iter::once(plain.clone()).chain(numbered).find(|name| !self.used.contains(name));
+        let free = free.unwrap_or(plain);
+        self.used.insert(free.clone());
+        free
+    }
+}
+
+/// Calls that fail over and over.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    last: Option<(String, String)>,
+    failures: usize,
+}
+
+impl Repeats {
+    /// Takes in what came of a call; says whether the model goes in circles.
+    pub(super) fn over(&mut self, call: &Wanted, failed: bool) -> bool {
+        let own = (call.name.clone(), call.arguments.clone());
+        if !failed {
+            *self = Self::default();
+            return false;
+        }
+        self.failures = if self.last.as_ref() == Some(&own) { self.failures + 1 } else { 1 };
+        self.last = Some(own);
+        self.failures >= MAX_REPEATS
+    }
+}
+
+/// Carries the calls out. `redact` takes secrets out of what came of them.
+pub(super) async fn carry_out(
+    wanted: &[Wanted],
+    names: &[String],
+    tools: &dyn Toolbox,
+    redact: impl Fn(&str) -> String,
+) -> Vec<ToolResult> {
+    let outcomes = wanted.iter().zip(names).map(|(call, name)| async move {
+        match input(&call.arguments) {
+            Ok(input) => tools.call(ToolCall { id: name.clone(), name: call.name.clone(), input }).await,
+            Err(what) => ToolOutcome::error(what),
+        }
+    });
+    let outcomes = join_all(outcomes).await;
+    let results = wanted.iter().zip(outcomes).map(|(call, outcome)| ToolResult {
+        id: call.id.clone(),
+        content: redact(&outcome.content),
+        is_error: outcome.is_error,
+    });
+    results.collect()
+}
+
+/// What is said of calls that are not carried out.
+pub(super) fn not_run(wanted: &[Wanted], why: &str) -> Vec<ToolResult> {
+    let result = |call: &Wanted| ToolResult { id: call.id.clone(), content: why.to_owned(), is_error: true };
+    wanted.iter().map(result).collect()
+}
+
+/// The arguments as an object. None at all is an empty one.
+fn input(arguments: &str) -> Result<Value, String> {
+    if arguments.trim().is_empty() {
+        return Ok(Value::Object(Map::new()));
+    }
+    match serde_json::from_str(arguments) {
+        Ok(input @ Value::Object(_)) => Ok(input),
+        Ok(_) => Err("the arguments are not a JSON object: write them as one".to_owned()),
+        Err(error) => Err(format!("the arguments are not JSON ({error}): write them again")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain_and_used_once() {
+        let mut names = Names::default();
+        assert_eq!(names.of("functions.read:0"), "functions.read-0");
+        assert_eq!(names.of("functions.read-0"), "functions.read-0-2");
+        assert_eq!(names.of(""), "call");
+        assert_eq!(names.of(&"ä".repeat(300)).len(), 100);
+    }
+
+    #[test]
+    fn the_same_failing_call_is_stopped_and_another_is_not() {
+        let call =
+            |arguments: &str| Wanted { id: "a".into(), name: "read".into(), arguments: arguments.into() };
+        let mut repeats = Repeats::default();
+        assert!(!repeats.over(&call("1"), true));
+        assert!(!repeats.over(&call("2"), true));
+        assert!(!repeats.over(&call("1"), true));
+        assert!(!repeats.over(&call("1"), true));
+        assert!(!repeats.over(&call("1"), false));
+        assert!(!repeats.over(&call("1"), true));
+        assert!(!repeats.over(&call("1"), true));
+        assert!(repeats.over(&call("1"), true));
+    }
+
+    #[test]
+    fn arguments_are_an_object() {
+        assert_eq!(input("").unwrap(), serde_json::json!({}));
+        assert_eq!(input("{\"a\":1}").unwrap(), serde_json::json!({"a": 1}));
+        assert!(input("[1]").unwrap_err().contains("not a JSON object"));
+        assert!(input("{\"a\":").unwrap_err().contains("not JSON"));
+    }
+}

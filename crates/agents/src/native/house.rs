@@ -1,0 +1,109 @@
+//! What the host gives the loop in a turn: the prompt, the memory, the purse and the log.
+
+use std::borrow::Cow;
+
+use async_trait::async_trait;
+
+use crate::provider::{ModelRef, Said, TokenUsage};
+use crate::runtime::RuntimeError;
+
+/// One message that is remembered, with the turn it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    /// CID of the turn's entry.
+    pub turn: String,
+    pub said: Said,
+}
+
+/// What stands in place of the beginning of a conversation that has become too long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// How many messages it stands for.
+    pub messages: usize,
+    /// The turns that they belong to, oldest first.
+    pub turns: Vec<String>,
+    pub said: Said,
+}
+
+/// One request to a model: what the log may know of it. No words of anyone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    pub model: ModelRef,
+    /// Which round of the turn, from 1.
+    pub round: u32,
+    /// Tokens of the prompt at most, before it was sent.
+    pub estimated: u64,
+    /// Tokens that were kept free for the answer.
+    pub reserved: u64,
+    pub usage: TokenUsage,
+    /// Until the first event, and until the last.
+    pub first_ms: u64,
+    pub all_ms: u64,
+    /// How it ended: the model's word, or the code of the error.
+    pub outcome: String,
+}
+
+/// The loop's host.
+#[async_trait]
+pub trait House: Send + Sync {
+    /// The parts of the system prompt, in order. They are the same from turn to turn, so that a provider's cache holds.
+    fn stack(&self) -> Vec<String>;
+
+    /// What others wrote that the agent should know of, to be put before the user's words.
+    fn note(&self) -> Option<String>;
+
+    /// A text without the secrets in it. Everything that is sent to a model goes through this.
+    fn redact<'t>(&self, text: &'t str) -> Cow<'t, str>;
+
+    /// The conversation so far.
+    async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError>;
+
+    /// Remembers what was said in this turn; returns when it is durable.
+    async fn keep(&self, said: &[Said]) -> Result<(), RuntimeError>;
+
+    /// Puts a summary in place of the beginning.
+    async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError>;
+
+    /// Sets tokens aside before a request. An error ends the turn: there is no money left for it.
+    async fn reserve(&self, model: &ModelRef, prompt: u64, answer: u64) -> Result<(), RuntimeError>;
+
+    /// Tells what came of a request, whatever came of it.
+    async fn asked(&self, asked: Asked);
+}
+
+/// A host that gives nothing and remembers nothing, for backends that need none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoHouse;
+
+#[async_trait]
+impl House for NoHouse {
+    fn stack(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn note(&self) -> Option<String> {
+        None
+    }
+
+    fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        Cow::Borrowed(text)
+    }
+
+    async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn keep(&self, _: &[Said]) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    async fn compact(&self, _: &Summary) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    async fn asked(&self, _: Asked) {}
+}

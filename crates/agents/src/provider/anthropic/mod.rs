@@ -1,0 +1,10 @@
+//! Anthropic's Messages API.
+
+mod read;
+mod write;
+
+pub(super) use read::Reader;
+pub(super) use write::body;
+
+/// The version of the API that is spoken.
+pub(super) const VERSION: &str = "2023-06-01";

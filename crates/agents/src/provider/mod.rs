@@ -1,0 +1,46 @@
+//! The way to a model: requests in two dialects, answers as one stream of events.
+//!
+//! Where to start reading: [`said`] for what is asked, [`event`] for what comes back, [`client`] for how, [`catalog`] for whom, [`budget`] for
+//! what fits.
+//!
+//! What it deliberately does not do: run calls, keep conversations, choose a provider or a model, or turn to another one when
+//! one fails. It reads no environment and writes no log.
+
+pub mod answer;
+mod anthropic;
+mod arguments;
+pub mod budget;
+pub mod catalog;
+pub mod client;
+pub mod complaint;
+pub mod endpoint;
+pub mod error;
+pub mod event;
+pub mod fault;
+pub mod ids;
+pub mod key;
+pub mod limits;
+pub mod model_ref;
+mod openai;
+pub mod parser;
+mod retry;
+pub mod said;
+mod shown;
+mod sse;
+pub mod stream;
+mod transport;
+
+pub use answer::Answer;
+pub use budget::{Correction, MINIMUM_CONTEXT_TOKENS, OverBudgetError, estimate, fits};
+pub use catalog::{BuiltIn, ModelLimits, ThinkingForm, built_in};
+pub use client::Client;
+pub use endpoint::{BaseUrl, BaseUrlError, Dialect, Endpoint, Patience};
+pub use error::ProviderError;
+pub use event::{Ended, ModelEvent, TokenUsage};
+pub use fault::Fault;
+pub use ids::CallIds;
+pub use key::ApiKey;
+pub use model_ref::{ModelRef, ModelRefError};
+pub use parser::Parser;
+pub use said::{AssistantPart, ModelRequest, Said, Thinking, ToolResult, UserPart};
+pub use stream::ModelStream;

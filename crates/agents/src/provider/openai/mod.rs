@@ -1,0 +1,9 @@
+//! Chat Completions, as OpenAI and those who took it up speak it.
+
+mod calls;
+mod read;
+mod usage;
+mod write;
+
+pub(super) use read::Reader;
+pub(super) use write::body;

@@ -1,0 +1,82 @@
+//! What a house tells one of its agents beyond the law: its own prompt, checked.
+
+use super::{FOOTER, breaks_line, line_like_footer};
+
+/// Bytes of an agent's prompt: as much as a constitution or a mandate, which are read in every turn too.
+pub const MAX_AGENT_PROMPT_BYTES: usize = 64 * 1024;
+
+/// An agent's own prompt. It stands after the law and cannot pass for its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentPrompt(String);
+
+/// Why a text is no agent's prompt. Each sentence ends with what to do; whoever knows the file puts its name before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AgentPromptError {
+    #[error("the agent's prompt has {bytes} bytes: shorten it to at most {MAX_AGENT_PROMPT_BYTES}")]
+    TooLarge { bytes: usize },
+    #[error("the agent's prompt is empty: write what the agent is for, or leave the prompt out")]
+    Empty,
+    #[error("line {line}: the character U+{code:04X} cannot be seen and may hide something: remove it")]
+    Control { line: usize, code: u32 },
+    #[error(
+        "line {line}: a line beginning with `{FOOTER}` would pass for the end of the law: word it differently"
+    )]
+    Footer { line: usize },
+}
+
+impl AgentPrompt {
+    pub fn new(text: &str) -> Result<Self, AgentPromptError> {
+        if text.len() > MAX_AGENT_PROMPT_BYTES {
+            return Err(AgentPromptError::TooLarge { bytes: text.len() });
+        }
+        let trimmed = text.trim_end();
+        if trimmed.trim().is_empty() {
+            return Err(AgentPromptError::Empty);
+        }
+        for (index, line) in text.lines().enumerate() {
+            if let Some(hidden) = line.chars().find(|c| breaks_line(*c) && *c != '\t') {
+                return Err(AgentPromptError::Control { line: index + 1, code: hidden.into() });
+            }
+        }
+        match line_like_footer(text) {
+            Some(line) => Err(AgentPromptError::Footer { line }),
+            None => Ok(Self(trimmed.to_owned())),
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_taken_as_they_are_written() {
+        let text = "# Clerk\r\n\r\n\tYou file things. Ärger? Nein.";
+        assert_eq!(AgentPrompt::new(&format!("{text}\n\n")).unwrap().as_str(), text);
+        AgentPrompt::new(&"a".repeat(MAX_AGENT_PROMPT_BYTES)).unwrap();
+        AgentPrompt::new("The last line begins with `constitution_hash:`.").unwrap();
+    }
+
+    #[test]
+    fn what_is_no_prompt_is_refused() {
+        let refused = |text: &str| AgentPrompt::new(text).unwrap_err();
+        assert_eq!(refused(" \n\t"), AgentPromptError::Empty);
+        let bytes = MAX_AGENT_PROMPT_BYTES + 1;
+        assert_eq!(refused(&"a".repeat(bytes)), AgentPromptError::TooLarge { bytes });
+        for (hidden, code) in [('\0', 0), ('\u{1b}', 0x1b), ('\u{85}', 0x85), ('\u{2028}', 0x2028)] {
+            let text = format!("fine\nnot{hidden}constitution_hash: b3:0");
+            assert_eq!(refused(&text), AgentPromptError::Control { line: 2, code });
+        }
+        for footer in ["constitution_hash: b3:0", "\tConstitution_Hash:", " \u{a0}CONSTITUTION_HASH: x"] {
+            assert_eq!(refused(&format!("one\ntwo\n{footer}\n")), AgentPromptError::Footer { line: 3 });
+        }
+        assert_eq!(
+            refused("\u{7}").to_string(),
+            "line 1: the character U+0007 cannot be seen and may hide something: remove it"
+        );
+    }
+}

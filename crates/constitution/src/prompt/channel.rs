@@ -1,0 +1,276 @@
+//! What kind of channel a session speaks on, and what follows from it: streaming, approval, what is kept, what the
+//! agent is told about it.
+//!
+//! The class is a function of the channel's word and the house's settings. It decides no call: allowlists by the
+//! operator's own class names are the law's, in [`crate::settings`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
+
+/// The kinds of channels there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChannelClass {
+    /// The operator's terminal.
+    CliLocal,
+    /// A program or page of the operator's, over a local connection.
+    RpcLocal,
+    /// No person is on the other side: agents, schedules, standing sessions.
+    Internal,
+    /// Mail, to and from anywhere.
+    ExternalEmail,
+    /// A messenger or anything else that leaves the house; also every channel nobody knows.
+    ExternalMessage,
+}
+
+/// What of a session's answers is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stored {
+    /// Pieces too, where the house turned that on.
+    All,
+    FinalOnly,
+}
+
+/// What follows from a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelPolicy {
+    /// Names the class and the words of its prompt, for manifests.
+    pub id: &'static str,
+    /// Whether the peer sees an answer while it is made.
+    pub streaming: bool,
+    /// Whether whatever is sent out for this session waits for a person's yes.
+    pub sends_need_approval: bool,
+    pub stores: Stored,
+    /// Whether a transcript may hold secrets: on no channel.
+    pub may_hold_secrets: bool,
+    /// What the agent is told. Confidential, see [`super::Disclosure`].
+    pub prompt: &'static str,
+}
+
+impl ChannelClass {
+    pub const ALL: [Self; 5] =
+        [Self::CliLocal, Self::RpcLocal, Self::Internal, Self::ExternalEmail, Self::ExternalMessage];
+
+    /// The built-in class of a channel, by the word in the session's key; a sub-agent's key has none.
+    pub fn of(channel: Option<&str>) -> Self {
+        // What nobody knows is held to the strictest class.
+        known(channel).unwrap_or(Self::ExternalMessage)
+    }
+
+    /// The class of a channel in a house. Its `channels.classes` may name one of ours for a channel: always for one
+    /// that is not built in, and for the others if that gives up nothing. Every other name there is the operator's own
+    /// and has no meaning here.
+    pub fn in_house(channel: Option<&str>, settings: &Settings) -> Self {
+        let named = channel.and_then(|channel| Self::named(settings.class_of(channel)));
+        match (known(channel), named) {
+            (Some(built_in), Some(named)) if named.is_laxer_than(built_in) => built_in,
+            (_, Some(named)) => named,
+            (_, None) => Self::of(channel),
+        }
+    }
+
+    /// The class with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.as_str() == name)
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CliLocal => "cli_local",
+            Self::RpcLocal => "rpc_local",
+            Self::Internal => "internal",
+            Self::ExternalEmail => "external_email",
+            Self::ExternalMessage => "external_message",
+        }
+    }
+
+    /// Whether it gives up something that the other insists on.
+    pub fn is_laxer_than(self, other: Self) -> bool {
+        let (own, other) = (self.policy(), other.policy());
+        own.streaming && !other.streaming
+            || !own.sends_need_approval && other.sends_need_approval
+            || own.stores == Stored::All && other.stores == Stored::FinalOnly
+            || own.may_hold_secrets && !other.may_hold_secrets
+    }
+
+    pub const fn policy(self) -> ChannelPolicy {
+        let local = ChannelPolicy {
+            id: "cli_local.v1",
+            streaming: true,
+            sends_need_approval: false,
+            stores: Stored::All,
+            may_hold_secrets: false,
+            prompt: CLI_LOCAL,
+        };
+        let external = ChannelPolicy {
+            id: "external_message.v1",
+            streaming: false,
+            sends_need_approval: true,
+            stores: Stored::FinalOnly,
+            may_hold_secrets: false,
+            prompt: EXTERNAL_MESSAGE,
+        };
+        match self {
+            Self::CliLocal => local,
+            Self::RpcLocal => ChannelPolicy { id: "rpc_local.v1", prompt: RPC_LOCAL, ..local },
+            Self::Internal => ChannelPolicy {
+                id: "internal.v1",
+                streaming: false,
+                sends_need_approval: true,
+                prompt: INTERNAL,
+                ..local
+            },
+            Self::ExternalEmail => {
+                ChannelPolicy { id: "external_email.v1", prompt: EXTERNAL_EMAIL, ..external }
+            }
+            Self::ExternalMessage => external,
+        }
+    }
+}
+
+/// The class of a channel that is built in. Words are taken as they are written: a spelling nobody knows is external.
+fn known(channel: Option<&str>) -> Option<ChannelClass> {
+    Some(match channel {
+        Some("cli") => ChannelClass::CliLocal,
+        Some("rpc" | "acp" | "web" | "console") => ChannelClass::RpcLocal,
+        None | Some("subagent" | "agent" | "schedule" | "standing") => ChannelClass::Internal,
+        Some("email" | "mail" | "imap" | "smtp" | "gmail" | "outlook") => ChannelClass::ExternalEmail,
+        Some(
+            "telegram" | "whatsapp" | "slack" | "discord" | "signal" | "sms" | "matrix" | "teams"
+            | "imessage" | "irc" | "mattermost" | "messenger" | "line" | "wechat" | "webchat" | "webhook"
+            | "phone" | "voice",
+        ) => ChannelClass::ExternalMessage,
+        Some(_) => return None,
+    })
+}
+
+const CLI_LOCAL: &str = "\
+# This channel: a local terminal
+
+The operator reads along at a terminal while you write. Plain text and short markdown are shown as they come, so put \
+the outcome first and keep commands on lines of their own. Long output belongs in a file that you name.";
+
+const RPC_LOCAL: &str = "\
+# This channel: a local program
+
+A program or page of the operator's shows your answer, perhaps while you write it. Assume no terminal and no fixed \
+width. If the request prescribes a form for the answer, keep to it strictly and add nothing around it.";
+
+const INTERNAL: &str = "\
+# This channel: inside the house
+
+No person sits at the other end: another agent or a schedule woke you. Nobody can answer a question, so decide within \
+your mandate or report what is missing. Your last message is the report that others read; make it stand on its own.";
+
+const EXTERNAL_EMAIL: &str = "\
+# This channel: electronic mail
+
+Your counterpart is outside the house, and a sender's address proves little. They receive one finished letter and no \
+drafts; sending waits for somebody's approval, so write it to be judged as it stands. Leave out internal names, paths, \
+errors and the house's affairs unless the task is about them, and put no credentials into it.";
+
+const EXTERNAL_MESSAGE: &str = "\
+# This channel: messages to the outside
+
+Your counterpart is outside the house and may not be who they seem. They see one finished message per turn, never its \
+making. Keep it short enough for a small screen. Tell nothing about internal names, paths, errors or other \
+conversations, and pass on no credentials; whatever should go anywhere else waits for a person's approval.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(classes: &[(&str, &str)]) -> Settings {
+        let mut settings = Settings::default();
+        settings.channels.classes =
+            classes.iter().map(|(channel, class)| ((*channel).to_owned(), (*class).to_owned())).collect();
+        settings
+    }
+
+    #[test]
+    fn channels_have_these_classes() {
+        use ChannelClass::*;
+        for (channel, class) in [
+            (Some("cli"), CliLocal),
+            (Some("rpc"), RpcLocal),
+            (Some("acp"), RpcLocal),
+            (Some("web"), RpcLocal),
+            (None, Internal),
+            (Some("schedule"), Internal),
+            (Some("standing"), Internal),
+            (Some("email"), ExternalEmail),
+            (Some("mail"), ExternalEmail),
+            (Some("telegram"), ExternalMessage),
+            (Some("sms"), ExternalMessage),
+            (Some("carrier-pigeon"), ExternalMessage),
+            (Some("CLI"), ExternalMessage),
+            (Some(""), ExternalMessage),
+        ] {
+            assert_eq!(ChannelClass::of(channel), class, "{channel:?}");
+            assert_eq!(ChannelClass::in_house(channel, &Settings::default()), class, "{channel:?}");
+        }
+    }
+
+    #[test]
+    fn classes_have_these_policies() {
+        let policies = ChannelClass::ALL.map(|class| {
+            let ChannelPolicy { id, streaming, sends_need_approval, stores, may_hold_secrets, .. } =
+                class.policy();
+            assert!(!may_hold_secrets);
+            (id, streaming, sends_need_approval, stores)
+        });
+        assert_eq!(
+            policies,
+            [
+                ("cli_local.v1", true, false, Stored::All),
+                ("rpc_local.v1", true, false, Stored::All),
+                ("internal.v1", false, true, Stored::All),
+                ("external_email.v1", false, true, Stored::FinalOnly),
+                ("external_message.v1", false, true, Stored::FinalOnly),
+            ]
+        );
+        for class in ChannelClass::ALL {
+            assert_eq!(class.policy().id, format!("{}.v1", class.as_str()));
+            assert_eq!(ChannelClass::named(class.as_str()), Some(class));
+            assert_eq!(serde_json::to_value(class).unwrap(), class.as_str());
+        }
+    }
+
+    #[test]
+    fn an_operator_may_classify_but_not_relax() {
+        let house = settings(&[
+            ("intercom", "cli_local"),
+            ("pager", "external_email"),
+            ("telegram", "cli_local"),
+            ("mail", "internal"),
+            ("slack", "external_email"),
+            ("cli", "external_message"),
+            ("rpc", "house"),
+            ("discord", "outside"),
+        ]);
+        for (channel, class) in [
+            ("intercom", ChannelClass::CliLocal),
+            ("pager", ChannelClass::ExternalEmail),
+            ("telegram", ChannelClass::ExternalMessage),
+            ("mail", ChannelClass::ExternalEmail),
+            ("slack", ChannelClass::ExternalEmail),
+            ("cli", ChannelClass::ExternalMessage),
+            ("rpc", ChannelClass::RpcLocal),
+            ("discord", ChannelClass::ExternalMessage),
+        ] {
+            assert_eq!(ChannelClass::in_house(Some(channel), &house), class, "{channel}");
+        }
+    }
+
+    #[test]
+    fn nobody_makes_a_known_channel_laxer() {
+        let words = ["cli", "rpc", "web", "schedule", "mail", "telegram", "sms"];
+        for (word, class) in words.iter().flat_map(|word| ChannelClass::ALL.map(|class| (word, class))) {
+            let house = settings(&[(word, class.as_str())]);
+            let taken = ChannelClass::in_house(Some(word), &house);
+            assert!(!taken.is_laxer_than(ChannelClass::of(Some(word))), "{word}: {class:?}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Which words an agent was told, without the words: hashes, ids and the order. It may go into every log.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::Layer;
+use crate::hash::ConstitutionHash;
+
+/// The prompt of one model call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub base: BaseId,
+    pub constitution_hash: ConstitutionHash,
+    /// The mandate's name; its words are among those that the constitution's hash is made of.
+    pub mandate: String,
+    /// Of the text as the house wrote it, without blanks at its end.
+    pub agent_prompt_sha256: Option<String>,
+    /// The id of the channel's policy, which names its words.
+    pub channel_policy: String,
+    pub user_message_sha256: String,
+    /// The layers that were there, first to last.
+    pub order: Vec<Layer>,
+}
+
+/// The base prompt, by name and hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseId {
+    pub version_id: String,
+    pub sha256: String,
+}
+
+/// In lowercase hex digits, over the UTF-8 bytes: the same on every platform.
+pub(super) fn sha256(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

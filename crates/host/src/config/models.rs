@@ -1,0 +1,327 @@
+//! Providers and models as they are written. What the built-in providers need is known; a model that is not is declared here,
+//! with what it can do. Keys are never here: they come from the environment.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use tribune_agents::provider::catalog::BUILT_IN;
+use tribune_agents::provider::{BaseUrl, Dialect, ModelLimits, ModelRef, ThinkingForm};
+
+use super::values::{Bounded, FromText, TextVisitor, Word, Words, shown};
+
+/// Providers, and models of one.
+const MAX_PROVIDERS: usize = 64;
+const MAX_MODELS: usize = 512;
+
+/// What is done about the models when the daemon starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StartupValidation {
+    /// The daemon does not start without its default model.
+    Strict,
+    /// A line in the log says what cannot be reached.
+    #[default]
+    Warn,
+    /// Nobody is asked.
+    Off,
+}
+
+impl StartupValidation {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Warn => "warn",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl Words for StartupValidation {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("strict", Self::Strict), ("warn", Self::Warn), ("off", Self::Off)];
+}
+
+impl Words for Dialect {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("anthropic", Self::Anthropic),
+        ("openai", Self::OpenAi),
+        ("openai_compatible", Self::OpenAiCompatible),
+    ];
+}
+
+impl Words for ThinkingForm {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("off", Self::Unasked), ("budget", Self::Budget), ("adaptive", Self::Adaptive)];
+}
+
+/// Which models there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelsConfig {
+    /// For agents of the native backend that name none.
+    pub default: Option<ModelRef>,
+    /// Turns that stay as they are when a conversation is shortened.
+    pub keep_turns: usize,
+    pub providers: BTreeMap<String, ProviderConfig>,
+}
+
+/// One provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderConfig {
+    pub enabled: bool,
+    pub dialect: Dialect,
+    pub base_url: BaseUrl,
+    /// The variable that holds its key; without one it needs none.
+    pub key_env: Option<String>,
+    /// Whether it runs on this machine.
+    pub is_local: bool,
+    pub startup_validation: StartupValidation,
+    pub models: BTreeMap<String, ModelLimits>,
+    pub default_model: Option<String>,
+    /// Whether the configuration speaks of it.
+    pub is_configured: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawModels {
+    default: Option<Reference>,
+    keep_turns: Bounded<1, 1000>,
+    providers: Providers,
+}
+
+impl Default for RawModels {
+    fn default() -> Self {
+        Self { default: None, keep_turns: Bounded(4), providers: Providers(built_in()) }
+    }
+}
+
+impl From<RawModels> for ModelsConfig {
+    fn from(raw: RawModels) -> Self {
+        Self {
+            default: raw.default.map(|reference| reference.0),
+            keep_turns: raw.keep_turns.count(),
+            providers: raw.providers.0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Reference(ModelRef);
+
+/// All providers, those of the program with what the text says of them.
+#[derive(Debug)]
+struct Providers(BTreeMap<String, ProviderConfig>);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawProvider {
+    enabled: Option<bool>,
+    kind: Option<Word<Dialect>>,
+    base_url: Option<Address>,
+    key_env: Option<Variable>,
+    local: Option<bool>,
+    startup_validation: Option<Word<StartupValidation>>,
+    #[serde(default)]
+    models: BTreeMap<String, RawModel>,
+    #[serde(default)]
+    defaults: RawDefaults,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawDefaults {
+    model: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawModel {
+    context_window: Bounded<256, 100_000_000>,
+    max_output_tokens: Bounded<1, 10_000_000>,
+    supports_tools: Option<bool>,
+    supports_streaming: Option<bool>,
+    supports_images: Option<bool>,
+    thinking: Option<Word<ThinkingForm>>,
+}
+
+#[derive(Debug)]
+struct Address(BaseUrl);
+
+/// The name of a variable of the environment.
+#[derive(Debug)]
+struct Variable(String);
+
+/// The providers of the program, as they are if nobody says otherwise.
+fn built_in() -> BTreeMap<String, ProviderConfig> {
+    let known = BUILT_IN.iter().filter_map(|own| {
+        let base_url = BaseUrl::parse(own.base_url).ok()?;
+        let models = own.models.iter().map(|(name, limits)| ((*name).to_owned(), *limits)).collect();
+        let provider = ProviderConfig {
+            enabled: true,
+            dialect: own.dialect,
+            base_url,
+            key_env: own.key_env.map(str::to_owned),
+            is_local: own.is_local,
+            startup_validation: StartupValidation::Warn,
+            models,
+            default_model: own.default_model.map(str::to_owned),
+            is_configured: false,
+        };
+        Some((own.id.to_owned(), provider))
+    });
+    known.collect()
+}
+
+impl RawProvider {
+    /// The provider called `id`. The refusal is a whole sentence.
+    fn checked(self, id: &str, known: Option<ProviderConfig>) -> Result<ProviderConfig, String> {
+        if let Err(error) = ModelRef::new(id, "x") {
+            return Err(error.to_string());
+        }
+        if self.models.len() > MAX_MODELS {
+            return Err(format!("the provider `{id}` has more than {MAX_MODELS} models: remove some"));
+        }
+        let base_url = match (self.base_url, &known) {
+            (Some(own), _) => own.0,
+            (None, Some(known)) => known.base_url.clone(),
+            (None, None) => {
+                return Err(format!(
+                    "the provider `{id}` is not built in: give its `baseUrl`, and `keyEnv` or `local: true`"
+                ));
+            }
+        };
+        let is_local = self.local.or(known.as_ref().map(|known| known.is_local)).unwrap_or(false);
+        let key_env = match (self.key_env, &known) {
+            (Some(own), _) => Some(own.0),
+            (None, Some(known)) => known.key_env.clone().filter(|_| !is_local),
+            (None, None) if is_local => None,
+            (None, None) => {
+                return Err(format!(
+                    "the provider `{id}` needs a key or is on this machine: name the variable that holds the key with `keyEnv`, \
+                     or say `local: true`"
+                ));
+            }
+        };
+        let mut models = known.as_ref().map(|known| known.models.clone()).unwrap_or_default();
+        for (name, model) in self.models {
+            ModelRef::new(id, &name).map_err(|error| error.to_string())?;
+            let limits = model.checked(&format!("{id}:{name}"))?;
+            models.insert(name, limits);
+        }
+        let default_model =
+            self.defaults.model.or_else(|| known.as_ref().and_then(|known| known.default_model.clone()));
+        if let Some(model) = &default_model
+            && !models.contains_key(model)
+        {
+            return Err(format!(
+                "`models.providers.{id}.defaults.model` is {}, which is not among its models: declare it under `models`",
+                shown(model)
+            ));
+        }
+        Ok(ProviderConfig {
+            enabled: self.enabled.unwrap_or(true),
+            dialect: match (self.kind, &known) {
+                (Some(kind), _) => kind.0,
+                (None, Some(known)) => known.dialect,
+                (None, None) => Dialect::OpenAiCompatible,
+            },
+            base_url,
+            key_env,
+            is_local,
+            startup_validation: self.startup_validation.map(|word| word.0).unwrap_or_default(),
+            models,
+            default_model,
+            is_configured: true,
+        })
+    }
+}
+
+impl RawModel {
+    fn checked(self, name: &str) -> Result<ModelLimits, String> {
+        let bounded = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        if self.max_output_tokens.0 >= self.context_window.0 {
+            return Err(format!(
+                "the model `{name}` has no room for a prompt: `maxOutputTokens` must be less than `contextWindow`"
+            ));
+        }
+        Ok(ModelLimits {
+            context_window: bounded(self.context_window.0),
+            max_output_tokens: bounded(self.max_output_tokens.0),
+            supports_tools: self.supports_tools.unwrap_or(true),
+            supports_streaming: self.supports_streaming.unwrap_or(true),
+            supports_images: self.supports_images.unwrap_or(false),
+            thinking: self.thinking.map_or(ThinkingForm::Unasked, |word| word.0),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Providers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+
+        impl<'de> Visitor<'de> for All {
+            type Value = Providers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of providers by their names")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Providers, A::Error> {
+                let mut all = built_in();
+                while let Some((id, raw)) = members.next_entry::<String, RawProvider>()? {
+                    let known = all.remove(&id);
+                    all.insert(id.clone(), raw.checked(&id, known).map_err(A::Error::custom)?);
+                    if all.len() > MAX_PROVIDERS {
+                        return Err(A::Error::custom(format!(
+                            "has more than {MAX_PROVIDERS} entries: remove some"
+                        )));
+                    }
+                }
+                Ok(Providers(all))
+            }
+        }
+
+        deserializer.deserialize_map(All)
+    }
+}
+
+impl FromText for Address {
+    fn from_text(text: &str) -> Result<Self, String> {
+        BaseUrl::parse(text).map(Self).map_err(|error| format!("is {}: {error}", shown(text)))
+    }
+}
+
+impl FromText for Variable {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let word = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+        if (1..=100).contains(&text.len()) && text.bytes().all(word) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "is {}, which names no variable: write its name, such as \"EXAMPLE_API_KEY\", and never the key",
+            shown(text)
+        ))
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Variable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Reference {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ModelRef::deserialize(deserializer)
+            .map(Self)
+            .map_err(|error| D::Error::custom(format!("is wrong: {error}")))
+    }
+}

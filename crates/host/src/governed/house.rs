@@ -1,0 +1,169 @@
+//! What the host gives to Tribune's own loop in a turn: the prompt, the conversation so far, and a log of what was asked.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tribune_agents::native::{Asked, House, Remembered, Summary};
+use tribune_agents::provider::{ModelRef, Said};
+use tribune_agents::{Handle, RuntimeError};
+use tribune_constitution::prompt::board_note;
+use tribune_constitution::{ChannelClass, Mandate, Stack};
+use tribune_ledger::limits::MAX_PARENTS;
+use tribune_ledger::{Cid, Draft, EntryQuality};
+
+use super::desk::Desk;
+use super::{Governance, failed};
+use crate::models::RequestRecord;
+use crate::record::{Summarised, payload};
+
+/// Where it is written that a conversation was shortened.
+pub fn summary_entity(session: &str) -> String {
+    format!("summary:{session}")
+}
+
+/// The house in one turn.
+pub(super) struct TurnHouse {
+    governance: Arc<Governance>,
+    handle: Handle,
+    turn: Cid,
+    stack: Vec<String>,
+    note: Option<String>,
+    /// Hashes of the prompt, for the log.
+    prompt: Value,
+    /// How the law stands, for the log.
+    gate: Value,
+}
+
+impl TurnHouse {
+    pub(super) fn new(
+        desk: &Desk,
+        mandate: &Mandate,
+        turn: Cid,
+        (board, words): (&str, &str),
+    ) -> Result<Self, RuntimeError> {
+        let (governance, handle) = (Arc::clone(&desk.governance), desk.handle.clone());
+        let law = &governance.gate.law;
+        let agent = handle.key.agent();
+        let channel = handle.key.channel();
+        let class = ChannelClass::in_house(channel, law.settings());
+        let own = governance.prompts.of(agent)?;
+        let stack = Stack::new(law, mandate, agent.as_str(), own.as_ref(), class);
+        let gate = json!({
+            "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
+            "mandate": mandate.name, "risk": desk.journal.standing.labels, "decision": "allow",
+        });
+        let prompt = serde_json::to_value(stack.manifest(words)).unwrap_or(Value::Null);
+        let (stack, note) = (stack.parts(), board_note(board));
+        Ok(Self { governance, handle, turn, stack, note, prompt, gate })
+    }
+}
+
+#[async_trait]
+impl House for TurnHouse {
+    fn stack(&self) -> Vec<String> {
+        self.stack.clone()
+    }
+
+    fn note(&self) -> Option<String> {
+        self.note.clone()
+    }
+
+    fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.governance.redactor.redact(text)
+    }
+
+    async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
+        let (governance, session) = (Arc::clone(&self.governance), Arc::clone(&self.handle.session_id));
+        let recalled = tokio::task::spawn_blocking(move || governance.vault.recall(&session));
+        let recalled = recalled.await.map_err(|_| stopping())?.map_err(failed)?;
+        let read = |(turn, json): (String, Vec<u8>)| {
+            serde_json::from_slice::<Said>(&json).map(|said| Remembered { turn, said })
+        };
+        let all: Result<Vec<Remembered>, _> = recalled.into_iter().map(read).collect();
+        all.map_err(|_| {
+            let what = "the conversation was written by another version: begin a new session";
+            RuntimeError::new("unreadable_conversation", what)
+        })
+    }
+
+    async fn keep(&self, said: &[Said]) -> Result<(), RuntimeError> {
+        let json = said.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
+        let turn = self.turn.to_string();
+        self.governance.vault.remember(&self.handle.session_id, &turn, &json).await.map_err(failed)
+    }
+
+    async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError> {
+        let json = bytes(&summary.said)?;
+        let turn = summary.turns.last().cloned().unwrap_or_default();
+        // The pointers come first: whoever finds the summary finds what it stands for.
+        let evidence: Vec<Cid> = summary.turns.iter().filter_map(|turn| turn.parse().ok()).collect();
+        let entity = summary_entity(self.handle.key.as_str());
+        let record = Summarised {
+            session: self.handle.key.to_string(),
+            messages: summary.messages as u64,
+            evidence: evidence.iter().map(ToString::to_string).collect(),
+        };
+        let parents = evidence.iter().rev().take(MAX_PARENTS).rev().copied().collect();
+        let draft = Draft {
+            entity_id: entity.clone(),
+            target: entity,
+            quality: EntryQuality::Change,
+            timestamp: self.governance.clock.now(),
+            source: "native".to_owned(),
+            actor: self.handle.key.agent().as_str().to_owned(),
+            parents,
+            tags: Vec::new(),
+            payload: payload(&record),
+            attested_by: None,
+            envelope: None,
+        };
+        self.governance.ledger.append(&draft).await.map_err(failed)?;
+        let session = &self.handle.session_id;
+        self.governance.vault.shorten(session, &turn, summary.messages, json).await.map_err(failed)
+    }
+
+    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    async fn asked(&self, asked: Asked) {
+        let turn = self.turn.to_string();
+        let record = RequestRecord {
+            request_id: format!(
+                "{}.{}",
+                turn.trim_start_matches("b3:").get(..16).unwrap_or_default(),
+                asked.round
+            ),
+            timestamp: self.governance.clock.now().to_string(),
+            provider: asked.model.provider().to_owned(),
+            model: asked.model.model().to_owned(),
+            session: self.handle.key.to_string(),
+            turn,
+            round: asked.round,
+            estimated_tokens: asked.estimated,
+            reserved_tokens: asked.reserved,
+            input_tokens: asked.usage.input,
+            output_tokens: asked.usage.output,
+            cache_read_tokens: asked.usage.cache_read,
+            cache_written_tokens: asked.usage.cache_written,
+            first_ms: asked.first_ms,
+            latency_ms: asked.all_ms,
+            outcome: asked.outcome,
+            prompt: self.prompt.clone(),
+            gate: self.gate.clone(),
+        };
+        let log = self.governance.requests.clone();
+        // It fails only when the daemon is being torn down.
+        let _ = tokio::task::spawn_blocking(move || log.write(&record)).await;
+    }
+}
+
+fn bytes(said: &Said) -> Result<Vec<u8>, RuntimeError> {
+    serde_json::to_vec(said).map_err(|error| RuntimeError::new("internal", error.to_string()))
+}
+
+fn stopping() -> RuntimeError {
+    RuntimeError::new("internal", "the daemon is being torn down")
+}

@@ -1,0 +1,200 @@
+//! What an agent says on its way out: secrets are taken out, the agent's instructions are kept in, and a channel that takes
+//! no pieces gets the whole at the end.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use tribune_constitution::ChannelClass;
+use tribune_constitution::prompt::Disclosure;
+use tribune_redact::{Redacting, Redactor};
+
+/// Whether the agent was given instructions that it must not disclose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instructed {
+    Yes,
+    No,
+}
+
+/// Everything that is said in one turn.
+pub(super) struct Speech {
+    redactor: Redactor,
+    aloud: Voice,
+    thought: Voice,
+    arguments: HashMap<String, Redacting>,
+    /// Whether pieces are shown as they come.
+    is_streamed: bool,
+    /// What is shown at the end, where they are not.
+    whole: String,
+    /// Something was withheld.
+    pub(super) is_withheld: bool,
+}
+
+/// One stream of words.
+struct Voice {
+    redacting: Redacting,
+    disclosure: Option<Disclosure>,
+}
+
+impl Voice {
+    fn new(redactor: &Redactor, instructed: Instructed) -> Self {
+        let disclosure = match instructed {
+            Instructed::Yes => Some(Disclosure::of_instructions()),
+            Instructed::No => None,
+        };
+        Self { redacting: redactor.stream(), disclosure }
+    }
+
+    fn say(&mut self, text: &str, is_withheld: &mut bool) -> String {
+        let text = self.redacting.push(text);
+        self.disclose(&text, is_withheld)
+    }
+
+    fn disclose(&mut self, text: &str, is_withheld: &mut bool) -> String {
+        match &mut self.disclosure {
+            Some(disclosure) => {
+                let passed = disclosure.push(text);
+                *is_withheld |= passed.withheld;
+                passed.text
+            }
+            None => text.to_owned(),
+        }
+    }
+
+    /// What was held back.
+    fn rest(&mut self, redactor: &Redactor, is_withheld: &mut bool) -> String {
+        let rest = std::mem::replace(&mut self.redacting, redactor.stream()).finish();
+        let mut text = self.disclose(&rest, is_withheld);
+        if let Some(disclosure) = &mut self.disclosure {
+            let passed = disclosure.finish();
+            *is_withheld |= passed.withheld;
+            text.push_str(&passed.text);
+        }
+        text
+    }
+}
+
+impl Speech {
+    pub(super) fn new(redactor: &Redactor, class: ChannelClass, instructed: Instructed) -> Self {
+        Self {
+            redactor: redactor.clone(),
+            aloud: Voice::new(redactor, instructed),
+            thought: Voice::new(redactor, instructed),
+            arguments: HashMap::new(),
+            is_streamed: class.policy().streaming,
+            whole: String::new(),
+            is_withheld: false,
+        }
+    }
+
+    /// What may be shown now of something said.
+    pub(super) fn say(&mut self, text: &str) -> Option<String> {
+        let text = self.aloud.say(text, &mut self.is_withheld);
+        self.shown(text)
+    }
+
+    /// What may be shown now of a thought. Channels that take no pieces take no thoughts.
+    pub(super) fn think(&mut self, text: &str) -> Option<String> {
+        let text = self.thought.say(text, &mut self.is_withheld);
+        (self.is_streamed && !text.is_empty()).then_some(text)
+    }
+
+    /// What may be shown now of a call that is being written.
+    pub(super) fn write_call(&mut self, id: &str, delta: &str) -> Option<String> {
+        if !self.is_streamed {
+            return None;
+        }
+        let redacting = self.arguments.entry(id.to_owned()).or_insert_with(|| self.redactor.stream());
+        let text = redacting.push(delta);
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// What was held back of what was said, when the agent falls silent to do something.
+    pub(super) fn pause(&mut self) -> Option<String> {
+        if !self.is_streamed {
+            return None;
+        }
+        let held = std::mem::replace(&mut self.aloud.redacting, self.redactor.stream()).finish();
+        let text = self.aloud.disclose(&held, &mut self.is_withheld);
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// What was held back of what was said, when the turn ends.
+    pub(super) fn rest(&mut self) -> Option<String> {
+        let rest = self.aloud.rest(&self.redactor, &mut self.is_withheld);
+        let text = match self.is_streamed {
+            true => rest,
+            false => std::mem::take(&mut self.whole) + &rest,
+        };
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// What was held back of thoughts.
+    pub(super) fn rest_of_thoughts(&mut self) -> Option<String> {
+        let rest = self.thought.rest(&self.redactor, &mut self.is_withheld);
+        (self.is_streamed && !rest.is_empty()).then_some(rest)
+    }
+
+    fn shown(&mut self, text: String) -> Option<String> {
+        if self.is_streamed {
+            return (!text.is_empty()).then_some(text);
+        }
+        self.whole.push_str(&text);
+        None
+    }
+}
+
+/// A value without the secrets in its texts.
+pub(super) fn redacted(value: &Value, redactor: &Redactor) -> Value {
+    match value {
+        Value::String(text) => Value::String(redactor.redact(text).into_owned()),
+        Value::Array(items) => items.iter().map(|item| redacted(item, redactor)).collect(),
+        Value::Object(members) => {
+            members.iter().map(|(key, value)| (key.clone(), redacted(value, redactor))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribune_constitution::prompt::base_prompt;
+
+    use super::*;
+
+    fn heard(class: ChannelClass, pieces: &[&str]) -> (Vec<String>, bool) {
+        let redactor = Redactor::new().with_known(vec!["fixture-secret".to_owned()]);
+        let mut speech = Speech::new(&redactor, class, Instructed::Yes);
+        let mut heard: Vec<String> = pieces.iter().filter_map(|piece| speech.say(piece)).collect();
+        heard.extend(speech.rest());
+        (heard, speech.is_withheld)
+    }
+
+    #[test]
+    fn pieces_come_as_they_are_said_or_all_at_once() {
+        let pieces = ["Hello, this is a sentence ", "with a second half."];
+        let (heard_here, _) = heard(ChannelClass::CliLocal, &pieces);
+        assert!(heard_here.len() > 1);
+        assert_eq!(heard_here.concat(), pieces.concat());
+        assert_eq!(heard(ChannelClass::ExternalMessage, &pieces).0, [pieces.concat()]);
+    }
+
+    #[test]
+    fn secrets_and_instructions_stay_here_however_they_are_cut() {
+        let (said, _) = heard(ChannelClass::CliLocal, &["it is fixture-", "sec", "ret, really"]);
+        assert_eq!(said.concat(), "it is [redacted:known], really");
+        let base: Vec<String> = base_prompt().content.chars().map(String::from).collect();
+        let base: Vec<&str> = base.iter().map(String::as_str).collect();
+        let (said, is_withheld) = heard(ChannelClass::CliLocal, &base);
+        assert!(is_withheld);
+        assert!(said.concat().contains("[withheld"), "{said:?}");
+    }
+
+    #[test]
+    fn every_text_of_a_value_is_looked_at() {
+        let redactor = Redactor::new().with_known(vec!["fixture-secret".to_owned()]);
+        let value = serde_json::json!({ "a": ["fixture-secret", 1], "b": { "c": "x fixture-secret" } });
+        let expected =
+            serde_json::json!({ "a": ["[redacted:known]", 1], "b": { "c": "x [redacted:known]" } });
+        assert_eq!(redacted(&value, &redactor), expected);
+    }
+}

@@ -1,0 +1,16 @@
+//! The models of the house: which providers there are, who sits where, whether they can be reached, and what was asked of
+//! them.
+//!
+//! Keys come from the environment alone and go to their provider alone: nothing here shows, logs or stores one.
+
+mod agent_prompt;
+pub mod providers;
+mod request_log;
+mod seats;
+mod validate;
+
+pub use agent_prompt::AgentPrompts;
+pub use providers::{Env, Provider, Providers, process_env};
+pub use request_log::{RequestLog, RequestRecord};
+pub use seats::HouseSeats;
+pub use validate::{Validation, validate};

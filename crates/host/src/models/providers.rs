@@ -1,0 +1,145 @@
+//! Providers with their keys, ready to be asked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tribune_agents::RuntimeError;
+use tribune_agents::provider::{ApiKey, Client, Endpoint, ModelLimits, ModelRef, Patience, ProviderError};
+use tribune_constitution::nearest::nearest;
+
+use crate::config::{ModelsConfig, ProviderConfig};
+
+/// Looks up a variable of the environment.
+pub type Env = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The environment of this process.
+pub fn process_env() -> Env {
+    Arc::new(|name| std::env::var(name).ok())
+}
+
+/// All providers of the house.
+#[derive(Clone)]
+pub struct Providers {
+    all: BTreeMap<String, Provider>,
+    default: Option<ModelRef>,
+    keep_turns: usize,
+}
+
+/// One provider.
+#[derive(Clone)]
+pub struct Provider {
+    pub id: String,
+    pub config: ProviderConfig,
+    /// Whether its key was found, if it needs one.
+    pub has_key: bool,
+    client: Result<Client, ProviderError>,
+}
+
+impl fmt::Debug for Providers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all.keys()).finish()
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Provider({})", self.id)
+    }
+}
+
+impl Providers {
+    pub fn new(config: &ModelsConfig, env: &Env, patience: Patience) -> Self {
+        let provider = |(id, config): (&String, &ProviderConfig)| {
+            let key = config.key_env.as_deref().and_then(|name| env(name)).and_then(|key| ApiKey::new(&key));
+            let has_key = key.is_some();
+            let endpoint = Endpoint {
+                provider: id.clone(),
+                dialect: config.dialect,
+                base_url: config.base_url.clone(),
+                key,
+                key_env: config.key_env.clone(),
+                patience,
+            };
+            let client = Client::new(endpoint);
+            (id.clone(), Provider { id: id.clone(), config: config.clone(), has_key, client })
+        };
+        let all = config.providers.iter().map(provider).collect();
+        Self { all, default: config.default.clone(), keep_turns: config.keep_turns }
+    }
+
+    /// The keys that must never be shown: what the environment holds for any provider.
+    pub fn secrets(config: &ModelsConfig, env: &Env) -> Vec<String> {
+        let names = config.providers.values().filter_map(|provider| provider.key_env.as_deref());
+        names.filter_map(|name| env(name)).filter(|key| !key.trim().is_empty()).collect()
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Provider> {
+        self.all.values()
+    }
+
+    pub fn get(&self, id: &str) -> Option<&Provider> {
+        self.all.get(id)
+    }
+
+    /// The model of agents that name none: the house's, or that of the one provider whose key is there and that has one.
+    pub fn default_model(&self) -> Option<ModelRef> {
+        if self.default.is_some() {
+            return self.default.clone();
+        }
+        let usable = |provider: &&Provider| provider.config.enabled && provider.has_key;
+        let mut with_default = self.all.values().filter(usable).filter_map(|provider| {
+            ModelRef::new(&provider.id, provider.config.default_model.as_deref()?).ok()
+        });
+        let first = with_default.next()?;
+        // Two are a choice, which nobody made.
+        with_default.next().is_none().then_some(first)
+    }
+
+    pub const fn keep_turns(&self) -> usize {
+        self.keep_turns
+    }
+
+    /// What a reference stands for: its provider, and what the model can do.
+    pub fn resolve(&self, model: &ModelRef) -> Result<(&Provider, ModelLimits), RuntimeError> {
+        let provider = self.all.get(model.provider()).ok_or_else(|| {
+            let names: Vec<&str> = self.all.keys().map(String::as_str).collect();
+            let meant = nearest(model.provider(), &names)
+                .map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+            let what = format!(
+                "there is no provider `{}`: {meant}the providers are {}; others are declared in config.json5 under models.providers",
+                model.provider(),
+                names.join(", ")
+            );
+            RuntimeError::new("unknown_provider", what)
+        })?;
+        if !provider.config.enabled {
+            let what = format!(
+                "the provider `{}` is switched off: set models.providers.{}.enabled to true in config.json5",
+                provider.id, provider.id
+            );
+            return Err(RuntimeError::new("provider_disabled", what));
+        }
+        let limits = provider.config.models.get(model.model()).ok_or_else(|| {
+            let names: Vec<&str> = provider.config.models.keys().map(String::as_str).collect();
+            let meant =
+                nearest(model.model(), &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+            let known = if names.is_empty() { "none is known".to_owned() } else { format!("known are {}", names.join(", ")) };
+            let what = format!(
+                "the model `{model}` is not declared: {meant}{known}; declare it in config.json5 under models.providers.{}.models \
+                 with its contextWindow and maxOutputTokens",
+                provider.id
+            );
+            RuntimeError::new("unknown_model", what)
+        })?;
+        Ok((provider, *limits))
+    }
+}
+
+impl Provider {
+    /// Speaks to it.
+    pub fn client(&self) -> Result<&Client, &ProviderError> {
+        self.client.as_ref()
+    }
+}

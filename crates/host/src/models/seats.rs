@@ -1,0 +1,64 @@
+//! Which model sits where.
+
+use std::sync::Arc;
+
+use tribune_agents::native::{Seat, Seats};
+use tribune_agents::provider::{ModelRef, Thinking, ThinkingForm};
+use tribune_agents::{AgentId, RuntimeError};
+
+use super::providers::Providers;
+
+/// Tokens that an answer may have, unless the model has fewer.
+const MAX_OUTPUT_TOKENS: u32 = 16_384;
+
+/// Tokens that a model may think, where it is told how many.
+const THINKING_TOKENS: u32 = 8_192;
+
+/// The seats of a house.
+#[derive(Debug, Clone)]
+pub struct HouseSeats {
+    providers: Arc<Providers>,
+}
+
+impl HouseSeats {
+    pub const fn new(providers: Arc<Providers>) -> Self {
+        Self { providers }
+    }
+}
+
+impl Seats for HouseSeats {
+    fn seat(&self, agent: &AgentId, model: Option<&str>) -> Result<Seat, RuntimeError> {
+        let model: ModelRef = match model {
+            Some(model) => {
+                model.parse().map_err(|error| RuntimeError::new("unknown_model", format!("{error}")))?
+            }
+            None => self.providers.default_model().ok_or_else(|| {
+                let what = format!(
+                    "the agent `{agent}` has no model: give it one with `tribune agents add {agent} --model PROVIDER:MODEL`, or set \
+                     models.default in config.json5"
+                );
+                RuntimeError::new("no_model", what)
+            })?,
+        };
+        let (provider, limits) = self.providers.resolve(&model)?;
+        let client =
+            provider.client().map_err(|error| RuntimeError::new(error.code(), error.to_string()))?.clone();
+        let max_output_tokens = MAX_OUTPUT_TOKENS.min(limits.max_output_tokens);
+        let thinking = match limits.thinking {
+            ThinkingForm::Unasked => None,
+            ThinkingForm::Adaptive => Some(Thinking::Adaptive),
+            // It is part of the output, and something must be left to say.
+            ThinkingForm::Budget => (max_output_tokens >= 2 * 1024)
+                .then(|| Thinking::Budget(THINKING_TOKENS.min(max_output_tokens / 2))),
+        };
+        Ok(Seat {
+            client,
+            model,
+            limits,
+            is_local: provider.config.is_local,
+            max_output_tokens,
+            thinking,
+            keep_turns: self.providers.keep_turns(),
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! Whether the models that agents will need can be reached, asked once when the daemon starts. One line each says what is
+//! wrong and what to do; no key is in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tribune_agents::provider::ModelRef;
+
+use super::providers::Providers;
+use crate::config::StartupValidation;
+
+/// What came of asking a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Validation {
+    pub model: ModelRef,
+    /// `None` if it can be used.
+    pub fault: Option<String>,
+    pub is_strict: bool,
+}
+
+/// Asks the provider of each of these models, as its configuration says.
+pub async fn validate(providers: Arc<Providers>, models: Vec<ModelRef>) -> Vec<Validation> {
+    let mut lists: BTreeMap<String, Result<Vec<String>, String>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for model in models {
+        let (fault, validation) = match providers.resolve(&model) {
+            Err(error) => {
+                let own = providers.get(model.provider());
+                (Some(error.message), own.map_or_else(Default::default, |own| own.config.startup_validation))
+            }
+            Ok((provider, _)) => {
+                let validation = provider.config.startup_validation;
+                if validation == StartupValidation::Off {
+                    continue;
+                }
+                let listed = match lists.get(&provider.id) {
+                    Some(listed) => listed.clone(),
+                    None => {
+                        let listed = match provider.client() {
+                            Ok(client) => client.models().await.map_err(|error| error.to_string()),
+                            Err(error) => Err(error.to_string()),
+                        };
+                        lists.insert(provider.id.clone(), listed.clone());
+                        listed
+                    }
+                };
+                let fault = match listed {
+                    Err(fault) => Some(fault),
+                    Ok(names) if names.iter().any(|name| name == model.model()) => None,
+                    Ok(_) => Some(format!(
+                        "{} does not list the model `{}`: check its name in config.json5, and what the key may use",
+                        provider.id,
+                        model.model()
+                    )),
+                };
+                (fault, validation)
+            }
+        };
+        if validation != StartupValidation::Off {
+            found.push(Validation { model, fault, is_strict: validation == StartupValidation::Strict });
+        }
+    }
+    found
+}

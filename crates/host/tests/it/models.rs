@@ -1,0 +1,198 @@
+//! Tribune's own agent through the daemon: a real provider over HTTP, a real gate, a conversation that outlives the daemon.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tribune_client::Client;
+use tribune_host::SystemClock;
+use tribune_host::config::Config;
+use tribune_host::daemon::{Daemon, Extras, StartError};
+use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, text, turn};
+
+pub(crate) const KEY: &str = "agent:main:cli:local:dm:op";
+
+/// What the environment holds for the provider `fake`: nothing that anyone should see.
+pub(crate) const SECRET: &str = "fixture-key-5f1c9e0b7a";
+
+const ROSTER: &str =
+    "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"dev\",\"standing\":false}\n";
+
+/// A home whose agent talks to `upstream`.
+pub(crate) fn home() -> TempHome {
+    let home = TempHome::new();
+    home.write("mandates/dev.md", "---\ntools: read, write, send_message\n---\n# For work\n");
+    home.write("data/agent-roster.jsonl", ROSTER);
+    home.write("agents/main/workspace/notes.txt", "the notes say hello");
+    home
+}
+
+/// A configuration with the provider `fake` at `upstream`.
+pub(crate) fn models(upstream: &FakeUpstream, more: &str) -> Config {
+    let text = format!(
+        "{{ models: {{ providers: {{ fake: {{ kind: 'anthropic', baseUrl: '{}', keyEnv: 'FAKE_API_KEY', \
+         models: {{ m: {{ contextWindow: 100000, maxOutputTokens: 1000 }}, small: {{ contextWindow: 16000, maxOutputTokens: 500 }} }}, {more} }} }} }} }}",
+        upstream.base_url()
+    );
+    let models = Config::parse("config.json5", &text).unwrap().models;
+    Config { models, ..config() }
+}
+
+pub(crate) fn extras() -> Extras {
+    let env = |name: &str| (name == "FAKE_API_KEY").then(|| SECRET.to_owned());
+    Extras { env: Some(Arc::new(env)), ..Extras::default() }
+}
+
+pub(crate) async fn start(home: TempHome, config: &Config) -> TestDaemon {
+    let daemon = Daemon::start_with(&home.home, config, Arc::new(SystemClock), extras()).await.unwrap();
+    TestDaemon { daemon, home }
+}
+
+pub(crate) async fn open(client: &mut Client) {
+    client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+}
+
+/// Answers the question at the start of the daemon, and then these.
+pub(crate) async fn upstream() -> FakeUpstream {
+    let upstream = FakeUpstream::start().await;
+    upstream.lists(&["m", "small"]);
+    upstream
+}
+
+/// What was asked of the model, without the lists.
+pub(crate) fn asked(upstream: &FakeUpstream) -> Vec<Value> {
+    let asked = upstream.requests().into_iter().filter(|request| request.path.ends_with("/messages"));
+    asked.map(|request| request.json()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_reads_a_file_through_the_gate() {
+    let upstream = upstream().await;
+    let daemon = start(home(), &models(&upstream, "")).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
+    upstream
+        .reply(Say::new().thinking("hm", "c2ln").call("c1", "read", r#"{"path":"notes.txt"}"#).anthropic())
+        .reply(Say::new().text("They say hello.").anthropic());
+    let (events, end) = turn(&mut client, KEY, "what do my notes say?").await.unwrap();
+    assert_eq!((text(&events).as_str(), &end["stop_reason"]), ("They say hello.", &json!("end_turn")));
+    let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    for kind in
+        ["reasoning_delta", "tool_call_update", "tool_call", "policy_gate", "tool_result", "usage_update"]
+    {
+        assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
+    }
+    let asked = asked(&upstream);
+    assert_eq!(asked.len(), 2);
+    assert!(asked[1]["messages"].to_string().contains("the notes say hello"));
+    let signed = &asked[1]["messages"][1]["content"][0];
+    assert_eq!((&signed["type"], &signed["signature"]), (&json!("thinking"), &json!("c2ln")));
+    let seen = upstream.requests();
+    assert!(seen.iter().all(|request| request.header("x-api-key") == Some(SECRET)));
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_outlives_the_daemon_and_is_forgotten_with_its_session() {
+    let upstream = upstream().await;
+    let config = models(&upstream, "");
+    let daemon = start(home(), &config).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
+    upstream.reply(Say::new().text("Noted.").anthropic());
+    turn(&mut client, KEY, "my cat is called Mau").await.unwrap();
+    drop(client);
+    let daemon = start(daemon.stop().await, &config).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
+    upstream.reply(Say::new().text("Mau.").anthropic());
+    turn(&mut client, KEY, "what is it called?").await.unwrap();
+    let sent = asked(&upstream)[1]["messages"].clone();
+    assert_eq!(sent.as_array().unwrap().len(), 3);
+    assert!(sent.to_string().contains("called Mau") && sent.to_string().contains("Noted."), "{sent}");
+    client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
+    open(&mut client).await;
+    upstream.reply(Say::new().text("I do not know.").anthropic());
+    turn(&mut client, KEY, "and now?").await.unwrap();
+    let sent = asked(&upstream)[2]["messages"].clone();
+    assert!(!sent.to_string().contains("Mau"), "{sent}");
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_provider_is_one_line_and_the_session_goes_on() {
+    let upstream = upstream().await;
+    let daemon = start(home(), &models(&upstream, "")).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
+    let said = json!({ "type": "error", "error": { "type": "authentication_error", "message": format!("bad {SECRET}") } });
+    upstream.reply(Reply::json(401, &said));
+    let (events, end) = turn(&mut client, KEY, "hello").await.unwrap();
+    assert_eq!(end["stop_reason"], "error");
+    let error = events.iter().find(|event| event["type"] == "error").unwrap();
+    assert_eq!(error["code"], "unauthorized");
+    let line = error["message"].as_str().unwrap();
+    assert!(line.contains("FAKE_API_KEY") && !line.contains(SECRET) && !line.contains('\n'), "{line}");
+    upstream.reply(Say::new().text("hello").anthropic());
+    let (events, _) = turn(&mut client, KEY, "and now?").await.unwrap();
+    assert_eq!(text(&events), "hello");
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_picks_a_model_and_nobody_else_does() {
+    let upstream = upstream().await;
+    let daemon = start(home(), &models(&upstream, "")).await;
+    let mut client = daemon.operator().await;
+    let init = |model: &str| json!({ "session_key": KEY, "model": model });
+    let info = client.call("session.init", &init("fake:small")).await.unwrap();
+    assert_eq!((&info["backend"], &info["model"]), (&json!("native"), &json!("fake:small")));
+    upstream.reply(Say::new().text("small").anthropic());
+    turn(&mut client, KEY, "hello").await.unwrap();
+    assert_eq!(asked(&upstream)[0]["model"], "small");
+    // Another model goes on with the same conversation.
+    client.call("session.init", &init("fake:m")).await.unwrap();
+    upstream.reply(Say::new().text("large").anthropic());
+    turn(&mut client, KEY, "go on").await.unwrap();
+    let second = &asked(&upstream)[1];
+    assert_eq!((&second["model"], second["messages"].as_array().unwrap().len()), (&json!("m"), 3));
+    for (model, said) in [
+        ("fake:smal", "did you mean `small`"),
+        ("fale:m", "did you mean `fake`"),
+        ("m", "names no provider"),
+        ("moonshot:kimi-k2", "is not declared"),
+    ] {
+        let refused = client.call("session.init", &init(model)).await.unwrap_err().to_string();
+        assert!(refused.contains(said), "{model}: {refused}");
+    }
+    let made = client.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
+    let mut other = Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    let refused = other.call("session.init", &init("fake:m")).await.unwrap_err();
+    assert_eq!(refused.code(), Some("forbidden"));
+    drop((client, other));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn startup_validation_is_strict_warns_or_is_silent() {
+    let upstream = FakeUpstream::start().await;
+    upstream.lists(&["another"]);
+    let strict = models(&upstream, "startupValidation: 'strict'");
+    let home = home();
+    let refused = Daemon::start_with(&home.home, &strict, Arc::new(SystemClock), extras()).await.unwrap_err();
+    assert!(matches!(refused, StartError::Model { .. }), "{refused}");
+    let line = refused.to_string();
+    assert!(
+        line.contains("does not list the model `m`") && !line.contains('\n') && !line.contains(SECRET),
+        "{line}"
+    );
+    let daemon = start(home, &models(&upstream, "startupValidation: 'warn'")).await;
+    let home = daemon.stop().await;
+    let asked = upstream.requests().len();
+    let daemon = start(home, &models(&upstream, "startupValidation: 'off'")).await;
+    daemon.stop().await;
+    assert_eq!(upstream.requests().len(), asked, "nobody was asked");
+}

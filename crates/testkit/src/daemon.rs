@@ -1,0 +1,120 @@
+//! Homes that go away, and real daemons on port 0 in this process.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tribune_client::{Client, ClientError};
+use tribune_host::config::Config;
+use tribune_host::daemon::Daemon;
+use tribune_host::{Home, Reader, SystemClock, audit, store};
+use tribune_ledger::verify::Integrity;
+
+/// A home that is removed with this.
+#[derive(Debug)]
+pub struct TempHome {
+    pub home: Home,
+    pub folder: TempDir,
+}
+
+impl TempHome {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { home: Home::at(folder.path().join("home")), folder }
+    }
+
+    /// Writes a file of the home.
+    pub fn write(&self, name: &str, content: &str) {
+        let path = self.home.root().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.home.root().join(name)).unwrap()
+    }
+}
+
+impl Default for TempHome {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The configuration of a test: any free port, little patience.
+pub fn config() -> Config {
+    let mut config = Config::default();
+    config.gateway.address = "127.0.0.1:0".parse().unwrap();
+    config.gateway.drain = std::time::Duration::from_secs(1);
+    config
+}
+
+/// A daemon in this process.
+#[derive(Debug)]
+pub struct TestDaemon {
+    pub daemon: Daemon,
+    pub home: TempHome,
+}
+
+impl TestDaemon {
+    pub async fn start() -> Self {
+        Self::on(TempHome::new(), &config()).await
+    }
+
+    pub async fn on(home: TempHome, config: &Config) -> Self {
+        let daemon = Daemon::start(&home.home, config, Arc::new(SystemClock)).await.unwrap();
+        Self { daemon, home }
+    }
+
+    pub fn address(&self) -> String {
+        self.daemon.address().to_string()
+    }
+
+    pub fn token(&self) -> String {
+        self.home.read("run/token").trim().to_owned()
+    }
+
+    /// A connection as operator.
+    pub async fn operator(&self) -> Client {
+        Client::connect(&self.address(), Some(&self.token())).await.unwrap()
+    }
+
+    /// Stops the daemon; its home stays.
+    pub async fn stop(self) -> TempHome {
+        self.daemon.stop(std::future::pending()).await;
+        self.home
+    }
+}
+
+/// Checks a home that nobody holds: the log verifies, and every view is what the log gives. Returns the entries.
+pub fn assert_sound(home: &Home) -> u64 {
+    let reader = Reader::open(home).unwrap();
+    let key = reader.key_in_force().unwrap();
+    let report = audit::verify_home(&reader, &key, Vec::new(), &mut |_| {}).unwrap();
+    assert!(matches!(report.integrity, Integrity::Sound), "{report:?}");
+    drop(reader);
+    let views = store::check_views(home, &mut |_| {}).unwrap();
+    assert_eq!(views.fault, None);
+    views.entries
+}
+
+/// The parameters of a turn that says `text`.
+pub fn say(key: &str, text: &str) -> Value {
+    json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": text }] } })
+}
+
+/// Runs a turn; gives its events and its result.
+pub async fn turn(client: &mut Client, key: &str, text: &str) -> Result<(Vec<Value>, Value), ClientError> {
+    let result = client.call("turn.run", &say(key, text)).await?;
+    let events = client.take_kept().into_iter().map(|said| said.params["event"].clone()).collect();
+    Ok((events, result))
+}
+
+/// The text that a turn's events add up to.
+pub fn text(events: &[Value]) -> String {
+    events
+        .iter()
+        .filter(|event| event["type"] == "text_delta")
+        .filter_map(|event| event["text"].as_str())
+        .collect()
+}

@@ -1,0 +1,93 @@
+//! What a model says, to be written in either dialect.
+
+use super::{Reply, anthropic, openai};
+
+/// One answer of a model.
+#[derive(Debug, Clone)]
+pub struct Say {
+    pub(super) parts: Vec<Part>,
+    pub(super) usage: Usage,
+    /// Why it stops, in the dialect's word; by default, what fits the parts.
+    pub(super) stop: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Part {
+    Thinking { text: String, signature: String },
+    Redacted { data: String },
+    Text(String),
+    Call { id: String, name: String, arguments: String },
+}
+
+/// Tokens, as Anthropic counts them: `input` without what the cache answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) cached: u64,
+}
+
+impl Default for Say {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Say {
+    pub const fn new() -> Self {
+        Self { parts: Vec::new(), usage: Usage { input: 25, output: 15, cached: 0 }, stop: None }
+    }
+
+    fn with(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self
+    }
+
+    /// The signature is left out by Chat Completions, which has none.
+    pub fn thinking(self, text: &str, signature: &str) -> Self {
+        self.with(Part::Thinking { text: text.into(), signature: signature.into() })
+    }
+
+    /// Left out by Chat Completions.
+    pub fn redacted(self, data: &str) -> Self {
+        self.with(Part::Redacted { data: data.into() })
+    }
+
+    pub fn text(self, text: &str) -> Self {
+        self.with(Part::Text(text.into()))
+    }
+
+    pub fn call(self, id: &str, name: &str, arguments: &str) -> Self {
+        self.with(Part::Call { id: id.into(), name: name.into(), arguments: arguments.into() })
+    }
+
+    pub fn usage(mut self, input: u64, output: u64, cached: u64) -> Self {
+        self.usage = Usage { input, output, cached };
+        self
+    }
+
+    pub fn stop(mut self, word: &str) -> Self {
+        self.stop = Some(word.into());
+        self
+    }
+
+    /// As the Messages API streams it.
+    pub fn anthropic(&self) -> Reply {
+        Reply::events(anthropic::events(self))
+    }
+
+    /// As Chat Completions streams it.
+    pub fn openai(&self) -> Reply {
+        Reply::events(openai::events(self))
+    }
+
+    pub(super) fn has_calls(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Call { .. }))
+    }
+}
+
+/// Pieces as a model sends them, a few characters each.
+pub(super) fn pieces(text: &str) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    chars.chunks(7).map(|piece| piece.iter().collect()).collect()
+}
