@@ -61,6 +61,12 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
         paint.faint(&format!("{} old, {state}", times::since(word("created_at"))))
     ));
     card.action(approval, home);
+    if let Some(words) = approval["text"].as_str() {
+        card.block("went as", words);
+    }
+    if let Some(word) = approval["came_of_it"].as_str() {
+        card.field("came of it", &clean(word));
+    }
     card.field("why", &clean(word("reason")));
     card.field("rules", &list(&approval["rules"]));
     card.field("risk", &cell(&approval["risk"]));

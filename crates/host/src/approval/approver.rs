@@ -40,7 +40,7 @@ impl Approver {
     }
 
     /// Refuses one's own requests, and those of other roles.
-    pub(super) fn may_decide(&self, requested: &Requested) -> Result<(), ApprovalError> {
+    pub(crate) fn may_decide(&self, requested: &Requested) -> Result<(), ApprovalError> {
         if self.id == requested.agent {
             return Err(ApprovalError::Own(requested.id.clone()));
         }

@@ -38,7 +38,7 @@ use crate::approval::record::Requested;
 use crate::approval::{Approver, Inbox};
 use crate::clock::Clock;
 use crate::record::Labelled;
-use crate::store::{LedgerWriter, Readers, StoreError};
+use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::{HostTools, Resource, Touched};
 
 /// How long a call waits for a person where the law does not say otherwise.
@@ -90,6 +90,16 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
+    /// A session as the log tells of it. None if its name is none.
+    pub(crate) fn of(row: &SessionRow) -> Option<Self> {
+        Some(Self {
+            key: Arc::new(row.key.parse().ok()?),
+            mandates: row.mandates().collect(),
+            tools: row.tools.clone(),
+            labels: row.labels,
+        })
+    }
+
     /// Its own mandate.
     pub(crate) fn mandate(&self) -> &str {
         self.mandates.first().map_or("", String::as_str)
@@ -172,6 +182,17 @@ impl Gate {
 
     /// Judges a call.
     pub(crate) fn judge(&self, inquiry: Inquiry<'_>) -> Result<Judgement, StoreError> {
+        let facts = self.facts(inquiry);
+        let (facts, verdict) = self.uses.decide(&self.law, facts, &self.readers, self.clock.0.now())?;
+        Ok(Judgement { facts, verdict })
+    }
+
+    /// How a call would be judged now. Nothing follows from it, and nothing is counted.
+    pub(crate) fn foresee(&self, inquiry: Inquiry<'_>) -> Verdict {
+        self.law.decide(&self.facts(inquiry))
+    }
+
+    fn facts(&self, inquiry: Inquiry<'_>) -> Facts {
         let Inquiry { standing, tool, stage, input, owner_words, mut vetoes, approval } = inquiry;
         vetoes.extend(standing.narrowed(tool));
         let key = &standing.key;
@@ -192,7 +213,7 @@ impl Gate {
         });
         // Facts are in the ledger, where no secret belongs, so the law never sees one either.
         let args = args.with_texts(|text| self.redactor.redact(text).into_owned());
-        let facts = Facts {
+        Facts {
             v: FACTS_VERSION,
             stage,
             agent: key.agent().to_string(),
@@ -210,10 +231,7 @@ impl Gate {
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
             vetoes,
-        };
-        let now = self.clock.0.now();
-        let (facts, verdict) = self.uses.decide(&self.law, facts, &self.readers, now)?;
-        Ok(Judgement { facts, verdict })
+        }
     }
 
     /// Exactly what a call would do now. Reads the files it depends on, so it blocks.

@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::principal::Principal;
 use crate::approval::record::{Decision, Runner, State};
 use crate::approval::{ApprovalError, Grant, Requested, Wish, draft, grant};
+use crate::governed::sequel::sequel;
 use crate::governed::trail::{Step, trail};
 use crate::store::ApprovalRow;
 
@@ -114,6 +115,12 @@ pub struct ApprovalInfo {
     pub words: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<String>,
+    /// The words it was allowed with, if they are not its own. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// What came of the call, once that is known: `ran`, `failed`, `denied`, `cancelled` or `interrupted`. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub came_of_it: Option<String>,
     /// Exactly what would run. Null once the session's words were forgotten. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -221,16 +228,28 @@ impl Api {
         if !approver.may_see(&row.requested) {
             return Err(ApprovalError::Unknown(id.to_owned()).into());
         }
-        let action = self.sessions.governance().action_of(&row.requested).await.map_err(ApiError::from)?;
+        let governance = self.sessions.governance();
+        let action = governance.action_of(&row.requested).await.map_err(ApiError::from)?;
+        let text = governance.allowed_words(&row.requested).await.map_err(ApiError::from)?;
+        let (entry, runner, call) = (row.entry, row.requested.runner, row.requested.call.clone());
+        let is_pending = row.state == State::Pending;
         let mut info = ApprovalInfo::from(row);
+        info.text = text;
         if let Some(action) = &action {
             info.patterns = grant::suggestions(&action.tool, &action.input);
             info.past = self.past(&info).await?;
             let words = draft::words(&action.tool).filter(|words| action.input[words].is_string());
-            info.draft = words.filter(|_| info.needs == 1).map(str::to_owned);
+            let may_change = info.needs == 1 && runner == Runner::Host;
+            info.draft = words.filter(|_| may_change).map(str::to_owned);
         }
         let (session, agent) = (info.session_key.clone(), info.agent_id.clone());
-        info.trail = self.readers.read(move |reader| trail(reader, &session, &agent)).await?;
+        (info.trail, info.came_of_it) = self
+            .readers
+            .read(move |reader| {
+                let came_of_it = if is_pending { None } else { sequel(reader, &session, &call, &entry)? };
+                Ok((trail(reader, &entry, &agent)?, came_of_it.map(str::to_owned)))
+            })
+            .await?;
         info.action = action.and_then(|action| serde_json::to_value(action).ok());
         Ok(info)
     }
@@ -367,6 +386,8 @@ impl From<ApprovalRow> for ApprovalInfo {
             decided_at: row.decided_at,
             words: row.reason,
             grant: row.grant,
+            text: None,
+            came_of_it: None,
             action: None,
             patterns: Vec::new(),
             past: Vec::new(),

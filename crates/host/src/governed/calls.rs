@@ -196,6 +196,11 @@ impl Calls {
         }
         let now = action_now(desk, &recorded.call).await?;
         let still_fits = desk.governance.gate.still_fits(&requested, &now);
+        // Whatever happens from here on, it happens in the words that were allowed.
+        let recorded = match ruling {
+            Ruling::Allowed { by, text: Some(text) } => desk.reworded(recorded, by, &text)?,
+            _ => recorded,
+        };
         if !still_fits && attempt >= MAX_ATTEMPTS {
             let what = "denied: what was approved kept changing before it could run";
             let outcome = ToolOutcome::error(what);
@@ -204,6 +209,7 @@ impl Calls {
         }
         if !still_fits {
             // What was approved is not what would run: back to the inbox, with what changed.
+            let now = action_now(desk, &recorded.call).await?;
             let changed = action.changed(&now);
             let verdict = desk.judge(&recorded, Stage::Dispatch, owner_words, Vec::new(), None)?;
             return match verdict {
@@ -220,10 +226,6 @@ impl Calls {
                 }
             };
         }
-        let recorded = match ruling {
-            Ruling::Allowed { by, text: Some(text) } => desk.reworded(recorded, by, &text)?,
-            _ => recorded,
-        };
         match desk.judge(&recorded, Stage::Dispatch, owner_words, Vec::new(), Some(&requested.id))? {
             Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
             Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,

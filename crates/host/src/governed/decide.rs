@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tribune_agents::SessionKey;
-use tribune_constitution::Labels;
+use tribune_agents::{SessionKey, ToolCall};
+use tribune_constitution::{Labels, Stage};
+use tribune_ledger::commitment::Commitment;
 use tribune_redact::Redactor;
 
 use super::Governance;
 use super::calls::MAX_CALL_BYTES;
 use crate::approval::action::Action;
 use crate::approval::grant::Terms;
-use crate::approval::record::{Decision, Requested, Runner};
+use crate::approval::record::{ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity};
 use crate::approval::{ApprovalError, Approver, Outcome, Wish, draft};
-use crate::gate::schema_pin;
+use crate::gate::hooks::Who;
+use crate::gate::{Inquiry, Standing, schema_pin};
 use crate::store::StoreError;
 
 /// How often the inbox is looked through for what nobody decided in time.
@@ -49,7 +51,14 @@ impl Governance {
         let Some(row) = row else { return Err(ApprovalError::Unknown(id.to_owned())) };
         let action = self.action_of(&row.requested).await?;
         let wish = match text {
-            Some(text) => self.rewording(&row.requested, action.as_ref(), wish, text).await?,
+            Some(text) => {
+                // Nothing is kept for someone who may not decide, or too late.
+                who.may_decide(&row.requested)?;
+                if row.state != State::Pending {
+                    return Err(ApprovalError::Over { id: id.to_owned(), state: row.state });
+                }
+                self.rewording(&row.requested, action.as_ref(), wish, text).await?
+            }
             None => wish,
         };
         let terms = Terms {
@@ -91,21 +100,48 @@ impl Governance {
         let Some(action) = action else {
             return no("what the call was about has been forgotten: allow it once, or deny it");
         };
-        if draft::reworded(&requested.tool, &action.input, &text).is_none() {
+        let Some(input) = draft::reworded(&requested.tool, &action.input, &text) else {
             return no(
                 "only the words of a message or of a file can be changed: leave `text` out, or deny the call",
             );
-        }
+        };
         let name = requested.session.clone();
         let session = self.readers.read(move |reader| reader.session(&name)).await?;
-        let kept = match session {
-            Some(session) => self.vault.keep(&session.id, text.as_bytes()).await?,
-            None => None,
-        };
+        let Some(session) = session else { return no("the session has been forgotten: deny the call") };
+        if let Some(standing) = Standing::of(&session) {
+            let call = ToolCall { id: requested.call_id.clone(), name: requested.tool.clone(), input };
+            self.would_run(&standing, &call, &requested.id).await?;
+        }
+        let kept = self.vault.keep(&session.id, text.as_bytes()).await?;
         match kept {
             Some(commitment) => Ok(Wish { text: Some((text, commitment)), ..wish }),
             None => no("the session has been forgotten: deny the call"),
         }
+    }
+
+    /// Whether a call may run in the words that it was given. Asked before anything is decided, so that whoever wrote
+    /// them can write others.
+    async fn would_run(
+        &self,
+        standing: &Standing,
+        call: &ToolCall,
+        approval: &str,
+    ) -> Result<(), ApprovalError> {
+        let vetoes = self.objections(&Who::of(standing), call).await;
+        let verdict = self.gate.foresee(Inquiry {
+            standing,
+            tool: &call.name,
+            stage: Stage::Dispatch,
+            input: Some(&call.input),
+            owner_words: &[],
+            vetoes,
+            approval: Some(approval),
+        });
+        if verdict.is_allowed() {
+            return Ok(());
+        }
+        let what = format!("these words may not go out ({}): {}", verdict.rule_list(), verdict.reason);
+        Err(ApprovalError::Wish(what))
     }
 
     /// Takes up a decided call that no turn waits for, whoever still listens.
@@ -134,6 +170,36 @@ impl Governance {
             Ok(words.and_then(|json| serde_json::from_slice(&json).ok()))
         });
         read.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// The words that a call was allowed with in place of its own, if they are still there.
+    pub(crate) async fn allowed_words(
+        self: &Arc<Self>,
+        requested: &Requested,
+    ) -> Result<Option<String>, StoreError> {
+        let Some((_, text)) = self.other_words(requested).await? else { return Ok(None) };
+        let (governance, name) = (Arc::clone(self), requested.session.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            let session = governance.readers.now(|reader| reader.session(&name))?;
+            let Some(session) = session else { return Ok(None) };
+            let words = governance.vault.content(&session.id, &text.to_string())?;
+            Ok(words.and_then(|words| String::from_utf8(words).ok()))
+        });
+        read.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Who let a call go in other words, and what the log knows them by.
+    pub(super) async fn other_words(
+        &self,
+        requested: &Requested,
+    ) -> Result<Option<(String, Commitment)>, StoreError> {
+        let entity = approval_entity(&requested.id);
+        let decided = self.readers.read(move |reader| reader.head(&entity)).await?;
+        let decided = decided.and_then(|stored| serde_json::from_str(&stored.entry.payload).ok());
+        match decided {
+            Some(ApprovalRecord::Decided(Decided { by, text: Some(text), .. })) => Ok(Some((by, text))),
+            _ => Ok(None),
+        }
     }
 
     /// Refuses what nobody decided in time, until the daemon stops.

@@ -126,12 +126,21 @@ impl Desk {
         by: String,
         text: &str,
     ) -> Result<Recorded, RuntimeError> {
-        let Recorded { mut call, entry, .. } = recorded;
-        let reworded = draft::reworded(&call.name, &call.input, text);
-        call.input =
-            reworded.ok_or_else(|| RuntimeError::new("internal", "a call has no words to change"))?;
-        let input_hash = self.content(&call.input)?;
-        Ok(Recorded { call, entry, input_hash, reworded_by: Some(by) })
+        let input = draft::reworded(&recorded.call.name, &recorded.call.input, text);
+        let input = input.ok_or_else(|| RuntimeError::new("internal", "a call has no words to change"))?;
+        self.in_place(recorded, by, input)
+    }
+
+    /// The call with another input, which `by` put in place of its own.
+    pub(super) fn in_place(
+        &mut self,
+        recorded: Recorded,
+        by: String,
+        input: Value,
+    ) -> Result<Recorded, RuntimeError> {
+        let input_hash = self.content(&input)?;
+        let call = ToolCall { input, ..recorded.call };
+        Ok(Recorded { call, entry: recorded.entry, input_hash, reworded_by: Some(by) })
     }
 
     /// Judges a recorded call; the verdict is on the page, and so is the result of a denial.
@@ -232,6 +241,8 @@ impl Desk {
         let digest = action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))?;
         let (instead_of, changed) =
             instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
+        // As the law saw them, which is how whoever decides is told them.
+        let labels = action.labels;
         let action = self.content(action)?;
         let requested = Requested {
             id: approval_id(&recorded.entry, attempt),
@@ -246,7 +257,7 @@ impl Desk {
             rules: verdict.rules,
             reason: verdict.reason,
             risk,
-            labels: self.journal.standing.labels,
+            labels,
             roles,
             needs,
             expires_at,

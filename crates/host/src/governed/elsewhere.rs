@@ -6,25 +6,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
-use tribune_constitution::{Decision, Labels, Stage, Trust, Veto};
+use tribune_constitution::{Decision, Labels, Stage, Trust};
 use tribune_ledger::EntryQuality;
 
 use super::desk::{Desk, Recorded, denial, input_from};
-use super::told_calls::{Judgement, Known, calls_of};
+use super::told_calls::{Elsewhere, Judgement, Known};
 use super::{Governance, failed};
 use crate::approval::State;
-use crate::approval::record::Runner;
+use crate::approval::record::{Requested, Runner};
+use crate::gate::Standing;
 use crate::gate::hooks::Who;
-use crate::gate::{Ended, Standing};
 use crate::record::{CallOutcome, MailboxRecord};
 use crate::store::Reader;
 use crate::tools::Done;
 
-/// Calls of one session that are remembered.
-const MAX_CALLS: usize = 10_000;
-
-/// Texts of the owner that are remembered for provenance, and bytes of each.
-const OWNER_TEXTS: usize = 8;
+/// Bytes of a text of the owner that is remembered for provenance.
 const MAX_OWNER_BYTES: usize = 64 << 10;
 
 /// Bytes of a message that is labelled here.
@@ -38,13 +34,6 @@ pub(super) const FULL: &str = "denied (ask.full): too many calls wait for a pers
 
 /// What is known of each session's calls that others carry out.
 pub(crate) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
-
-/// What is known of the calls of one session that others carry out.
-#[derive(Debug, Default)]
-pub(crate) struct Elsewhere {
-    calls: HashMap<String, Known>,
-    owner_words: Vec<String>,
-}
 
 /// A message that came in.
 #[derive(Debug)]
@@ -100,12 +89,7 @@ impl Governance {
         desk.journal.standing.labels = desk.journal.standing.labels.meet(labels);
         desk.write().await?;
         if heard.trust == Trust::Owner && heard.text.len() <= MAX_OWNER_BYTES {
-            let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-            let words = &mut elsewhere.entry(key.clone()).or_default().owner_words;
-            words.push(heard.text);
-            if words.len() > OWNER_TEXTS {
-                words.remove(0);
-            }
+            self.of_session(key, |known| known.owner_said(heard.text));
         }
         Ok(desk.journal.standing.labels)
     }
@@ -145,14 +129,11 @@ impl Governance {
 
     async fn ask(self: &Arc<Self>, mut desk: Desk, call: ToolCall) -> Result<Standpoint, RuntimeError> {
         let key = (*desk.handle.key).clone();
-        let owner_words = {
-            let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-            elsewhere.get(&key).map(|known| known.owner_words.clone()).unwrap_or_default()
-        };
+        let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
-        let (call, vetoes) = self.hooked(&desk, call).await;
+        let vetoes = self.objections(&Who::of(&desk.journal.standing), &call).await;
         let recorded = desk.called_by(call, Vec::new(), Runner::Caller)?;
-        let standing = self.with_unreported(&desk).await?;
+        let standing = self.with_unreported(&desk, None).await?;
         let stage = (Stage::Call, None);
         // Whoever asked carries it out; nothing here does, so the leave to do it is let go.
         let (_, verdict, placed) = desk.weigh(&recorded, &standing, stage, &owner_words, vetoes)?;
@@ -187,60 +168,50 @@ impl Governance {
         }
         let (entry, input_hash) = (recorded.entry, recorded.input_hash);
         let known = Known { entry, input_hash, tool: recorded.call.name, verdict: judged, is_over };
-        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        let calls = &mut elsewhere.entry(key).or_default().calls;
-        if calls.len() < MAX_CALLS {
-            calls.insert(recorded.call.id, known);
-        }
+        self.of_session(&key, |calls| calls.remember(recorded.call.id, known, |tool| self.brings(tool)));
         Ok(standpoint)
     }
 
     /// How the session stands if every call that it may have made by now was made: what came of a call is often told
-    /// late, or never, and the next one may be asked for before.
-    async fn with_unreported(&self, desk: &Desk) -> Result<Standing, RuntimeError> {
-        let (mut made, mut asked) = (Vec::new(), Vec::new());
-        {
-            let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-            let calls = elsewhere.get(&*desk.handle.key).into_iter().flat_map(|known| known.calls.values());
-            for known in calls.filter(|known| !known.is_over) {
-                match known.verdict.decision {
-                    Decision::Allow => made.push(known.tool.clone()),
-                    Decision::Ask => asked.push((known.entry.to_string(), known.tool.clone())),
+    /// late, or never, and the next one may be asked for before. `but` is the call that is looked at.
+    async fn with_unreported(&self, desk: &Desk, but: Option<&str>) -> Result<Standing, RuntimeError> {
+        let mut standing = desk.journal.standing.clone();
+        let asked = self.of_session(&desk.handle.key, |known| {
+            standing.labels = standing.labels.meet(known.floor());
+            let mut asked = Vec::new();
+            for (_, call) in known.untold().filter(|(id, _)| Some(*id) != but) {
+                match call.verdict.decision {
+                    Decision::Allow => standing.labels = standing.labels.meet(self.brings(&call.tool)),
+                    Decision::Ask => asked.push((call.entry.to_string(), call.tool.clone())),
                     Decision::Deny => {}
                 }
             }
-        }
-        if !asked.is_empty() {
-            let allowed = move |reader: &Reader| {
-                let mut allowed = Vec::new();
-                for (call, tool) in asked {
-                    let approval = reader.approval_of_call(&call)?;
-                    allowed.extend(approval.is_some_and(|row| row.state == State::Allowed).then_some(tool));
-                }
-                Ok(allowed)
-            };
-            made.extend(self.readers.read(allowed).await.map_err(failed)?);
-        }
-        let mut standing = desk.journal.standing.clone();
-        made.sort_unstable();
-        made.dedup();
-        for tool in made {
-            let moved = self.gate.moved(&standing, Some(&tool), (&[], Ended::Well)).map_err(failed)?;
-            standing.labels = moved.session;
+            asked
+        });
+        let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(standing) };
+        let allowed = move |reader: &Reader| {
+            let mut allowed = Vec::new();
+            for (call, tool) in asked {
+                let approval = reader.approval_of_call(&call)?;
+                allowed.extend(approval.is_some_and(|row| row.state == State::Allowed).then_some(tool));
+            }
+            Ok(allowed)
+        };
+        for tool in self.readers.read(allowed).await.map_err(failed)? {
+            standing.labels = standing.labels.meet(self.brings(&tool));
         }
         Ok(standing)
     }
 
-    /// Asks the hooks. The call is carried out elsewhere as it was asked for or not at all, so a hook that would have it
-    /// otherwise objects to it.
-    async fn hooked(&self, desk: &Desk, call: ToolCall) -> (ToolCall, Vec<Veto>) {
-        let who = Who::of(&desk.journal.standing);
-        let (narrowed, mut vetoes) = self.gate.hooks.before_tool_call(&who, call.clone()).await;
-        if narrowed != call {
-            let reason = "a hook allows the call with less in it only: ask for less";
-            vetoes.push(Veto::new("narrowed", reason));
-        }
-        (call, vetoes)
+    /// What a call of a tool brings into its session.
+    fn brings(&self, tool: &str) -> Labels {
+        Labels::of_output(self.gate.law.manifest(tool), None)
+    }
+
+    /// Looks at what is remembered of a session, if it is.
+    fn of_session<T>(&self, key: &SessionKey, look: impl FnOnce(&mut Elsewhere) -> T) -> Option<T> {
+        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        elsewhere.get_mut(key).map(look)
     }
 
     /// How a recorded call stands.
@@ -269,8 +240,8 @@ impl Governance {
                 (State::Expired, ..) => "nobody decided in time".clone_into(&mut standpoint.reason),
                 _ => {}
             }
-            let stale = row.requested.labels != desk.journal.standing.labels && !known.is_over;
-            if stale && standpoint.verdict == AskedFor::Allowed {
+            let allowed_now = standpoint.verdict == AskedFor::Allowed && !known.is_over;
+            if allowed_now && self.has_fallen(desk, &row.requested).await? {
                 standpoint.verdict = AskedFor::Refused;
                 STALE.clone_into(&mut standpoint.reason);
             }
@@ -283,8 +254,14 @@ impl Governance {
         Ok(standpoint)
     }
 
+    /// Whether the session has taken in more than whoever allowed the call was told.
+    async fn has_fallen(&self, desk: &Desk, requested: &Requested) -> Result<bool, RuntimeError> {
+        let now = self.with_unreported(desk, Some(&requested.call_id)).await?.labels;
+        Ok(requested.labels.meet(now) != requested.labels)
+    }
+
     /// Records what came of a call, and moves labels.
-    pub(crate) async fn done_elsewhere(
+    pub async fn done_elsewhere(
         self: &Arc<Self>,
         key: &SessionKey,
         call_id: &str,
@@ -318,10 +295,7 @@ impl Governance {
         let result = desk.ran(&recorded, &done)?;
         desk.write().await?;
         desk.tell_persisted(&recorded, &done.outcome, result);
-        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = elsewhere.entry(key.clone()).or_default().calls.get_mut(call_id) {
-            known.is_over = true;
-        }
+        self.of_session(key, |calls| calls.is_told(call_id));
         Ok(desk.journal.standing.labels)
     }
 
@@ -346,25 +320,18 @@ impl Governance {
     /// A call of this session that was asked for before.
     async fn known(&self, desk: &Desk, call_id: &str) -> Result<Option<Known>, RuntimeError> {
         let key = (*desk.handle.key).clone();
-        {
-            let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(known) = elsewhere.get(&key) {
-                return Ok(known.calls.get(call_id).cloned());
-            }
+        if let Some(known) = self.of_session(&key, |known| known.call(call_id).cloned()) {
+            return Ok(known);
         }
-        let name = key.to_string();
-        let calls = self
+        let (name, law) = (key.to_string(), Arc::clone(&self.gate.law));
+        let brings = move |tool: &str| Labels::of_output(law.manifest(tool), None);
+        let loaded = self
             .readers
-            .read(move |reader| match reader.session(&name)? {
-                Some(row) => calls_of(reader, &row),
-                None => Ok(HashMap::new()),
-            })
+            .read(move |reader| Elsewhere::load(reader, reader.session(&name)?.as_ref(), &brings))
             .await
             .map_err(failed)?;
-        let found = calls.get(call_id).cloned();
         let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        elsewhere.entry(key).or_insert_with(|| Elsewhere { calls, owner_words: Vec::new() });
-        Ok(found)
+        Ok(elsewhere.entry(key).or_insert(loaded).call(call_id).cloned())
     }
 }
 

@@ -17,6 +17,7 @@ mod limit;
 mod offer;
 mod recover;
 mod resume;
+pub(crate) mod sequel;
 mod speech;
 mod told;
 mod told_calls;

@@ -11,7 +11,7 @@ use super::calls::{action_now, run};
 use super::desk::{Desk, Judged, Recorded, input_from};
 use super::{Governance, failed};
 use crate::approval::action::Action;
-use crate::approval::record::{ApprovalRecord, Decided, Requested, approval_entity};
+use crate::approval::record::Requested;
 use crate::approval::{Ruling, State};
 use crate::gate::Ticket;
 use crate::record::ToolCallRecord;
@@ -64,6 +64,7 @@ impl Governance {
         }
         let Some(recorded) = self.recorded(&handle, &requested).await? else { return Ok(()) };
         let mut desk = Desk::new(Arc::clone(self), handle, journal);
+        let recorded = self.as_asked(&mut desk, recorded, &requested).await?;
         let id = requested.id.clone();
         desk.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
         if state != State::Allowed {
@@ -89,13 +90,14 @@ impl Governance {
         requested: Requested,
     ) -> Result<(), RuntimeError> {
         let now = action_now(&desk, &recorded.call).await?;
-        if !self.gate.still_fits(&requested, &now) {
-            return self.ask_again(desk, recorded, requested, now).await;
-        }
+        // Whatever happens from here on, it happens in the words that were allowed.
         let recorded = match self.rewording_of(&desk, &requested).await? {
             Some((by, text)) => desk.reworded(recorded, by, &text)?,
             None => recorded,
         };
+        if !self.gate.still_fits(&requested, &now) {
+            return self.ask_again(desk, recorded, requested).await;
+        }
         match desk.judge(&recorded, Stage::Dispatch, &[], Vec::new(), Some(&requested.id))? {
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
@@ -103,7 +105,7 @@ impl Governance {
                 self.send_letter(&desk, &recorded, &requested, &outcome);
                 Ok(())
             }
-            Judged::Asked(..) => self.ask_again(desk, recorded, requested, now).await,
+            Judged::Asked(..) => self.ask_again(desk, recorded, requested).await,
         }
     }
 
@@ -133,11 +135,9 @@ impl Governance {
         mut desk: Desk,
         recorded: Recorded,
         requested: Requested,
-        now: Action,
     ) -> Result<(), RuntimeError> {
-        let before =
-            self.vault.content(&desk.handle.session_id, &requested.action.to_string()).map_err(failed)?;
-        let before: Option<Action> = before.and_then(|json| serde_json::from_slice(&json).ok());
+        let now = action_now(&desk, &recorded.call).await?;
+        let before = self.asked_action(&desk, &requested)?;
         let changed = before.map_or_else(Vec::new, |before| before.changed(&now));
         match desk.judge(&recorded, Stage::Dispatch, &[], Vec::new(), None)? {
             Judged::Asked(verdict, entry) => {
@@ -159,18 +159,40 @@ impl Governance {
         }
     }
 
+    /// What was asked for, if it is still there.
+    fn asked_action(&self, desk: &Desk, requested: &Requested) -> Result<Option<Action>, RuntimeError> {
+        let action = requested.action.to_string();
+        let json = self.vault.content(&desk.handle.session_id, &action).map_err(failed)?;
+        Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))
+    }
+
+    /// The call as the request has it: one that came back to the inbox may have been put into other words before.
+    async fn as_asked(
+        &self,
+        desk: &mut Desk,
+        recorded: Recorded,
+        requested: &Requested,
+    ) -> Result<Recorded, RuntimeError> {
+        let (Some(before), Some(action)) = (&requested.instead_of, self.asked_action(desk, requested)?)
+        else {
+            return Ok(recorded);
+        };
+        if action.input == recorded.call.input {
+            return Ok(recorded);
+        }
+        let before = before.clone();
+        let before = self.readers.read(move |reader| reader.approval(&before)).await.map_err(failed)?;
+        let by = before.and_then(|row| row.decided_by).unwrap_or_else(|| FROM.to_owned());
+        desk.in_place(recorded, by, action.input)
+    }
+
     /// Who let the call go in other words, and in which.
     async fn rewording_of(
         &self,
         desk: &Desk,
         requested: &Requested,
     ) -> Result<Option<(String, String)>, RuntimeError> {
-        let entity = approval_entity(&requested.id);
-        let decided = self.readers.read(move |reader| reader.head(&entity)).await.map_err(failed)?;
-        let decided = decided.and_then(|stored| serde_json::from_str(&stored.entry.payload).ok());
-        let Some(ApprovalRecord::Decided(Decided { by, text: Some(text), .. })) = decided else {
-            return Ok(None);
-        };
+        let Some((by, text)) = self.other_words(requested).await.map_err(failed)? else { return Ok(None) };
         let words = self.vault.content(&desk.handle.session_id, &text.to_string()).map_err(failed)?;
         match words.map(String::from_utf8) {
             Some(Ok(words)) => Ok(Some((by, words))),

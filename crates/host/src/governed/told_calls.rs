@@ -1,9 +1,9 @@
-//! Calls that others carry out, as the log tells of them.
+//! Calls that others carry out, as they are remembered and as the log tells of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use tribune_constitution::{Decision, Verdict};
+use tribune_constitution::{Decision, Labels, Verdict};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality};
 
@@ -14,6 +14,97 @@ use crate::store::{Reader, SessionRow, StoreError};
 
 /// Messages of a session looked through for calls that were asked for before a restart.
 const LOOKED_BACK: usize = 1_000;
+
+/// Calls of one session that are remembered.
+const MAX_CALLS: usize = 4_096;
+
+/// Texts of the owner that are remembered for provenance.
+const OWNER_TEXTS: usize = 8;
+
+/// What is known of the calls of one session that others carry out.
+#[derive(Debug)]
+pub(crate) struct Elsewhere {
+    calls: HashMap<String, Known>,
+    /// Their ids, oldest first.
+    order: VecDeque<String>,
+    /// What calls brought in that are not remembered one by one and of which nobody told what came.
+    floor: Labels,
+    owner_words: Vec<String>,
+}
+
+impl Elsewhere {
+    /// What the log knows. `brings` tells what a call of a tool brings into a session.
+    pub(super) fn load(
+        reader: &Reader,
+        row: Option<&SessionRow>,
+        brings: impl Fn(&str) -> Labels,
+    ) -> Result<Self, StoreError> {
+        let mut elsewhere = Self {
+            calls: HashMap::new(),
+            order: VecDeque::new(),
+            floor: Labels::FRESH,
+            owner_words: Vec::new(),
+        };
+        let Some(row) = row else { return Ok(elsewhere) };
+        for (id, known) in calls_of(reader, row)? {
+            elsewhere.remember(id, known, &brings);
+        }
+        // Whatever is too far back to be remembered one by one counts all the same.
+        for tool in reader.unreported_tools(&row.key)? {
+            elsewhere.floor = elsewhere.floor.meet(brings(&tool));
+        }
+        Ok(elsewhere)
+    }
+
+    pub(super) fn call(&self, id: &str) -> Option<&Known> {
+        self.calls.get(id)
+    }
+
+    /// Remembers a call. The oldest is forgotten for it if there are too many; if nobody told what came of that one, it
+    /// counts as made from then on.
+    pub(super) fn remember(&mut self, id: String, known: Known, brings: impl Fn(&str) -> Labels) {
+        if self.calls.insert(id.clone(), known).is_none() {
+            self.order.push_back(id);
+        }
+        while self.calls.len() > MAX_CALLS {
+            let Some(oldest) = self.order.pop_front() else { return };
+            if let Some(known) = self.calls.remove(&oldest)
+                && !known.is_over
+                && known.verdict.decision != Decision::Deny
+            {
+                self.floor = self.floor.meet(brings(&known.tool));
+            }
+        }
+    }
+
+    /// What came of a call is on record.
+    pub(super) fn is_told(&mut self, id: &str) {
+        if let Some(known) = self.calls.get_mut(id) {
+            known.is_over = true;
+        }
+    }
+
+    /// What calls brought in that are not remembered one by one.
+    pub(super) const fn floor(&self) -> Labels {
+        self.floor
+    }
+
+    /// The calls of which nobody told what came.
+    pub(super) fn untold(&self) -> impl Iterator<Item = (&str, &Known)> {
+        self.calls.iter().filter(|(_, known)| !known.is_over).map(|(id, known)| (id.as_str(), known))
+    }
+
+    pub(super) fn owner_words(&self) -> &[String] {
+        &self.owner_words
+    }
+
+    pub(super) fn owner_said(&mut self, words: String) {
+        self.owner_words.push(words);
+        if self.owner_words.len() > OWNER_TEXTS {
+            self.owner_words.remove(0);
+        }
+    }
+}
 
 /// A call that someone else carries out.
 #[derive(Debug, Clone)]
@@ -51,10 +142,10 @@ impl Judgement {
     }
 }
 
-/// The calls of a session that others carry out, from the log.
-pub(super) fn calls_of(reader: &Reader, row: &SessionRow) -> Result<HashMap<String, Known>, StoreError> {
-    let mut calls = HashMap::new();
-    let mut over = Vec::new();
+/// The newest calls of a session that others carry out, from the log, oldest first.
+fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, Known)>, StoreError> {
+    let mut calls = Vec::new();
+    let mut over = HashSet::new();
     for message in reader.messages(row, LOOKED_BACK)? {
         let Ok(cid) = message.id.parse::<Cid>() else { continue };
         let Some(index) = reader.find(&cid)? else { continue };
@@ -69,14 +160,14 @@ pub(super) fn calls_of(reader: &Reader, row: &SessionRow) -> Result<HashMap<Stri
                 {
                     let (input_hash, tool, verdict) = (record.input_hash, record.tool, Arc::new(verdict));
                     let known = Known { entry: cid, input_hash, tool, verdict, is_over: false };
-                    calls.insert(record.call_id, known);
+                    calls.push((record.call_id, known));
                 }
             }
             "tool" => over.extend(stored.entry.parent_cids().first().copied()),
             _ => {}
         }
     }
-    for known in calls.values_mut() {
+    for (_, known) in &mut calls {
         known.is_over = over.contains(&known.entry);
     }
     Ok(calls)

@@ -10,7 +10,7 @@ use tribune_ledger::{Cid, EntryQuality};
 use utoipa::ToSchema;
 
 use crate::record::{Lifecycle, MailboxRecord, ToolResultRecord, Turn, VerdictRecord};
-use crate::store::{Filter, Reader, StoreError, Stored};
+use crate::store::{Reader, StoreError, Stored};
 
 /// Entries of a session that are looked through.
 const LOOKED_BACK: usize = 2_000;
@@ -33,12 +33,15 @@ pub struct Step {
     pub written: Option<String>,
 }
 
-/// The steps that made a session what it is, oldest first.
-pub(crate) fn trail(reader: &Reader, session: &str, agent: &str) -> Result<Vec<Step>, StoreError> {
-    let filter = Filter { entity_id: Some(session.to_owned()), ..Filter::default() };
-    let mut walk = Walk { reader, agent, labels: Labels::FRESH, operands: HashMap::new(), steps: Vec::new() };
-    for stored in reader.tail(&filter, LOOKED_BACK)? {
-        walk.entry(&stored)?;
+/// The steps that had made a session what it was when it asked for `request`, oldest first.
+pub(crate) fn trail(reader: &Reader, request: &Cid, agent: &str) -> Result<Vec<Step>, StoreError> {
+    let Some(index) = reader.find(request)? else { return Ok(Vec::new()) };
+    let entries = reader.tail_until(index, LOOKED_BACK)?;
+    let begins = entries.first().is_none_or(|first| first.entry.seq == 0);
+    let labels = begins.then_some(Labels::FRESH);
+    let mut walk = Walk { reader, agent, labels, operands: HashMap::new(), steps: Vec::new() };
+    for stored in &entries {
+        walk.entry(stored)?;
     }
     let mut steps = walk.steps;
     steps.drain(..steps.len().saturating_sub(MAX_STEPS));
@@ -48,8 +51,8 @@ pub(crate) fn trail(reader: &Reader, session: &str, agent: &str) -> Result<Vec<S
 struct Walk<'r> {
     reader: &'r Reader,
     agent: &'r str,
-    /// What the session had taken in before the entry at hand.
-    labels: Labels,
+    /// What the session had taken in before the entry at hand; None while that is too far back to tell.
+    labels: Option<Labels>,
     /// What each call was about, by the call's entry.
     operands: HashMap<Cid, Operand>,
     steps: Vec<Step>,
@@ -86,8 +89,11 @@ impl Walk<'_> {
             }
             EntryQuality::MailboxInject => {
                 if let Some(record) = read::<MailboxRecord>(stored) {
-                    let labels = self.labels.meet(record.labels);
-                    self.took(stored, labels, format!("a message from {}", record.from), None)?;
+                    // It tells of itself alone, not of the session.
+                    if let Some(labels) = self.labels {
+                        let labels = labels.meet(record.labels);
+                        self.took(stored, labels, format!("a message from {}", record.from), None)?;
+                    }
                 }
             }
             EntryQuality::SessionLifecycle => {
@@ -108,11 +114,12 @@ impl Walk<'_> {
         what: String,
         resource: Option<String>,
     ) -> Result<(), StoreError> {
-        let labels = self.labels.meet(labels);
-        if labels == self.labels {
-            return Ok(());
-        }
-        self.labels = labels;
+        let (what, resource) = match self.labels.replace(labels) {
+            Some(before) if before.meet(labels) == before => return Ok(()),
+            Some(_) => (what, resource),
+            None if labels == Labels::FRESH => return Ok(()),
+            None => (format!("something before its last {LOOKED_BACK} entries"), None),
+        };
         let written = match resource {
             Some(resource) => self.written(&resource, stored.index)?,
             None => None,

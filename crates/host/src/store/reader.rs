@@ -209,14 +209,7 @@ impl Reader {
     pub fn tail(&self, filter: &Filter, n: usize) -> Result<Vec<Stored>, StoreError> {
         let mut found = Vec::new();
         match &filter.entity_id {
-            // Along the entity's own history.
-            Some(entity_id) => {
-                let mut next = self.head(entity_id)?;
-                while let Some(stored) = next.take().filter(|_| found.len() < n) {
-                    next = self.previous(stored.index)?.map(|index| self.entry(index)).transpose()?.flatten();
-                    found.extend(Some(stored).filter(|stored| filter.passes(stored)));
-                }
-            }
+            Some(entity_id) => return self.back_from(self.head(entity_id)?, filter, n),
             None => {
                 let query = format!(
                     "SELECT {} FROM ledger WHERE ?1 IS NULL OR quality = ?1 ORDER BY idx DESC LIMIT ?2",
@@ -231,6 +224,27 @@ impl Reader {
                     found.push(stored.map_err(|error| self.failed(&error))?);
                 }
             }
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// The newest `n` entries of the entity that the entry at `index` is about, that one being the last.
+    pub fn tail_until(&self, index: u64, n: usize) -> Result<Vec<Stored>, StoreError> {
+        self.back_from(self.entry(index)?, &Filter::default(), n)
+    }
+
+    /// Along an entity's own history, from `next` back.
+    fn back_from(
+        &self,
+        mut next: Option<Stored>,
+        filter: &Filter,
+        n: usize,
+    ) -> Result<Vec<Stored>, StoreError> {
+        let mut found = Vec::new();
+        while let Some(stored) = next.take().filter(|_| found.len() < n) {
+            next = self.previous(stored.index)?.map(|index| self.entry(index)).transpose()?.flatten();
+            found.extend(Some(stored).filter(|stored| filter.passes(stored)));
         }
         found.reverse();
         Ok(found)

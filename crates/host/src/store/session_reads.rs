@@ -111,6 +111,16 @@ impl Reader {
         )
     }
 
+    /// The tools of calls that others may have made for a session and of which nobody told what came.
+    pub fn unreported_tools(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        self.all(
+            "SELECT DISTINCT name FROM open_work WHERE session_key = ?1 AND (kind = 'elsewhere' OR (kind = 'parked'
+                 AND EXISTS (SELECT 1 FROM approvals WHERE call = open_work.cid AND state = 'allowed')))",
+            [key],
+            |row| row.get(0),
+        )
+    }
+
     /// The forgettings of a session that were begun and not ended.
     pub fn unfinished_forgets(&self, key: &str) -> Result<Vec<String>, StoreError> {
         self.all(

@@ -11,6 +11,7 @@ mod approvals;
 mod auditing;
 mod contract_matrix;
 mod door;
+mod drafts;
 mod fixture;
 mod governed;
 mod guide;

@@ -60,7 +60,11 @@ async fn house() -> House {
     home.write("data/agent-roster.jsonl", &format!("{}\n{}\n", agent("main"), agent("scout")));
     home.write("policy/free.cedar", FREE);
     home.write("agents/main/workspace/secret.txt", "the secret of the house");
-    let page = page().await;
+    settle(home, page().await).await
+}
+
+/// A daemon on this home.
+async fn settle(home: TempHome, page: String) -> House {
     let mut config = Config { sandbox: Sandbox::Off, ..config() };
     config.egress.allow = vec![page.parse().unwrap()];
     let (puppet, clock) = (Puppet::default(), Arc::new(Hand::at(START)));
@@ -69,13 +73,12 @@ async fn house() -> House {
     let daemon = Daemon::start_with(&home.home, &config, clock.clone(), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (talker, approver) = (daemon.operator().await, daemon.operator().await);
-    let page = format!("http://{page}/");
     House { daemon, puppet, clock, page, talker, approver }
 }
 
 impl House {
     fn fetch(&self) -> (&'static str, Value) {
-        ("web_fetch", json!({ "url": self.page }))
+        ("web_fetch", json!({ "url": format!("http://{}/", self.page) }))
     }
 
     /// One call of every tool through which something can leave, each with its own words.
@@ -176,6 +179,12 @@ impl House {
 
     fn has_run(&self) -> bool {
         self.daemon.home.home.root().join("agents/main/workspace/ran").exists()
+    }
+
+    async fn restart(self) -> Self {
+        let Self { daemon, talker, approver, page, .. } = self;
+        drop((talker, approver));
+        settle(daemon.stop().await, page).await
     }
 
     async fn end(self) {
@@ -417,5 +426,32 @@ async fn c3_calls_whose_results_nobody_reports_count_as_made() {
         let standpoint = governance.asked_for(&key, call, Duration::ZERO).await.unwrap();
         assert_eq!(standpoint.verdict, expected, "{name}: {standpoint:?}");
     }
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c3_calls_that_nobody_reported_count_however_long_ago_they_were() {
+    let mut house = house().await;
+    house.open(KEY).await;
+    let key: tribune_agents::SessionKey = KEY.parse().unwrap();
+    let fetch = house.fetch();
+    let ask = async |house: &House, id: String, name: &str, input: Value| {
+        let call = ToolCall { id, name: name.to_owned(), input };
+        let governance = house.daemon.daemon.sessions().governance();
+        governance.asked_for(&key, call, Duration::ZERO).await.unwrap().verdict
+    };
+    let secret = ask(&house, "secret".to_owned(), "read", json!({ "path": "secret.txt" })).await;
+    let page = ask(&house, "page".to_owned(), fetch.0, fetch.1).await;
+    assert_eq!((secret, page), (AskedFor::Allowed, AskedFor::Allowed));
+    // More than is looked through, and all of it reported.
+    for n in 0..600 {
+        let id = format!("dull-{n}");
+        assert_eq!(ask(&house, id.clone(), "search", json!({ "query": "x" })).await, AskedFor::Allowed);
+        let governance = house.daemon.daemon.sessions().governance();
+        governance.done_elsewhere(&key, &id, "nothing".to_owned(), false).await.unwrap();
+    }
+    let house = house.restart().await;
+    let exec = ask(&house, "out".to_owned(), "exec", json!({ "command": "ls" })).await;
+    assert_eq!(exec, AskedFor::Waits);
     house.end().await;
 }

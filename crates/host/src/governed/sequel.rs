@@ -1,0 +1,35 @@
+//! What came of a call that someone was asked about.
+
+use tribune_ledger::{Cid, EntryQuality};
+
+use crate::record::{CallOutcome, ToolResultRecord};
+use crate::store::{Filter, Reader, StoreError};
+
+/// Entries of a session that are looked through.
+const LOOKED_BACK: usize = 2_000;
+
+/// What came of the call that `request` is about, in one word: `ran`, `failed`, `denied`, `cancelled` or `interrupted`. None if that is
+/// not known yet, or long ago.
+pub(crate) fn sequel(
+    reader: &Reader,
+    session: &str,
+    call: &str,
+    request: &Cid,
+) -> Result<Option<&'static str>, StoreError> {
+    let (Ok(call), Some(asked)) = (call.parse::<Cid>(), reader.find(request)?) else { return Ok(None) };
+    let quality = Some(EntryQuality::ToolResult);
+    let filter = Filter { entity_id: Some(session.to_owned()), quality };
+    let results = reader.tail(&filter, LOOKED_BACK)?;
+    let result = results
+        .iter()
+        .find(|stored| stored.index > asked && stored.entry.parent_cids().first() == Some(&call));
+    let record =
+        result.and_then(|stored| serde_json::from_str::<ToolResultRecord>(&stored.entry.payload).ok());
+    Ok(record.map(|record| match record.outcome {
+        CallOutcome::Ran if record.is_error => "failed",
+        CallOutcome::Ran => "ran",
+        CallOutcome::Denied => "denied",
+        CallOutcome::Cancelled => "cancelled",
+        CallOutcome::Interrupted => "interrupted",
+    }))
+}

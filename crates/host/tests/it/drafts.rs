@@ -1,0 +1,214 @@
+//! Drafts: calls that go out in the words of whoever allows them, or not at all, and never in the agent's after that.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tribune_agents::ToolCall;
+use tribune_client::Client;
+use tribune_host::config::Config;
+use tribune_host::governed::AskedFor;
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
+
+use crate::approvals::{KEY, decide, ended, home, id, open, pending, write, written};
+
+const SHORT: &str =
+    r#"@id("short") forbid(principal, action, resource) when { context has bytes && context.bytes > 100 };"#;
+
+async fn card(operator: &mut Client, id: &str) -> Value {
+    operator.call("approval.show", &json!({ "id": id })).await.unwrap()
+}
+
+/// The one approval that waits and is not `but`.
+async fn next(operator: &mut Client, but: &str) -> String {
+    for _ in 0..2_000 {
+        let found = id(&pending(operator, 1).await[0]);
+        if found != but {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("nothing else waits");
+}
+
+async fn written_soon(home: &TempHome, path: &str, is_there: impl Fn(Option<&str>) -> bool) {
+    for _ in 0..2_000 {
+        if is_there(written(home, path).as_deref()) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("{path} has {:?}", written(home, path));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
+    let daemon = TestDaemon::on(home(), &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "hello"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    assert_eq!(card(&mut operator, &asked).await["draft"], "content");
+    for wrong in [
+        json!({ "decision": "deny", "text": "no" }),
+        json!({ "decision": "allow_session", "text": "no" }),
+        json!({ "decision": "allow_once", "text": "x".repeat(2 << 20) }),
+    ] {
+        assert_eq!(decide(&mut operator, &asked, wrong).await.unwrap_err().code(), Some("invalid_params"));
+    }
+    decide(&mut operator, &asked, json!({ "decision": "allow_once", "text": "good day" })).await.unwrap();
+    let (_, said) = ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("good day"));
+    assert!(said.starts_with("(operator changed the text before allowing the call)"), "{said}");
+    let card = card(&mut operator, &asked).await;
+    assert_eq!((&card["text"], &card["came_of_it"]), (&json!("good day"), &json!("ran")), "{card}");
+    assert_eq!(card["action"]["input"]["content"], "hello");
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a2_words_that_the_law_denies_are_refused_before_anything_is_decided() {
+    let home = home();
+    home.write("policy/short.cedar", SHORT);
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("b.txt", "hello"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    let long = json!({ "decision": "allow_once", "text": "x".repeat(101) });
+    let refused = decide(&mut operator, &asked, long).await.unwrap_err();
+    assert_eq!(refused.code(), Some("invalid_params"));
+    assert!(refused.to_string().contains("policy.short"), "{refused}");
+    // It still waits, and shorter words will do.
+    decide(&mut operator, &asked, json!({ "decision": "allow_once", "text": "short" })).await.unwrap();
+    ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "b.txt").as_deref(), Some("short"));
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_a_hook_sees_the_words_that_will_go_out() {
+    let home = home();
+    let script = "#!/bin/sh\nif grep -q secret-plan; then echo '{\"block\":true,\"blockReason\":\"too much\"}'; else echo '{}'; fi\n";
+    home.write("hook.sh", script);
+    let path = home.home.root().join("hook.sh");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let hooks = format!("{{hooks: [{{on: 'before_tool_call', command: [{path:?}]}}]}}");
+    let hooks = Config::parse("config.json5", &hooks).unwrap().hooks;
+    let daemon = TestDaemon::on(home, &Config { hooks, ..config() }).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "hello"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    let words = json!({ "decision": "allow_once", "text": "the secret-plan" });
+    let refused = decide(&mut operator, &asked, words).await.unwrap_err();
+    assert!(refused.to_string().contains("too much"), "{refused}");
+    decide(&mut operator, &asked, json!({ "decision": "deny" })).await.unwrap();
+    ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt"), None);
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_a_draft_whose_place_changed_comes_back_in_the_new_words() {
+    let home = home();
+    home.write("agents/main/workspace/a.txt", "old");
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "the agent's"))).await.unwrap();
+    let first = id(&pending(&mut operator, 1).await[0]);
+    daemon.home.write("agents/main/workspace/a.txt", "something else");
+    decide(&mut operator, &first, json!({ "decision": "allow_once", "text": "mine" })).await.unwrap();
+    let second = next(&mut operator, &first).await;
+    assert_eq!(card(&mut operator, &second).await["action"]["input"]["content"], "mine");
+    decide(&mut operator, &second, json!({ "decision": "allow_once" })).await.unwrap();
+    let (_, said) = ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("mine"));
+    assert!(said.starts_with("(operator changed the text"), "{said}");
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
+    let home = home();
+    home.write("agents/main/workspace/a.txt", "old");
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let other = KEY.replace(":op", ":two");
+    talker.call("session.init", &json!({ "session_key": other })).await.unwrap();
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "the agent's"))).await.unwrap();
+    let first = id(&pending(&mut operator, 1).await[0]);
+    // Someone allows everything of that name for another session.
+    let mut second_talker = daemon.operator().await;
+    let beside = second_talker.send("turn.run", &say(&other, &write("a.txt", "beside"))).await.unwrap();
+    let both = pending(&mut operator, 2).await;
+    let second = both.iter().map(id).find(|found| *found != first).unwrap();
+    let until = "2999-01-01T00:00:00Z";
+    let wide = json!({ "decision": "allow_pattern", "pattern": "a.txt", "until": until });
+    decide(&mut operator, &second, wide).await.unwrap();
+    ended(&mut second_talker, beside).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("beside"));
+    // The file has changed, so the first does not fit any more; the grant covers it, in the words it was given.
+    decide(&mut operator, &first, json!({ "decision": "allow_once", "text": "mine" })).await.unwrap();
+    ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("mine"));
+    drop((talker, second_talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draft_holds_through_restarts_however_often_it_comes_back() {
+    let home = home();
+    home.write("agents/main/workspace/c.txt", "old");
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    talker.send("turn.run", &say(KEY, &write("c.txt", "the agent's"))).await.unwrap();
+    let first = id(&pending(&mut operator, 1).await[0]);
+    drop((talker, operator));
+
+    let home = daemon.stop().await;
+    home.write("agents/main/workspace/c.txt", "something else");
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut operator = daemon.operator().await;
+    let decided = decide(&mut operator, &first, json!({ "decision": "allow_once", "text": "mine" })).await;
+    assert_eq!(decided.unwrap()["without_turn"], true);
+    let second = next(&mut operator, &first).await;
+    assert_eq!(card(&mut operator, &second).await["action"]["input"]["content"], "mine");
+    drop(operator);
+
+    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let mut operator = daemon.operator().await;
+    decide(&mut operator, &second, json!({ "decision": "allow_once" })).await.unwrap();
+    written_soon(&daemon.home, "c.txt", |words| words != Some("something else")).await;
+    assert_eq!(written(&daemon.home, "c.txt").as_deref(), Some("mine"));
+    drop(operator);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_made_elsewhere_is_no_draft() {
+    let daemon = TestDaemon::on(home(), &config()).await;
+    let mut operator = daemon.operator().await;
+    open(&mut operator).await;
+    let call = ToolCall {
+        id: "there".to_owned(),
+        name: "write".to_owned(),
+        input: json!({ "path": "a.txt", "content": "b" }),
+    };
+    let governance = daemon.daemon.sessions().governance();
+    let asked = governance.asked_for(&KEY.parse().unwrap(), call, Duration::ZERO).await.unwrap();
+    assert_eq!(asked.verdict, AskedFor::Waits);
+    let asked = asked.approval.unwrap();
+    assert_eq!(card(&mut operator, &asked).await["draft"], Value::Null);
+    let words = json!({ "decision": "allow_once", "text": "mine" });
+    assert_eq!(decide(&mut operator, &asked, words).await.unwrap_err().code(), Some("invalid_params"));
+    drop(operator);
+    assert_sound(&daemon.stop().await.home);
+}
