@@ -17,6 +17,7 @@ use crate::error::CliError;
 use crate::law::LawCommand;
 use crate::output::Format;
 use crate::sessions::SessionsCommand;
+use crate::spend::SpendArgs;
 use crate::up::Up;
 
 /// Runs AI agents under law.
@@ -98,6 +99,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ApproversCommand,
     },
+    Spend(SpendArgs),
     /// Stop everything: running turns end, and no call is allowed until `tribune resume`.
     ///
     /// It holds across restarts of the daemon. What waits for a decision keeps waiting.

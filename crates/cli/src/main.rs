@@ -20,6 +20,7 @@ mod ledger;
 mod output;
 mod progress;
 mod sessions;
+mod spend;
 mod status;
 mod times;
 mod up;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Agents { command } => agents::run(command, &home, &mut output),
         Command::Approvals(args) => approvals::run(args, &home, &mut output),
         Command::Approvers { command } => approvers::run(&command, &home, &mut output),
+        Command::Spend(args) => spend::run(&args, &home, &mut output),
         Command::StopAll => freeze::stop_all(&home, &mut output),
         Command::Resume => freeze::resume(&home, &mut output),
         Command::Law { command } => law::run(&command, &home, &mut output),

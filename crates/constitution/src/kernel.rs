@@ -11,7 +11,11 @@ use crate::trust::Trust::{self, Community, Owner, Untrusted, Verified};
 
 /// Counts up whenever a built-in manifest, the order of decisions or a kernel rule changes, so that no verdict of
 /// another kernel passes for one of this.
-pub const KERNEL_VERSION: u32 = 1;
+pub const KERNEL_VERSION: u32 = 2;
+
+/// What the house itself asks for an agent whose budget is used up: to spend more. It is in every mandate and is offered to
+/// nobody, and a person decides.
+pub const SPEND: &str = "spend";
 
 /// One built-in manifest.
 struct Row(
@@ -25,7 +29,7 @@ struct Row(
     Effect,
 );
 
-const BUILT_IN: [Row; 15] = [
+const BUILT_IN: [Row; 16] = [
     Row("browser", "Browser Control", &[NetHttps, FsRead], High, Verified, Untrusted, SideEffect),
     Row("cron", "Cron Scheduler", &[SystemSchedule], High, Owner, Verified, SideEffect),
     Row("edit", "File Edit", &[FsWrite], Medium, Verified, Verified, DraftOnly),
@@ -46,6 +50,7 @@ const BUILT_IN: [Row; 15] = [
     Row("search", "File Search", &[FsRead], Low, Community, Verified, ReadOnly),
     Row("send_message", "Mail", &[MessageMail], Low, Community, Verified, DraftOnly),
     Row("spawn", "Sub-agent", &[AgentSpawn], Medium, Verified, Verified, DraftOnly),
+    Row(SPEND, "Spend Beyond the Budget", &[], High, Untrusted, Owner, SideEffect),
     Row("web_fetch", "Web Fetch", &[NetHttps], Medium, Community, Untrusted, ReadOnly),
     Row("web_search", "Web Search", &[NetHttps], Medium, Community, Untrusted, ReadOnly),
     Row("write", "File Write", &[FsWrite], Medium, Verified, Verified, DraftOnly),

@@ -36,6 +36,7 @@ use crate::session::transcript::TranscriptLimits;
 use crate::session::{
     Drained, Projection, SessionError, SessionLimits, SessionManager, SubAgents, Transcripts,
 };
+use crate::spend::Purse;
 use crate::status::Status;
 use crate::store::{Readers, Store, StoreError};
 use crate::tools::{DirectLauncher, Egress, HostTools, Launcher, NoLauncher, Spawner, StatusSlot};
@@ -192,6 +193,8 @@ impl Daemon {
         let status_slot = StatusSlot::default();
         let sub_agents = Arc::new(SubAgents::default());
         let egress = config.egress.clone();
+        let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
+        let purse = Arc::new(Purse::new(config.spend.clone(), parts));
         let tools = HostTools::new(
             home.root().to_owned(),
             Arc::clone(&mailbox),
@@ -202,6 +205,7 @@ impl Daemon {
             .with_launcher(launcher(config.sandbox))
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
             .with_status(Arc::clone(&status_slot))
+            .with_purse(Arc::clone(&purse))
             .with_spawner(Arc::clone(&sub_agents) as Arc<dyn Spawner>);
         let tools = Arc::new(tools);
 
@@ -226,6 +230,7 @@ impl Daemon {
             redactor,
             requests,
             prompts: AgentPrompts::new(home.root().to_owned()),
+            purse,
             turn_limit: config.sessions.turn,
             journals: Default::default(),
             elsewhere: Default::default(),

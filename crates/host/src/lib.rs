@@ -22,6 +22,7 @@ pub mod models;
 pub mod record;
 pub mod registry;
 pub mod session;
+pub mod spend;
 pub mod status;
 pub mod store;
 pub mod telemetry;

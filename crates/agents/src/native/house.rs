@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use async_trait::async_trait;
 
 use crate::provider::{ModelRef, Said, TokenUsage};
-use crate::runtime::RuntimeError;
+use crate::runtime::{RuntimeError, ToolCall};
 
 /// One message that is remembered, with the turn it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Asked {
     /// Tokens that were kept free for the answer.
     pub reserved: u64,
     pub usage: TokenUsage,
+    /// Whether the provider began to answer. What it does not answer costs nothing.
+    pub answered: bool,
     /// Until the first event, and until the last.
     pub first_ms: u64,
     pub all_ms: u64,
@@ -64,8 +66,14 @@ pub trait House: Send + Sync {
     /// Puts a summary in place of the beginning.
     async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError>;
 
-    /// Sets tokens aside before a request. An error ends the turn: there is no money left for it.
-    async fn reserve(&self, model: &ModelRef, prompt: u64, answer: u64) -> Result<(), RuntimeError>;
+    /// Sets tokens aside before a request. An error ends the turn: there is no money left for it. A call has to be made
+    /// first, and to succeed.
+    async fn reserve(
+        &self,
+        model: &ModelRef,
+        prompt: u64,
+        answer: u64,
+    ) -> Result<Option<ToolCall>, RuntimeError>;
 
     /// Tells what came of a request, whatever came of it.
     async fn asked(&self, asked: Asked);
@@ -101,8 +109,8 @@ impl House for NoHouse {
         Ok(())
     }
 
-    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<(), RuntimeError> {
-        Ok(())
+    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<Option<ToolCall>, RuntimeError> {
+        Ok(None)
     }
 
     async fn asked(&self, _: Asked) {}

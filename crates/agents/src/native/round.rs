@@ -60,6 +60,7 @@ pub(super) async fn round(
         }
     };
     round.asked.first_ms = millis(began);
+    round.asked.answered = true;
     while let Some(event) = stream.next().await {
         let event = match event {
             Ok(event) => event,

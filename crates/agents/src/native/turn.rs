@@ -23,6 +23,9 @@ use crate::runtime::{EventStream, RuntimeError, TurnInput};
 /// Requests in one turn. A model that needs more is asked to go on by its user.
 const MAX_ROUNDS: u32 = 64;
 
+/// How often the house is asked for more money before one request.
+const MAX_RAISES: usize = 3;
+
 /// Events on their way to whoever listens.
 const EVENTS: usize = 64;
 
@@ -126,7 +129,9 @@ impl Turn {
     async fn round(&mut self) -> Result<Option<StopReason>, RuntimeError> {
         let (request, asked) = self.fitting().await?;
         let house = self.input.house.clone();
-        house.reserve(&self.seat.model, asked.estimated, asked.reserved).await?;
+        if let Some(end) = self.afford(&asked).await? {
+            return Ok(Some(end));
+        }
         let way = (&self.out, &self.input.cancel);
         let Round { answer, names, error, asked } =
             round(&self.seat, &request, &mut self.names, (&self.tally, asked), way).await;
@@ -170,6 +175,27 @@ impl Turn {
         Ok(None)
     }
 
+    /// Sees that there is money for a request, asking for more if the house wants to be asked.
+    async fn afford(&self, asked: &Asked) -> Result<Option<StopReason>, RuntimeError> {
+        let TurnInput { house, tools, cancel, .. } = &self.input;
+        for _ in 0..MAX_RAISES {
+            let wanted = house.reserve(&self.seat.model, asked.estimated, asked.reserved).await?;
+            let Some(call) = wanted else { return Ok(None) };
+            let outcome = tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Ok(Some(StopReason::Cancelled)),
+                outcome = tools.call(call) => outcome,
+            };
+            if outcome.is_error {
+                return Err(RuntimeError::new("spend_limit", outcome.content));
+            }
+        }
+        Err(RuntimeError::new(
+            "spend_limit",
+            "the limit was raised, and it is still not enough: raise it further",
+        ))
+    }
+
     /// The next request, after the conversation was shortened if it has to be. Nothing is sent that does not fit.
     async fn fitting(&mut self) -> Result<(ModelRequest, Asked), RuntimeError> {
         let Seat { model, limits, is_local, .. } = &self.seat;
@@ -186,6 +212,7 @@ impl Turn {
                         estimated,
                         reserved: u64::from(reserved),
                         usage: TokenUsage::default(),
+                        answered: false,
                         first_ms: 0,
                         all_ms: 0,
                         outcome: String::new(),

@@ -115,6 +115,17 @@ impl Inbox {
         ruling
     }
 
+    /// Waits until a request that is on record is also in the inbox: its words are there by then.
+    pub(crate) async fn arrival(&self, id: &str) {
+        let mut changes = self.watch();
+        for _ in 0..CLAIM_ATTEMPTS {
+            if self.state().cards.contains_key(id) {
+                return;
+            }
+            let _ = tokio::time::timeout(CLAIM_WAIT, changes.changed()).await;
+        }
+    }
+
     /// Grants that are in force, whether or not their time has come.
     pub fn grants(&self) -> Vec<Grant> {
         self.state().grants.values().cloned().collect()

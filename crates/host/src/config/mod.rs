@@ -10,6 +10,7 @@ mod error;
 mod hooks;
 mod models;
 mod raw;
+mod spend;
 mod values;
 mod walk;
 
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub use error::ConfigError;
 pub use models::{ModelsConfig, ProviderConfig, StartupValidation};
+pub use spend::{AtLimit, SpendConfig, SpendLimits};
 pub use values::{Anonymous, LogLevel, Sandbox};
 
 use crate::gate::hooks::Hook;
@@ -48,6 +50,7 @@ pub struct Config {
     pub web_search: WebSearchConfig,
     pub hooks: Vec<Hook>,
     pub models: ModelsConfig,
+    pub spend: SpendConfig,
 }
 
 /// Where and to whom the gateway listens.

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::hooks::OneHook;
 use super::models::RawModels;
+use super::spend::RawSpend;
 use super::values::{
     Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Host, List, LogLevel, Origin, Sandbox,
     Word,
@@ -31,6 +32,7 @@ pub(super) struct RawConfig {
     web_search: RawWebSearch,
     hooks: List<OneHook>,
     models: RawModels,
+    spend: RawSpend,
 }
 
 impl Default for RawConfig {
@@ -45,6 +47,7 @@ impl Default for RawConfig {
             web_search: RawWebSearch::default(),
             hooks: List::default(),
             models: RawModels::default(),
+            spend: RawSpend::default(),
         }
     }
 }
@@ -147,8 +150,18 @@ struct RawWebSearch {
 
 impl From<RawConfig> for Config {
     fn from(raw: RawConfig) -> Self {
-        let RawConfig { gateway, sessions, transcript, log, sandbox, egress, web_search, hooks, models } =
-            raw;
+        let RawConfig {
+            gateway,
+            sessions,
+            transcript,
+            log,
+            sandbox,
+            egress,
+            web_search,
+            hooks,
+            models,
+            spend,
+        } = raw;
         Self {
             gateway: GatewayConfig {
                 address: gateway.address.0,
@@ -181,6 +194,7 @@ impl From<RawConfig> for Config {
             web_search: WebSearchConfig { endpoint: web_search.endpoint.map(|endpoint| endpoint.0) },
             hooks: hooks.0.into_iter().map(|hook| hook.0).collect(),
             models: models.into(),
+            spend: spend.into(),
         }
     }
 }

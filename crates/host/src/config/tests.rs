@@ -111,6 +111,7 @@ fn values_are_read() {
                 },
             ],
             models: Config::default().models,
+            spend: Config::default().spend,
         }
     );
 }
@@ -120,7 +121,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, sandbox, egress, webSearch, hooks, models",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, sandbox, egress, webSearch, hooks, models, spend",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",

@@ -229,10 +229,13 @@ impl Api {
             return Err(ApprovalError::Unknown(id.to_owned()).into());
         }
         let governance = self.sessions.governance();
+        let is_pending = row.state == State::Pending;
+        if is_pending {
+            governance.gate.inbox.arrival(id).await;
+        }
         let action = governance.action_of(&row.requested).await.map_err(ApiError::from)?;
         let text = governance.allowed_words(&row.requested).await.map_err(ApiError::from)?;
         let (entry, runner, call) = (row.entry, row.requested.runner, row.requested.call.clone());
-        let is_pending = row.state == State::Pending;
         let mut info = ApprovalInfo::from(row);
         info.text = text;
         if let Some(action) = &action {

@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcome};
-use tribune_constitution::{Stage, Veto};
+use tribune_constitution::{SPEND, Stage, Veto};
 use tribune_ledger::Cid;
 
 use super::desk::{Begun, Desk, Judged, Recorded};
@@ -107,7 +107,7 @@ impl Calls {
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
-        if let Err(refused) = self.check(&call) {
+        if let Err(refused) = self.check(desk, &call) {
             // The backend broke a rule of the toolbox; nothing was decided, so nothing is on record.
             let _ = answer.send(ToolOutcome::error(refused));
             return desk.write().await.map(|written| Handled::events(written.events));
@@ -326,7 +326,7 @@ impl Calls {
         Ok(())
     }
 
-    fn check(&mut self, call: &ToolCall) -> Result<(), String> {
+    fn check(&mut self, desk: &Desk, call: &ToolCall) -> Result<(), String> {
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
         if !named(&call.name, 64) {
@@ -334,6 +334,9 @@ impl Calls {
         }
         if !named(&call.id, 128) {
             return Err("a call's id has 1 to 128 letters, digits, `_`, `-` and `.`".to_owned());
+        }
+        if call.name == SPEND && !desk.governance.purse.is_asking(desk.handle.key.as_str(), &call.id) {
+            return Err(format!("there is no tool `{SPEND}`"));
         }
         if call.input.to_string().len() > MAX_CALL_BYTES {
             return Err(format!("a call's input has at most {MAX_CALL_BYTES} bytes"));

@@ -49,6 +49,9 @@ impl Governance {
         let name = id.to_owned();
         let row = self.readers.read(move |reader| reader.approval(&name)).await?;
         let Some(row) = row else { return Err(ApprovalError::Unknown(id.to_owned())) };
+        if row.state == State::Pending {
+            self.gate.inbox.arrival(id).await;
+        }
         let action = self.action_of(&row.requested).await?;
         let wish = match text {
             Some(text) => {

@@ -1,13 +1,13 @@
 //! What the host gives to Tribune's own loop in a turn: the prompt, the conversation so far, and a log of what was asked.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tribune_agents::native::{Asked, House, Remembered, Summary};
-use tribune_agents::provider::{ModelRef, Said};
-use tribune_agents::{Handle, RuntimeError};
+use tribune_agents::provider::{ModelRef, Said, TokenUsage};
+use tribune_agents::{Handle, RuntimeError, ToolCall};
 use tribune_constitution::prompt::board_note;
 use tribune_constitution::{ChannelClass, Mandate, Stack};
 use tribune_ledger::limits::MAX_PARENTS;
@@ -17,6 +17,7 @@ use super::desk::Desk;
 use super::{Governance, failed};
 use crate::models::RequestRecord;
 use crate::record::{Summarised, payload};
+use crate::spend::{Payer, Reservation, Reserve};
 
 /// Where it is written that a conversation was shortened.
 pub fn summary_entity(session: &str) -> String {
@@ -34,6 +35,8 @@ pub(super) struct TurnHouse {
     prompt: Value,
     /// How the law stands, for the log.
     gate: Value,
+    /// What is set aside for the request under way.
+    reserved: Mutex<Option<Reservation>>,
 }
 
 impl TurnHouse {
@@ -56,7 +59,21 @@ impl TurnHouse {
         });
         let prompt = serde_json::to_value(stack.manifest(words)).unwrap_or(Value::Null);
         let (stack, note) = (stack.parts(), board_note(board));
-        Ok(Self { governance, handle, turn, stack, note, prompt, gate })
+        Ok(Self { governance, handle, turn, stack, note, prompt, gate, reserved: Mutex::default() })
+    }
+
+    fn payer(&self) -> Payer {
+        let key = &self.handle.key;
+        Payer { agent: key.agent().to_string(), session: Some(key.to_string()) }
+    }
+
+    /// Counts what a request cost.
+    async fn pay(&self, reservation: Reservation, asked: &Asked) {
+        if !asked.answered {
+            return reservation.release();
+        }
+        let usage = (asked.usage != TokenUsage::default()).then_some(asked.usage);
+        self.governance.purse.settle(reservation, &self.payer(), &asked.model, usage).await;
     }
 }
 
@@ -124,11 +141,26 @@ impl House for TurnHouse {
         self.governance.vault.shorten(session, &turn, summary.messages, json).await.map_err(failed)
     }
 
-    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<(), RuntimeError> {
-        Ok(())
+    async fn reserve(
+        &self,
+        model: &ModelRef,
+        prompt: u64,
+        answer: u64,
+    ) -> Result<Option<ToolCall>, RuntimeError> {
+        match self.governance.purse.reserve(&self.payer(), model, (prompt, answer)).await? {
+            Reserve::Granted(reservation) => {
+                *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
+                Ok(None)
+            }
+            Reserve::Ask(call) => Ok(Some(call)),
+        }
     }
 
     async fn asked(&self, asked: Asked) {
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(reservation) = reserved {
+            self.pay(reservation, &asked).await;
+        }
         let turn = self.turn.to_string();
         let record = RequestRecord {
             request_id: format!(

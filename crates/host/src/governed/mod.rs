@@ -46,6 +46,7 @@ use crate::record::{Lifecycle, Opening};
 use crate::registry::board::Board;
 use crate::registry::mailbox::Mailbox;
 use crate::session::Transcripts;
+use crate::spend::Purse;
 use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::HostTools;
 use crate::vault::Vault;
@@ -72,6 +73,7 @@ pub struct Governance {
     pub redactor: Arc<Redactor>,
     pub requests: RequestLog,
     pub prompts: AgentPrompts,
+    pub(crate) purse: Arc<Purse>,
     /// How long a turn may take.
     pub turn_limit: std::time::Duration,
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,

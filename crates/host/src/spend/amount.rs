@@ -17,10 +17,7 @@ pub struct Amount {
 
 impl Amount {
     pub const fn saturating_sub(self, other: Self) -> Self {
-        Self {
-            tokens: self.tokens.saturating_sub(other.tokens),
-            cost: self.cost.saturating_sub(other.cost),
-        }
+        Self { tokens: self.tokens.saturating_sub(other.tokens), cost: self.cost.saturating_sub(other.cost) }
     }
 }
 
@@ -91,8 +88,13 @@ mod tests {
             cache_read: money("0.3"),
             cache_written: money("3.75"),
         };
-        let usage =
-            TokenUsage { input: 1_000, output: 200, cache_read: 10_000, cache_written: 100, ..TokenUsage::default() };
+        let usage = TokenUsage {
+            input: 1_000,
+            output: 200,
+            cache_read: 10_000,
+            cache_written: 100,
+            ..TokenUsage::default()
+        };
         assert_eq!(price.of(&usage), money("0.009375"));
         assert!(price.at_most(11_100, 200) >= price.of(&usage));
     }

@@ -89,7 +89,9 @@ mod tests {
             assert_eq!((money, money.to_string().as_str()), (Money(nanos), shown));
             assert_eq!(shown.parse(), Ok(money));
         }
-        for wrong in ["", ".5", "-1", "1e3", "1,5", "0.0000000001", "99999999999999999999", "18446744074", "NaN"] {
+        for wrong in
+            ["", ".5", "-1", "1e3", "1,5", "0.0000000001", "99999999999999999999", "18446744074", "NaN"]
+        {
             assert_eq!(wrong.parse::<Money>(), Err(()), "{wrong}");
         }
     }

@@ -16,6 +16,7 @@ mod schema;
 mod sequencer;
 mod session_reads;
 mod session_views;
+mod spend_views;
 mod views;
 mod writer;
 

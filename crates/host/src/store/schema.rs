@@ -10,7 +10,7 @@ use super::error::StoreError;
 const APPLICATION_ID: i64 = 0x5472_6962;
 
 /// Each step brings a database from the version of its position to the next. Steps are never edited, only added.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     // `ledger` is the truth. Entries are found by place; a CID is found through `cid_runs`, because an index in CID
     // order would make every entry dirty a page of its own. The rest are views over it, rebuilt by `views`.
     "CREATE TABLE ledger (
@@ -156,6 +156,31 @@ const STEPS: [&str; 3] = [
     ALTER TABLE sessions ADD COLUMN tools TEXT NOT NULL DEFAULT 'null';
     ALTER TABLE sessions ADD COLUMN trust TEXT NOT NULL DEFAULT 'owner';
     ALTER TABLE sessions ADD COLUMN private INTEGER NOT NULL DEFAULT 0;",
+    // What models cost, added up, and by how much limits were raised.
+    "CREATE TABLE spend (
+        day           TEXT NOT NULL,
+        agent         TEXT NOT NULL,
+        session_key   TEXT NOT NULL,        -- empty if it did not come from a session
+        model         TEXT NOT NULL,        -- provider:model
+        requests      INTEGER NOT NULL,
+        input         INTEGER NOT NULL,
+        output        INTEGER NOT NULL,
+        cache_read    INTEGER NOT NULL,
+        cache_written INTEGER NOT NULL,
+        cost          INTEGER NOT NULL,     -- thousand-millionths
+        without_price INTEGER NOT NULL,     -- requests
+        estimated     INTEGER NOT NULL,     -- requests
+        PRIMARY KEY (day, agent, session_key, model)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX spend_by_session ON spend (session_key);
+    CREATE TABLE raises (
+        scope  TEXT NOT NULL,               -- session, agent, day
+        name   TEXT NOT NULL,
+        day    TEXT NOT NULL,               -- empty for a session
+        tokens INTEGER NOT NULL,
+        cost   INTEGER NOT NULL,
+        PRIMARY KEY (scope, name, day)
+    ) STRICT, WITHOUT ROWID;",
 ];
 
 /// The version this build writes.

@@ -11,7 +11,7 @@ use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 
-use super::law_views;
+use super::{law_views, spend_views};
 use crate::record::{Lifecycle, MailboxRecord, Opening, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
 
 /// The tables written here, each with its columns and key order.
@@ -43,9 +43,8 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::MailboxInject => view.read(View::mailbox),
         EntryQuality::PolicyVerdict => law_views::judged(connection, index, entry),
         EntryQuality::Approval => law_views::apply(connection, index, entry),
-        EntryQuality::Change | EntryQuality::Delivery | EntryQuality::KeyChange | EntryQuality::Note => {
-            Ok(())
-        }
+        EntryQuality::Change => spend_views::apply(connection, entry),
+        EntryQuality::Delivery | EntryQuality::KeyChange | EntryQuality::Note => Ok(()),
     }
 }
 

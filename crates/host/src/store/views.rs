@@ -12,7 +12,7 @@ use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::tile::{self, TileEdge};
 
 use super::cid_runs::{self, RUN, Recent};
-use super::{law_views, rows, schema, session_views};
+use super::{law_views, rows, schema, session_views, spend_views};
 
 /// The tables of the log itself, each with its columns and key order.
 const OWN_TABLES: [(&str, &str, &str); 3] = [
@@ -23,7 +23,8 @@ const OWN_TABLES: [(&str, &str, &str); 3] = [
 
 /// Every table that [`Views`] writes.
 fn tables() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    OWN_TABLES.into_iter().chain(session_views::TABLES).chain(law_views::TABLES)
+    let of_sessions = OWN_TABLES.into_iter().chain(session_views::TABLES);
+    of_sessions.chain(law_views::TABLES).chain(spend_views::TABLES)
 }
 
 /// Entries applied per step of a rebuild; enough to spread the cost, few enough to hold in memory.

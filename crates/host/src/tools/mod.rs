@@ -34,12 +34,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{AgentId, SessionKey, ToolSpec};
 
 use crate::clock::Clock;
 use crate::gate::Admission;
 use crate::registry::Mailbox;
+use crate::spend::Purse;
 use cron::Asking;
 use done::{Answer, Trail};
 use request::{OnDisk, Request};
@@ -99,6 +101,7 @@ pub struct HostTools {
     egress: Arc<Egress>,
     search: Option<SearchEndpoint>,
     status: StatusSlot,
+    purse: Option<Arc<Purse>>,
 }
 
 impl HostTools {
@@ -117,6 +120,7 @@ impl HostTools {
             egress: Arc::default(),
             search: None,
             status: StatusSlot::default(),
+            purse: None,
         }
     }
 
@@ -136,6 +140,11 @@ impl HostTools {
     /// Where the daemon's facts will be.
     pub fn with_status(self, status: StatusSlot) -> Self {
         Self { status, ..self }
+    }
+
+    /// Whose limits may be raised.
+    pub(crate) fn with_purse(self, purse: Arc<Purse>) -> Self {
+        Self { purse: Some(purse), ..self }
     }
 
     /// What agents want to be woken for.
@@ -190,11 +199,23 @@ impl HostTools {
             Request::WebSearch(search) => search.run(self.search.as_ref(), &self.egress, trail).await,
             Request::Spawn(spawn) => spawn.run(&*self.spawner, Some(session), trail).await,
             Request::Gateway(gateway) => gateway.run(&self.status),
+            Request::Spend(input) => self.spend(session, &input).await,
             Request::Absent(absent) => Err(absent.refused()),
             Request::OnDisk(request) => {
                 let (tools, session, trail) = (self.clone(), Arc::clone(session), trail.clone());
                 within(WALL_TIME, move |stop| tools.block(&session, request, stop, &trail)).await
             }
+        }
+    }
+
+    /// Raises the limits that a person allowed to be raised.
+    async fn spend(&self, session: &SessionKey, input: &Value) -> Answer {
+        let Some(purse) = &self.purse else {
+            return Err(Refused::new(Code::Failed, "nobody keeps a purse here: tell the operator"));
+        };
+        match purse.raise(session.as_str(), input).await {
+            Ok(()) => Ok("more may be spent".to_owned()),
+            Err(error) => Err(Refused::new(Code::Failed, format!("the limit was not raised ({error})"))),
         }
     }
 

@@ -1,6 +1,8 @@
 //! A call as the tools take it: one variant per tool, with an input that was checked.
 
+use serde_json::Value;
 use tribune_agents::ToolCall;
+use tribune_constitution::SPEND;
 
 use super::absent::{self, Absent};
 use super::cron::{self, Scheduling};
@@ -27,6 +29,7 @@ pub(super) enum Request {
     WebSearch(WebSearch),
     Gateway(Gateway),
     Spawn(Spawn),
+    Spend(Value),
     Absent(Absent),
 }
 
@@ -69,6 +72,8 @@ impl Request {
             web_search::NAME => WebSearch::new(input).map(Self::WebSearch),
             gateway::NAME => Gateway::new(input).map(Self::Gateway),
             spawn::NAME => Spawn::new(input).map(Self::Spawn),
+            // Only the house makes this call, and it knows what is in it.
+            SPEND => Ok(Self::Spend(input.clone())),
             absent::BROWSER => Absent::Browser.called(input).map(Self::Absent),
             absent::NODES => Absent::Nodes.called(input).map(Self::Absent),
             other => Err(format!("there is no tool `{}`: the tools are {}", shown(other), NAMES.join(", "))),

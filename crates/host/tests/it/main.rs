@@ -24,6 +24,7 @@ mod principals;
 mod puppet;
 mod scale;
 mod session_rules;
+mod spend;
 mod stopping;
 mod subagents;
 mod tools;

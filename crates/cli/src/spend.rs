@@ -1,0 +1,104 @@
+//! `tribune spend`: what models cost, from the log.
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use tribune_host::Home;
+use tribune_host::spend::{By, Line, Report};
+use tribune_host::store::Reader;
+
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean, table};
+
+/// Show what models cost.
+///
+/// Every request to a model is in the log with its tokens, and with its cost if config.json5 has a price for the model. This
+/// adds them up. It works with or without a running daemon. Limits are set in config.json5, under `spend`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tribune spend\n  tribune spend --by agent --since 2026-11-01\n  tribune spend --by model --json"
+)]
+pub(crate) struct SpendArgs {
+    /// What to add up by.
+    #[arg(long, value_enum, default_value_t = Word::Day)]
+    by: Word,
+    /// Leave out what was before this day (UTC), such as 2026-11-01.
+    #[arg(long, value_name = "DAY", value_parser = day)]
+    since: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Word {
+    Day,
+    Agent,
+    Session,
+    Model,
+}
+
+impl From<Word> for By {
+    fn from(word: Word) -> Self {
+        match word {
+            Word::Day => Self::Day,
+            Word::Agent => Self::Agent,
+            Word::Session => Self::Session,
+            Word::Model => Self::Model,
+        }
+    }
+}
+
+/// A day as it is written.
+fn day(text: &str) -> Result<String, String> {
+    let parsed = tribune_host::clock::parse_time(&format!("{text}T00:00:00Z"));
+    match parsed {
+        Some(_) if text.len() == 10 => Ok(text.to_owned()),
+        _ => Err("write a day like 2026-11-01".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &SpendArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let report = Reader::open(home)?.spend_report(args.by.into(), args.since.as_deref())?;
+    let value: Value = serde_json::to_value(&report).unwrap_or_else(|_| json!({}));
+    output.result(|paint| text(&report, paint), &value)?;
+    Ok(Outcome::Done)
+}
+
+fn text(report: &Report, paint: Paint) -> String {
+    if report.lines.is_empty() {
+        let since = report.since.as_ref().map_or_else(String::new, |day| format!(" since {day}"));
+        return format!("No model was asked{since}.");
+    }
+    let heading = [report.by.as_str(), "requests", "input", "cached", "output", "cost"];
+    let mut rows: Vec<Vec<String>> = report.lines.iter().map(row).collect();
+    if report.lines.len() > 1 {
+        rows.push(row(&report.all));
+    }
+    let mut text = table(&heading, &rows, paint);
+    if report.all.without_price > 0 {
+        let what = format!(
+            "\n{} requests went to models without a price: add it to spend.prices in config.json5",
+            report.all.without_price
+        );
+        text.push_str(&paint.faint(&what));
+    }
+    if report.all.estimated > 0 {
+        let what = format!(
+            "\nof {} requests the provider did not tell the tokens: they count as the most they can have been",
+            report.all.estimated
+        );
+        text.push_str(&paint.faint(&what));
+    }
+    text
+}
+
+fn row(line: &Line) -> Vec<String> {
+    let name = if line.name.is_empty() { "no session".to_owned() } else { clean(&line.name) };
+    let cost = if line.without_price == line.requests { "-".to_owned() } else { line.cost.to_string() };
+    let input = line.input.saturating_add(line.cache_written);
+    vec![
+        name,
+        line.requests.to_string(),
+        input.to_string(),
+        line.cache_read.to_string(),
+        line.output.to_string(),
+        cost,
+    ]
+}

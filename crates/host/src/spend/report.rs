@@ -1,0 +1,92 @@
+//! What was spent, added up for people.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::money::Money;
+
+/// What lines are added up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Day,
+    Agent,
+    Session,
+    Model,
+}
+
+impl By {
+    pub const ALL: [Self; 4] = [Self::Day, Self::Agent, Self::Session, Self::Model];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Agent => "agent",
+            Self::Session => "session",
+            Self::Model => "model",
+        }
+    }
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Line {
+    /// A day, an agent, a session or a model.
+    pub name: String,
+    pub requests: u64,
+    /// Tokens of prompts that no cache had.
+    pub input: u64,
+    pub output: u64,
+    pub cache_read: u64,
+    pub cache_written: u64,
+    /// A decimal number, in the unit of the prices. Requests to models without a price are not in it.
+    #[schema(value_type = String)]
+    #[serde(serialize_with = "as_text")]
+    pub cost: Money,
+    /// Requests to models that have no price.
+    pub without_price: u64,
+    /// Requests of which the provider did not tell the tokens: they are counted as the most that they can have been.
+    pub estimated: u64,
+}
+
+/// All lines, and their sum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Report {
+    pub by: String,
+    /// The first day that counts, if not all do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    pub lines: Vec<Line>,
+    pub all: Line,
+}
+
+impl Report {
+    pub fn new(by: By, since: Option<String>, lines: Vec<Line>) -> Self {
+        let none = Line {
+            name: "all".to_owned(),
+            requests: 0,
+            input: 0,
+            output: 0,
+            cache_read: 0,
+            cache_written: 0,
+            cost: Money::ZERO,
+            without_price: 0,
+            estimated: 0,
+        };
+        let all = lines.iter().fold(none, |sum, line| Line {
+            name: sum.name,
+            requests: sum.requests + line.requests,
+            input: sum.input.saturating_add(line.input),
+            output: sum.output.saturating_add(line.output),
+            cache_read: sum.cache_read.saturating_add(line.cache_read),
+            cache_written: sum.cache_written.saturating_add(line.cache_written),
+            cost: sum.cost + line.cost,
+            without_price: sum.without_price + line.without_price,
+            estimated: sum.estimated + line.estimated,
+        });
+        Self { by: by.as_str().to_owned(), since, lines, all }
+    }
+}
+
+fn as_text<S: serde::Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(money)
+}

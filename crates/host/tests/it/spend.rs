@@ -1,0 +1,211 @@
+//! Budgets: what is set aside, what counts, who is asked, and that nobody gets around it.
+
+use serde_json::{Value, json};
+use tribune_client::{Client, Incoming};
+use tribune_host::config::Config;
+use tribune_host::spend::By;
+use tribune_host::store::Reader;
+use tribune_testkit::upstream::{FakeUpstream, Say};
+use tribune_testkit::{TestDaemon, assert_sound, say, text, turn};
+
+use crate::approvals::{decide, ended, id, pending};
+use crate::models::{KEY, asked, home, models, open, start, upstream};
+
+/// The configuration of [`models`], with these words under `spend`.
+fn config(upstream: &FakeUpstream, spend: &str) -> Config {
+    let spend = Config::parse("config.json5", &format!("{{ spend: {{ {spend} }} }}")).unwrap().spend;
+    Config { spend, ..models(upstream, "") }
+}
+
+const PRICES: &str = "prices: { 'fake:m': { input: 3, output: 15, cacheRead: 0.3 } }";
+
+async fn begin(upstream: &FakeUpstream, spend: &str) -> (TestDaemon, Client) {
+    let daemon = start(home(), &config(upstream, spend)).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
+    (daemon, client)
+}
+
+/// What the log says was spent, as `(requests, tokens of prompts, of answers, cost)`.
+fn spent(daemon: &TestDaemon) -> (u64, u64, u64, String) {
+    let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Day, None).unwrap();
+    let all = report.all;
+    (all.requests, all.input + all.cache_read + all.cache_written, all.output, all.cost.to_string())
+}
+
+/// Why a turn that was sent before failed.
+async fn refusal(client: &mut Client, id: u64) -> String {
+    loop {
+        match client.next().await.unwrap() {
+            Incoming::Answer(of, answer) if of == id => return answer.unwrap_err().to_string(),
+            Incoming::Answer(..) | Incoming::Notification(_) => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_every_request_is_counted_with_its_cost() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = begin(&upstream, PRICES).await;
+    upstream
+        .reply(Say::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic())
+        .reply(Say::new().text("hello").usage(200, 50, 1_000).anthropic());
+    turn(&mut client, KEY, "read it").await.unwrap();
+    // 1200 at 3, 1000 at 0.3 and 150 at 15 for a million.
+    assert_eq!(spent(&daemon), (2, 2_200, 150, "0.00615".to_owned()));
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_at_the_limit_nothing_is_sent() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 30000 }, atLimit: 'stop'").await;
+    upstream.reply(Say::new().text("one").usage(29_000, 900, 0).anthropic());
+    turn(&mut client, KEY, "hello").await.unwrap();
+    let refused = turn(&mut client, KEY, "again").await.unwrap_err();
+    assert_eq!(refused.code(), Some("spend_limit"));
+    assert!(refused.to_string().contains("the limit of this session (30000 tokens)"), "{refused}");
+    assert_eq!(asked(&upstream).len(), 1);
+    // It holds through a restart, and another session is its own.
+    drop(client);
+    let stopped = daemon.stop().await;
+    let daemon = start(stopped, &config(&upstream, "perSession: { tokens: 30000 }, atLimit: 'stop'")).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
+    assert_eq!(turn(&mut client, KEY, "again").await.unwrap_err().code(), Some("spend_limit"));
+    let other = KEY.replace(":op", ":two");
+    client.call("session.init", &json!({ "session_key": other })).await.unwrap();
+    upstream.reply(Say::new().text("two").anthropic());
+    assert_eq!(text(&turn(&mut client, &other, "hello").await.unwrap().0), "two");
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_the_limits_of_an_agent_and_of_a_day_hold_over_all_sessions() {
+    for limit in ["perAgentAndDay: { cost: 0.1 }", "perDay: { cost: 0.1 }"] {
+        let upstream = upstream().await;
+        let (daemon, mut client) = begin(&upstream, &format!("{limit}, atLimit: 'stop', {PRICES}")).await;
+        upstream.reply(Say::new().text("one").usage(20_000, 2_000, 0).anthropic());
+        turn(&mut client, KEY, "hello").await.unwrap();
+        let other = KEY.replace(":op", ":two");
+        client.call("session.init", &json!({ "session_key": other })).await.unwrap();
+        let refused = turn(&mut client, &other, "hello").await.unwrap_err();
+        assert_eq!(refused.code(), Some("spend_limit"), "{limit}");
+        assert_eq!(asked(&upstream).len(), 1);
+        drop(client);
+        assert_sound(&daemon.stop().await.home);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 30000 }").await;
+    let mut operator = daemon.operator().await;
+    upstream.reply(Say::new().text("one").usage(29_000, 900, 0).anthropic());
+    turn(&mut client, KEY, "hello").await.unwrap();
+    let running = client.send("turn.run", &say(KEY, "again")).await.unwrap();
+    let card = pending(&mut operator, 1).await.remove(0);
+    assert_eq!((&card["tool"], &card["risk"]), (&json!("spend"), &json!("high")));
+    let card = operator.call("approval.show", &json!({ "id": id(&card) })).await.unwrap();
+    let raise = &card["action"]["input"]["raise"][0];
+    assert_eq!((&raise["scope"], &raise["tokens"]), (&json!("session"), &json!(30_000)), "{card}");
+    assert_eq!(asked(&upstream).len(), 1);
+    upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
+    decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
+    let (_, said) = ended(&mut client, running).await;
+    assert_eq!(said, "two");
+
+    // Denied, the turn ends, and nothing is sent.
+    upstream.reply(Say::new().text("three").usage(30_000, 0, 0).anthropic());
+    turn(&mut client, KEY, "more").await.unwrap();
+    let running = client.send("turn.run", &say(KEY, "and more")).await.unwrap();
+    let card = pending(&mut operator, 1).await.remove(0);
+    decide(&mut operator, &id(&card), json!({ "decision": "deny", "reason": "enough" })).await.unwrap();
+    let told = refusal(&mut client, running).await;
+    assert!(told.contains("enough"), "{told}");
+    assert_eq!(asked(&upstream).len(), 3);
+    drop((client, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_a_raise_that_outlives_its_turn_counts() {
+    let upstream = upstream().await;
+    let spend = "perSession: { tokens: 30000 }";
+    let (daemon, mut client) = begin(&upstream, spend).await;
+    let mut operator = daemon.operator().await;
+    upstream.reply(Say::new().text("one").usage(29_000, 900, 0).anthropic());
+    turn(&mut client, KEY, "hello").await.unwrap();
+    client.send("turn.run", &say(KEY, "again")).await.unwrap();
+    let card = pending(&mut operator, 1).await.remove(0);
+    drop((client, operator));
+
+    let daemon = start(daemon.stop().await, &config(&upstream, spend)).await;
+    let mut operator = daemon.operator().await;
+    decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
+    let reader = || Reader::open(&daemon.home.home).unwrap().raised("session", KEY, None).unwrap();
+    for _ in 0..2_000 {
+        if reader().tokens > 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    assert_eq!(reader().tokens, 30_000);
+    open(&mut operator).await;
+    upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
+    assert_eq!(text(&turn(&mut operator, KEY, "go on").await.unwrap().0), "two");
+    drop(operator);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_an_agent_cannot_ask_for_money_itself() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 30000 }").await;
+    let raise = json!({ "why": "trust me", "raise": [{ "scope": "day", "name": "", "tokens": 1_000_000 }] });
+    upstream
+        .reply(
+            Say::new()
+                .call("spend-0000000000000001", "spend", &raise.to_string())
+                .usage(10, 10, 0)
+                .anthropic(),
+        )
+        .reply(Say::new().text("no luck").usage(10, 10, 0).anthropic());
+    let (events, _) = turn(&mut client, KEY, "get rich").await.unwrap();
+    assert_eq!(text(&events), "no luck");
+    let page: Value = client.call("approval.list", &json!({ "state": "any" })).await.unwrap();
+    assert_eq!(page["approvals"], json!([]));
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = begin(&upstream, "perDay: { cost: 5 }").await;
+    let refused = turn(&mut client, KEY, "hello").await.unwrap_err();
+    assert_eq!(refused.code(), Some("no_price"));
+    assert!(refused.to_string().contains("spend.prices"), "{refused}");
+    assert_eq!(asked(&upstream).len(), 0);
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not_at_all() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 1000000 }").await;
+    upstream.reply(tribune_testkit::upstream::Reply::json(400, &json!({ "type": "error" })));
+    turn(&mut client, KEY, "hello").await.unwrap_err();
+    assert_eq!(spent(&daemon).0, 0);
+    upstream.reply(Say::new().text("cut").anthropic().first(0).then_close());
+    turn(&mut client, KEY, "hello").await.unwrap_err();
+    let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
+    assert_eq!((report.all.requests, report.all.estimated, report.lines[0].name.as_str()), (1, 1, "fake:m"));
+    assert!(report.all.input > 1_000);
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
