@@ -2,19 +2,19 @@
 
 /// A fake, with what belongs around it and stays.
 #[derive(Clone, Debug)]
-pub(crate) struct Fake {
-    pub(crate) kind: &'static str,
-    pub(crate) before: String,
-    pub(crate) secret: String,
-    pub(crate) after: &'static str,
+pub struct Fake {
+    pub kind: &'static str,
+    pub before: String,
+    pub secret: String,
+    pub after: &'static str,
 }
 
 impl Fake {
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         format!("{}{}{}", self.before, self.secret, self.after)
     }
 
-    pub(crate) fn redacted(&self) -> String {
+    pub fn redacted(&self) -> String {
         format!("{}[redacted:{}]{}", self.before, self.kind, self.after)
     }
 }
@@ -46,7 +46,7 @@ fn upper(count: usize) -> String {
 pub(crate) const UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
 /// One or more of every kind.
-pub(crate) fn fakes() -> Vec<Fake> {
+pub fn fakes() -> Vec<Fake> {
     let by_prefix = by_prefix().into_iter().map(|(kind, prefix, rest)| Fake {
         kind,
         before: String::new(),

@@ -26,8 +26,8 @@ mod stream;
 mod tokens;
 mod url;
 
-#[cfg(test)]
-mod fakes;
+#[cfg(any(test, feature = "fakes"))]
+pub mod fakes;
 #[cfg(test)]
 mod ordinary_tests;
 

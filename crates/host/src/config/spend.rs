@@ -196,7 +196,7 @@ mod tests {
         for (text, said) in [
             (
                 "{ perDay: { cost: -1 } }",
-                "config.json5:1:29: `spend.perDay.cost` is -1: use a number from 0 to 1000000",
+                "config.json5:1:28: `spend.perDay.cost` is -1: use a number from 0 to 1000000",
             ),
             ("{ perDay: { cost: 1000001 } }", "`spend.perDay.cost` is 1000001"),
             ("{ perDay: { tokens: 0 } }", "`spend.perDay.tokens` is 0: use a whole number from 1"),

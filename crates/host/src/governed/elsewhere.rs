@@ -261,7 +261,7 @@ impl Governance {
     }
 
     /// Records what came of a call, and moves labels.
-    pub async fn done_elsewhere(
+    pub(crate) async fn done_elsewhere(
         self: &Arc<Self>,
         key: &SessionKey,
         call_id: &str,

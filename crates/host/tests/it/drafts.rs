@@ -8,6 +8,7 @@ use tribune_agents::ToolCall;
 use tribune_client::Client;
 use tribune_host::config::Config;
 use tribune_host::governed::AskedFor;
+use tribune_host::{Clock as _, SystemClock};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
 
 use crate::approvals::{KEY, decide, ended, home, id, open, pending, write, written};
@@ -149,7 +150,7 @@ async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
     let beside = second_talker.send("turn.run", &say(&other, &write("a.txt", "beside"))).await.unwrap();
     let both = pending(&mut operator, 2).await;
     let second = both.iter().map(id).find(|found| *found != first).unwrap();
-    let until = "2999-01-01T00:00:00Z";
+    let until = SystemClock.now().plus(Duration::from_secs(3600)).to_string();
     let wide = json!({ "decision": "allow_pattern", "pattern": "a.txt", "until": until });
     decide(&mut operator, &second, wide).await.unwrap();
     ended(&mut second_talker, beside).await;

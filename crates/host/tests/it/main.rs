@@ -20,6 +20,7 @@ mod hooks;
 mod hostile;
 mod keys;
 mod models;
+mod planted;
 mod principals;
 mod puppet;
 mod scale;

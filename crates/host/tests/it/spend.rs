@@ -1,7 +1,8 @@
 //! Budgets: what is set aside, what counts, who is asked, and that nobody gets around it.
 
 use serde_json::{Value, json};
-use tribune_client::{Client, Incoming};
+use tribune_agents::provider::Dialect;
+use tribune_client::Client;
 use tribune_host::config::Config;
 use tribune_host::spend::By;
 use tribune_host::store::Reader;
@@ -33,14 +34,13 @@ fn spent(daemon: &TestDaemon) -> (u64, u64, u64, String) {
     (all.requests, all.input + all.cache_read + all.cache_written, all.output, all.cost.to_string())
 }
 
-/// Why a turn that was sent before failed.
-async fn refusal(client: &mut Client, id: u64) -> String {
-    loop {
-        match client.next().await.unwrap() {
-            Incoming::Answer(of, answer) if of == id => return answer.unwrap_err().to_string(),
-            Incoming::Answer(..) | Incoming::Notification(_) => {}
-        }
-    }
+/// Code and words of the error that a turn ends with.
+async fn failure(client: &mut Client, key: &str, words: &str) -> (String, String) {
+    let (events, end) = turn(client, key, words).await.unwrap();
+    assert_eq!(end["stop_reason"], "error", "{events:?}");
+    let error = events.iter().find(|event| event["type"] == "error").unwrap();
+    let word = |name: &str| error[name].as_str().unwrap().to_owned();
+    (word("code"), word("message"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,20 +60,20 @@ async fn s9_every_request_is_counted_with_its_cost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_at_the_limit_nothing_is_sent() {
     let upstream = upstream().await;
-    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 30000 }, atLimit: 'stop'").await;
-    upstream.reply(Say::new().text("one").usage(29_000, 900, 0).anthropic());
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 40000 }, atLimit: 'stop'").await;
+    upstream.reply(Say::new().text("one").usage(39_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
-    let refused = turn(&mut client, KEY, "again").await.unwrap_err();
-    assert_eq!(refused.code(), Some("spend_limit"));
-    assert!(refused.to_string().contains("the limit of this session (30000 tokens)"), "{refused}");
+    let (code, told) = failure(&mut client, KEY, "again").await;
+    assert_eq!(code, "spend_limit");
+    assert!(told.contains("the limit of this session (40000 tokens)"), "{told}");
     assert_eq!(asked(&upstream).len(), 1);
     // It holds through a restart, and another session is its own.
     drop(client);
     let stopped = daemon.stop().await;
-    let daemon = start(stopped, &config(&upstream, "perSession: { tokens: 30000 }, atLimit: 'stop'")).await;
+    let daemon = start(stopped, &config(&upstream, "perSession: { tokens: 40000 }, atLimit: 'stop'")).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
-    assert_eq!(turn(&mut client, KEY, "again").await.unwrap_err().code(), Some("spend_limit"));
+    assert_eq!(failure(&mut client, KEY, "again").await.0, "spend_limit");
     let other = KEY.replace(":op", ":two");
     client.call("session.init", &json!({ "session_key": other })).await.unwrap();
     upstream.reply(Say::new().text("two").anthropic());
@@ -91,8 +91,7 @@ async fn s9_the_limits_of_an_agent_and_of_a_day_hold_over_all_sessions() {
         turn(&mut client, KEY, "hello").await.unwrap();
         let other = KEY.replace(":op", ":two");
         client.call("session.init", &json!({ "session_key": other })).await.unwrap();
-        let refused = turn(&mut client, &other, "hello").await.unwrap_err();
-        assert_eq!(refused.code(), Some("spend_limit"), "{limit}");
+        assert_eq!(failure(&mut client, &other, "hello").await.0, "spend_limit", "{limit}");
         assert_eq!(asked(&upstream).len(), 1);
         drop(client);
         assert_sound(&daemon.stop().await.home);
@@ -102,16 +101,16 @@ async fn s9_the_limits_of_an_agent_and_of_a_day_hold_over_all_sessions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
     let upstream = upstream().await;
-    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 30000 }").await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 40000 }").await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(29_000, 900, 0).anthropic());
+    upstream.reply(Say::new().text("one").usage(39_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     let running = client.send("turn.run", &say(KEY, "again")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
     assert_eq!((&card["tool"], &card["risk"]), (&json!("spend"), &json!("high")));
     let card = operator.call("approval.show", &json!({ "id": id(&card) })).await.unwrap();
     let raise = &card["action"]["input"]["raise"][0];
-    assert_eq!((&raise["scope"], &raise["tokens"]), (&json!("session"), &json!(30_000)), "{card}");
+    assert_eq!((&raise["scope"], &raise["tokens"]), (&json!("session"), &json!(40_000)), "{card}");
     assert_eq!(asked(&upstream).len(), 1);
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
@@ -119,13 +118,13 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
     assert_eq!(said, "two");
 
     // Denied, the turn ends, and nothing is sent.
-    upstream.reply(Say::new().text("three").usage(30_000, 0, 0).anthropic());
+    upstream.reply(Say::new().text("three").usage(40_000, 0, 0).anthropic());
     turn(&mut client, KEY, "more").await.unwrap();
     let running = client.send("turn.run", &say(KEY, "and more")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
     decide(&mut operator, &id(&card), json!({ "decision": "deny", "reason": "enough" })).await.unwrap();
-    let told = refusal(&mut client, running).await;
-    assert!(told.contains("enough"), "{told}");
+    let (end, _) = ended(&mut client, running).await;
+    assert_eq!(end["stop_reason"], "error");
     assert_eq!(asked(&upstream).len(), 3);
     drop((client, operator));
     assert_sound(&daemon.stop().await.home);
@@ -134,10 +133,10 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_a_raise_that_outlives_its_turn_counts() {
     let upstream = upstream().await;
-    let spend = "perSession: { tokens: 30000 }";
+    let spend = "perSession: { tokens: 40000 }";
     let (daemon, mut client) = begin(&upstream, spend).await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(29_000, 900, 0).anthropic());
+    upstream.reply(Say::new().text("one").usage(39_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     client.send("turn.run", &say(KEY, "again")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
@@ -153,7 +152,7 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    assert_eq!(reader().tokens, 30_000);
+    assert_eq!(reader().tokens, 40_000);
     open(&mut operator).await;
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     assert_eq!(text(&turn(&mut operator, KEY, "go on").await.unwrap().0), "two");
@@ -164,7 +163,7 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_an_agent_cannot_ask_for_money_itself() {
     let upstream = upstream().await;
-    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 30000 }").await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 40000 }").await;
     let raise = json!({ "why": "trust me", "raise": [{ "scope": "day", "name": "", "tokens": 1_000_000 }] });
     upstream
         .reply(
@@ -186,9 +185,9 @@ async fn s9_an_agent_cannot_ask_for_money_itself() {
 async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perDay: { cost: 5 }").await;
-    let refused = turn(&mut client, KEY, "hello").await.unwrap_err();
-    assert_eq!(refused.code(), Some("no_price"));
-    assert!(refused.to_string().contains("spend.prices"), "{refused}");
+    let (code, told) = failure(&mut client, KEY, "hello").await;
+    assert_eq!(code, "no_price");
+    assert!(told.contains("spend.prices"), "{told}");
     assert_eq!(asked(&upstream).len(), 0);
     drop(client);
     assert_sound(&daemon.stop().await.home);
@@ -197,12 +196,16 @@ async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not_at_all() {
     let upstream = upstream().await;
-    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 1000000 }").await;
+    let mut config = config(&upstream, "perSession: { tokens: 1000000 }");
+    config.models.providers.get_mut("fake").unwrap().dialect = Dialect::OpenAi;
+    let daemon = start(home(), &config).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
     upstream.reply(tribune_testkit::upstream::Reply::json(400, &json!({ "type": "error" })));
-    turn(&mut client, KEY, "hello").await.unwrap_err();
+    failure(&mut client, KEY, "hello").await;
     assert_eq!(spent(&daemon).0, 0);
-    upstream.reply(Say::new().text("cut").anthropic().first(0).then_close());
-    turn(&mut client, KEY, "hello").await.unwrap_err();
+    upstream.reply(Say::new().text("cut").openai().first(2).then_close());
+    failure(&mut client, KEY, "hello").await;
     let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.estimated, report.lines[0].name.as_str()), (1, 1, "fake:m"));
     assert!(report.all.input > 1_000);

@@ -1,0 +1,129 @@
+//! Secrets of every known shape, planted wherever words come in, and looked for wherever words are kept, shown or sent.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tribune_client::Client;
+use tribune_redact::fakes::{Fake, fakes};
+use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
+use tribune_testkit::{assert_sound, text, turn};
+
+use crate::models::{SECRET, home, models, start, upstream};
+
+/// A channel that strangers read.
+const OUTSIDE: &str = "agent:main:telegram:1:dm:2";
+
+/// Texts that hold nothing secret and look as if they did.
+const ORDINARY: &str = include_str!("../../../redact/src/ordinary.txt");
+
+/// All of them, each on a line of its own, and the key of the house.
+fn planted() -> (Vec<Fake>, String) {
+    let fakes = fakes();
+    let mut lines: Vec<String> = fakes.iter().map(Fake::text).collect();
+    lines.push(format!("the key is {SECRET}"));
+    (fakes, lines.join("\n"))
+}
+
+/// What of the planted is in these bytes.
+fn found<'f>(fakes: &'f [Fake], bytes: &[u8]) -> Vec<&'f str> {
+    let holds = |secret: &str| memchr::memmem::find(bytes, secret.as_bytes()).is_some();
+    let shapes = fakes.iter().filter(|fake| holds(&fake.secret)).map(|fake| fake.kind);
+    shapes.chain(holds(SECRET).then_some("the key of the house")).collect()
+}
+
+/// Every file of a home but those of the agent's own workspace, with its bytes.
+fn files(folder: &Path, into: &mut Vec<(String, Vec<u8>)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("workspace") {
+            files(&path, into);
+        } else if path.is_file() {
+            into.push((path.display().to_string(), std::fs::read(&path).unwrap()));
+        }
+    }
+}
+
+async fn open(client: &mut Client) {
+    client.call("session.init", &json!({ "session_key": OUTSIDE })).await.unwrap();
+}
+
+fn bytes_sent(upstream: &FakeUpstream) -> Vec<u8> {
+    upstream.requests().into_iter().flat_map(|request| request.body).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
+    let (fakes, lines) = planted();
+    let upstream = upstream().await;
+    let home = home();
+    home.write("agents/main/workspace/secrets.txt", &lines);
+    let daemon = start(home, &models(&upstream, "")).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
+    let mut seen: Vec<Value> = Vec::new();
+
+    // In a prompt, in what a tool reads, in what a model writes into a file, thinks and says, in small pieces.
+    let write = json!({ "path": "copy.txt", "content": lines }).to_string();
+    upstream
+        .reply(Say::new().call("c1", "read", r#"{"path":"secrets.txt"}"#).anthropic())
+        .reply(Say::new().call("c2", "write", &write).anthropic().in_writes_of(61))
+        .reply(Say::new().thinking(&lines, "c2ln").text(&lines).anthropic().in_writes_of(37));
+    let (events, end) = turn(&mut client, OUTSIDE, &lines).await.unwrap();
+    seen.extend(events);
+    seen.push(end);
+    // In an error, and in the headers beside it.
+    let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": lines } });
+    upstream.reply(Reply::json(400, &error).header("request-id", SECRET).header("x-echo", SECRET));
+    let (events, end) = turn(&mut client, OUTSIDE, "and now?").await.unwrap();
+    assert_eq!(end["stop_reason"], "error");
+    seen.extend(events);
+    seen.push(end);
+    // In the name of a tool and of a file, and in a letter.
+    let names = json!({ "path": fakes[0].secret, "content": "x" }).to_string();
+    let letter = json!({ "to": "main", "text": lines }).to_string();
+    upstream
+        .reply(Say::new().call("c3", "write", &names).call("c4", "send_message", &letter).anthropic())
+        .reply(Say::new().text("done").anthropic())
+        .reply(Say::new().text("read").anthropic());
+    for words in ["write it down", "and your letters?"] {
+        seen.extend(turn(&mut client, OUTSIDE, words).await.unwrap().0);
+    }
+
+    for event in &seen {
+        assert_eq!(found(&fakes, event.to_string().as_bytes()), Vec::<&str>::new(), "in {event}");
+    }
+    assert_eq!(found(&fakes, &bytes_sent(&upstream)), Vec::<&str>::new(), "sent to the model");
+    let page = client.call("session.history", &json!({ "session_key": OUTSIDE })).await.unwrap();
+    assert_eq!(found(&fakes, page.to_string().as_bytes()), Vec::<&str>::new(), "in the history");
+    drop(client);
+    let stopped = daemon.stop().await;
+    assert_sound(&stopped.home);
+    let mut kept = Vec::new();
+    files(stopped.home.root(), &mut kept);
+    assert!(
+        kept.iter().any(|(path, _)| path.contains("transcript") || path.ends_with(".md")),
+        "nothing was kept"
+    );
+    for (path, bytes) in &kept {
+        assert_eq!(found(&fakes, bytes), Vec::<&str>::new(), "in {path}");
+    }
+    // The workspace is the agent's own: what it wrote there is there.
+    let copy = std::fs::read(stopped.home.root().join("agents/main/workspace/copy.txt")).unwrap();
+    assert!(!found(&fakes, &copy).is_empty() || !copy.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p8_what_only_looks_like_a_secret_is_left_alone() {
+    let upstream = upstream().await;
+    let daemon = start(home(), &models(&upstream, "")).await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &json!({ "session_key": crate::models::KEY })).await.unwrap();
+    upstream.reply(Say::new().text(ORDINARY).anthropic().in_writes_of(53));
+    let (events, _) = turn(&mut client, crate::models::KEY, ORDINARY).await.unwrap();
+    assert_eq!(text(&events), ORDINARY);
+    let sent = crate::models::asked(&upstream)[0]["messages"].to_string();
+    let words: Value = serde_json::from_str(&sent).unwrap();
+    assert!(words[0]["content"].as_array().unwrap().iter().any(|part| part["text"] == ORDINARY), "{words}");
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
