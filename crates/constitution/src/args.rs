@@ -108,6 +108,17 @@ impl Args {
         self
     }
 
+    /// Whether every text is as short as this module makes them. Facts may come from elsewhere, and rules look for their
+    /// patterns in each text as often as there are agents and labels behind a call.
+    pub(crate) fn is_bounded(&self) -> bool {
+        let Self { path, host, scheme, method, recipient, recipient_type, template, action, name, .. } = self;
+        let words = [host, scheme, method, recipient, recipient_type, template, action, name];
+        let programs = self.programs.as_deref().unwrap_or_default();
+        path.as_ref().is_none_or(|path| path.len() <= MAX_PATH_BYTES)
+            && programs.len() <= MAX_PROGRAMS
+            && words.into_iter().flatten().chain(programs).all(|word| word.len() <= MAX_WORD_BYTES)
+    }
+
     /// Derives the attributes of a call of `tool`. `command` is what is known of the command that `exec` runs; without
     /// it the command counts as not understood.
     pub fn of(tool: &str, input: &Value, command: Option<&CommandFacts>) -> Self {
