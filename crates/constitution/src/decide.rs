@@ -230,7 +230,7 @@ fn is_owners(facts: &Facts) -> bool {
 
 /// Untrusted words, private data and a way out never meet without a person.
 fn trifecta(facts: &Facts, manifest: Option<&Manifest>, inquiry: &mut Inquiry<'_>) {
-    let outside = facts.args.outside == Some(true);
+    let outside = facts.args.outside == Some(true) || facts.args.unseen.iter().any(|name| name == "outside");
     let way_out = manifest.is_none_or(|manifest| manifest.is_way_out(outside));
     let tainted = facts.labels.trust <= Trust::Community && facts.labels.private;
     if !(way_out && tainted) || is_owners(facts) {

@@ -172,13 +172,19 @@ mod tests {
     #[test]
     fn a_misspelt_example_says_which_key_and_what_was_meant() {
         for (example, said) in [
-            (r#"{"args": {"paht": "a"}}"#, "unknown key `args.paht`: did you mean `path`? The keys here are path, "),
+            (
+                r#"{"args": {"paht": "a"}}"#,
+                "unknown key `args.paht`: did you mean `path`? The keys here are path, ",
+            ),
             (r#"{"lables": {}}"#, "unknown key `lables`: did you mean `labels`? The keys here are "),
             (
                 r#"{"labels": {"trust": "onwer"}}"#,
                 "`labels.trust` is `onwer`: did you mean `owner`? The words are ",
             ),
-            (r#"{"args": {"path": 1}}"#, "`args.path` cannot be read (invalid type: integer `1`, expected a string)"),
+            (
+                r#"{"args": {"path": 1}}"#,
+                "`args.path` cannot be read (invalid type: integer `1`, expected a string)",
+            ),
             (r#"{"mandates": null}"#, "`mandates` cannot be read (invalid type: null, expected a sequence)"),
             (r#"{"v": 2}"#, "the facts have version 2"),
         ] {

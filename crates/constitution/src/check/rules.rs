@@ -259,4 +259,20 @@ mod tests {
             assert_eq!(findings(rules), [""; 0], "{rules}");
         }
     }
+
+    /// Every rule is held against every other, so this is where time would be lost.
+    #[test]
+    fn a_thousand_rules_are_checked() {
+        let rule = |n: usize| {
+            format!(
+                "@id(\"r{n}\") forbid(principal, action == Tribune::Action::\"read\", resource) \
+                 when {{ context has path && (context.path == \"d{n}\" || context.path like \"d{n}/*\") }};\n"
+            )
+        };
+        let mut rules: String = (0..1000).map(rule).collect();
+        assert_eq!(findings(&rules), [""; 0]);
+        rules.push_str(&rule(7).replace("\"r7\"", "\"again\""));
+        let found = findings(&rules);
+        assert!(found.len() == 1 && found[0].contains("`again` forbids nothing more: `r7`"), "{found:?}");
+    }
 }

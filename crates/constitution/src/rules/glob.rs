@@ -70,7 +70,9 @@ mod tests {
         match pattern {
             [] => text.is_empty(),
             [b'*', rest @ ..] => (0..=text.len()).any(|at| fits(rest, &text[at..])),
-            [first, rest @ ..] => text.split_first().is_some_and(|(own, text)| own == first && fits(rest, text)),
+            [first, rest @ ..] => {
+                text.split_first().is_some_and(|(own, text)| own == first && fits(rest, text))
+            }
         }
     }
 

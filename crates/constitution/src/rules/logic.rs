@@ -285,7 +285,8 @@ mod tests {
             ("context.path like \"a*\"", "context.path like \"a\\u{10ffff}*\"", false),
         ] {
             let (world, narrow, wide) = (world(), conditions(narrow), conditions(wide));
-            let covers = world.cases(&narrow).is_some_and(|cases| !cases.iter().any(|case| case.can_refute(&wide)));
+            let covers =
+                world.cases(&narrow).is_some_and(|cases| !cases.iter().any(|case| case.can_refute(&wide)));
             assert_eq!(covers, covered, "{narrow:?} within {wide:?}");
         }
         assert!(!world().can_refute(&[]));

@@ -139,7 +139,7 @@ impl Rules {
         let answers = match self.answers(slice, law, facts) {
             Ok(answers) => answers,
             Err(reason) => {
-                let would_allow = Some("an operator can mend the rule".to_owned());
+                let would_allow = Some("an operator can mend the rule, or the call its arguments".to_owned());
                 inquiry.spoke(Decision::Deny, "policy.error", reason, would_allow);
                 return None;
             }
@@ -182,6 +182,14 @@ impl Rules {
         for rule in &slice.rules {
             // An offer has no arguments yet; rules about them speak when there are some.
             if facts.stage == Stage::Offer && rule.reads.args {
+                continue;
+            }
+            if let Some(unseen) = facts.args.unseen.iter().find(|name| rule.reads.context.contains(*name)) {
+                // A permit that cannot see does not hold; a rule that cannot see must not be passed.
+                if rule.forbids {
+                    let form = "which this call has in a form that no rule can look at";
+                    return Err(format!("the rule `{}` looks at `{unseen}`, {form}", rule.id));
+                }
                 continue;
             }
             let views = views(&rule.reads, facts, class);

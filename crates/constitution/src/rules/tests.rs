@@ -200,6 +200,26 @@ fn all_mistakes_of_a_file_are_told_at_once() {
 }
 
 #[test]
+fn l3_a_rule_is_not_passed_by_what_it_cannot_see() {
+    let law = law(
+        "{ defaultAllow: true }",
+        r#"
+        @id("hosts") forbid(principal, action == Tribune::Action::"browser", resource)
+        when { context has host && context.host like "*evil.example" };
+        @id("paths") permit(principal, action == Tribune::Action::"browser", resource)
+        when { !(context has path) || context.path != "x" };
+        "#,
+    );
+    let mut facts = call("browser");
+    assert_eq!(said(&law.decide(&facts)), "allow mandate.allow");
+    facts.args.unseen = vec!["path".to_owned()];
+    assert_eq!(said(&law.decide(&facts)), "ask effect.side_effect");
+    facts.args.unseen = vec!["host".to_owned()];
+    assert_eq!(said(&law.decide(&facts)), "deny policy.error");
+    assert!(law.decide(&facts).reason.starts_with("the rule `hosts` looks at `host`, which this call has"));
+}
+
+#[test]
 fn l9_an_attribute_beyond_its_bounds_is_not_looked_at() {
     let law = law(
         "",
