@@ -192,10 +192,10 @@ impl<'a> Draft<'a> {
 
     /// The text under one of `keys`, which are words for the same thing: of two, the tool may take the other one.
     fn text(&mut self, attributes: &[&str], keys: &[&str], max_bytes: usize) -> Option<&'a str> {
-        let mut values = self.values(keys);
-        let (value, another) = (values.next()?, values.next());
+        let value = self.values(keys).next()?;
+        let alone = self.values(keys).nth(1).is_none();
         match value.as_str() {
-            Some(text) if text.len() <= max_bytes && another.is_none() => return Some(text),
+            Some(text) if text.len() <= max_bytes && alone => return Some(text),
             Some(text) if text.len() > max_bytes => self.args.malformed = true,
             Some(_) | None => self.hidden(attributes),
         }
