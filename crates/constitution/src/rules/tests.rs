@@ -207,7 +207,7 @@ fn l3_a_rule_is_not_passed_by_what_it_cannot_see() {
         @id("hosts") forbid(principal, action == Tribune::Action::"browser", resource)
         when { context has host && context.host like "*evil.example" };
         @id("paths") permit(principal, action == Tribune::Action::"browser", resource)
-        when { !(context has path) || context.path != "x" };
+        unless { context has path && context.path == "x" };
         "#,
     );
     let mut facts = call("browser");
