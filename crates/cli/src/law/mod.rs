@@ -53,7 +53,7 @@ Examples:
   tribune law check trial/ && tribune law backtest --with trial/
   tribune --json law check trial/ | jq -r '.findings[].message'
 
-What it says of a rule that comes too late, in trial/policy/house.cedar:
+What it says of a rule whose work another does, in trial/policy/house.cedar:
   1  @id(\"no-reading\")
   2  forbid(principal, action == Tribune::Action::\"read\", resource);
   3  @id(\"no-secrets\")
