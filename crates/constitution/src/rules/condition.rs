@@ -196,7 +196,7 @@ impl Condition {
             Tree::Bool(flag) => Some(Self::Flag(subject, *flag)),
             Tree::Number(number) => {
                 let number = number.as_i64()?;
-                let less = Self::Less(subject.clone(), number);
+                let less = Self::Less(subject, number);
                 let at_most = Self::AtMost(subject, number);
                 Some(Self::And(Box::new(at_most), Box::new(Self::Not(Box::new(less)))))
             }

@@ -67,9 +67,9 @@ impl World {
 
     /// The ways in which all conditions hold: none if they cannot, `None` if there are too many to tell apart.
     pub(crate) fn cases<'c>(&'c self, conditions: &'c [Condition]) -> Option<Vec<Case<'c>>> {
-        let mut cases = Vec::new();
+        let (mut cases, mut ways) = (Vec::new(), MAX_WAYS);
         let wanted = conditions.iter().map(|condition| (condition, End::Holds)).collect();
-        let followed = self.anything().follow(wanted, &mut MAX_WAYS.clone(), &mut |case| {
+        let followed = self.anything().follow(wanted, &mut ways, &mut |case| {
             cases.push(case);
             if cases.len() > MAX_CASES { Err(TooMany) } else { Ok(()) }
         });
