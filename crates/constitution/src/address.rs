@@ -1,5 +1,7 @@
 //! Addresses: the host that a URL leads to, and whether a text holds something to follow.
 
+use unicode_normalization::UnicodeNormalization as _;
+
 /// Bytes of a host's name, as DNS bounds it.
 const MAX_HOST_BYTES: usize = 253;
 
@@ -26,7 +28,7 @@ impl Address {
         let (host, port) = match authority.strip_prefix('[') {
             Some(v6) => {
                 let (v6, port) = v6.split_once(']')?;
-                (v6.parse::<std::net::Ipv6Addr>().ok()?.to_string(), port)
+                (Self::v6(v6)?, port)
             }
             None => {
                 let (host, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
@@ -42,6 +44,21 @@ impl Address {
 
     fn port(text: &str) -> Option<u16> {
         text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+    }
+
+    /// An address of the new kind that stands for one of the old is known as that one; the forms that only lead there
+    /// through a gateway are no address, since nobody writes them who does not want to hide something.
+    fn v6(text: &str) -> Option<String> {
+        let address: std::net::Ipv6Addr = text.parse().ok()?;
+        if let Some(v4) = address.to_ipv4_mapped() {
+            return Some(v4.to_string());
+        }
+        let hidden = match address.segments() {
+            [0, 0, 0, 0, 0, 0, 0, 0 | 1] => false,
+            [0, 0, 0, 0, 0 | 0xffff, 0, _, _] | [0x64, 0xff9b, ..] | [0x2002, ..] => true,
+            _ => false,
+        };
+        (!hidden).then(|| address.to_string())
     }
 
     fn name(host: &str) -> Option<String> {
@@ -67,7 +84,7 @@ impl Address {
 /// any are let through on this word.
 pub(crate) fn holds_link(text: &str) -> bool {
     let dot = |c: char| matches!(c, '.' | '\u{3002}' | '\u{FF0E}' | '\u{FF61}');
-    let lower = text.to_lowercase();
+    let lower: String = text.nfkc().collect::<String>().to_lowercase();
     let marked = ["://", "www", "mailto:", "tel:", "](", "href", "data:", "javascript:"];
     if marked.iter().any(|mark| lower.contains(mark)) {
         return true;
@@ -79,7 +96,12 @@ pub(crate) fn holds_link(text: &str) -> bool {
         }
         _ => false,
     };
-    chars.windows(4).any(domain)
+    chars.windows(4).any(domain) || lower.split(|c: char| !c.is_ascii_digit() && c != '.').any(is_v4)
+}
+
+/// Four numbers with dots between them, and perhaps one at the end of the sentence.
+fn is_v4(text: &str) -> bool {
+    text.trim_end_matches('.').parse::<std::net::Ipv4Addr>().is_ok()
 }
 
 #[cfg(test)]
@@ -92,6 +114,10 @@ mod tests {
             ("https://Example.ORG/a?b#c", "https", "example.org", 443),
             ("HTTP://example.org.:8080", "http", "example.org", 8080),
             ("https://[::1]:9/", "https", "::1", 9),
+            ("https://[0:0::0:1]/", "https", "::1", 443),
+            ("https://[::ffff:127.0.0.1]/", "https", "127.0.0.1", 443),
+            ("https://[::FFFF:7f00:1]/", "https", "127.0.0.1", 443),
+            ("https://example.org:0443/", "https", "example.org", 443),
             ("http://127.0.0.1?x", "http", "127.0.0.1", 80),
             ("https://xn--bcher-kva.example", "https", "xn--bcher-kva.example", 443),
         ] {
@@ -120,6 +146,16 @@ mod tests {
             "https://2130706433/",
             "https://0x7f.1/",
             "https://127.1/",
+            "https://0177.0.0.1/",
+            "https://127.0.0.0x1",
+            "https://[::127.0.0.1]/",
+            "https://[64:ff9b::7f00:1]/",
+            "https://[2002:7f00:1::]/",
+            "https://[fe80::1%25eth0]/",
+            "https://example.org../",
+            "https://example.org%2e/",
+            "https:///example.org",
+            " https://example.org",
             "https://example.org:99999",
             "https://example.org:+80",
             "https://example.org:",
@@ -141,6 +177,8 @@ mod tests {
             "mailto:a@b",
             "<a HREF=x>",
             "a.b.co.uk",
+            "evil\u{2024}com",
+            "go to 192.0.2.7.",
         ] {
             assert!(holds_link(text), "{text}");
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, holds_link};
-use crate::paths;
+use crate::{command, paths};
 
 /// Bytes of a path, as the kernel bounds one.
 const MAX_PATH_BYTES: usize = 4096;
@@ -71,6 +71,10 @@ pub struct Args {
     /// denied: a rule that cannot see must not be passed.
     #[serde(skip_serializing_if = "is_false")]
     pub malformed: bool,
+    /// Attributes that a tool of another harness seems to have in a form that rules cannot look at: a list of paths, an
+    /// address that readers disagree about, two words for the same thing. A rule that looks at one of these denies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
 }
 
 /// What a reader of shell commands found out about one.
@@ -106,6 +110,17 @@ impl Args {
             *text = change(text);
         }
         self
+    }
+
+    /// Whether every text is as short as this module makes them. Facts may come from elsewhere, and rules look for their
+    /// patterns in each text as often as there are agents and labels behind a call.
+    pub(crate) fn is_bounded(&self) -> bool {
+        let Self { path, host, scheme, method, recipient, recipient_type, template, action, name, .. } = self;
+        let words = [host, scheme, method, recipient, recipient_type, template, action, name];
+        let programs = self.programs.as_deref().unwrap_or_default();
+        path.as_ref().is_none_or(|path| path.len() <= MAX_PATH_BYTES)
+            && programs.len() <= MAX_PROGRAMS
+            && words.into_iter().flatten().chain(programs).all(|word| word.len() <= MAX_WORD_BYTES)
     }
 
     /// Derives the attributes of a call of `tool`. `command` is what is known of the command that `exec` runs; without
@@ -166,25 +181,31 @@ impl<'a> Draft<'a> {
         keys.iter().filter_map(move |key| input.get(key)).filter(|value| !value.is_null())
     }
 
-    /// Whether two words for the same thing are given, of which the tool may take the other one.
-    fn only_one_of(&mut self, keys: &[&str]) {
-        let several = self.values(keys).count() > 1;
-        self.args.malformed |= self.strict && several;
+    /// The attributes cannot be told. A tool of ours takes no such arguments; in another's they may mean something else.
+    fn hidden(&mut self, attributes: &[&str]) {
+        if self.strict {
+            self.args.malformed = true;
+        } else {
+            self.args.unseen.extend(attributes.iter().map(|name| (*name).to_owned()));
+        }
     }
 
-    fn text(&mut self, keys: &[&str], max_bytes: usize) -> Option<&'a str> {
+    /// The text under one of `keys`, which are words for the same thing: of two, the tool may take the other one.
+    fn text(&mut self, attributes: &[&str], keys: &[&str], max_bytes: usize) -> Option<&'a str> {
         let value = self.values(keys).next()?;
+        let alone = self.values(keys).nth(1).is_none();
         match value.as_str() {
-            Some(text) if text.len() <= max_bytes => return Some(text),
-            Some(_) => self.args.malformed = true,
-            None => self.args.malformed |= self.strict,
+            Some(text) if text.len() <= max_bytes && alone => return Some(text),
+            Some(text) if text.len() > max_bytes => self.args.malformed = true,
+            Some(_) | None => self.hidden(attributes),
         }
         None
     }
 
-    fn word(&mut self, keys: &[&str]) -> Option<String> {
-        let word = self.text(keys, MAX_WORD_BYTES)?;
-        if word.chars().any(char::is_control) {
+    /// A name. One that is not written as it looks would pass for another.
+    fn word(&mut self, attribute: &str, keys: &[&str]) -> Option<String> {
+        let word = self.text(&[attribute], keys, MAX_WORD_BYTES)?;
+        if word.chars().any(|c| c.is_control() || command::is_hidden(c)) || word.trim() != word {
             self.args.malformed = true;
             return None;
         }
@@ -192,33 +213,34 @@ impl<'a> Draft<'a> {
     }
 
     fn path(&mut self) {
-        const NAMES: [&str; 3] = ["path", "file", "folder"];
-        self.only_one_of(&NAMES);
-        let Some(path) = self.text(&NAMES, MAX_PATH_BYTES) else { return };
+        let names = ["path", "file", "folder"];
+        let Some(path) = self.text(&["path", "outside"], &names, MAX_PATH_BYTES) else { return };
         let (path, outside) = paths::normalised(path);
         (self.args.path, self.args.outside) = (Some(path), Some(outside));
     }
 
     fn address(&mut self) {
-        let Some(url) = self.text(&["url"], usize::MAX) else { return };
-        let Some(address) = Address::of(url) else {
-            self.args.malformed |= self.strict;
-            return;
-        };
+        const PARTS: [&str; 3] = ["host", "port", "scheme"];
+        let Some(url) = self.text(&PARTS, &["url"], usize::MAX) else { return };
+        let Some(address) = Address::of(url) else { return self.hidden(&PARTS) };
         self.args.host = Some(address.host);
         self.args.port = Some(address.port);
         self.args.scheme = Some(address.scheme);
     }
 
     fn method(&mut self, default: Option<&str>) {
-        let method = self.word(&["method"]).or_else(|| default.map(str::to_owned));
+        let method = self.word("method", &["method"]).or_else(|| default.map(str::to_owned));
         self.args.method = method.map(|method| method.to_ascii_uppercase());
     }
 
-    fn command(&mut self, command: Option<&CommandFacts>) {
+    fn command(&mut self, facts: Option<&CommandFacts>) {
         let unknown = CommandFacts::default();
-        let command = command.unwrap_or(&unknown);
-        let mut programs: Vec<String> = command.programs.clone();
+        let CommandFacts { programs, parsed } = facts.unwrap_or(&unknown);
+        let mut programs: Vec<String> = programs.clone();
+        if !parsed {
+            // What was not understood starts who knows what, and no list of programs may hold for it.
+            programs.push(command::UNKNOWN.to_owned());
+        }
         programs.sort_unstable();
         programs.dedup();
         let fit = programs.len() <= MAX_PROGRAMS && programs.iter().all(|name| name.len() <= MAX_WORD_BYTES);
@@ -227,22 +249,31 @@ impl<'a> Draft<'a> {
         } else {
             self.args.malformed = true;
         }
-        self.args.parsed = Some(command.parsed);
+        self.args.parsed = Some(*parsed);
         // A rule that looks at programs must not be passed by a command that is no text.
         self.args.malformed |= self.input.get("command").is_none_or(|line| !line.is_string());
         self.size(&["command"]);
     }
 
     fn recipient(&mut self) {
-        const NAMES: [&str; 2] = ["recipient", "to"];
-        self.only_one_of(&NAMES);
-        self.args.recipient = self.word(&NAMES);
-        self.args.recipient_type = self.word(&["recipientType"]);
+        // A mail address is the same in any case, and one of a list would be known by the others.
+        let recipient = self.word("recipient", &["recipient", "to"]);
+        self.args.recipient = match recipient {
+            Some(mail) if mail.contains('@') => {
+                let several = mail.contains(|c: char| c.is_whitespace() || ",;<>\"()".contains(c));
+                if several {
+                    self.hidden(&["recipient"]);
+                }
+                (!several).then(|| mail.to_lowercase())
+            }
+            other => other,
+        };
+        self.args.recipient_type = self.word("recipient_type", &["recipientType"]);
     }
 
     fn message(&mut self) {
         const BODY: [&str; 4] = ["text", "body", "message", "content"];
-        self.args.template = self.word(&["template"]);
+        self.args.template = self.word("template", &["template"]);
         // A body that is no text may hold anything.
         let linked = |body: &Value| body.as_str().is_none_or(holds_link);
         let links = self.values(&BODY).any(linked);
@@ -253,8 +284,8 @@ impl<'a> Draft<'a> {
     }
 
     fn verb(&mut self) {
-        self.args.action = self.word(&["action"]);
-        self.args.name = self.word(&["name", "key", "job", "agent", "node"]);
+        self.args.action = self.word("action", &["action"]);
+        self.args.name = self.word("name", &["name", "key", "job", "agent", "node"]);
     }
 
     fn size(&mut self, keys: &[&str]) {

@@ -31,8 +31,15 @@ fn attributes_are_derived_per_tool() {
             json!({"action": "set", "key": "k", "value": "vv"}),
             r#"{"bytes":2,"action":"set","name":"k"}"#,
         ),
-        ("exec", json!({"command": "rm -rf /"}), r#"{"programs":[],"parsed":false,"bytes":8}"#),
-        ("deploy", json!({"path": ["a"], "url": "host", "action": "go"}), r#"{"action":"go"}"#),
+        ("exec", json!({"command": "rm -rf /"}), r#"{"programs":["?"],"parsed":false,"bytes":8}"#),
+        (
+            "deploy",
+            json!({"path": ["a"], "url": "host", "action": "go", "to": "a@B.org"}),
+            r#"{"recipient":"a@b.org","action":"go","unseen":["path","outside","host","port","scheme"]}"#,
+        ),
+        ("deploy", json!({"path": "ok", "file": "secrets/key"}), r#"{"unseen":["path","outside"]}"#),
+        ("deploy", json!({"to": "b@evil.example, a@b.org"}), r#"{"unseen":["recipient"]}"#),
+        ("deploy", json!({"url": "https://a@evil.example/"}), r#"{"unseen":["host","port","scheme"]}"#),
         ("read", json!({}), "{}"),
         ("read", json!(null), "{}"),
         ("read", json!([1]), "{}"),
@@ -67,6 +74,10 @@ fn l3_what_a_rule_could_not_look_at_is_malformed() {
         ("message", json!({"to": "a\nb"})),
         ("message", json!({"to": "a", "recipient": "b"})),
         ("read", json!({"path": "a", "file": "b"})),
+        ("memory", json!({"action": "set", "name": "notes", "key": "secrets"})),
+        ("memory", json!({"action": "set", "key": " secrets"})),
+        ("message", json!({"to": "agent:d\u{200B}ev"})),
+        ("message", json!({"to": "Boss <x@evil.example>"})),
         ("deploy", json!({"path": "x".repeat(5000)})),
     ] {
         assert!(Args::of(tool, &input, None).malformed, "{tool} {input}");

@@ -93,10 +93,14 @@ impl Constitution {
     }
 
     fn above_floor(&self, facts: &Facts, inquiry: &mut Inquiry<'_>) -> Verdict {
-        if facts.args.malformed {
+        let bounded = facts.args.is_bounded();
+        if facts.args.malformed || !bounded {
             let reason = "an argument that rules look at is too long, or is not what the tool takes";
-            let would_allow = Some("call again with shorter, well-formed arguments".to_owned());
-            inquiry.spoke(Decision::Deny, "args.malformed", reason, would_allow);
+            let would_allow = "call again with shorter, well-formed arguments";
+            if !bounded {
+                return inquiry.denied("args.malformed", reason, Some(would_allow));
+            }
+            inquiry.spoke(Decision::Deny, "args.malformed", reason, Some(would_allow.to_owned()));
         }
         let manifest = self.manifest(&facts.tool);
         self.manifested(facts, manifest, inquiry);
@@ -227,7 +231,7 @@ fn is_owners(facts: &Facts) -> bool {
 
 /// Untrusted words, private data and a way out never meet without a person.
 fn trifecta(facts: &Facts, manifest: Option<&Manifest>, inquiry: &mut Inquiry<'_>) {
-    let outside = facts.args.outside == Some(true);
+    let outside = facts.args.outside == Some(true) || facts.args.unseen.iter().any(|name| name == "outside");
     let way_out = manifest.is_none_or(|manifest| manifest.is_way_out(outside));
     let tainted = facts.labels.trust <= Trust::Community && facts.labels.private;
     if !(way_out && tainted) || is_owners(facts) {

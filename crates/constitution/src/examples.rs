@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::bundle::Constitution;
 use crate::facts::Facts;
 use crate::mandate::shown;
-use crate::reading::suggestion;
+use crate::reading::{self, suggestion};
 use crate::rules::Rule;
 use crate::verdict::{Decision, Verdict};
 
@@ -88,7 +88,7 @@ impl Constitution {
             return Err("the example is not an object: write it in `{ }`".to_owned());
         };
         let tools = self.rules().tools_of(rule);
-        let tool = match (members.get("tool").and_then(Value::as_str), tools.as_slice()) {
+        let tool = match (members.get("tool").and_then(Value::as_str), tools) {
             (Some(tool), _) => tool,
             (None, [only]) => only,
             (None, _) => {
@@ -104,7 +104,8 @@ impl Constitution {
         let plain = Facts::of_call("main", "agent:main:cli:local:dm:example", mandate, tool);
         let mut facts = serde_json::to_value(plain).map_err(|error| error.to_string())?;
         merge(&mut facts, patch);
-        Facts::from_value(facts).map_err(|error| format!("{error}; correct the example"))
+        let facts: Facts = reading::read_value("the example", facts)?;
+        facts.checked().map_err(|error| error.to_string())
     }
 }
 
@@ -166,5 +167,36 @@ mod tests {
             tested,
             expected.map(|(rule, example, passed)| (rule.to_owned(), example.to_owned(), passed))
         );
+    }
+
+    #[test]
+    fn a_misspelt_example_says_which_key_and_what_was_meant() {
+        for (example, said) in [
+            (
+                r#"{"args": {"paht": "a"}}"#,
+                "unknown key `args.paht`: did you mean `path`? The keys here are path, ",
+            ),
+            (r#"{"lables": {}}"#, "unknown key `lables`: did you mean `labels`? The keys here are "),
+            (
+                r#"{"labels": {"trust": "onwer"}}"#,
+                "`labels.trust` is `onwer`: did you mean `owner`? The words are ",
+            ),
+            (
+                r#"{"args": {"path": 1}}"#,
+                "`args.path` cannot be read (invalid type: integer `1`, expected a string)",
+            ),
+            (r#"{"mandates": null}"#, "`mandates` cannot be read (invalid type: null, expected a sequence)"),
+            (r#"{"v": 2}"#, "the facts have version 2"),
+        ] {
+            let escaped = example.replace('"', "\\\"");
+            let law = law(
+                "",
+                &format!(
+                    "@id(\"a\") @example_deny(\"{escaped}\") forbid(principal, action == Tribune::Action::\"read\", resource);"
+                ),
+            );
+            let got = law.test().remove(0).got.unwrap_err();
+            assert!(got.starts_with(said), "{got}");
+        }
     }
 }

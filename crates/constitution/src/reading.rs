@@ -41,17 +41,44 @@ pub(crate) fn read<T: DeserializeOwned>(file: &str, text: &str, max_bytes: usize
     let mut deserializer = json5::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let (inner, path) = (error.inner(), error.path().to_string());
-        let subject = if path == "." { "the file".to_owned() } else { format!("`{}`", shown(&path)) };
-        let text = text_of(inner);
         let message = match inner.code() {
-            Some(code) => format!("{subject} {}", wrong_type(code)),
-            None if text.starts_with("unknown field") => unknown_key(&path, &text),
-            None if text.starts_with("unknown variant") => unknown_word(&subject, &text),
-            None if text.starts_with("missing field") => format!("{subject}: {}", missing_key(&text)),
-            None => format!("{subject} {text}"),
+            Some(code) => format!("{} {}", subject(&path, "the file"), wrong_type(code)),
+            None => complaint(&path, "the file", &text_of(inner)),
         };
         at(file, inner.position(), message)
     })
+}
+
+/// Reads a value that stands in another text, which messages call `whole`. A refusal is a sentence about the key.
+pub(crate) fn read_value<T: DeserializeOwned>(whole: &str, value: serde_json::Value) -> Result<T, String> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        match error.inner().to_string() {
+            text if text.starts_with("invalid") => {
+                format!("{} cannot be read ({text}): correct it", subject(&path, whole))
+            }
+            text => complaint(&path, whole, &text),
+        }
+    })
+}
+
+/// What a message is about: the value at `path`, or everything.
+fn subject(path: &str, whole: &str) -> String {
+    if path == "." { whole.to_owned() } else { format!("`{}`", shown(path)) }
+}
+
+/// What `serde` says of the value at `path`, in our words.
+fn complaint(path: &str, whole: &str, text: &str) -> String {
+    let subject = subject(path, whole);
+    if text.starts_with("unknown field") {
+        unknown_key(path, text)
+    } else if text.starts_with("unknown variant") {
+        unknown_word(&subject, text)
+    } else if text.starts_with("missing field") {
+        format!("{subject}: {}", missing_key(text))
+    } else {
+        format!("{subject} {text}")
+    }
 }
 
 /// A refusal of the value at `path` (such as `exceptions[0].tool`) of a text that was already read.

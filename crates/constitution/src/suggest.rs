@@ -59,7 +59,8 @@ pub fn suggest(law: &Constitution, history: &[Recorded], least: u64) -> Vec<Sugg
         let (facts, verdict) = (&recorded.facts, &recorded.verdict);
         let waivable = verdict.decision == Decision::Ask && verdict.rules == ["effect.side_effect"];
         let (Some(allowed), true, Stage::Call) = (recorded.answer, waivable, facts.stage) else { continue };
-        let Some(key) = key(facts) else { continue };
+        // What a rule cannot look at it cannot tell apart.
+        let Some(key) = key(facts).filter(|_| facts.args.unseen.is_empty()) else { continue };
         let group = groups.entry(key).or_insert(Group {
             example: facts,
             trust: facts.labels.trust,

@@ -32,13 +32,37 @@ pub(crate) enum LawCommand {
     },
     /// Look through the law for mistakes, before it is in force.
     ///
-    /// Every finding has its place, as file:line:column. Errors are what the daemon would refuse to start with: misspelt
-    /// attributes, unknown tools, broken files. Warnings are rules that do nothing: never reached, or covered by others.
+    /// Every finding has its place, as file:line:column, and ends with what to do.
     ///
-    /// Exit codes: 0 no errors, 2 errors.
-    #[command(
-        after_help = "Examples:\n  tribune law check\n  tribune law check trial/ && tribune law backtest --with trial/"
-    )]
+    /// Errors are what the daemon would refuse to start with, all of them at once: broken files, misspelt attributes and
+    /// keys, unknown tools, ids given twice.
+    ///
+    /// Warnings are about what holds and does not do what it seems to: rules that are never reached, whose conditions never
+    /// hold together, or that others cover; permits for what is allowed anyway, and for everything; rules without an id;
+    /// annotations nobody reads and examples that cannot be tried; manifests, exceptions and channels without effect. A
+    /// rule that is said to do nothing can be removed, and no call is decided otherwise. Not every such rule is found:
+    /// only comparisons with constants are understood.
+    ///
+    /// Nothing is changed, and no daemon is needed. Whether rules do what you want is for `tribune law test` and
+    /// `tribune law backtest`.
+    ///
+    /// Exit codes: 0 no errors, 2 errors, 64 there is no law in that folder.
+    #[command(after_help = "\
+Examples:
+  tribune law check
+  tribune law check trial/ && tribune law backtest --with trial/
+  tribune --json law check trial/ | jq -r '.findings[].message'
+
+What it says of a rule whose work another does, in trial/policy/house.cedar:
+  1  @id(\"no-reading\")
+  2  forbid(principal, action == Tribune::Action::\"read\", resource);
+  3  @id(\"no-secrets\")
+  4  forbid(principal, action == Tribune::Action::\"read\", resource)
+  5  when { context has path && context.path like \"secrets/*\" };
+
+  trial/policy/house.cedar:3:1: warning: the rule `no-secrets` forbids nothing more: `no-reading`
+  (policy/house.cedar:1) forbids the same calls; remove one of them, or mend their conditions
+  law: sound, 0 errors, 1 warning; its hash is b3:…")]
     Check {
         /// A folder laid out like a home: constitution.md, mandates/, manifests/, policy/ [default: the home].
         dir: Option<PathBuf>,

@@ -93,6 +93,7 @@ fn help_teaches() {
         assert_snapshot!("help_keys", place.ok(&["keys", "--help"]));
         assert_snapshot!("help_approvals_allow", place.ok(&["approvals", "allow", "--help"]));
         assert_snapshot!("help_law_backtest", place.ok(&["law", "backtest", "--help"]));
+        assert_snapshot!("help_law_check", place.ok(&["law", "check", "--help"]));
         for command in
             ["init", "up", "down", "status", "doctor", "completions", "approvals", "approvers", "law"]
         {

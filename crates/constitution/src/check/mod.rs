@@ -1,5 +1,6 @@
 //! Looks through a house's texts for what is wrong or does nothing, before they are in force.
 
+mod needless;
 mod rules;
 
 use std::fmt;

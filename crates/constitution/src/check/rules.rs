@@ -1,53 +1,32 @@
-//! What is strange about rules that are valid: those that never match, do what others do already, permit everything, or
-//! carry annotations that mean nothing.
+//! What is strange about rules that are valid: those that do nothing, permit everything, or carry annotations that mean
+//! nothing.
 
 use std::collections::BTreeSet;
 
-use cedar_policy::{ActionConstraint, PrincipalConstraint, ResourceConstraint};
-
+use super::needless::{Needless, Rules, Worlds};
 use super::{Finding, Severity, asks};
 use crate::bundle::Constitution;
 use crate::examples;
-use crate::facts::SessionKind;
 use crate::mandate::shown;
 use crate::reading::suggestion;
 use crate::rules::Rule;
-use crate::rules::condition::Subject;
-use crate::rules::logic::World;
-use crate::settings::UNCLASSIFIED;
-use crate::trust::Trust;
-
-/// A rule with its scope, which is costly to ask for.
-struct Scoped<'a> {
-    rule: &'a Rule,
-    principal: PrincipalConstraint,
-    action: ActionConstraint,
-    resource: ResourceConstraint,
-}
-
-impl<'a> Scoped<'a> {
-    fn new(rule: &'a Rule) -> Self {
-        let Rule { policy, .. } = rule;
-        let (principal, action) = (policy.principal_constraint(), policy.action_constraint());
-        Self { rule, principal, action, resource: policy.resource_constraint() }
-    }
-}
 
 pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
-    let world = world(law);
-    let all: Vec<Scoped<'_>> = law.rules().all().iter().map(|rule| Scoped::new(rule)).collect();
+    let worlds = Worlds::of(law);
+    let rules = Rules::new(law.rules().all(), &worlds);
+    let needless = rules.needless();
     let mandated: BTreeSet<&str> =
         law.mandates().values().flat_map(|mandate| mandate.tools().iter().map(String::as_str)).collect();
     let mut findings = Vec::new();
-    for (at, Scoped { rule, .. }) in all.iter().enumerate() {
+    for (at, (rule, needless)) in law.rules().all().iter().zip(needless).enumerate() {
         findings.extend(rule.noticed.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
         findings.extend(of_annotations(law, rule));
         let messages = [
             no_id(rule),
-            for_nobody(law, rule, &mandated),
-            looks_at_approval(rule),
-            blanket(law, rule),
-            never(rule, &world).or_else(|| covered(&all, at, &world)),
+            for_nobody(law, rule, &mandated, &rules, at),
+            looks_at_approval(rule)
+                .or_else(|| needless.and_then(|why| does_nothing(law, rule, why)))
+                .or_else(|| blanket(law, rule, &rules, at)),
         ];
         findings.extend(messages.into_iter().flatten().map(|message| finding(rule, None, message)));
     }
@@ -70,15 +49,21 @@ fn no_id(rule: &Rule) -> Option<String> {
     })
 }
 
-fn for_nobody(law: &Constitution, rule: &Rule, mandated: &BTreeSet<&str>) -> Option<String> {
+fn for_nobody(
+    law: &Constitution,
+    rule: &Rule,
+    mandated: &BTreeSet<&str>,
+    rules: &Rules<'_>,
+    at: usize,
+) -> Option<String> {
     let id = &rule.id;
     let tools = law.rules().tools_of(rule);
-    if !tools.iter().any(|tool| mandated.contains(tool)) {
+    if !tools.iter().any(|tool| mandated.contains(tool.as_str())) {
         return Some(format!(
             "the rule `{id}` is never reached: no mandate allows a tool that it is for; add the tool to a mandate, or remove the rule"
         ));
     }
-    let idle = !rule.forbids && !tools.iter().any(|tool| asks(law.manifest(tool)));
+    let idle = !rule.forbids && !rules.can_fail(at) && !tools.iter().any(|tool| asks(law.manifest(tool)));
     idle.then(|| {
         format!(
             "the rule `{id}` permits nothing that is not allowed already: a `permit` only waives the approval of a side effect; remove it, or name a tool that has one"
@@ -95,78 +80,40 @@ fn looks_at_approval(rule: &Rule) -> Option<String> {
     })
 }
 
+fn does_nothing(law: &Constitution, rule: &Rule, why: Needless) -> Option<String> {
+    let (id, forbids) = (&rule.id, rule.forbids);
+    match why {
+        Needless::NeverHolds => {
+            let doing = if forbids { "forbids" } else { "permits" };
+            Some(format!(
+                "the rule `{id}` {doing} nothing: its conditions never hold together; mend them, or remove the rule"
+            ))
+        }
+        Needless::CoveredBy(cover) => {
+            let cover = law.rules().all().get(cover)?;
+            let doing = match (forbids, cover.forbids) {
+                (true, _) => "forbids nothing more",
+                (false, true) => "permits nothing",
+                (false, false) => "permits nothing more",
+            };
+            let verb = if cover.forbids { "forbids" } else { "permits" };
+            Some(format!(
+                "the rule `{id}` {doing}: `{}` ({}:{}) {verb} the same calls; remove one of them, or mend their conditions",
+                cover.id, cover.file, cover.line
+            ))
+        }
+    }
+}
+
 /// A permit for every tool and every call.
-fn blanket(law: &Constitution, rule: &Rule) -> Option<String> {
-    let every_tool = law.tools().iter().all(|tool| law.rules().tools_of(rule).contains(&tool.as_str()));
-    let unconditional = !World::default().allows(&[], Some(rule.guard.conditions()));
-    (!rule.forbids && every_tool && unconditional).then(|| {
+fn blanket(law: &Constitution, rule: &Rule, rules: &Rules<'_>, at: usize) -> Option<String> {
+    let every_tool = law.rules().tools_of(rule).len() == law.tools().len();
+    (!rule.forbids && every_tool && rules.always_holds(at)).then(|| {
         format!(
             "the rule `{}` waives the approval of every side effect of every tool: name the tools that need nobody, or say when",
             rule.id
         )
     })
-}
-
-fn never(rule: &Rule, world: &World) -> Option<String> {
-    let never = rule.impossible || !world.allows(rule.guard.conditions(), None);
-    never.then(|| {
-        let doing = if rule.forbids { "forbids" } else { "permits" };
-        format!("the rule `{}` {doing} nothing: its conditions never hold together; mend them, or remove the rule", rule.id)
-    })
-}
-
-/// Another rule that does everything this one does. Of two that cover each other, the first is kept.
-fn covered(all: &[Scoped<'_>], at: usize, world: &World) -> Option<String> {
-    let own = all.get(at)?;
-    let others = all.iter().enumerate().filter(|(other, _)| *other != at);
-    let Scoped { rule: cover, .. } = others.into_iter().find_map(|(other, cover)| {
-        if cover.rule.impossible || !covers(cover, own, world) {
-            return None;
-        }
-        let both = cover.rule.forbids == own.rule.forbids && covers(own, cover, world);
-        (!both || other < at).then_some(cover)
-    })?;
-    let doing = match (own.rule.forbids, cover.forbids) {
-        (true, _) => "forbids nothing more",
-        (false, true) => "permits nothing",
-        (false, false) => "permits nothing more",
-    };
-    let verb = if cover.forbids { "forbids" } else { "permits" };
-    Some(format!(
-        "the rule `{}` {doing}: `{}` ({}:{}) {verb} the same calls; remove one of them, or mend their conditions",
-        own.rule.id, cover.id, cover.file, cover.line
-    ))
-}
-
-/// Whether `cover` says of every call that `own` matches what makes `own` needless.
-fn covers(cover: &Scoped<'_>, own: &Scoped<'_>, world: &World) -> bool {
-    let principal = cover.principal == PrincipalConstraint::Any || cover.principal == own.principal;
-    let action = cover.action == ActionConstraint::Any || cover.action == own.action;
-    let resource = cover.resource == ResourceConstraint::Any || cover.resource == own.resource;
-    if own.rule.forbids && !cover.rule.forbids || !(principal && action && resource) {
-        return false;
-    }
-    let (narrow, wide) = (own.rule.guard.conditions(), cover.rule.guard.conditions());
-    if own.rule.forbids {
-        return !world.allows(narrow, Some(wide));
-    }
-    // A permit is for calls that nobody approved.
-    let world = world.clone().flag(Subject::Context("approved".to_owned()), false);
-    !world.allows(narrow, Some(wide))
-}
-
-/// What calls can be like in this house.
-fn world(law: &Constitution) -> World {
-    let context = |name: &str| Subject::Context(name.to_owned());
-    let highest = Trust::ALL.map(|trust| i64::from(trust.level())).into_iter().max().unwrap_or_default();
-    let classes = law.settings().channels.classes.values().map(String::as_str);
-    World::default()
-        .between(context("trust"), 0, highest)
-        .between(context("bytes"), 0, i64::MAX)
-        .between(context("port"), 0, i64::from(u16::MAX))
-        .one_of(context("mandate"), law.mandates().keys().map(String::as_str))
-        .one_of(Subject::Agent("kind".to_owned()), SessionKind::ALL.map(SessionKind::as_str))
-        .one_of(Subject::Session("class".to_owned()), classes.chain([UNCLASSIFIED]))
 }
 
 /// Annotations that mean nothing, and examples that cannot be read.
@@ -293,5 +240,39 @@ mod tests {
             let found = findings(rules);
             assert!(found.len() == 1 && found[0].contains(said), "{found:?}");
         }
+    }
+
+    /// Each of these rules matters to some call.
+    #[test]
+    fn what_matters_is_not_found() {
+        for rules in [
+            // It overflows before it comes to `false`, and what fails denies.
+            "@id(\"a\") forbid(principal, action, resource) when { context has bytes && context.bytes * 9223372036854775807 > 5 && false };",
+            "@id(\"a\") permit(principal, action == Tribune::Action::\"write\", resource) when { context has bytes && context.bytes * 9223372036854775807 > 5 };",
+            // For one agent only.
+            "@id(\"a\") permit(principal == Tribune::Agent::\"main\", action, resource);",
+            // The character is one like any other.
+            "@id(\"a\") forbid(principal, action, resource) when { context has path && context.path like \"a\\u{10ffff}*\" };\n@id(\"b\") forbid(principal, action, resource) when { context has path && context.path like \"a*\" && context.path like \"*b\" };",
+            // An offer has no arguments, so `a` has no say about it.
+            "@id(\"a\") forbid(principal, action, resource) when { context has path || !(context has path) };\n@id(\"b\") forbid(principal, action == Tribune::Action::\"read\", resource);",
+        ] {
+            assert_eq!(findings(rules), [""; 0], "{rules}");
+        }
+    }
+
+    /// Every rule is held against every other, so this is where time would be lost.
+    #[test]
+    fn a_thousand_rules_are_checked() {
+        let rule = |n: usize| {
+            format!(
+                "@id(\"r{n}\") forbid(principal, action == Tribune::Action::\"read\", resource) \
+                 when {{ context has path && (context.path == \"d{n}\" || context.path like \"d{n}/*\") }};\n"
+            )
+        };
+        let mut rules: String = (0..1000).map(rule).collect();
+        assert_eq!(findings(&rules), [""; 0]);
+        rules.push_str(&rule(7).replace("\"r7\"", "\"again\""));
+        let found = findings(&rules);
+        assert!(found.len() == 1 && found[0].contains("`again` forbids nothing more: `r7`"), "{found:?}");
     }
 }

@@ -64,6 +64,12 @@ pub(super) fn class(program: &str) -> Class {
     }
 }
 
+/// Whether further words can make the program start another one.
+pub(super) fn obeys_words(program: &str) -> bool {
+    let plain = matches!(class(program), Class::Plain | Class::Remote);
+    !plain || among(WITH_SUBCOMMAND, program) || !words_of(&CODE_OPTIONS, program).is_empty()
+}
+
 /// Whether `first`, the first word of a pattern with wildcards, leaves open what the program will do.
 pub(super) fn leaves_open(program: &str, first: Option<&str>) -> bool {
     let decided = |word: &str| {

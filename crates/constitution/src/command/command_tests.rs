@@ -249,6 +249,65 @@ fn programs_are_seen_through_wrappers() {
     }
 }
 
+/// Whoever forbids `rm`, or permits `ls` alone, is not led past it by how a line is written: either the name is there, or
+/// nobody knows what runs.
+#[test]
+fn l3_no_spelling_hides_a_program() {
+    for command in [
+        "r\"m\" x",
+        "\\rm x",
+        "/bin//rm x",
+        "/usr/bin/./rm x",
+        "/usr/../bin/rm x",
+        "../../../bin/rm x",
+        "/proc/self/root/bin/rm x",
+        "bash -ce 'rm x'",
+        "bash -c -e 'rm x'",
+        "bash -c -- 'rm x'",
+        "bash -co errexit 'rm x'",
+        "bash --rcfile a -c 'rm x'",
+        "fish -C 'rm x' y",
+        "sh <<E\nrm x\nE",
+        "env -iS 'rm x'",
+        "env -vS'rm x'",
+        "env --split-string='rm x'",
+        "env -i rm x",
+        "env --unset A rm x",
+        "sudo -iu root rm x",
+        "setpriv --reuid 1000 rm x",
+        "nice --adj 5 rm x",
+        "echo rm x | xargs -I@ @",
+        "echo rm x | xargs -I {} sh -c {}",
+        "echo rm x | xargs env",
+        "echo -exec rm x | xargs find .",
+        "echo x | xargs -0n1 rm",
+        "parallel ::: 'rm x'",
+        "alias ls='rm x'\nls",
+        "export PATH=/tmp; ls",
+        "declare -x PATH+=:. && ls",
+        "env PATH=/tmp ls",
+        "printf -v PATH /tmp; ls",
+        "hash -p /tmp/x ls; ls",
+        "enable -f ./x.so ls; ls",
+        "complete -C 'rm x' ls",
+        "f() { rm x; }; f",
+        "trap 'rm x' EXIT",
+        "trap -- 'rm x' EXIT",
+        "fd -Hx rm",
+        "fd --exec=rm",
+        "find . -exec rm {} +",
+        "eval 'r''m x'",
+        "command -p rm x",
+        "X=1 rm x",
+        "coproc rm x",
+        "! rm x",
+        "time rm x",
+    ] {
+        let ran = ran(command);
+        assert!(ran.iter().any(|name| name == "rm" || name == UNKNOWN), "{command}: {ran:?}");
+    }
+}
+
 #[test]
 fn structures_are_named() {
     use Structure::*;

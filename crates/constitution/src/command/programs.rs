@@ -1,5 +1,7 @@
 //! Which programs a line would run, as far as its text tells.
 
+use std::borrow::Cow;
+
 use super::class::{self, Class, basename};
 use super::wrappers::{Runs, Wrapper};
 use super::{Parsed, Simple};
@@ -67,7 +69,7 @@ impl Found {
         if level >= MAX_LEVELS || program.is_empty() {
             return self.add(UNKNOWN);
         }
-        self.add(known_as(program));
+        self.name(program);
         if let Some(wrapper) = class::wrapper(program) {
             return self.wrapped(wrapper, rest, level);
         }
@@ -79,18 +81,64 @@ impl Found {
         }
         match basename(program) {
             "trap" => {
-                if let Some(code) = rest.first() {
+                if let Some(code) = rest.iter().find(|word| !word.starts_with('-')) {
                     self.text(code, level);
                 }
             }
-            "source" | "." => self.script(rest.first()),
-            "find" | "fd" | "fdfind" => self.find(rest, level),
+            "source" | "." => self.script(rest.iter().find(|word| !word.starts_with('-'))),
+            "alias" | "export" | "declare" | "typeset" | "readonly" | "local" | "hash" | "enable"
+            | "bind" | "complete" | "mapfile" | "readarray" | "fc" | "printf" => self.renaming(program, rest),
+            "find" => self.find(rest, level),
+            "fd" | "fdfind" => {
+                // `-Hx rm` and `--exec=rm` hold the command, or stand before it.
+                let attached = |word: &String| match word.strip_prefix("--") {
+                    Some(long) => long.starts_with("exec") && long.contains('='),
+                    None => word.len() > 2 && word.starts_with('-') && word.contains(['x', 'X']),
+                };
+                if rest.iter().any(attached) {
+                    self.add(UNKNOWN);
+                }
+                self.find(rest, level);
+            }
             _ => self.options(program, rest, level),
+        }
+    }
+
+    /// A program by the name that rules know it by. Where the way to it may lead anywhere, nobody knows it.
+    fn name(&mut self, program: &str) {
+        self.add(&known_as(program));
+        let strays = program.split('/').any(|part| part == "..");
+        if strays || ["/proc/", "/dev/"].iter().any(|folder| program.starts_with(folder)) {
+            self.add(basename(program));
+            self.add(UNKNOWN);
+        }
+    }
+
+    /// Builtins that can give a name another meaning for the rest of the line.
+    fn renaming(&mut self, builtin: &str, rest: &[String]) {
+        let set = |word: &String| {
+            word.split_once('=').is_some_and(|(name, _)| names_a_program(name.trim_end_matches('+')))
+        };
+        let option = |word: &String| word.starts_with('-');
+        let renames = match basename(builtin) {
+            "alias" => rest.iter().any(|word| word.contains('=')),
+            "printf" => rest.first().is_some_and(|word| word.starts_with("-v")),
+            "hash" | "enable" | "bind" | "complete" | "mapfile" | "readarray" | "fc" => {
+                rest.iter().any(option)
+            }
+            _ => rest.iter().any(set),
+        };
+        if renames {
+            self.add(UNKNOWN);
         }
     }
 
     fn wrapped(&mut self, wrapper: &Wrapper, rest: &[String], level: usize) {
         let inside = wrapper.inside(rest);
+        let set = |word: &&str| word.split_once('=').is_some_and(|(name, _)| names_a_program(name));
+        if inside.unclear || inside.assignments.iter().any(set) {
+            self.add(UNKNOWN);
+        }
         for code in &inside.code {
             // `ssh -o ProxyCommand=x`.
             let setting = (wrapper.name == "ssh").then(|| code.split_once('=')).flatten();
@@ -106,18 +154,37 @@ impl Found {
             (command, Runs::Line) => self.text(&command.join(" "), level),
             (command, Runs::Program) => self.words(command, level + 1),
         }
+        let own = rest.get(..rest.len() - inside.command.len()).unwrap_or_default();
+        if wrapper.feeds(own, inside.command) {
+            self.add(UNKNOWN);
+        }
     }
 
     fn script(&mut self, script: Option<&String>) {
-        self.add(script.map_or(UNKNOWN, |script| known_as(script)));
+        match script {
+            Some(script) => self.name(script),
+            None => self.add(UNKNOWN),
+        }
     }
 
+    /// The code is the first word behind `-c` that is no option, or else there is a script. Options other than the usual
+    /// letters may take a word, and then it is not clear which one is which.
     fn shell(&mut self, rest: &[String], level: usize) {
-        let is_code = |word: &String| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c');
-        match rest.iter().position(is_code).map(|at| rest.get(at + 1)) {
-            Some(Some(code)) => self.text(code, level),
-            Some(None) => self.add(UNKNOWN),
-            None => self.script(rest.iter().find(|word| !word.starts_with('-'))),
+        let option = |word: &&String| word.starts_with(['-', '+']);
+        let code = |word: &String| word.starts_with('-') && !word.starts_with("--") && word.contains('c');
+        let usual =
+            |word: &String| word.starts_with('-') && word.chars().skip(1).all(|c| "ceiluvx".contains(c));
+        let at = rest.iter().position(code);
+        let words = rest.get(at.map_or(0, |at| at + 1)..).unwrap_or_default();
+        let first = words.iter().find(|word| !option(word));
+        match (at, first) {
+            (Some(_), Some(code)) => self.text(code, level),
+            (Some(_), None) => self.add(UNKNOWN),
+            (None, script) => self.script(script),
+        }
+        let between = at.is_some() && words.first().is_some_and(|word| option(&word));
+        if between || !rest.iter().take_while(option).all(usual) {
+            self.add(UNKNOWN);
         }
     }
 
@@ -196,7 +263,18 @@ const FOLDERS: [&str; 6] =
     ["/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"];
 
 /// A program by its name; one from elsewhere by its whole path, so that `./git` does not pass for `git`.
-fn known_as(program: &str) -> &str {
-    let name = FOLDERS.iter().find_map(|folder| program.strip_prefix(folder));
-    name.filter(|name| !name.contains('/')).unwrap_or(program)
+fn known_as(program: &str) -> Cow<'_, str> {
+    // `/bin//rm` and `/bin/./rm` are `/bin/rm`.
+    let straight = match program.strip_prefix('/') {
+        Some(rest) if rest.split('/').any(|part| matches!(part, "" | ".")) => {
+            let parts: Vec<&str> = rest.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+            Cow::Owned(format!("/{}", parts.join("/")))
+        }
+        _ => Cow::Borrowed(program),
+    };
+    let name = FOLDERS.iter().find_map(|folder| straight.strip_prefix(folder));
+    match name.filter(|name| !name.contains('/')) {
+        Some(name) => Cow::Owned(name.to_owned()),
+        None => straight,
+    }
 }

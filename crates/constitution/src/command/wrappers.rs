@@ -1,5 +1,7 @@
 //! Programs that start the program named after their own options, and how to get past those.
 
+use super::class;
+
 /// How the words of a wrapper are read.
 #[derive(Debug)]
 pub(super) struct Wrapper {
@@ -30,6 +32,10 @@ pub(super) struct Inside<'a> {
     pub(super) command: &'a [String],
     /// Values that are command lines.
     pub(super) code: Vec<&'a str>,
+    /// Variables that are set for the program, as `X=1`.
+    pub(super) assignments: Vec<&'a str>,
+    /// Whether some option may take a word that was read as something else.
+    pub(super) unclear: bool,
 }
 
 const fn plain(name: &'static str, valued: &'static [&'static str]) -> Wrapper {
@@ -172,19 +178,34 @@ impl Wrapper {
         )
     }
 
+    /// Whether words that nobody sees here come to the command: those of the input, which can be options or programs.
+    /// `own` are the wrapper's words before it.
+    pub(super) fn feeds(&self, own: &[String], command: &[String]) -> bool {
+        let replaces =
+            |word: &String| ["-I", "-i", "-J", "--rep"].iter().any(|start| word.starts_with(start));
+        match self.name {
+            "parallel" => true,
+            "xargs" => {
+                own.iter().any(replaces) || command.first().is_some_and(|program| class::obeys_words(program))
+            }
+            _ => false,
+        }
+    }
+
     /// Gets past the wrapper's own words.
     pub(super) fn inside<'a>(&self, words: &'a [String]) -> Inside<'a> {
-        let mut code = Vec::new();
-        let mut at = self.options(words, 0, &mut code);
+        let mut inside = Inside { command: &[], code: Vec::new(), assignments: Vec::new(), unclear: false };
+        let mut at = self.options(words, 0, &mut inside);
         if self.operands > 0 {
             // `su root -c x`, `ssh host -p 22 x`: options may follow.
-            at = self.options(words, at + self.operands, &mut code);
+            at = self.options(words, at + self.operands, &mut inside);
         }
-        Inside { command: words.get(at..).unwrap_or_default(), code }
+        inside.command = words.get(at..).unwrap_or_default();
+        inside
     }
 
     /// The index after the options and assignments that begin at `at`.
-    fn options<'a>(&self, words: &'a [String], mut at: usize, code: &mut Vec<&'a str>) -> usize {
+    fn options<'a>(&self, words: &'a [String], mut at: usize, inside: &mut Inside<'a>) -> usize {
         while let Some(word) = words.get(at) {
             let assignment = self.assignments && word.contains('=');
             if !assignment && !word.starts_with('-') {
@@ -194,12 +215,28 @@ impl Wrapper {
             if let Some((attached, value)) = self.code.iter().find_map(|option| value_of(word, option)) {
                 let next = words.get(at).map(String::as_str);
                 at += usize::from(!attached);
-                code.extend(if attached { value } else { next });
+                inside.code.extend(if attached { value } else { next });
             } else if self.valued.contains(&word.as_str()) {
                 at += 1;
+            } else if assignment && !word.starts_with('-') {
+                inside.assignments.push(word);
+            } else {
+                inside.unclear |= !self.is_clear(word);
             }
         }
         at
+    }
+
+    /// Whether an option is known to take no further word: it has its value with it, or is a single letter or a number.
+    fn is_clear(&self, word: &str) -> bool {
+        let attached = |option: &&str| option.len() == 2 && word.starts_with(option);
+        let number =
+            word.strip_prefix('-').is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+        match word.strip_prefix("--") {
+            Some("") => true,
+            Some(long) => long.contains('='),
+            None => word.len() <= 2 || number || self.valued.iter().any(attached),
+        }
     }
 }
 

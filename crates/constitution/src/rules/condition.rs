@@ -1,25 +1,30 @@
 //! What a rule's condition says, as far as it is understood: comparisons of the call's attributes with constants, joined by
-//! `&&`, `||` and `!`. Whatever else Cedar can say is `Unknown`.
+//! `&&`, `||` and `!`. Whatever else Cedar can say is `Opaque`, or `Unknown` where it could fail as well.
 
 use serde_json::Value as Tree;
 
+use super::glob::Glob;
+use super::schema::{ALWAYS, OF_AGENT, OF_ARGS, OF_SESSION};
 use super::view::{Value, View};
 
 /// Nesting that is looked into; each level costs stack.
 const MAX_DEPTH: usize = 64;
 
-/// Something of the call.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// Something of the call, by its name in the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    Context(String),
-    Agent(String),
-    Session(String),
+    Context(&'static str),
+    Agent(&'static str),
+    Session(&'static str),
 }
 
 /// A condition. A comparison has no value where the call has no such attribute, which only `Has` may ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Condition {
+    /// Anything: it may hold or not, or fail.
     Unknown,
+    /// It holds or not, and never fails.
+    Opaque,
     Always(bool),
     And(Box<Condition>, Box<Condition>),
     Or(Box<Condition>, Box<Condition>),
@@ -29,19 +34,25 @@ pub(crate) enum Condition {
     Flag(Subject, bool),
     Less(Subject, i64),
     AtMost(Subject, i64),
-    Like(Subject, Vec<Piece>),
+    Like(Subject, Glob),
     Contains(Subject, String),
     Set(Subject, Vec<String>),
 }
 
-/// A piece of a pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
-    Literal(String),
-    Wildcard,
-}
-
 impl Subject {
+    fn new(variable: &str, name: &str) -> Option<Self> {
+        let own = |names: &[&'static str]| names.iter().copied().find(|own| *own == name);
+        match variable {
+            "context" => {
+                let named = ALWAYS.iter().chain(&OF_ARGS).find(|(own, _)| *own == name);
+                named.map(|(own, _)| Self::Context(own))
+            }
+            "principal" => own(&OF_AGENT).map(Self::Agent),
+            "resource" => own(&OF_SESSION).map(Self::Session),
+            _ => None,
+        }
+    }
+
     fn of<'a>(&self, view: &View<'a>) -> Option<Value<'a>> {
         match self {
             Self::Context(name) => view.attribute(name),
@@ -55,7 +66,7 @@ impl Condition {
     /// `None` where it cannot be told.
     pub(crate) fn holds(&self, view: &View<'_>) -> Option<bool> {
         match self {
-            Self::Unknown => None,
+            Self::Unknown | Self::Opaque => None,
             Self::Always(always) => Some(*always),
             Self::And(left, right) => {
                 if left.holds(view)? {
@@ -90,7 +101,7 @@ impl Condition {
                 Value::Text(_) | Value::Flag(_) | Value::Set(_) => None,
             },
             Self::Like(subject, pattern) => match subject.of(view)? {
-                Value::Text(own) => Some(matches(pattern, own)),
+                Value::Text(own) => Some(pattern.matches(own)),
                 Value::Flag(_) | Value::Long(_) | Value::Set(_) => None,
             },
             Self::Contains(subject, text) => match subject.of(view)? {
@@ -120,29 +131,28 @@ impl Condition {
         conditions.iter().map(of).collect()
     }
 
-    /// What is understood of a tree; the rest is unknown.
+    /// What is understood of a tree.
     fn of(tree: &Tree, depth: usize) -> Self {
-        let members = tree.as_object().filter(|members| members.len() == 1);
-        let Some((operator, operand)) = members.and_then(|members| members.iter().next()) else {
-            return Self::Unknown;
+        let opaque = || if is_total(tree, MAX_DEPTH) { Self::Opaque } else { Self::Unknown };
+        let (Some((operator, operand)), Some(depth)) = (parts(tree), depth.checked_sub(1)) else {
+            return opaque();
         };
-        let Some(depth) = depth.checked_sub(1) else { return Self::Unknown };
         let side =
             |name: &str| Box::new(operand.get(name).map_or(Self::Unknown, |side| Self::of(side, depth)));
-        match operator.as_str() {
+        match operator {
             "&&" => Self::And(side("left"), side("right")),
             "||" => Self::Or(side("left"), side("right")),
             "!" => Self::Not(side("arg")),
-            "Value" => operand.as_bool().map_or(Self::Unknown, Self::Always),
+            "Value" => operand.as_bool().map_or_else(opaque, Self::Always),
             _ => Self::of_constants(operator, operand)
                 .or_else(|| Self::comparison(operator, operand, tree))
-                .unwrap_or(Self::Unknown),
+                .unwrap_or_else(opaque),
         }
     }
 
     /// A comparison of two constants, such as `1 > 2`.
     fn of_constants(operator: &str, operand: &Tree) -> Option<Self> {
-        let constant = |side: &str| operand.get(side)?.get("Value");
+        let constant = |side: &str| operand.get(side)?.get("Value").filter(|value| !value.is_object());
         let (left, right) = (constant("left")?, constant("right")?);
         let numbers = || Some((left.as_i64()?, right.as_i64()?));
         let holds = match operator {
@@ -186,31 +196,12 @@ impl Condition {
             Tree::Bool(flag) => Some(Self::Flag(subject, *flag)),
             Tree::Number(number) => {
                 let number = number.as_i64()?;
-                let less = Self::Less(subject.clone(), number);
+                let less = Self::Less(subject, number);
                 let at_most = Self::AtMost(subject, number);
                 Some(Self::And(Box::new(at_most), Box::new(Self::Not(Box::new(less)))))
             }
             Tree::Null | Tree::Array(_) | Tree::Object(_) => None,
         }
-    }
-}
-
-/// Whether a text fits a pattern.
-pub(crate) fn matches(pattern: &[Piece], text: &str) -> bool {
-    match pattern {
-        [] => text.is_empty(),
-        [Piece::Literal(literal), rest @ ..] => {
-            text.strip_prefix(literal.as_str()).is_some_and(|text| matches(rest, text))
-        }
-        [Piece::Wildcard] => true,
-        // Between two wildcards the first place that fits is as good as any.
-        [Piece::Wildcard, Piece::Literal(literal), rest @ ..] => match rest {
-            [] => text.ends_with(literal.as_str()),
-            rest => {
-                text.match_indices(literal.as_str()).any(|(at, _)| matches(rest, &text[at + literal.len()..]))
-            }
-        },
-        [Piece::Wildcard, rest @ ..] => matches(rest, text),
     }
 }
 
@@ -224,24 +215,42 @@ fn subject(tree: &Tree) -> Option<Subject> {
 }
 
 fn attribute(operand: &Tree) -> Option<Subject> {
-    let name = operand.get("attr")?.as_str()?.to_owned();
-    match operand.get("left")?.get("Var")?.as_str()? {
-        "context" => Some(Subject::Context(name)),
-        "principal" => Some(Subject::Agent(name)),
-        "resource" => Some(Subject::Session(name)),
-        _ => None,
-    }
+    Subject::new(operand.get("left")?.get("Var")?.as_str()?, operand.get("attr")?.as_str()?)
 }
 
-fn pattern(tree: &Tree) -> Option<Vec<Piece>> {
-    let mut pieces: Vec<Piece> = Vec::new();
+fn pattern(tree: &Tree) -> Option<Glob> {
+    let mut literals = vec![String::new()];
     for piece in tree.as_array()? {
-        match (piece.as_str(), piece.get("Literal").and_then(Tree::as_str), pieces.last_mut()) {
-            (Some("Wildcard"), _, _) => pieces.push(Piece::Wildcard),
-            (_, Some(more), Some(Piece::Literal(literal))) => literal.push_str(more),
-            (_, Some(literal), _) => pieces.push(Piece::Literal(literal.to_owned())),
+        match (piece.as_str(), piece.get("Literal").and_then(Tree::as_str), literals.last_mut()) {
+            (Some("Wildcard"), _, _) => literals.push(String::new()),
+            (_, Some(more), Some(literal)) => literal.push_str(more),
             _ => return None,
         }
     }
-    Some(pieces)
+    Some(Glob::of(literals))
+}
+
+/// The operator of an expression, and what it is applied to.
+fn parts(tree: &Tree) -> Option<(&str, &Tree)> {
+    let members = tree.as_object().filter(|members| members.len() == 1)?;
+    members.iter().next().map(|(operator, operand)| (operator.as_str(), operand))
+}
+
+/// Whether an expression that passed the schema cannot fail. What can is arithmetic, which overflows, and what is not
+/// listed here.
+fn is_total(tree: &Tree, depth: usize) -> bool {
+    let (Some((operator, operand)), Some(depth)) = (parts(tree), depth.checked_sub(1)) else { return false };
+    let side = |name: &str| operand.get(name).is_some_and(|side| is_total(side, depth));
+    match operator {
+        "Value" => operand.as_object().is_none_or(|value| value.contains_key("__entity")),
+        "Var" => true,
+        "!" | "isEmpty" => side("arg"),
+        "&&" | "||" | "==" | "!=" | "<" | "<=" | ">" | ">=" => side("left") && side("right"),
+        "in" | "contains" | "containsAll" | "containsAny" => side("left") && side("right"),
+        "." | "has" | "like" => side("left"),
+        "is" => side("left") && (operand.get("in").is_none() || side("in")),
+        "if-then-else" => side("if") && side("then") && side("else"),
+        "Set" => operand.as_array().is_some_and(|items| items.iter().all(|item| is_total(item, depth))),
+        _ => false,
+    }
 }

@@ -12,6 +12,7 @@ use miette::Diagnostic;
 use super::guard::Guard;
 use super::place::{annotations, place};
 use super::reads::Reads;
+use super::scope::Scope;
 use crate::mandate::shown;
 use crate::reading::{TextError, suggestion};
 
@@ -37,6 +38,7 @@ pub(crate) struct Rule {
     /// Whether the id was made up from the file's name.
     pub(crate) unnamed: bool,
     pub(crate) forbids: bool,
+    pub(crate) scope: Scope,
     pub(crate) policy: Policy,
     /// The rule alone.
     pub(crate) set: PolicySet,
@@ -63,23 +65,14 @@ pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<
     let mut ids = BTreeSet::new();
     for (name, text) in files {
         let file = format!("policy/{name}");
-        match of_file(&file, name, text) {
-            Ok(own) => {
-                for mut rule in own {
-                    complaints.extend(validate(text, &mut rule, &validator));
-                    if !ids.insert(rule.id.clone()) {
-                        let message = format!("the id `{}` is given twice: rename one of the rules", rule.id);
-                        complaints.push(TextError {
-                            file: file.clone(),
-                            line: rule.line,
-                            column: rule.column,
-                            message,
-                        });
-                    }
-                    rules.push(rule);
-                }
+        for mut rule in of_file(&file, name, text, &mut complaints) {
+            complaints.extend(validate(text, &mut rule, &validator));
+            if !ids.insert(rule.id.clone()) {
+                let message = format!("the id `{}` is given twice: rename one of the rules", shown(&rule.id));
+                let (file, line, column) = (file.clone(), rule.line, rule.column);
+                complaints.push(TextError { file, line, column, message });
             }
-            Err(own) => complaints.extend(own),
+            rules.push(rule);
         }
         if rules.len() > MAX_RULES {
             let message = format!("there are more than {MAX_RULES} rules: merge or remove some");
@@ -91,13 +84,22 @@ pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<
     if complaints.is_empty() { Ok(rules) } else { Err(complaints) }
 }
 
-fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextError>> {
-    let set = PolicySet::from_str(text)
-        .map_err(|errors| errors.iter().map(|error| complaint(file, text, error)).collect::<Vec<_>>())?;
-    if set.num_of_templates() > 0 {
+/// The rules of a file, as far as they can be told apart. What is wrong with them is added to `complaints`, and keeps none
+/// of them from being looked at further.
+fn of_file(file: &str, name: &str, text: &str, complaints: &mut Vec<TextError>) -> Vec<Rule> {
+    let set = match PolicySet::from_str(text) {
+        Ok(set) => set,
+        Err(errors) => {
+            complaints.extend(errors.iter().map(|error| complaint(file, text, error)));
+            return Vec::new();
+        }
+    };
+    for template in set.templates() {
+        let start = text.find(&template.to_cedar()).unwrap_or(0);
+        let (line, column) = place(text, start);
         let message =
             "templates (`?principal`, `?resource`) are not used here: write the rule out".to_owned();
-        return Err(vec![TextError { file: file.to_owned(), line: 1, column: 1, message }]);
+        complaints.push(TextError { file: file.to_owned(), line, column, message });
     }
     // Cedar numbers the rules of a text: policy0, policy1, …
     let mut policies: Vec<(usize, &Policy)> = set
@@ -109,7 +111,7 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
         .collect();
     policies.sort_by_key(|(number, _)| *number);
     let stem = name.strip_suffix(".cedar").unwrap_or(name);
-    let (mut rules, mut complaints, mut from) = (Vec::new(), Vec::new(), 0);
+    let (mut rules, mut from) = (Vec::new(), 0);
     for (ordinal, (_, policy)) in policies.into_iter().enumerate() {
         let own = policy.to_cedar().unwrap_or_default();
         let start = text.get(from..).and_then(|rest| rest.find(&own)).map_or(from, |at| from + at);
@@ -143,6 +145,7 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
             column,
             unnamed,
             forbids: policy.effect() == Effect::Forbid,
+            scope: Scope::of(policy),
             reads: Reads::of(policy),
             guard: Guard::of(policy),
             annotations,
@@ -150,7 +153,7 @@ fn of_file(file: &str, name: &str, text: &str) -> Result<Vec<Rule>, Vec<TextErro
             impossible: false,
         });
     }
-    if complaints.is_empty() { Ok(rules) } else { Err(complaints) }
+    rules
 }
 
 /// What is wrong with a rule; what is only strange is noted in it.
@@ -187,10 +190,10 @@ fn unknown_action(complaint: &TextError, rule: &Rule, schema: &Schema) -> TextEr
     let mut names: Vec<String> = schema.actions().map(|action| action.id().unescaped().to_owned()).collect();
     names.sort_unstable();
     let known = |name: &&EntityUid| !names.iter().any(|own| own == name.id().unescaped());
-    let in_scope = match rule.policy.action_constraint() {
-        ActionConstraint::Any => Vec::new(),
-        ActionConstraint::Eq(own) => vec![own],
-        ActionConstraint::In(any) => any,
+    let in_scope = match &rule.scope.action {
+        ActionConstraint::Any => &[],
+        ActionConstraint::Eq(own) => std::slice::from_ref(own),
+        ActionConstraint::In(any) => any.as_slice(),
     };
     let Some(unknown) = in_scope.iter().find(known) else { return complaint.clone() };
     let unknown = unknown.id().unescaped();

@@ -3,218 +3,208 @@
 //! Every way in which the conditions could come true is followed until what they say of one attribute contradicts itself.
 //! What is not understood could be anything. So "cannot hold" is certain, and "can hold" is not.
 
-use std::collections::BTreeMap;
-
-use super::condition::{Condition, Piece, Subject, matches};
+use super::condition::{Condition, Subject};
+use super::known::Known;
 
 /// Ways that are followed before it is given up and the conditions are taken to be possible.
 const MAX_WAYS: usize = 512;
 
+/// Ways in which one rule can match that are told apart; each is held against every other rule.
+const MAX_CASES: usize = 16;
+
 /// What is known of the attributes before any condition speaks.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct World(BTreeMap<Subject, Known>);
+pub(crate) struct World(Vec<(Subject, Domain)>);
 
-/// What is known of one attribute.
-#[derive(Debug, Clone, Default)]
-struct Known {
-    present: Option<bool>,
-    flag: Option<bool>,
-    text: Option<String>,
-    /// Texts that it is not.
-    other_than: Vec<String>,
-    /// The only texts there are, if they can be told.
-    words: Option<Vec<String>>,
-    least: Option<i64>,
-    most: Option<i64>,
-    like: Vec<Vec<Piece>>,
-    unlike: Vec<Vec<Piece>>,
-    holds: Vec<String>,
-    lacks: Vec<String>,
-    is_set: Option<Vec<String>>,
+/// The values that an attribute can have.
+#[derive(Debug, Clone)]
+enum Domain {
+    Between(i64, i64),
+    OneOf(Vec<String>),
+    Flag(bool),
 }
 
-/// A condition, and whether it is to hold.
-type Wanted<'c> = (&'c Condition, bool);
+/// One way in which conditions hold: what it says of each attribute.
+#[derive(Debug, Clone)]
+pub(crate) struct Case<'c> {
+    world: &'c World,
+    known: Vec<(Subject, Known<'c>)>,
+}
+
+/// What becomes of a condition when it is evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Holds,
+    Refuted,
+    /// It has no value, because something in it overflows.
+    Fails,
+}
+
+/// Conditions, and how each is to end.
+type Wanted<'c> = Vec<(&'c Condition, End)>;
+
+/// There are more ways than are followed.
+#[derive(Debug)]
+struct TooMany;
 
 impl World {
     /// A number between two bounds.
     pub(crate) fn between(mut self, subject: Subject, least: i64, most: i64) -> Self {
-        let known = self.0.entry(subject).or_default();
-        (known.least, known.most) = (Some(least), Some(most));
+        self.0.push((subject, Domain::Between(least, most)));
         self
     }
 
     /// One of these texts.
     pub(crate) fn one_of<'w>(mut self, subject: Subject, words: impl IntoIterator<Item = &'w str>) -> Self {
-        let words = words.into_iter().map(str::to_owned).collect();
-        self.0.entry(subject).or_default().words = Some(words);
+        self.0.push((subject, Domain::OneOf(words.into_iter().map(str::to_owned).collect())));
         self
     }
 
     pub(crate) fn flag(mut self, subject: Subject, flag: bool) -> Self {
-        self.0.entry(subject).or_default().flag = Some(flag);
+        self.0.push((subject, Domain::Flag(flag)));
         self
     }
 
-    /// Whether all of `held` can hold while those of `refuted`, together, do not.
-    pub(crate) fn allows(&self, held: &[Condition], refuted: Option<&[Condition]>) -> bool {
-        let held: Vec<Wanted<'_>> = held.iter().map(|condition| (condition, true)).collect();
+    /// The ways in which all conditions hold: none if they cannot, `None` if there are too many to tell apart.
+    pub(crate) fn cases<'c>(&'c self, conditions: &'c [Condition]) -> Option<Vec<Case<'c>>> {
+        let (mut cases, mut ways) = (Vec::new(), MAX_WAYS);
+        let wanted = conditions.iter().map(|condition| (condition, End::Holds)).collect();
+        let followed = self.anything().follow(wanted, &mut ways, &mut |case| {
+            cases.push(case);
+            if cases.len() > MAX_CASES { Err(TooMany) } else { Ok(()) }
+        });
+        followed.is_ok().then_some(cases)
+    }
+
+    /// Whether evaluating the conditions one after the other can fail.
+    pub(crate) fn can_fail(&self, conditions: &[Condition]) -> bool {
+        self.anything().can_end(conditions, End::Fails)
+    }
+
+    /// Whether the conditions can come out as not holding.
+    pub(crate) fn can_refute(&self, conditions: &[Condition]) -> bool {
+        self.anything().can_refute(conditions)
+    }
+
+    fn anything(&self) -> Case<'_> {
+        Case { world: self, known: Vec::new() }
+    }
+
+    fn known(&self, subject: Subject) -> Known<'_> {
+        let mut known = Known::default();
+        for (_, domain) in self.0.iter().filter(|(own, _)| *own == subject) {
+            match domain {
+                Domain::Between(least, most) => (known.least, known.most) = (Some(*least), Some(*most)),
+                Domain::OneOf(words) => known.words = Some(words),
+                Domain::Flag(flag) => known.flag = Some(*flag),
+            }
+        }
+        known
+    }
+}
+
+impl<'c> Case<'c> {
+    /// Whether the conditions can come out as not holding in this case.
+    pub(crate) fn can_refute(&self, conditions: &'c [Condition]) -> bool {
+        self.can_end(conditions, End::Refuted)
+    }
+
+    /// Whether conditions that are evaluated one after the other can end like this at one of them.
+    fn can_end(&self, conditions: &'c [Condition], end: End) -> bool {
         let mut ways = MAX_WAYS;
-        let Some(refuted) = refuted else { return self.clone().possible(held, &mut ways) };
-        // They do not hold together when one of them does not.
-        refuted.iter().any(|one| {
-            let mut wanted = held.clone();
-            wanted.push((one, false));
-            self.clone().possible(wanted, &mut ways)
+        (0..conditions.len()).any(|at| {
+            let held = conditions.iter().take(at).map(|condition| (condition, End::Holds));
+            let last = conditions.iter().skip(at).take(1).map(|condition| (condition, end));
+            // The first way that is found ends the search, like giving it up.
+            self.clone().follow(held.chain(last).collect(), &mut ways, &mut |_| Err(TooMany)).is_err()
         })
     }
 
-    fn possible(mut self, mut wanted: Vec<Wanted<'_>>, ways: &mut usize) -> bool {
-        while let Some((condition, want)) = wanted.pop() {
-            match condition {
-                Condition::Unknown => {}
-                Condition::Always(always) if *always == want => {}
-                Condition::Always(_) => return false,
-                Condition::Not(inner) => wanted.push((inner, !want)),
-                Condition::And(left, right) if want => wanted.extend([(&**left, true), (&**right, true)]),
-                Condition::Or(left, right) if !want => wanted.extend([(&**left, false), (&**right, false)]),
-                Condition::And(left, right) | Condition::Or(left, right) => {
-                    let Some(fewer) = ways.checked_sub(1) else { return true };
-                    *ways = fewer;
-                    let mut first = wanted.clone();
-                    first.push((left, want));
-                    wanted.push((right, want));
-                    return self.clone().possible(first, ways) || self.possible(wanted, ways);
+    /// Hands every way in which the conditions end as wanted to `found`.
+    fn follow(
+        mut self,
+        mut wanted: Wanted<'c>,
+        ways: &mut usize,
+        found: &mut dyn FnMut(Self) -> Result<(), TooMany>,
+    ) -> Result<(), TooMany> {
+        while let Some((condition, end)) = wanted.pop() {
+            let (left, right, passing) = match (condition, end) {
+                (Condition::Unknown, _) | (Condition::Opaque, End::Holds | End::Refuted) => continue,
+                (Condition::Always(true), End::Holds) | (Condition::Always(false), End::Refuted) => continue,
+                (Condition::Opaque | Condition::Always(_), _) => return Ok(()),
+                (Condition::Not(inner), end) => {
+                    wanted.push((inner, end.negated()));
+                    continue;
                 }
-                Condition::Has(subject) => {
-                    if !self.known(subject).is_present(want) {
-                        return false;
+                (Condition::And(left, right), End::Holds) | (Condition::Or(left, right), End::Refuted) => {
+                    wanted.extend([(&**left, end), (&**right, end)]);
+                    continue;
+                }
+                (Condition::And(left, right), _) => (left, right, End::Holds),
+                (Condition::Or(left, right), _) => (left, right, End::Refuted),
+                (comparison, end) => {
+                    if !self.takes_in(comparison, end) {
+                        return Ok(());
                     }
+                    continue;
                 }
-                Condition::Text(subject, _)
-                | Condition::Flag(subject, _)
-                | Condition::Less(subject, _)
-                | Condition::AtMost(subject, _)
-                | Condition::Like(subject, _)
-                | Condition::Contains(subject, _)
-                | Condition::Set(subject, _) => {
-                    let known = self.known(subject);
-                    // Only what is there can be compared.
-                    if !known.is_present(true) || !known.learn(condition, want) {
-                        return false;
-                    }
-                }
-            }
+            };
+            // It ends so at its left side, or gets past that and ends so at its right.
+            *ways = ways.checked_sub(1).ok_or(TooMany)?;
+            let mut at_left = wanted.clone();
+            at_left.push((left, end));
+            wanted.extend([(&**left, passing), (&**right, end)]);
+            self.clone().follow(at_left, ways, found)?;
         }
-        true
+        found(self)
     }
 
-    fn known(&mut self, subject: &Subject) -> &mut Known {
-        self.0.entry(subject.clone()).or_default()
+    /// Takes in a comparison; says whether it agrees with what was known. One that passed the schema never fails.
+    fn takes_in(&mut self, comparison: &'c Condition, end: End) -> bool {
+        let want = match end {
+            End::Holds => true,
+            End::Refuted => false,
+            End::Fails => return false,
+        };
+        match comparison {
+            Condition::Has(subject) => self.known(*subject).is_present(want),
+            Condition::Text(subject, _)
+            | Condition::Flag(subject, _)
+            | Condition::Less(subject, _)
+            | Condition::AtMost(subject, _)
+            | Condition::Like(subject, _)
+            | Condition::Contains(subject, _)
+            | Condition::Set(subject, _) => {
+                let known = self.known(*subject);
+                // Only what is there can be compared.
+                known.is_present(true) && known.learn(comparison, want)
+            }
+            Condition::Unknown
+            | Condition::Opaque
+            | Condition::Always(_)
+            | Condition::And(_, _)
+            | Condition::Or(_, _)
+            | Condition::Not(_) => true,
+        }
+    }
+
+    fn known(&mut self, subject: Subject) -> &mut Known<'c> {
+        let at = self.known.iter().position(|(own, _)| *own == subject).unwrap_or_else(|| {
+            self.known.push((subject, self.world.known(subject)));
+            self.known.len() - 1
+        });
+        &mut self.known[at].1
     }
 }
 
-impl Known {
-    fn is_present(&mut self, present: bool) -> bool {
-        *self.present.get_or_insert(present) == present
-    }
-
-    /// Takes in a comparison; says whether it agrees with what was known.
-    fn learn(&mut self, comparison: &Condition, want: bool) -> bool {
-        match (comparison, want) {
-            (Condition::Flag(_, flag), want) => {
-                let flag = *flag == want;
-                return *self.flag.get_or_insert(flag) == flag;
-            }
-            (Condition::Text(_, text), true) => {
-                if self.text.get_or_insert_with(|| text.clone()) != text {
-                    return false;
-                }
-            }
-            (Condition::Text(_, text), false) => self.other_than.push(text.clone()),
-            (Condition::Less(_, bound), true) => self.at_most(bound.checked_sub(1)),
-            (Condition::Less(_, bound), false) => self.at_least(Some(*bound)),
-            (Condition::AtMost(_, bound), true) => self.at_most(Some(*bound)),
-            (Condition::AtMost(_, bound), false) => self.at_least(bound.checked_add(1)),
-            (Condition::Like(_, pattern), true) => self.like.push(pattern.clone()),
-            (Condition::Like(_, pattern), false) => self.unlike.push(pattern.clone()),
-            (Condition::Contains(_, text), true) => self.holds.push(text.clone()),
-            (Condition::Contains(_, text), false) => self.lacks.push(text.clone()),
-            (Condition::Set(_, texts), true) => {
-                let same = |own: &Vec<String>| {
-                    own.iter().all(|own| texts.contains(own)) && texts.iter().all(|text| own.contains(text))
-                };
-                if self.is_set.as_ref().is_some_and(|own| !same(own)) {
-                    return false;
-                }
-                self.is_set = Some(texts.clone());
-            }
-            // That a set is another one says little, and nothing is made of it.
-            (Condition::Set(_, _), false) => {}
-            (
-                Condition::Unknown
-                | Condition::Always(_)
-                | Condition::And(_, _)
-                | Condition::Or(_, _)
-                | Condition::Not(_)
-                | Condition::Has(_),
-                _,
-            ) => {}
+impl End {
+    const fn negated(self) -> Self {
+        match self {
+            Self::Holds => Self::Refuted,
+            Self::Refuted => Self::Holds,
+            Self::Fails => Self::Fails,
         }
-        self.agrees()
     }
-
-    fn at_least(&mut self, bound: Option<i64>) {
-        // No number is beyond the largest.
-        let bound = bound.unwrap_or(i64::MAX);
-        self.least = Some(self.least.map_or(bound, |own| own.max(bound)));
-    }
-
-    fn at_most(&mut self, bound: Option<i64>) {
-        let bound = bound.unwrap_or(i64::MIN);
-        self.most = Some(self.most.map_or(bound, |own| own.min(bound)));
-    }
-
-    /// Whether some value is all that is known of it.
-    fn agrees(&self) -> bool {
-        if let (Some(least), Some(most)) = (self.least, self.most)
-            && least > most
-        {
-            return false;
-        }
-        let fits = |text: &String| {
-            !self.other_than.contains(text)
-                && self.like.iter().all(|pattern| matches(pattern, text))
-                && !self.unlike.iter().any(|pattern| matches(pattern, text))
-        };
-        let texts = match (&self.text, &self.words) {
-            (Some(text), Some(words)) => words.contains(text) && fits(text),
-            (Some(text), None) => fits(text),
-            (None, Some(words)) => words.iter().any(fits),
-            (None, None) => {
-                !self.like.iter().any(|like| self.unlike.iter().any(|unlike| within(like, unlike)))
-            }
-        };
-        let listed = |text: &String| self.is_set.as_ref().is_none_or(|own| own.contains(text));
-        let lacking = |text: &String| self.is_set.as_ref().is_some_and(|own| own.contains(text));
-        texts
-            && self.holds.iter().all(|text| listed(text) && !self.lacks.contains(text))
-            && !self.lacks.iter().any(lacking)
-    }
-}
-
-/// Whether every text that fits `narrow` fits `wide`: a wildcard of the one is taken by a wildcard of the other.
-fn within(narrow: &[Piece], wide: &[Piece]) -> bool {
-    // No rule can hold this character, so only a wildcard takes it.
-    const ANYTHING: &str = "\u{10FFFF}";
-    let sample: String = narrow
-        .iter()
-        .map(|piece| match piece {
-            Piece::Literal(literal) => literal.as_str(),
-            Piece::Wildcard => ANYTHING,
-        })
-        .collect();
-    matches(wide, &sample)
 }
 
 #[cfg(test)]
@@ -230,8 +220,12 @@ mod tests {
 
     fn world() -> World {
         World::default()
-            .between(Subject::Context("trust".to_owned()), 0, 3)
-            .one_of(Subject::Agent("kind".to_owned()), ["main", "subagent"])
+            .between(Subject::Context("trust"), 0, 3)
+            .one_of(Subject::Agent("kind"), ["main", "subagent"])
+    }
+
+    fn is_possible(condition: &str) -> bool {
+        world().cases(&conditions(condition)).is_none_or(|cases| !cases.is_empty())
     }
 
     #[test]
@@ -270,7 +264,7 @@ mod tests {
             ("context.bytes + 1 < context.bytes", true),
             ("false && context.bytes + 1 == 2", false),
         ] {
-            assert_eq!(world().allows(&conditions(condition), None), possible, "{condition}");
+            assert_eq!(is_possible(condition), possible, "{condition}");
         }
     }
 
@@ -287,17 +281,39 @@ mod tests {
             ("context.path == \"secrets/a\"", "context has path && context.path like \"secrets/*\"", true),
             ("context.host == \"a\"", "context.host == \"a\" || context.host == \"b\"", true),
             ("context.bytes + 1 < 5", "context.bytes + 1 < 5", false),
+            ("context has path && !(context has host)", "!(context has host && context.host == \"a\")", true),
+            ("context.path like \"a*\"", "context.path like \"a\\u{10ffff}*\"", false),
         ] {
-            let covers = !world().allows(&conditions(narrow), Some(&conditions(wide)));
-            assert_eq!(covers, covered, "{narrow} within {wide}");
+            let (world, narrow, wide) = (world(), conditions(narrow), conditions(wide));
+            let covers =
+                world.cases(&narrow).is_some_and(|cases| !cases.iter().any(|case| case.can_refute(&wide)));
+            assert_eq!(covers, covered, "{narrow:?} within {wide:?}");
         }
-        assert!(!world().allows(&conditions("context.private"), Some(&[])));
+        assert!(!world().can_refute(&[]));
     }
 
     #[test]
     fn many_ways_end() {
         let choices: Vec<String> =
             (0..600).map(|n| format!("(context.bytes == {n} || context.trust < {})", n % 3 + 1)).collect();
-        assert!(world().allows(&conditions(&choices.join(" && ")), None));
+        assert!(is_possible(&choices.join(" && ")));
+    }
+
+    #[test]
+    fn what_can_fail_is_found_where_it_is_reached() {
+        for (condition, fails) in [
+            ("context.bytes + 1 < 5", true),
+            ("context.bytes * 2 < 5 && false", true),
+            ("false && context.bytes + 1 < 5", false),
+            ("true || context.bytes + 1 < 5", false),
+            ("context.trust > 3 && -context.bytes < 5", false),
+            ("!(context has bytes && context.bytes - 1 == 2)", true),
+            ("if context.private then context.trust == 1 else context.owner_args", false),
+            ("[\"a\", \"b\"].containsAll(context.programs)", false),
+            ("action in Tribune::Action::\"side_effect\" && principal == Tribune::Agent::\"main\"", false),
+            ("ip(\"10.0.0.1\").isLoopback()", true),
+        ] {
+            assert_eq!(world().can_fail(&conditions(condition)), fails, "{condition}");
+        }
     }
 }

@@ -8,13 +8,16 @@
 //! most are passed by on the first words of their condition. A rule that fails while it is evaluated denies the call.
 
 pub(crate) mod condition;
+mod glob;
 mod guard;
+mod known;
 mod load;
 pub(crate) mod logic;
 mod place;
 mod reads;
 mod request;
 pub(crate) mod schema;
+mod scope;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +48,8 @@ pub(crate) struct Rules {
     all: Vec<Arc<Rule>>,
     /// Where each id stands in `all`.
     places: BTreeMap<String, usize>,
+    /// For each of `all`, the tools that its scope can match, sorted.
+    tools: Vec<Vec<String>>,
     slices: BTreeMap<String, Slice>,
     names: Names,
 }
@@ -85,21 +90,29 @@ impl Rules {
         let no_schema = || broken("the schema of the rules cannot be made: report this as a bug".to_owned());
         let names = Names::new().ok_or_else(no_schema)?;
         if files.is_empty() {
-            return Ok(Self { all: Vec::new(), places: BTreeMap::new(), slices: BTreeMap::new(), names });
+            let (all, places, tools) = (Vec::new(), BTreeMap::new(), Vec::new());
+            return Ok(Self { all, places, tools, slices: BTreeMap::new(), names });
         }
         let (schema, _) = Schema::from_cedarschema_str(&schema::text(tools, manifests)).map_err(|error| {
             broken(format!("the schema of the rules cannot be made ({error}): report this as a bug"))
         })?;
         let all: Vec<Arc<Rule>> = load::load(files, &schema)?.into_iter().map(Arc::new).collect();
-        let mut slices = BTreeMap::new();
+        let mut slices: BTreeMap<String, Slice> = BTreeMap::new();
         for tool in tools {
             let slice = Slice::new(&all, tool, manifests.get(tool)).ok_or_else(no_schema)?;
             if !slice.rules.is_empty() {
                 slices.insert(tool.clone(), slice);
             }
         }
-        let places = all.iter().enumerate().map(|(at, rule)| (rule.id.clone(), at)).collect();
-        Ok(Self { all, places, slices, names })
+        let places: BTreeMap<String, usize> =
+            all.iter().enumerate().map(|(at, rule)| (rule.id.clone(), at)).collect();
+        let mut own = vec![Vec::new(); all.len()];
+        for (tool, slice) in &slices {
+            for at in slice.rules.iter().filter_map(|rule| places.get(&rule.id)) {
+                own[*at].push(tool.clone());
+            }
+        }
+        Ok(Self { all, places, tools: own, slices, names })
     }
 
     pub(crate) fn all(&self) -> &[Arc<Rule>] {
@@ -107,12 +120,8 @@ impl Rules {
     }
 
     /// The tools that a rule's scope can match, sorted.
-    pub(crate) fn tools_of(&self, rule: &Rule) -> Vec<&str> {
-        let own = self
-            .slices
-            .iter()
-            .filter(|(_, slice)| slice.rules.iter().any(|own| std::ptr::eq(own.as_ref(), rule)));
-        own.map(|(tool, _)| tool.as_str()).collect()
+    pub(crate) fn tools_of(&self, rule: &Rule) -> &[String] {
+        self.places.get(&rule.id).and_then(|at| self.tools.get(*at)).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn rule(&self, id: &str) -> Option<&Rule> {
@@ -130,7 +139,7 @@ impl Rules {
         let answers = match self.answers(slice, law, facts) {
             Ok(answers) => answers,
             Err(reason) => {
-                let would_allow = Some("an operator can mend the rule".to_owned());
+                let would_allow = Some("an operator can mend the rule, or the call its arguments".to_owned());
                 inquiry.spoke(Decision::Deny, "policy.error", reason, would_allow);
                 return None;
             }
@@ -173,6 +182,14 @@ impl Rules {
         for rule in &slice.rules {
             // An offer has no arguments yet; rules about them speak when there are some.
             if facts.stage == Stage::Offer && rule.reads.args {
+                continue;
+            }
+            if let Some(unseen) = facts.args.unseen.iter().find(|name| rule.reads.context.contains(*name)) {
+                // A permit that cannot see does not hold; a rule that cannot see must not be passed.
+                if rule.forbids {
+                    let form = "which this call has in a form that no rule can look at";
+                    return Err(format!("the rule `{}` looks at `{unseen}`, {form}", rule.id));
+                }
                 continue;
             }
             let views = views(&rule.reads, facts, class);
@@ -240,9 +257,9 @@ impl Slice {
         let name = |name: &str| EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(name));
         let uid = name(tool);
         let groups: Vec<EntityUid> = schema::groups(manifest).into_iter().map(name).collect();
-        let matching = |rule: &&Arc<Rule>| match rule.policy.action_constraint() {
+        let matching = |rule: &&Arc<Rule>| match &rule.scope.action {
             ActionConstraint::Any => true,
-            ActionConstraint::Eq(own) => own == uid,
+            ActionConstraint::Eq(own) => *own == uid,
             ActionConstraint::In(any) => any.iter().any(|own| *own == uid || groups.contains(own)),
         };
         let rules: Vec<Arc<Rule>> = all.iter().filter(matching).cloned().collect();

@@ -4,6 +4,7 @@
 use cedar_policy::{Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request};
 
 use super::reads::Reads;
+use super::schema::{OF_AGENT, OF_SESSION};
 use super::view::{Value, View};
 
 /// Something in the facts has no form in Cedar. It cannot be left out either, so the call is denied.
@@ -47,8 +48,8 @@ impl Names {
                 named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.expression())));
             own.collect()
         };
-        let agent = pairs(["id", "kind"].map(|name| (name, view.of_agent(name))));
-        let session = pairs(["channel", "class"].map(|name| (name, view.of_session(name))));
+        let agent = pairs(OF_AGENT.map(|name| (name, view.of_agent(name))));
+        let session = pairs(OF_SESSION.map(|name| (name, view.of_session(name))));
         let agent = Entity::new(self.agent(view), agent, [].into()).map_err(|_| NoRequest)?;
         let session = Entity::new(self.session(view), session, [].into()).map_err(|_| NoRequest)?;
         Entities::from_entities([agent, session, action.entity.clone()], None).map_err(|_| NoRequest)

@@ -44,6 +44,12 @@ pub(crate) const OF_ARGS: [(&str, &str); 16] = [
     ("template", "String"),
 ];
 
+/// Attributes of the agent, all of them texts.
+pub(crate) const OF_AGENT: [&str; 2] = ["id", "kind"];
+
+/// Attributes of the session, all of them texts.
+pub(crate) const OF_SESSION: [&str; 2] = ["channel", "class"];
+
 /// The group of tools with an effect, such as `side_effect`.
 pub(crate) const fn effect_group(effect: Effect) -> &'static str {
     effect.as_str()
@@ -79,9 +85,11 @@ pub(crate) fn text(tools: &BTreeSet<String>, manifests: &BTreeMap<String, Manife
     let always = ALWAYS.iter().map(|(name, kind)| format!("    {name}: {kind},\n"));
     let optional = OF_ARGS.iter().map(|(name, kind)| format!("    {name}?: {kind},\n"));
     let context: String = always.chain(optional).collect();
+    let texts = |names: [&str; 2]| names.map(|name| format!("{name}: String")).join(", ");
     let mut text = format!(
-        "namespace {NAMESPACE} {{\n  entity Agent {{ id: String, kind: String }};\n  \
-         entity Session {{ channel: String, class: String }};\n  type Call = {{\n{context}  }};\n"
+        "namespace {NAMESPACE} {{\n  entity Agent {{ {} }};\n  entity Session {{ {} }};\n  type Call = {{\n{context}  }};\n",
+        texts(OF_AGENT),
+        texts(OF_SESSION),
     );
     for effect in Effect::ALL {
         let _ = writeln!(text, "  action \"{}\";", effect_group(effect));

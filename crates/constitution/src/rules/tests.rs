@@ -180,6 +180,61 @@ fn mistakes_are_found_when_rules_are_loaded() {
     );
 }
 
+#[test]
+fn all_mistakes_of_a_file_are_told_at_once() {
+    let rules = "@id(\"a b\") forbid(principal, action, resource) when { context.trsut < 2 };\n\
+                 forbid(principal == ?principal, action, resource);\n\
+                 @id(\"c\") forbid(principal, action == Tribune::Action::\"exce\", resource);\n\
+                 @id(\"c\") forbid(principal, action, resource) when { context.path == \"x\" };";
+    let refused = refusals(rules);
+    for said in [
+        ":1:1: `a b` cannot name a rule",
+        ":1:55: attribute `trsut` ",
+        ":2:1: templates",
+        ":3:38: there is no tool or group `exce`",
+        ":4:1: the id `c` is given twice",
+        ":4:53: ",
+    ] {
+        assert!(refused.iter().any(|own| own.contains(said)), "{said}: {refused:#?}");
+    }
+}
+
+#[test]
+fn l3_a_rule_is_not_passed_by_what_it_cannot_see() {
+    let law = law(
+        "{ defaultAllow: true }",
+        r#"
+        @id("hosts") forbid(principal, action == Tribune::Action::"browser", resource)
+        when { context has host && context.host like "*evil.example" };
+        @id("paths") permit(principal, action == Tribune::Action::"browser", resource)
+        unless { context has path && context.path == "x" };
+        "#,
+    );
+    let mut facts = call("browser");
+    assert_eq!(said(&law.decide(&facts)), "allow mandate.allow");
+    facts.args.unseen = vec!["path".to_owned()];
+    assert_eq!(said(&law.decide(&facts)), "ask effect.side_effect");
+    facts.args.unseen = vec!["host".to_owned()];
+    assert_eq!(said(&law.decide(&facts)), "deny policy.error");
+    assert!(law.decide(&facts).reason.starts_with("the rule `hosts` looks at `host`, which this call has"));
+}
+
+#[test]
+fn l9_an_attribute_beyond_its_bounds_is_not_looked_at() {
+    let law = law(
+        "",
+        "@id(\"a\") forbid(principal, action, resource) when { context has path && context.path like \"*a*a*a*a*b\" };",
+    );
+    let mut facts = call("read");
+    facts.args.path = Some("a".repeat(4096));
+    assert_eq!(said(&law.decide(&facts)), "allow mandate.allow");
+    facts.args.path = Some("a".repeat(1024 * 1024));
+    assert_eq!(said(&law.decide(&facts)), "deny args.malformed");
+    let mut facts = call("exec");
+    facts.args.programs = Some(vec!["a".repeat(1024 * 1024)]);
+    assert_eq!(said(&law.decide(&facts)), "deny args.malformed");
+}
+
 /// The quick look never changes an answer: with and without it, every rule says the same of every call.
 #[test]
 fn l4_a_guard_never_changes_an_answer() {

@@ -149,6 +149,7 @@ mod tests {
             action: some(),
             name: some(),
             malformed: false,
+            unseen: vec![],
         };
         let view = views(&reads, &facts, "c").next().unwrap();
         for (name, kind) in ALWAYS.iter().chain(&OF_ARGS) {

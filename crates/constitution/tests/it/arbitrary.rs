@@ -48,6 +48,72 @@ pub(crate) const RULES: [&str; 16] = [
     "permit(principal == Tribune::Agent::\"main\", action in Tribune::Action::\"risk_high\", resource) when { context.private };",
 ];
 
+/// Conditions of every kind: such as are always or never true, overflow, or are not understood by `check`.
+const CONDITIONS: [&str; 26] = [
+    "true",
+    "false",
+    "1 > 2",
+    "context.trust < 1",
+    "context.trust < 2",
+    "context.trust >= 0",
+    "context.trust == 3",
+    "context.private",
+    "context.approved",
+    "context.owner_args",
+    "context.mandate == \"some\"",
+    "context.mandate == \"nobodys\"",
+    "principal.kind == \"main\"",
+    "resource.class == \"internal\"",
+    "resource.channel like \"*l*\"",
+    "context has path",
+    "(context has path && context.path like \"*s*\")",
+    "(context has path && context.path like \"secrets/*\")",
+    "(context has path && context.path == \"notes.txt\")",
+    "(context has bytes && context.bytes < 2)",
+    "(context has bytes && context.bytes * 4611686018427387904 > 1)",
+    "(context has bytes && context.bytes - 3 < 0)",
+    "(context has programs && context.programs == [\"ls\"])",
+    "(context has programs && context.programs.contains(\"ls\"))",
+    "(context has programs && [\"ls\", \"git\"].containsAll(context.programs))",
+    "(if context.private then context.owner_args else context.trust > 1)",
+];
+
+const SCOPES: [&str; 7] = [
+    "principal, action, resource",
+    "principal, action, resource",
+    "principal, action == Tribune::Action::\"exec\", resource",
+    "principal, action in Tribune::Action::\"side_effect\", resource",
+    "principal, action in [Tribune::Action::\"exec\", Tribune::Action::\"message\"], resource",
+    "principal == Tribune::Agent::\"main\", action, resource",
+    "principal == Tribune::Agent::\"another\", action, resource",
+];
+
+fn condition() -> impl Strategy<Value = String> {
+    let leaf = select(&CONDITIONS[..]).prop_map(str::to_owned);
+    leaf.prop_recursive(3, 6, 2, |inner| {
+        (inner.clone(), inner, select(&["&&", "||", "&& !", "|| !"][..]))
+            .prop_map(|(left, right, operator)| format!("({left} {operator}({right}))"))
+    })
+}
+
+fn rule() -> impl Strategy<Value = String> {
+    let effect = select(&["forbid", "forbid", "permit"][..]);
+    let clause = (select(&["when", "unless"][..]), condition());
+    (effect, select(&SCOPES[..]), vec(clause, 0..3)).prop_map(|(effect, scope, clauses)| {
+        let clauses: String = clauses.iter().map(|(kind, own)| format!(" {kind} {{ {own} }}")).collect();
+        format!("{effect}({scope}){clauses};")
+    })
+}
+
+/// A house with rules put together at random, each in a file of its own.
+pub(crate) fn house_of_rules() -> impl Strategy<Value = Texts> {
+    (house(), vec(rule(), 1..7)).prop_map(|(mut texts, rules)| {
+        texts.policies =
+            rules.into_iter().enumerate().map(|(n, rule)| (format!("r{n}.cedar"), rule)).collect();
+        texts
+    })
+}
+
 const SETTINGS: [&str; 7] = [
     "{}",
     "{ belowTrust: \"deny\" }",
@@ -129,6 +195,13 @@ prop_compose! {
             ..Facts::of_call("main", "agent:main:cli:local:dm:op", mandate, tool)
         }
     }
+}
+
+/// More calls, some of them by sub-agents.
+pub(crate) fn many_calls() -> impl Strategy<Value = Vec<Facts>> {
+    let by_anyone = (call(), select(&["", "", "", "all", "some"][..]))
+        .prop_map(|(facts, mandate)| if mandate.is_empty() { facts } else { by_sub_agent(&facts, mandate) });
+    vec(by_anyone, 200)
 }
 
 /// Calls to try one house with: making a house costs more than deciding.

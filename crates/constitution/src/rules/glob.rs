@@ -1,0 +1,129 @@
+//! Patterns of `like`: literals with `*` between them.
+//!
+//! The text is an agent's and may be made to be slow to match. So nothing is ever tried twice: a text is walked through
+//! once, whatever the pattern.
+
+/// A pattern, taken apart at its wildcards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Glob {
+    head: String,
+    /// What stands between two wildcards.
+    between: Vec<String>,
+    /// What stands behind the last wildcard; `None` in a pattern without any.
+    tail: Option<String>,
+}
+
+impl Glob {
+    /// A pattern of these literals, with a wildcard between each and the next.
+    pub(crate) fn of(mut literals: Vec<String>) -> Self {
+        let tail = if literals.len() > 1 { literals.pop() } else { None };
+        let mut literals = literals.into_iter();
+        let head = literals.next().unwrap_or_default();
+        Self { head, between: literals.filter(|literal| !literal.is_empty()).collect(), tail }
+    }
+
+    /// Whether a text fits.
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        let Some(rest) = text.strip_prefix(self.head.as_str()) else { return false };
+        let Some(tail) = &self.tail else { return rest.is_empty() };
+        let Some(mut rest) = rest.strip_suffix(tail.as_str()) else { return false };
+        // Between two wildcards the first place that fits is as good as any.
+        self.between.iter().all(|literal| match rest.split_once(literal.as_str()) {
+            Some((_, behind)) => {
+                rest = behind;
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Whether every text that fits this pattern is known to fit `wide`: each wildcard is taken by one of `wide`.
+    pub(crate) fn is_within(&self, wide: &Self) -> bool {
+        // A character that only a wildcard of `wide` can take.
+        let foreign = |c: &char| !wide.literals().any(|literal| literal.contains(*c));
+        let Some(anything) = ('\u{F0000}'..='\u{FFFFD}').find(foreign) else { return false };
+        let mut sample = self.head.clone();
+        for literal in self.between.iter().chain(&self.tail) {
+            sample.push(anything);
+            sample.push_str(literal);
+        }
+        wide.matches(&sample)
+    }
+
+    fn literals(&self) -> impl Iterator<Item = &String> {
+        [&self.head].into_iter().chain(&self.between).chain(&self.tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn glob(pattern: &str) -> Glob {
+        Glob::of(pattern.split('*').map(str::to_owned).collect())
+    }
+
+    /// What a pattern means, written down as plainly as can be.
+    fn fits(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern {
+            [] => text.is_empty(),
+            [b'*', rest @ ..] => (0..=text.len()).any(|at| fits(rest, &text[at..])),
+            [first, rest @ ..] => {
+                text.split_first().is_some_and(|(own, text)| own == first && fits(rest, text))
+            }
+        }
+    }
+
+    #[test]
+    fn literals_and_wildcards() {
+        for (pattern, text, held) in [
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("ab*ba", "aba", false),
+            ("*a*a*", "aa", true),
+            ("*a*a*", "a", false),
+            ("**", "x", true),
+            ("*\u{fc}*", "b\u{fc}cher", true),
+        ] {
+            assert_eq!(glob(pattern).matches(text), held, "{pattern} {text}");
+        }
+    }
+
+    /// Trying every way to spread the stars would outlast everyone here.
+    #[test]
+    fn l9_a_hostile_text_is_walked_through_once() {
+        let text = "a".repeat(1024 * 1024);
+        assert!(!glob("*a*a*a*a*b").matches(&text));
+        assert!(!glob(&format!("{}b", "*a".repeat(1000))).matches(&text));
+        assert!(!glob(&format!("*{}b*c", "a".repeat(1000))).matches(&text));
+        assert!(glob(&"*a".repeat(1000)).matches(&text));
+    }
+
+    #[test]
+    fn no_character_stands_for_a_wildcard() {
+        assert!(glob("a*").is_within(&glob("a*")) && glob("a*c").is_within(&glob("a*")));
+        for c in ["\u{10FFFF}", "\u{F0000}"] {
+            assert!(!glob("a*").is_within(&glob(&format!("a{c}"))));
+            assert!(!glob("a*").is_within(&glob(&format!("a*{c}*"))));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_means_what_it_says(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
+            prop_assert_eq!(glob(&pattern).matches(&text), fits(pattern.as_bytes(), text.as_bytes()));
+        }
+
+        #[test]
+        fn what_fits_the_narrow_fits_the_wide(narrow in "[ab*]{0,5}", wide in "[ab*]{0,5}", text in "[ab]{0,6}") {
+            if glob(&narrow).is_within(&glob(&wide)) && glob(&narrow).matches(&text) {
+                prop_assert!(glob(&wide).matches(&text), "{} within {}", narrow, wide);
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What `check` says of rules is true.
+
+use proptest::prelude::*;
+use tribune_constitution::{Stage, check};
+
+use crate::arbitrary::{house_of_rules, law, many_calls};
+
+/// What is said of rules that make no difference.
+const NEEDLESS: [&str; 3] = ["forbids nothing", "permits nothing", "is never reached"];
+
+const BLANKET: &str = "waives the approval of every side effect of every tool";
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn l4_rules_that_do_nothing_can_be_removed(texts in house_of_rules(), calls in many_calls()) {
+        let mut fewer = texts.clone();
+        for finding in check(&texts, &["unmanifested"]) {
+            if NEEDLESS.iter().any(|said| finding.message.contains(said)) {
+                fewer.policies.remove(finding.file.trim_start_matches("policy/"));
+            }
+        }
+        if fewer.policies.len() == texts.policies.len() {
+            return Ok(());
+        }
+        let removed: Vec<&String> =
+            texts.policies.iter().filter(|(file, _)| !fewer.policies.contains_key(*file)).map(|(_, rule)| rule).collect();
+        let (before, after) = (law(texts.clone()), law(fewer));
+        for facts in calls {
+            let (old, new) = (before.decide(&facts), after.decide(&facts));
+            prop_assert_eq!(
+                (old.decision, old.audited), (new.decision, new.audited),
+                "without {:#?}\n{:?}\n{:?}\n{:?}", removed, facts, old, new
+            );
+        }
+    }
+
+    #[test]
+    fn l4_a_permit_for_everything_permits_everything(texts in house_of_rules(), calls in many_calls()) {
+        for finding in check(&texts, &["unmanifested"]) {
+            if !finding.message.contains(BLANKET) {
+                continue;
+            }
+            let mut alone = texts.clone();
+            alone.policies.retain(|file, _| finding.file.ends_with(file.as_str()));
+            let law = law(alone);
+            for facts in calls.iter().filter(|facts| facts.stage != Stage::Offer) {
+                let verdict = law.decide(facts);
+                let asked = ["effect.side_effect", "policy.error"].iter().any(|rule| verdict.rules.iter().any(|own| own == rule));
+                prop_assert!(!asked, "{:?}\n{:?}\n{:?}", law.texts().policies, facts, verdict);
+            }
+        }
+    }
+}
