@@ -14,7 +14,7 @@ use tribune_agents::rehearsal::{BACKEND, Scenes};
 use tribune_constitution::{Constitution, DEFAULT_MANDATE};
 use tribune_host::config::Config;
 use tribune_host::daemon::{Whereabouts, check_standing};
-use tribune_host::registry::Roster;
+use tribune_host::registry::{BACKENDS, Roster};
 use tribune_host::store::{self, Filter, Reader, SessionFilter, SessionRow};
 use tribune_host::vault::Vault;
 use tribune_host::{Clock as _, Home, StoreError, SystemClock, law};
@@ -23,6 +23,7 @@ use tribune_ledger::{Checkpoint, Timestamp};
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
+use crate::providers::house;
 use crate::up::count;
 use crate::version::VERSION;
 
@@ -87,6 +88,7 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
         ("roster", roster(home, law.as_ref().ok(), &assumed)),
         ("sessions", sessions(home, law.as_ref().ok())),
         ("scenes", scenes(home)),
+        ("models", models(home)),
         ("disk", disk(home)),
         ("clock", clock(newest_entry(home), SystemClock.now())),
         ("descriptors", descriptors(&assumed)),
@@ -268,10 +270,12 @@ fn roster(home: &Home, law: Option<&Constitution>, config: &Config) -> Found {
     if let Err(error) = check_standing(roster.standing().count(), config) {
         return fail(error.to_string());
     }
-    if let Some(agent) = roster.iter().find(|agent| agent.backend != BACKEND) {
+    if let Some(agent) = roster.iter().find(|agent| !BACKENDS.contains(&agent.backend.as_str())) {
         return fail(format!(
-            "agent `{}` needs the backend `{}`, which this build does not have: name another ({BACKEND}) in its line",
-            agent.id, agent.backend
+            "agent `{}` needs the backend `{}`, which this build does not have: name another ({}) in its line",
+            agent.id,
+            agent.backend,
+            BACKENDS.join(", ")
         ));
     }
     let lawless =
@@ -326,7 +330,7 @@ fn unserved_because(row: &SessionRow, roster: &Roster, law: Option<&Constitution
     let agent = row.agent_id.parse().ok().and_then(|id| roster.agent(&id));
     let backend = agent.map_or(&row.backend, |agent| &agent.backend);
     let mandate = agent.map_or(DEFAULT_MANDATE, |agent| &agent.mandate);
-    if backend != BACKEND {
+    if !BACKENDS.contains(&backend.as_str()) {
         return Some(format!("there is no backend `{backend}`"));
     }
     let is_gone = law.is_some_and(|law| law.mandate(mandate).is_none());
@@ -337,6 +341,34 @@ fn scenes(home: &Home) -> Found {
     match Scenes::builtin_and(&home.root().join("scenes")) {
         Ok(_) => fine("every scene can be played"),
         Err(error) => fail(error.to_string()),
+    }
+}
+
+/// Whether every agent has what it thinks with, as far as that is known without asking a provider.
+fn models(home: &Home) -> Found {
+    let asked = daemon::ask(home, "provider.list", &json!({}));
+    let survey = match asked.or_else(|_| house::from_here(home).map(|(_, survey)| json!(survey))) {
+        Ok(survey) => survey,
+        Err(_) => return warn("they cannot be looked at before the settings and the roster can"),
+    };
+    let agents = || survey["agents"].as_array().into_iter().flatten();
+    let faulty = agents().find_map(|agent| Some((agent["agent_id"].as_str()?, agent["fault"].as_str()?)));
+    if let Some((id, fault)) = faulty {
+        return warn(format!("agent `{id}` cannot think: {fault}"));
+    }
+    let thinking = agents().filter(|agent| agent["backend"] != BACKEND).count() as u64;
+    match (thinking, house::usable_model(&survey)) {
+        (0, None) => fine(format!(
+            "every agent rehearses, without a model; for a real one {}",
+            house::keys_to_set(&survey)
+        )),
+        (0, Some(model)) => fine(format!(
+            "every agent rehearses, without a model; `tribune chat --model {model}` talks to one"
+        )),
+        (_, _) => fine(format!(
+            "{} (`tribune providers test` asks them)",
+            count(thinking, "agent has its model", "agents have their models")
+        )),
     }
 }
 

@@ -11,7 +11,8 @@ use super::values::{
     Word,
 };
 use super::{
-    Config, EgressConfig, GatewayConfig, LogConfig, SessionsConfig, TranscriptConfig, WebSearchConfig,
+    Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig, SessionsConfig, TranscriptConfig,
+    WebSearchConfig,
 };
 use crate::tools::EgressMode;
 
@@ -26,6 +27,7 @@ pub(super) struct RawConfig {
     sessions: RawSessions,
     transcript: RawTranscript,
     log: RawLog,
+    redact: RawRedact,
     sandbox: Word<Sandbox>,
     egress: RawEgress,
     web_search: RawWebSearch,
@@ -40,6 +42,7 @@ impl Default for RawConfig {
             sessions: RawSessions::default(),
             transcript: RawTranscript::default(),
             log: RawLog::default(),
+            redact: RawRedact::default(),
             sandbox: Word(Sandbox::Required),
             egress: RawEgress::default(),
             web_search: RawWebSearch::default(),
@@ -125,6 +128,13 @@ impl Default for RawLog {
     }
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawRedact {
+    emails: bool,
+    phones: bool,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct RawEgress {
@@ -147,8 +157,18 @@ struct RawWebSearch {
 
 impl From<RawConfig> for Config {
     fn from(raw: RawConfig) -> Self {
-        let RawConfig { gateway, sessions, transcript, log, sandbox, egress, web_search, hooks, models } =
-            raw;
+        let RawConfig {
+            gateway,
+            sessions,
+            transcript,
+            log,
+            redact,
+            sandbox,
+            egress,
+            web_search,
+            hooks,
+            models,
+        } = raw;
         Self {
             gateway: GatewayConfig {
                 address: gateway.address.0,
@@ -172,6 +192,7 @@ impl From<RawConfig> for Config {
                 max_turns: transcript.max_turns.0,
             },
             log: LogConfig { level: log.level.0, max_bytes: log.max_bytes.0, files: log.files.count() },
+            redact: RedactConfig { emails: redact.emails, phones: redact.phones },
             sandbox: sandbox.0,
             egress: EgressConfig {
                 mode: egress.mode.0,
