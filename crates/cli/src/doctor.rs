@@ -1,5 +1,7 @@
 //! `tribune doctor`: looks at a home and its machine, and changes nothing.
 
+mod models;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -10,7 +12,7 @@ use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tribune_agents::SessionState;
-use tribune_agents::rehearsal::{BACKEND, Scenes};
+use tribune_agents::rehearsal::Scenes;
 use tribune_constitution::{Constitution, DEFAULT_MANDATE};
 use tribune_host::config::Config;
 use tribune_host::daemon::{Whereabouts, check_standing};
@@ -23,7 +25,6 @@ use tribune_ledger::{Checkpoint, Timestamp};
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
-use crate::providers::house;
 use crate::up::count;
 use crate::version::VERSION;
 
@@ -88,7 +89,7 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
         ("roster", roster(home, law.as_ref().ok(), &assumed)),
         ("sessions", sessions(home, law.as_ref().ok())),
         ("scenes", scenes(home)),
-        ("models", models(home)),
+        ("models", models::check(home)),
         ("disk", disk(home)),
         ("clock", clock(newest_entry(home), SystemClock.now())),
         ("descriptors", descriptors(&assumed)),
@@ -341,34 +342,6 @@ fn scenes(home: &Home) -> Found {
     match Scenes::builtin_and(&home.root().join("scenes")) {
         Ok(_) => fine("every scene can be played"),
         Err(error) => fail(error.to_string()),
-    }
-}
-
-/// Whether every agent has what it thinks with, as far as that is known without asking a provider.
-fn models(home: &Home) -> Found {
-    let asked = daemon::ask(home, "provider.list", &json!({}));
-    let survey = match asked.or_else(|_| house::from_here(home).map(|(_, survey)| json!(survey))) {
-        Ok(survey) => survey,
-        Err(_) => return warn("they cannot be looked at before the settings and the roster can"),
-    };
-    let agents = || survey["agents"].as_array().into_iter().flatten();
-    let faulty = agents().find_map(|agent| Some((agent["agent_id"].as_str()?, agent["fault"].as_str()?)));
-    if let Some((id, fault)) = faulty {
-        return warn(format!("agent `{id}` cannot think: {fault}"));
-    }
-    let thinking = agents().filter(|agent| agent["backend"] != BACKEND).count() as u64;
-    match (thinking, house::usable_model(&survey)) {
-        (0, None) => fine(format!(
-            "every agent rehearses, without a model; for a real one {}",
-            house::keys_to_set(&survey)
-        )),
-        (0, Some(model)) => fine(format!(
-            "every agent rehearses, without a model; `tribune chat --model {model}` talks to one"
-        )),
-        (_, _) => fine(format!(
-            "{} (`tribune providers test` asks them)",
-            count(thinking, "agent has its model", "agents have their models")
-        )),
     }
 }
 

@@ -70,7 +70,7 @@ fn rehearsal(agents: &[String]) -> Option<String> {
 fn way_out(survey: &Value, home: &Home) -> Option<String> {
     if let Some(model) = usable_model(survey) {
         let chat = next_command(home, &format!("chat --model {}", clean(model)));
-        return Some(format!("a key is there, so for a real model: {chat}"));
+        return Some(format!("for a real model: {chat}"));
     }
     let keys = keys_to_set(survey);
     (!keys.is_empty()).then(|| format!("for a real model: {keys}, and start again"))
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_is_pointed_at() {
+    fn a_model_that_is_there_is_pointed_at() {
         let survey = json!({
             "providers": [{ "provider": "a", "key_env": "A_KEY", "key_set": true, "enabled": true,
                 "models": [{ "model": "a:l" }, { "model": "a:m", "default": true }] }],
             "agents": [{ "agent_id": "main", "backend": "rehearsal" }],
         });
-        assert!(said(&survey).ends_with("so for a real model: tribune chat --model a:m --home /srv/home"));
+        assert!(said(&survey).ends_with("for a real model: tribune chat --model a:m --home /srv/home"));
         assert_eq!(said(&json!({})), "");
     }
 }

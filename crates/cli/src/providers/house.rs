@@ -36,7 +36,7 @@ pub(crate) fn from_here(home: &Home) -> Result<(Providers, Survey), CliError> {
     Ok((providers, survey))
 }
 
-/// `export X=… for p, Y=… for q`: what to set where no key is.
+/// `export X for p or Y for q`: what to set where no key is. Empty if there is nothing to set.
 pub(crate) fn keys_to_set(survey: &Value) -> String {
     let providers = survey["providers"].as_array().into_iter().flatten();
     let wanted = providers.filter(|provider| provider["enabled"] == true && provider["key_set"] == false);
@@ -53,10 +53,14 @@ pub(crate) fn keys_to_set(survey: &Value) -> String {
     }
 }
 
+/// Whether a provider lacks nothing, as far as that is known without asking it.
+pub(crate) fn is_ready(provider: &Value) -> bool {
+    provider["enabled"] == true && (provider["key_env"].is_null() || provider["key_set"] == true)
+}
+
 /// A model that can be asked now, as far as that is known: the house's default, or the first whose provider lacks nothing.
 pub(crate) fn usable_model(survey: &Value) -> Option<&str> {
-    let is_ready = |provider: &&Value| provider["enabled"] == true && provider["key_set"] == true;
-    let ready = || survey["providers"].as_array().into_iter().flatten().filter(is_ready);
+    let ready = || survey["providers"].as_array().into_iter().flatten().filter(|provider| is_ready(provider));
     let models = || ready().flat_map(|provider| provider["models"].as_array().into_iter().flatten());
     let default = models().find(|model| model["default"] == true);
     default.or_else(|| models().next()).and_then(|model| model["model"].as_str())

@@ -49,8 +49,6 @@ fn row(provider: &Value, model: &Value) -> Vec<String> {
     let abilities = ["tools", "streaming", "images"].into_iter().filter(|name| model[*name] == true);
     let thinks = (model["thinking"] != "off").then_some("thinking");
     let abilities: Vec<&str> = abilities.chain(thinks).collect();
-    let is_ready =
-        provider["enabled"] == true && (provider["key_env"].is_null() || provider["key_set"] == true);
     let users = model["agents"].as_array().into_iter().flatten().map(cell);
     let default = (model["default"] == true).then(|| "the default".to_owned());
     let users: Vec<String> = default.into_iter().chain(users).collect();
@@ -59,7 +57,7 @@ fn row(provider: &Value, model: &Value) -> Vec<String> {
         cell(&model["context_window"]),
         cell(&model["max_output_tokens"]),
         abilities.join(", "),
-        if is_ready { "yes".to_owned() } else { "no".to_owned() },
+        if house::is_ready(provider) { "yes".to_owned() } else { "no".to_owned() },
         users.join(", "),
     ]
 }

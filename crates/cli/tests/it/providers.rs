@@ -18,6 +18,7 @@ fn settings(place: &Place) -> Settings {
     let mut settings = commands::settings(place);
     settings.add_filter(r"127\.0\.0\.1:\d+", "[ADDRESS]");
     settings.add_filter(r"\(\d+ ms\)", "([TIME])");
+    settings.add_filter(concat!("tribune ", env!("CARGO_PKG_VERSION")), "tribune [VERSION]");
     settings
 }
 

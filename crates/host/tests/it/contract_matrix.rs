@@ -271,7 +271,10 @@ fn honeypot_exception_respects_templates_and_rate_limits() {
     assert_ne!(decided(|facts| facts.args.links = Some(true)), Decision::Allow);
     assert_ne!(decided(|facts| facts.args.attachments = Some(true)), Decision::Allow);
     assert_ne!(decided(|facts| facts.args.recipient_type = Some("stranger".into())), Decision::Allow);
-    assert_ne!(decided(|facts| drop(facts.exception_uses.insert("honeypot".into(), 3))), Decision::Allow);
+    let used_up = |facts: &mut Facts| {
+        facts.exception_uses.insert("honeypot".into(), 3);
+    };
+    assert_ne!(decided(used_up), Decision::Allow);
 }
 
 // 4) Logging contract tests

@@ -88,7 +88,7 @@ impl Tokens<'_> {
         let length = match first {
             '{' | '}' | '[' | ']' | ':' | ',' => 1,
             '"' | '\'' => string(rest, first)?,
-            _ => rest.find(|char| ends_word(char)).unwrap_or(rest.len()),
+            _ => rest.find(ends_word).unwrap_or(rest.len()),
         };
         self.at = start + length;
         // A word that has no length would be found for ever.
