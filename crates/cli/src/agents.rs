@@ -6,12 +6,11 @@ use std::os::unix::fs::DirBuilderExt as _;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_agents::AgentId;
-use tribune_agents::rehearsal::BACKEND;
 use tribune_client::Client;
 use tribune_constitution::nearest::nearest;
 use tribune_constitution::{Constitution, DEFAULT_MANDATE};
 use tribune_host::daemon::write_if_missing;
-use tribune_host::registry::{DEFAULT_BACKEND, DEFAULT_ROSTER, Roster, RosterAgent};
+use tribune_host::registry::{BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
 use tribune_host::store::Heartbeat;
 use tribune_host::{Home, Reader, law};
 
@@ -34,7 +33,7 @@ pub(crate) enum AgentsCommand {
     /// What it may do is its mandate's to say: a file in mandates/, or `default`. Without a daemon this writes
     /// data/agent-roster.jsonl, which you can also edit by hand.
     #[command(
-        after_help = "Examples:\n  tribune agents add scribe\n  tribune agents add scribe --name Scribe --mandate default --standing"
+        after_help = "Examples:\n  tribune agents add scribe\n  tribune agents add scribe --name Scribe --mandate default --standing\n  tribune agents add thinker --model moonshot:kimi-k1-128k"
     )]
     Add(AddArgs),
 }
@@ -46,11 +45,11 @@ pub(crate) struct AddArgs {
     /// What people call it.
     #[arg(long)]
     name: Option<String>,
-    /// What runs its turns.
-    #[arg(long, default_value = DEFAULT_BACKEND)]
-    backend: String,
-    /// The model, if its backend has several.
+    /// What runs its turns: `rehearsal` (scripted), or `native` (a model) [default: native with --model, else rehearsal].
     #[arg(long)]
+    backend: Option<String>,
+    /// The model it thinks with; `tribune models` lists them.
+    #[arg(long, value_name = "PROVIDER:MODEL")]
     model: Option<String>,
     /// Whose law it acts under.
     #[arg(long, default_value = DEFAULT_MANDATE)]
@@ -135,8 +134,10 @@ fn checked(add: AddArgs, law: &Constitution) -> Result<RosterAgent, CliError> {
         let known = known.join(", ");
         return Err(CliError::Input(format!("there is no mandate `{mandate}`: this home has {known}")));
     }
-    if backend != BACKEND {
-        return Err(CliError::Input(format!("there is no backend `{backend}`: this build has {BACKEND}")));
+    let backend = backend_for(backend, model.as_deref()).map_err(CliError::Input)?;
+    if !BACKENDS.contains(&backend.as_str()) {
+        let known = BACKENDS.join(", ");
+        return Err(CliError::Input(format!("there is no backend `{backend}`: this build has {known}")));
     }
     Ok(RosterAgent { id, name, backend, model, mandate, standing, pubkey })
 }

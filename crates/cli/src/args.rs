@@ -16,6 +16,7 @@ use crate::down::Down;
 use crate::error::CliError;
 use crate::law::LawCommand;
 use crate::output::Format;
+use crate::providers::ProvidersCommand;
 use crate::sessions::SessionsCommand;
 use crate::spend::SpendArgs;
 use crate::up::Up;
@@ -89,6 +90,16 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: AgentsCommand,
     },
+    /// Providers of models: look at them, try them, add one.
+    Providers {
+        #[command(subcommand)]
+        command: ProvidersCommand,
+    },
+    /// List the models: what each can do, which is the default, and which agents use it.
+    #[command(
+        after_help = "Examples:\n  tribune models\n  tribune models --json\n  tribune chat --model moonshot:kimi-k1-128k\n  tribune agents add scribe --model moonshot:kimi-k1-128k"
+    )]
+    Models,
     /// Calls that wait for a person: look at them, decide them, take grants back.
     #[command(
         after_help = "A call is named by its id, or by the first two or more letters of it.\n\nExamples:\n  tribune approvals list\n  tribune approvals watch\n  tribune approvals allow 7k\n  tribune approvals deny 7k --reason \"not on a Friday\""

@@ -56,6 +56,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
         whereabouts,
         token: home.root().join("run").join("token"),
         recovered: recovered_of(&status),
+        survey: daemon::ask(home, "provider.list", &json!({}))?,
         stop: format!("`{}`", next_command(home, "down")),
     };
     started.tell(output)?;

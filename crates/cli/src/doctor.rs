@@ -1,5 +1,7 @@
 //! `tribune doctor`: looks at a home and its machine, and changes nothing.
 
+mod models;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -10,11 +12,11 @@ use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tribune_agents::SessionState;
-use tribune_agents::rehearsal::{BACKEND, Scenes};
+use tribune_agents::rehearsal::Scenes;
 use tribune_constitution::{Constitution, DEFAULT_MANDATE};
 use tribune_host::config::Config;
 use tribune_host::daemon::{Whereabouts, check_standing};
-use tribune_host::registry::Roster;
+use tribune_host::registry::{BACKENDS, Roster};
 use tribune_host::store::{self, Filter, Reader, SessionFilter, SessionRow};
 use tribune_host::vault::Vault;
 use tribune_host::{Clock as _, Home, StoreError, SystemClock, law};
@@ -87,6 +89,7 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
         ("roster", roster(home, law.as_ref().ok(), &assumed)),
         ("sessions", sessions(home, law.as_ref().ok())),
         ("scenes", scenes(home)),
+        ("models", models::check(home)),
         ("disk", disk(home)),
         ("clock", clock(newest_entry(home), SystemClock.now())),
         ("descriptors", descriptors(&assumed)),
@@ -268,10 +271,12 @@ fn roster(home: &Home, law: Option<&Constitution>, config: &Config) -> Found {
     if let Err(error) = check_standing(roster.standing().count(), config) {
         return fail(error.to_string());
     }
-    if let Some(agent) = roster.iter().find(|agent| agent.backend != BACKEND) {
+    if let Some(agent) = roster.iter().find(|agent| !BACKENDS.contains(&agent.backend.as_str())) {
         return fail(format!(
-            "agent `{}` needs the backend `{}`, which this build does not have: name another ({BACKEND}) in its line",
-            agent.id, agent.backend
+            "agent `{}` needs the backend `{}`, which this build does not have: name another ({}) in its line",
+            agent.id,
+            agent.backend,
+            BACKENDS.join(", ")
         ));
     }
     let lawless =
@@ -326,7 +331,7 @@ fn unserved_because(row: &SessionRow, roster: &Roster, law: Option<&Constitution
     let agent = row.agent_id.parse().ok().and_then(|id| roster.agent(&id));
     let backend = agent.map_or(&row.backend, |agent| &agent.backend);
     let mandate = agent.map_or(DEFAULT_MANDATE, |agent| &agent.mandate);
-    if backend != BACKEND {
+    if !BACKENDS.contains(&backend.as_str()) {
         return Some(format!("there is no backend `{backend}`"));
     }
     let is_gone = law.is_some_and(|law| law.mandate(mandate).is_none());

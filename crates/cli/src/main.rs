@@ -13,12 +13,14 @@ mod doctor;
 mod down;
 mod error;
 mod freeze;
+mod greeting;
 mod init;
 mod keys;
 mod law;
 mod ledger;
 mod output;
 mod progress;
+mod providers;
 mod sessions;
 mod spend;
 mod status;
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
         Command::Keys { command } => keys::run(command, &home, &mut output),
         Command::Chat(args) => chat::run(&args, &home, &mut output),
         Command::Sessions { command } => sessions::run(command, &home, &mut output),
+        Command::Providers { command } => providers::run(command, &home, &mut output),
+        Command::Models => providers::models::run(&home, &mut output),
         Command::Agents { command } => agents::run(command, &home, &mut output),
         Command::Approvals(args) => approvals::run(args, &home, &mut output),
         Command::Approvers { command } => approvers::run(&command, &home, &mut output),

@@ -6,25 +6,20 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tribune_agents::rehearsal::BACKEND;
 use tribune_host::config::Config;
 use tribune_host::daemon::{Daemon, StartError, Whereabouts};
 use tribune_host::governed::Recovered;
 use tribune_host::home::HomeError;
-use tribune_host::registry::Roster;
 use tribune_host::{Home, StoreError, SystemClock, telemetry};
 
 use crate::args::default_home;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint};
 use crate::version::VERSION;
-use crate::{daemon, detach, init};
+use crate::{daemon, detach, greeting, init};
 
 /// Threads that run tasks at most: agents wait for models and disks, not for processors.
 const MAX_WORKERS: usize = 4;
-
-/// Rehearsal agents that are named; a house with more knows what it has.
-const MAX_NAMED: usize = 5;
 
 /// Start the daemon of this home.
 ///
@@ -54,6 +49,8 @@ pub(crate) struct Started {
     pub(crate) whereabouts: Whereabouts,
     pub(crate) token: PathBuf,
     pub(crate) recovered: Recovered,
+    /// Providers and models, and which agent uses what: `provider.list`.
+    pub(crate) survey: Value,
     /// How to stop it.
     pub(crate) stop: String,
 }
@@ -113,6 +110,8 @@ async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outc
         },
         token: daemon.token_path().to_owned(),
         recovered: daemon.recovered().clone(),
+        // INVARIANT: names, numbers and texts are JSON.
+        survey: serde_json::to_value(daemon.survey()).unwrap_or_default(),
         stop: "Ctrl-C".to_owned(),
     };
     // A daemon whose greeting cannot be written serves all the same.
@@ -190,30 +189,33 @@ pub(crate) fn count(number: u64, one: &str, several: &str) -> String {
 impl Started {
     /// Says where the daemon is, what it has and what to do next.
     pub(crate) fn tell(&self, output: &mut Output) -> std::io::Result<()> {
-        let rehearsing = rehearsing(&self.home);
         let value = json!({
             "version": self.whereabouts.version,
             "pid": self.whereabouts.pid,
             "address": self.whereabouts.address,
             "home": self.home.root(),
             "token_file": self.token,
-            "rehearsal_agents": rehearsing,
+            "agents": self.survey["agents"],
+            "default_model": self.survey["default_model"],
+            "rehearsal_agents": greeting::rehearsing(&self.survey),
             "recovered_turns": self.recovered.turns,
             "recovered_calls": self.recovered.calls,
             "recovered_forgets": self.recovered.forgets,
         });
-        output.verdict(|paint| self.text(&rehearsing, paint), &value)
+        output.verdict(|paint| self.text(paint), &value)
     }
 
-    fn text(&self, rehearsing: &[String], paint: Paint) -> String {
+    fn text(&self, paint: Paint) -> String {
         let mut lines = vec![
             format!("tribune {}", self.whereabouts.version),
             format!("listening on http://{}", self.whereabouts.address),
             format!("home {}", self.home.root().display()),
             format!("token in {}", self.token.display()),
         ];
-        if let Some(said) = rehearsal(rehearsing) {
-            lines.extend([String::new(), paint.unsure(&said)]);
+        let minds = greeting::minds(&self.survey, &self.home, paint);
+        if !minds.is_empty() {
+            lines.push(String::new());
+            lines.extend(minds);
         }
         if let Some(said) = recovered(&self.recovered) {
             lines.extend([String::new(), paint.unsure(&said)]);
@@ -224,23 +226,6 @@ impl Started {
         lines.push("  tribune demo".to_owned());
         lines.push(paint.faint(&format!("stop with {}", self.stop)));
         lines.join("\n")
-    }
-}
-
-/// The agents that only rehearse.
-fn rehearsing(home: &Home) -> Vec<String> {
-    let roster = Roster::load(&home.root().join("data").join("agent-roster.jsonl")).unwrap_or_default();
-    roster.iter().filter(|agent| agent.backend == BACKEND).map(|agent| agent.id.to_string()).collect()
-}
-
-fn rehearsal(agents: &[String]) -> Option<String> {
-    let named: Vec<String> = agents.iter().take(MAX_NAMED).map(|id| format!("`{id}`")).collect();
-    let more = agents.len() - named.len();
-    let names = if more == 0 { named.join(", ") } else { format!("{} and {more} more", named.join(", ")) };
-    match agents.len() {
-        0 => None,
-        1 => Some(format!("agent {names} is the rehearsal agent: scripted, no model, no key, no network")),
-        _ => Some(format!("agents {names} are rehearsal agents: scripted, no model, no key, no network")),
     }
 }
 

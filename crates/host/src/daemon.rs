@@ -20,7 +20,7 @@ use tribune_redact::Redactor;
 
 use crate::approval::Inbox;
 use crate::clock::Clock;
-use crate::config::{Anonymous, Config, Sandbox, StartupValidation};
+use crate::config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
 use crate::files::{self, Secrecy};
 use crate::gate::hooks::{Event, Hooks, On};
 use crate::gate::{Gate, Reachable};
@@ -28,7 +28,9 @@ use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patienc
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
 use crate::home::Home;
 use crate::law::{self, LawError};
-use crate::models::{AgentPrompts, Env, HouseSeats, Providers, RequestLog, process_env, validate};
+use crate::models::{
+    AgentPrompts, Env, HouseSeats, Providers, RequestLog, Survey, process_env, survey, validate,
+};
 use crate::registry::{
     ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError,
 };
@@ -133,6 +135,8 @@ pub struct Daemon {
     standing: usize,
     drain: Duration,
     sessions: SessionManager,
+    providers: Arc<Providers>,
+    agents: Arc<Agents>,
     store: Arc<Store>,
     /// Stops accepting.
     accepting: CancellationToken,
@@ -175,7 +179,7 @@ impl Daemon {
         let env = extras.env.unwrap_or_else(process_env);
         let providers = Arc::new(Providers::new(&config.models, &env, extras.provider_patience));
         let known = Providers::secrets(&config.models, &env).into_iter().chain([token.clone()]).collect();
-        let redactor = Arc::new(Redactor::new().with_known(known));
+        let redactor = Arc::new(redactor(&config.redact).with_known(known));
         let gate = Gate::new(law, inbox, Reachable::Someone, parts)?
             .with_hooks(hooks)
             .with_redactor(Arc::clone(&redactor));
@@ -289,10 +293,11 @@ impl Daemon {
         let status = Arc::clone(status_slot.get_or_init(|| status));
         let api = Api {
             sessions: sessions.clone(),
-            agents,
+            agents: Arc::clone(&agents),
             approvers: Arc::clone(&approvers),
             readers,
             store: Arc::clone(&store),
+            providers: Arc::clone(&providers),
             status,
         };
         let gateway = Gateway::new(Parts {
@@ -330,6 +335,8 @@ impl Daemon {
             standing,
             drain: config.gateway.drain,
             sessions,
+            providers,
+            agents,
             store,
             accepting,
             stopping,
@@ -349,6 +356,11 @@ impl Daemon {
 
     pub const fn sessions(&self) -> &SessionManager {
         &self.sessions
+    }
+
+    /// Providers and models, and which agent uses what.
+    pub fn survey(&self) -> Survey {
+        survey(&self.providers, &self.agents.all())
     }
 
     /// What an earlier daemon left unfinished.
@@ -465,6 +477,18 @@ fn launcher(sandbox: Sandbox) -> Arc<dyn Launcher> {
             Arc::new(DirectLauncher)
         }
     }
+}
+
+/// What takes secrets out of everything that is written or sent, and beside them what the house wants gone.
+fn redactor(config: &RedactConfig) -> Redactor {
+    let mut redactor = Redactor::new();
+    if config.emails {
+        redactor = redactor.with_emails();
+    }
+    if config.phones {
+        redactor = redactor.with_phones();
+    }
+    redactor
 }
 
 fn anonymous(config: Anonymous) -> Option<Principal> {

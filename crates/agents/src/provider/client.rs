@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::complaint::Complaint;
-use super::endpoint::{Dialect, Endpoint};
+use super::endpoint::{Dialect, Endpoint, Patience};
 use super::error::{ProviderError, Quote, Status};
 use super::ids::CallIds;
 use super::limits::{MAX_ERROR_BYTES, MAX_MODELS_BYTES};
@@ -69,6 +69,12 @@ impl Client {
         let http = http.build().map_err(|_| ProviderError::NoTls { provider: provider() })?;
         let http = Arc::new(move |method, url| http.request(method, url));
         Ok(Self { http, endpoint })
+    }
+
+    /// The same provider over the same connections, waited for in another way. How long a connection may take stays.
+    pub fn with_patience(&self, patience: Patience) -> Self {
+        let endpoint = Endpoint { patience, ..self.endpoint.clone() };
+        Self { http: Arc::clone(&self.http), endpoint }
     }
 
     pub const fn endpoint(&self) -> &Endpoint {

@@ -13,8 +13,8 @@ use crate::daemon;
 use crate::error::CliError;
 use crate::output::{Format, Output, clean, excerpt, short_cid};
 
-const MAIN: &str = "agent:main:demo:local:dm:you";
-const SCRIBE: &str = "agent:scribe:demo:local:dm:you";
+const MAIN: &str = "agent:main:cli:local:dm:you";
+const SCRIBE: &str = "agent:scribe:cli:local:dm:you";
 
 const FILE: &str = "welcome.txt";
 const FILE_TEXT: &str = "The law is the same for every agent, and so is the record.";

@@ -49,6 +49,11 @@ impl Place {
             .env("TRIBUNE_HOME", self.home())
             .env_remove("NO_COLOR")
             .current_dir(self.folder.path());
+        // Keys of the machine are nobody's here.
+        for name in tribune_agents::provider::catalog::BUILT_IN.iter().filter_map(|provider| provider.key_env)
+        {
+            command.env_remove(name);
+        }
         command
     }
 

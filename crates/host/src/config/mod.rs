@@ -6,6 +6,7 @@
 //!
 //! No secret has a place here, and no key is ignored: a word that means nothing is a mistake someone should hear about.
 
+pub mod edit;
 mod error;
 mod hooks;
 mod models;
@@ -24,7 +25,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use error::ConfigError;
-pub use models::{ModelsConfig, ProviderConfig, StartupValidation};
+pub use models::{ModelsConfig, ProviderConfig, StartupValidation, is_variable};
 pub use spend::{AtLimit, SpendConfig, SpendLimits};
 pub use values::{Anonymous, LogLevel, Sandbox};
 
@@ -45,6 +46,7 @@ pub struct Config {
     pub sessions: SessionsConfig,
     pub transcript: TranscriptConfig,
     pub log: LogConfig,
+    pub redact: RedactConfig,
     pub sandbox: Sandbox,
     pub egress: EgressConfig,
     pub web_search: WebSearchConfig,
@@ -101,6 +103,13 @@ pub struct LogConfig {
     pub max_bytes: u64,
     /// Files that are kept.
     pub files: usize,
+}
+
+/// What is taken out of everything that is written or sent, beside secrets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RedactConfig {
+    pub emails: bool,
+    pub phones: bool,
 }
 
 /// Where the tools may connect to.

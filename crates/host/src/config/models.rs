@@ -16,6 +16,9 @@ use super::values::{Bounded, FromText, TextVisitor, Word, Words, shown};
 const MAX_PROVIDERS: usize = 64;
 const MAX_MODELS: usize = 512;
 
+/// Bytes between two `_` in the name of a variable. Keys go on for longer.
+const MAX_WORD_BYTES: usize = 24;
+
 /// What is done about the models when the daemon starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartupValidation {
@@ -295,15 +298,22 @@ impl FromText for Address {
 
 impl FromText for Variable {
     fn from_text(text: &str) -> Result<Self, String> {
-        let word = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-        if (1..=100).contains(&text.len()) && text.bytes().all(word) {
+        if is_variable(text) {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!(
-            "is {}, which names no variable: write its name, such as \"EXAMPLE_API_KEY\", and never the key",
-            shown(text)
-        ))
+        // It may well be the key, so it is not repeated.
+        Err("names no variable: write its name, such as \"EXAMPLE_API_KEY\", and never the key".to_owned())
     }
+}
+
+/// Whether a text is the name of a variable that holds a key, and not a key: capitals, digits and `_`, no digit first, and
+/// nothing that goes on for longer than a word.
+pub fn is_variable(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    (1..=100).contains(&text.len())
+        && text.bytes().all(fits)
+        && !text.starts_with(|first: char| first.is_ascii_digit())
+        && text.split('_').all(|word| word.len() <= MAX_WORD_BYTES)
 }
 
 impl<'de> Deserialize<'de> for Address {

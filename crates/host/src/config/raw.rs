@@ -12,7 +12,8 @@ use super::values::{
     Word,
 };
 use super::{
-    Config, EgressConfig, GatewayConfig, LogConfig, SessionsConfig, TranscriptConfig, WebSearchConfig,
+    Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig, SessionsConfig, TranscriptConfig,
+    WebSearchConfig,
 };
 use crate::tools::EgressMode;
 
@@ -27,6 +28,7 @@ pub(super) struct RawConfig {
     sessions: RawSessions,
     transcript: RawTranscript,
     log: RawLog,
+    redact: RawRedact,
     sandbox: Word<Sandbox>,
     egress: RawEgress,
     web_search: RawWebSearch,
@@ -42,6 +44,7 @@ impl Default for RawConfig {
             sessions: RawSessions::default(),
             transcript: RawTranscript::default(),
             log: RawLog::default(),
+            redact: RawRedact::default(),
             sandbox: Word(Sandbox::Required),
             egress: RawEgress::default(),
             web_search: RawWebSearch::default(),
@@ -128,6 +131,13 @@ impl Default for RawLog {
     }
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawRedact {
+    emails: bool,
+    phones: bool,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct RawEgress {
@@ -155,6 +165,7 @@ impl From<RawConfig> for Config {
             sessions,
             transcript,
             log,
+            redact,
             sandbox,
             egress,
             web_search,
@@ -185,6 +196,7 @@ impl From<RawConfig> for Config {
                 max_turns: transcript.max_turns.0,
             },
             log: LogConfig { level: log.level.0, max_bytes: log.max_bytes.0, files: log.files.count() },
+            redact: RedactConfig { emails: redact.emails, phones: redact.phones },
             sandbox: sandbox.0,
             egress: EgressConfig {
                 mode: egress.mode.0,

@@ -30,7 +30,18 @@ fn the_example_shows_every_key() {
     let sections = names("{_: 1}");
     assert_eq!(
         sections,
-        ["gateway", "sessions", "transcript", "log", "sandbox", "egress", "webSearch", "hooks", "models"]
+        [
+            "gateway",
+            "sessions",
+            "transcript",
+            "log",
+            "redact",
+            "sandbox",
+            "egress",
+            "webSearch",
+            "hooks",
+            "models"
+        ]
     );
     let mut keys = BTreeSet::new();
     for section in sections {
@@ -39,7 +50,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 33, "{keys:?}");
+    assert_eq!(keys.len(), 36, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -57,6 +68,7 @@ fn values_are_read() {
             "sessions": {ttlMinutes: 43200, queue: 1024, maxOpen: 1, turnMinutes: 1440},
             transcript: {enabled: false, maxBytes: 1073741824, maxTurns: 1},
             log: {level: "debug", maxBytes: 65536, files: 100}, // done
+            redact: {emails: true, phones: true},
             sandbox: "off",
             egress: {mode: "public", allow: ["Example.org:443", "[::1]:80"], deny: ["10.0.0.1", "a.example:1"]},
             webSearch: {endpoint: "http://127.0.0.1:8888/search"},
@@ -91,6 +103,7 @@ fn values_are_read() {
             },
             transcript: TranscriptConfig { enabled: false, max_bytes: 1 << 30, max_turns: 1 },
             log: LogConfig { level: LogLevel::Debug, max_bytes: 65_536, files: 100 },
+            redact: RedactConfig { emails: true, phones: true },
             sandbox: Sandbox::Off,
             egress: EgressConfig {
                 mode: EgressMode::Public,
@@ -121,7 +134,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, sandbox, egress, webSearch, hooks, models, spend",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, egress, webSearch, hooks, models, spend",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",
@@ -408,6 +421,7 @@ fn providers_that_cannot_be_are_refused_with_their_place() {
         ("x: {baseUrl: 'https://u:p@x.example', local: true}".to_owned(), "secret"),
         (format!("x: {{baseUrl: 'https://x.example', keyEnv: '{key}'}}"), "secret"),
         ("x: {baseUrl: 'https://x.example', keyEnv: 'my key'}".to_owned(), "names no variable"),
+        ("x: {baseUrl: 'https://x.example', keyEnv: '8F3B2C9E71D0'}".to_owned(), "keyEnv` names no variable"),
         ("moonshot: {defaults: {model: 'kimi'}}".to_owned(), "not among its models"),
         (
             "moonshot: {models: {a: {contextWindow: 1000, maxOutputTokens: 1000}}}".to_owned(),

@@ -1,7 +1,12 @@
 //! Labels on what is stored: who reads it takes them along, who writes it leaves its own.
 
+use std::borrow::Cow;
+
 use tribune_agents::AgentId;
 use tribune_constitution::{Labels, Manifest};
+use tribune_ledger::Cid;
+use tribune_ledger::cid::Domain;
+use tribune_redact::Redactor;
 
 use crate::record::Labelled;
 use crate::store::{Readers, StoreError};
@@ -22,20 +27,27 @@ pub(crate) enum Ended {
     Badly,
 }
 
+/// Who looks up labels: whose data it is, where labels stand, and what keeps secrets out of their names.
+#[derive(Clone, Copy)]
+pub(super) struct Shelf<'g> {
+    pub(super) agent: &'g AgentId,
+    pub(super) readers: &'g Readers,
+    pub(super) redactor: &'g Redactor,
+}
+
 /// How labels move when a call of a session is over. `output` is the manifest of the tool that ran, if one ran.
 pub(super) fn moved(
-    agent: &AgentId,
+    shelf: Shelf<'_>,
     session: Labels,
     output: Option<Option<&Manifest>>,
     (touched, ended): (&[Touched], Ended),
-    readers: &Readers,
 ) -> Result<Moved, StoreError> {
     let mut content: Option<Labels> = None;
     let mut wrote = Vec::new();
     for touched in touched {
         match touched {
             Touched::Read(resource) => {
-                let stored = stored(agent, resource, readers)?;
+                let stored = shelf.stored(resource)?;
                 content = match (content, stored) {
                     (Some(a), Some(b)) => Some(a.meet(b)),
                     (a, b) => a.or(b),
@@ -49,39 +61,54 @@ pub(super) fn moved(
         if let Touched::Wrote(resource) = touched {
             let labels = match resource {
                 // One file of many: the rest keeps what it has.
-                Resource::Workspace => old(agent, resource, readers)?.meet(session),
+                Resource::Workspace => shelf.old(resource)?.meet(session),
                 // What was there before may still be there.
-                _ if ended == Ended::Badly => old(agent, resource, readers)?.meet(session),
+                _ if ended == Ended::Badly => shelf.old(resource)?.meet(session),
                 _ => session.of_written(),
             };
-            wrote.push(Labelled { resource: name(agent, resource), labels });
+            wrote.push(Labelled { resource: shelf.name(resource), labels });
         }
     }
     Ok(Moved { session, wrote })
 }
 
-fn old(agent: &AgentId, resource: &Resource, readers: &Readers) -> Result<Labels, StoreError> {
-    Ok(stored(agent, resource, readers)?.unwrap_or(Labels::FRESH))
-}
-
-/// The labels of what is stored there. A file has its own and those of its workspace, where a program may have been at
-/// work.
-fn stored(agent: &AgentId, resource: &Resource, readers: &Readers) -> Result<Option<Labels>, StoreError> {
-    if let Resource::Session(key) = resource {
-        // Whatever a session says is made from all that it has taken in.
-        let session = readers.now(|reader| reader.session(key))?;
-        return Ok(Some(session.map_or(Labels::UNKNOWN, |session| session.labels)));
+impl Shelf<'_> {
+    fn old(&self, resource: &Resource) -> Result<Labels, StoreError> {
+        Ok(self.stored(resource)?.unwrap_or(Labels::FRESH))
     }
-    let own = readers.now(|reader| reader.labels(&name(agent, resource)))?;
-    let around = match resource {
-        Resource::File(_) => readers.now(|reader| reader.labels(&name(agent, &Resource::Workspace)))?,
-        Resource::Workspace => readers.now(|reader| reader.labels_below(&format!("file:{agent}/")))?,
-        _ => None,
-    };
-    Ok(match (own, around) {
-        (Some(own), Some(around)) => Some(own.meet(around)),
-        (own, around) => own.or(around),
-    })
+
+    /// The labels of what is stored there. A file has its own and those of its workspace, where a program may have been
+    /// at work.
+    fn stored(&self, resource: &Resource) -> Result<Option<Labels>, StoreError> {
+        let Self { agent, readers, .. } = self;
+        if let Resource::Session(key) = resource {
+            // Whatever a session says is made from all that it has taken in.
+            let session = readers.now(|reader| reader.session(key))?;
+            return Ok(Some(session.map_or(Labels::UNKNOWN, |session| session.labels)));
+        }
+        let own = readers.now(|reader| reader.labels(&self.name(resource)))?;
+        let around = match resource {
+            Resource::File(_) => readers.now(|reader| reader.labels(&self.name(&Resource::Workspace)))?,
+            Resource::Workspace => readers.now(|reader| reader.labels_below(&format!("file:{agent}/")))?,
+            _ => None,
+        };
+        Ok(match (own, around) {
+            (Some(own), Some(around)) => Some(own.meet(around)),
+            (own, around) => own.or(around),
+        })
+    }
+
+    /// What a resource is called in the record. A name with a secret in it is told apart by its hash.
+    fn name(&self, resource: &Resource) -> String {
+        let name = name(self.agent, resource);
+        match self.redactor.redact(&name) {
+            Cow::Borrowed(_) => name,
+            Cow::Owned(shown) => {
+                let hash = Cid::from_bytes(Domain::Action.hash(&[b"name", name.as_bytes()])).to_string();
+                format!("{shown}#{}", hash.trim_start_matches("b3:"))
+            }
+        }
+    }
 }
 
 /// What a schedule is called in the record. Its id is its agent's own.
@@ -89,7 +116,7 @@ pub(crate) fn schedule(agent: &AgentId, id: &str) -> String {
     format!("schedule:{agent}/{id}")
 }
 
-/// What a resource is called in the record.
+/// The name of a resource.
 fn name(agent: &AgentId, resource: &Resource) -> String {
     match resource {
         Resource::File(path) => format!("file:{agent}/{path}"),

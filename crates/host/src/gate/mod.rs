@@ -281,7 +281,8 @@ impl Gate {
         touched: (&[Touched], Ended),
     ) -> Result<Moved, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
-        labels::moved(standing.key.agent(), standing.labels, output, touched, &self.readers)
+        let (agent, readers, redactor) = (standing.key.agent(), &self.readers, &*self.redactor);
+        labels::moved(labels::Shelf { agent, readers, redactor }, standing.labels, output, touched)
     }
 
     /// What a call of which nobody knows how it ended may have left behind.

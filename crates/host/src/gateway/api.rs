@@ -16,9 +16,10 @@ use super::wire::{
     Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten, SessionInfo, SessionInit,
     SessionList, SessionPage, TurnInfo, TurnResult, Turns, Written,
 };
+use crate::models::Providers;
 use crate::record::SESSION_ENTITIES;
 use crate::registry::roster::LineFault;
-use crate::registry::{Agents, Approvers, RosterAgent, RosterError};
+use crate::registry::{Agents, Approvers, RosterAgent, RosterError, backend_for};
 use crate::session::{SessionError, SessionManager, Subscription, Ticket};
 use crate::status::Status;
 use crate::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
@@ -45,6 +46,7 @@ pub struct Api {
     pub approvers: Arc<Approvers>,
     pub readers: Readers,
     pub store: Arc<Store>,
+    pub providers: Arc<Providers>,
     pub status: Arc<Status>,
 }
 
@@ -438,7 +440,7 @@ impl Api {
         let agent = RosterAgent {
             id: id.clone(),
             name: add.name,
-            backend: add.backend.unwrap_or_else(|| crate::registry::DEFAULT_BACKEND.to_owned()),
+            backend: backend_for(add.backend, add.model.as_deref()).map_err(ApiError::params)?,
             model: add.model,
             mandate: add.mandate.unwrap_or_else(|| tribune_constitution::DEFAULT_MANDATE.to_owned()),
             standing: add.standing,

@@ -10,6 +10,7 @@ mod inbox_rest;
 mod metrics;
 mod pages;
 mod principal;
+pub mod providers;
 mod rest;
 mod rpc;
 pub mod schema;

@@ -29,7 +29,7 @@ use super::wire::{
     Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit, SessionList,
     SessionPage, TurnContent, TurnResult, Turns,
 };
-use super::{Gateway, gate_api, inbox_rest, pages};
+use super::{Gateway, gate_api, inbox_rest, pages, providers};
 
 /// Events taken from a session in one go.
 const EVENTS_AT_ONCE: usize = 64;
@@ -48,6 +48,7 @@ const EVENTS_AT_ONCE: usize = 64;
         (name = "sessions", description = "Conversations with agents, and their turns"),
         (name = "ledger", description = "The log that nobody can edit unseen"),
         (name = "agents", description = "The roster"),
+        (name = "models", description = "Who is asked when an agent thinks"),
         (name = "approvals", description = "What waits for a person, and who may decide"),
         (name = "gate", description = "For other harnesses: ask before you act")
     )
@@ -60,6 +61,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
         .merge(pages::router())
         .merge(inbox_rest::router())
         .merge(gate_api::router())
+        .merge(providers::router())
         .routes(routes!(status))
         .routes(routes!(session_list, session_init))
         .routes(routes!(session_status))

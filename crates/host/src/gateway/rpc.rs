@@ -10,6 +10,7 @@ use super::approvers::ApproverAdd;
 use super::error::ApiError;
 use super::inbox::{ApprovalDecide, ApprovalList, ById, DecisionBody};
 use super::principal::Principal;
+use super::providers::ProviderTest;
 use super::wire::{
     AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
     SessionRef,
@@ -17,7 +18,7 @@ use super::wire::{
 
 /// Every method. Those that only a connection can answer (`auth.*`, `session.events`, `session.unfollow`, `turn.run`)
 /// are in [`super::socket`].
-pub const METHODS: [&str; 35] = [
+pub const METHODS: [&str; 37] = [
     "agent.add",
     "agent.list",
     "agent.show",
@@ -42,6 +43,8 @@ pub const METHODS: [&str; 35] = [
     "ledger.note",
     "ledger.prove",
     "ledger.tail",
+    "provider.list",
+    "provider.test",
     "session.cancel",
     "session.close",
     "session.events",
@@ -278,6 +281,11 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         }
         "approver.add" => value(api.approver_add(who, request.params::<ApproverAdd>()?).await?),
         "approver.remove" => value(api.approver_remove(who, request.params::<ById>()?.id).await?),
+        "provider.list" => {
+            request.no_params()?;
+            value(api.providers(who)?)
+        }
+        "provider.test" => value(api.provider_test(who, request.params::<ProviderTest>()?).await?),
         "daemon.status" => {
             request.no_params()?;
             value(api.status(who).await?)

@@ -429,8 +429,9 @@ pub struct AgentAdd {
     pub agent_id: String,
     /// What people call it.
     pub name: Option<String>,
-    /// Without it: `rehearsal`.
+    /// Without it: `native` if a model is named, `rehearsal` if not.
     pub backend: Option<String>,
+    /// `provider:model`, for the backend `native`.
     pub model: Option<String>,
     /// Without it: `default`.
     pub mandate: Option<String>,

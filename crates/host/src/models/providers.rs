@@ -10,6 +10,9 @@ use tribune_constitution::nearest::nearest;
 
 use crate::config::{ModelsConfig, ProviderConfig};
 
+/// Characters of a name that no provider has which a sentence repeats.
+const MAX_SHOWN_CHARS: usize = 80;
+
 /// Looks up a variable of the environment.
 pub type Env = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
@@ -101,15 +104,15 @@ impl Providers {
         self.keep_turns
     }
 
-    /// What a reference stands for: its provider, and what the model can do.
-    pub fn resolve(&self, model: &ModelRef) -> Result<(&Provider, ModelLimits), RuntimeError> {
-        let provider = self.all.get(model.provider()).ok_or_else(|| {
+    /// The provider of this name, if it is there and switched on.
+    pub fn enabled(&self, id: &str) -> Result<&Provider, RuntimeError> {
+        let provider = self.all.get(id).ok_or_else(|| {
             let names: Vec<&str> = self.all.keys().map(String::as_str).collect();
-            let meant = nearest(model.provider(), &names)
-                .map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+            let meant =
+                nearest(id, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+            let shown: String = id.chars().take(MAX_SHOWN_CHARS).filter(|char| !char.is_control()).collect();
             let what = format!(
-                "there is no provider `{}`: {meant}the providers are {}; others are declared in config.json5 under models.providers",
-                model.provider(),
+                "there is no provider `{shown}`: {meant}the providers are {}; others are declared in config.json5 under models.providers",
                 names.join(", ")
             );
             RuntimeError::new("unknown_provider", what)
@@ -121,6 +124,12 @@ impl Providers {
             );
             return Err(RuntimeError::new("provider_disabled", what));
         }
+        Ok(provider)
+    }
+
+    /// What a reference stands for: its provider, and what the model can do.
+    pub fn resolve(&self, model: &ModelRef) -> Result<(&Provider, ModelLimits), RuntimeError> {
+        let provider = self.enabled(model.provider())?;
         let limits = provider.config.models.get(model.model()).ok_or_else(|| {
             let names: Vec<&str> = provider.config.models.keys().map(String::as_str).collect();
             let meant =

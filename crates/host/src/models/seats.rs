@@ -34,8 +34,8 @@ impl Seats for HouseSeats {
             }
             None => self.providers.default_model().ok_or_else(|| {
                 let what = format!(
-                    "the agent `{agent}` has no model: give it one with `tribune agents add {agent} --model PROVIDER:MODEL`, or set \
-                     models.default in config.json5"
+                    "the agent `{agent}` has no model: name one in its line of data/agent-roster.jsonl, or set models.default in \
+                     config.json5; `tribune models` lists them"
                 );
                 RuntimeError::new("no_model", what)
             })?,

@@ -22,6 +22,7 @@ mod keys;
 mod models;
 mod planted;
 mod principals;
+mod provider_trials;
 mod puppet;
 mod scale;
 mod session_rules;

@@ -60,17 +60,17 @@ async fn s9_every_request_is_counted_with_its_cost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_at_the_limit_nothing_is_sent() {
     let upstream = upstream().await;
-    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 40000 }, atLimit: 'stop'").await;
-    upstream.reply(Say::new().text("one").usage(39_000, 900, 0).anthropic());
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'").await;
+    upstream.reply(Say::new().text("one").usage(40_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     let (code, told) = failure(&mut client, KEY, "again").await;
     assert_eq!(code, "spend_limit");
-    assert!(told.contains("the limit of this session (40000 tokens)"), "{told}");
+    assert!(told.contains("the limit of this session (60000 tokens)"), "{told}");
     assert_eq!(asked(&upstream).len(), 1);
     // It holds through a restart, and another session is its own.
     drop(client);
     let stopped = daemon.stop().await;
-    let daemon = start(stopped, &config(&upstream, "perSession: { tokens: 40000 }, atLimit: 'stop'")).await;
+    let daemon = start(stopped, &config(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'")).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
     assert_eq!(failure(&mut client, KEY, "again").await.0, "spend_limit");
@@ -101,16 +101,16 @@ async fn s9_the_limits_of_an_agent_and_of_a_day_hold_over_all_sessions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
     let upstream = upstream().await;
-    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 40000 }").await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }").await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(39_000, 900, 0).anthropic());
+    upstream.reply(Say::new().text("one").usage(40_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     let running = client.send("turn.run", &say(KEY, "again")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
     assert_eq!((&card["tool"], &card["risk"]), (&json!("spend"), &json!("high")));
     let card = operator.call("approval.show", &json!({ "id": id(&card) })).await.unwrap();
     let raise = &card["action"]["input"]["raise"][0];
-    assert_eq!((&raise["scope"], &raise["tokens"]), (&json!("session"), &json!(40_000)), "{card}");
+    assert_eq!((&raise["scope"], &raise["tokens"]), (&json!("session"), &json!(60_000)), "{card}");
     assert_eq!(asked(&upstream).len(), 1);
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
@@ -118,7 +118,7 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
     assert_eq!(said, "two");
 
     // Denied, the turn ends, and nothing is sent.
-    upstream.reply(Say::new().text("three").usage(40_000, 0, 0).anthropic());
+    upstream.reply(Say::new().text("three").usage(60_000, 0, 0).anthropic());
     turn(&mut client, KEY, "more").await.unwrap();
     let running = client.send("turn.run", &say(KEY, "and more")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
@@ -133,10 +133,10 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_a_raise_that_outlives_its_turn_counts() {
     let upstream = upstream().await;
-    let spend = "perSession: { tokens: 40000 }";
+    let spend = "perSession: { tokens: 60000 }";
     let (daemon, mut client) = begin(&upstream, spend).await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(39_000, 900, 0).anthropic());
+    upstream.reply(Say::new().text("one").usage(40_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     client.send("turn.run", &say(KEY, "again")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
@@ -152,7 +152,7 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    assert_eq!(reader().tokens, 40_000);
+    assert_eq!(reader().tokens, 60_000);
     open(&mut operator).await;
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     assert_eq!(text(&turn(&mut operator, KEY, "go on").await.unwrap().0), "two");
@@ -163,7 +163,7 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_an_agent_cannot_ask_for_money_itself() {
     let upstream = upstream().await;
-    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 40000 }").await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }").await;
     let raise = json!({ "why": "trust me", "raise": [{ "scope": "day", "name": "", "tokens": 1_000_000 }] });
     upstream
         .reply(

@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::Value;
 use tribune_agents::EventKind;
+use tribune_agents::provider::ProviderError;
+use tribune_agents::provider::catalog::BUILT_IN;
 use tribune_host::config;
 use tribune_host::gateway::{CODES, METHODS, challenge_text, openapi};
 
@@ -57,6 +59,48 @@ event_types! {
     LedgerAppend => "ledger_append",
     Error => "error",
     Done => "done",
+}
+
+/// The same for what can go wrong with a provider.
+macro_rules! provider_codes {
+    ($($variant:ident => $name:literal),+ $(,)?) => {
+        const PROVIDER_CODES: &[&str] = &[$($name),+];
+
+        const fn provider_code(error: &ProviderError) -> &'static str {
+            match error { $(ProviderError::$variant { .. } => $name),+ }
+        }
+    };
+}
+provider_codes! {
+    MissingKey => "missing_key",
+    UnusableKey => "unusable_key",
+    InsecureUrl => "insecure_url",
+    NoTls => "no_tls",
+    Unauthorized => "unauthorized",
+    NoCredit => "no_credit",
+    Forbidden => "forbidden",
+    NotFound => "not_found",
+    BadRequest => "bad_request",
+    ContextTooLong => "context_too_long",
+    RequestTooLarge => "request_too_large",
+    RateLimited => "rate_limited",
+    Overloaded => "overloaded",
+    UpstreamFailed => "upstream_failed",
+    Redirected => "redirected",
+    DnsFailed => "dns_failed",
+    TlsFailed => "tls_failed",
+    ConnectFailed => "connect_failed",
+    ConnectTimeout => "connect_timeout",
+    ConnectionLost => "connection_lost",
+    FirstByteTimeout => "first_byte_timeout",
+    IdleTimeout => "idle_timeout",
+    AnswerTimeout => "answer_timeout",
+    MalformedStream => "malformed_stream",
+    NotAStream => "not_a_stream",
+    CutStream => "cut_stream",
+    TooLarge => "too_large",
+    Cancelled => "cancelled",
+    Unwritable => "unwritable",
 }
 
 /// Plays every example of a guide, from top to bottom.
@@ -164,10 +208,10 @@ fn the_openapi_document_is_the_one_that_is_checked_in() {
     }
 }
 
-/// Paths of all values that are no objects.
+/// Paths of all values that are no objects with something in them.
 fn leaves(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
     match value {
-        Value::Object(members) => {
+        Value::Object(members) if !members.is_empty() => {
             for (name, value) in members {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 leaves(value, &path, found);
@@ -187,10 +231,32 @@ fn the_daemon_guide_has_every_key_of_the_configuration_with_its_default() {
         assert!(rows.iter().any(|cells| cells.starts_with(&row)), "{row:?} is not in the table");
     }
     let known: BTreeSet<String> = keys.into_iter().map(|(key, _)| format!("`{key}`")).collect();
-    let sections = ["`gateway.", "`sessions.", "`transcript.", "`log."];
+    let sections = ["`gateway.", "`sessions.", "`transcript.", "`log.", "`redact.", "`models."];
     for cells in &rows {
         let is_key = sections.iter().any(|section| cells[0].starts_with(section));
         assert!(!is_key || known.contains(&cells[0]), "{} is no key any more", cells[0]);
+    }
+}
+
+#[test]
+fn the_models_guide_has_every_provider_and_every_way_to_fail() {
+    let rows = rows("models.md");
+    let has = |first: &str| rows.iter().any(|cells| cells[0] == format!("`{first}`"));
+    for code in PROVIDER_CODES {
+        assert!(has(code), "`{code}` is not in the table");
+    }
+    let missing = ProviderError::MissingKey { provider: "x".to_owned(), env: "X".to_owned() };
+    assert_eq!(provider_code(&missing), missing.code());
+    for provider in BUILT_IN {
+        let row = rows.iter().find(|cells| cells[0] == format!("`{}`", provider.id));
+        let row = row.unwrap_or_else(|| panic!("{} is not in the table", provider.id));
+        let env = provider.key_env.map_or_else(|| "none is needed".to_owned(), |env| format!("`{env}`"));
+        assert_eq!(row[1], env);
+        let models: Vec<String> = provider.models.iter().map(|(name, _)| format!("`{name}`")).collect();
+        assert!(models.is_empty() || row[2] == models.join(", "), "{}: {models:?}", provider.id);
+    }
+    for fence in fences("models.md").iter().filter(|fence| fence.kind() == "json5") {
+        config::Config::parse(&fence.place, &fence.text).unwrap();
     }
 }
 

@@ -1,0 +1,126 @@
+//! `tribune providers add`: writes a provider into config.json5, between what a person wrote there.
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use tribune_agents::provider::Dialect;
+use tribune_host::Home;
+use tribune_host::config::Config;
+use tribune_host::config::edit::{DeclaredModel, EditError, Existing, NewProvider, add_provider};
+
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, clean};
+use crate::up::next_command;
+use crate::{daemon, init};
+
+/// Add a provider, or models of one that is built in, to config.json5.
+///
+/// Comments and formatting stay as they are, and the file is replaced in one step, only if the daemon would take it. No key
+/// goes into it: --key-env names the variable that holds the key when the daemon starts.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tribune providers add ollama --model qwen3:8b --context-window 40960 --max-output 8192\n  tribune providers add house --dialect openai-compatible --base-url https://models.example.org/v1 --key-env HOUSE_API_KEY --model large --context-window 128000 --max-output 8192\n  tribune providers add llama --base-url http://127.0.0.1:8080/v1 --local --model llama --context-window 32768 --max-output 4096"
+)]
+pub(crate) struct AddArgs {
+    /// Its name: small letters, digits, `-` and `_`. One that is built in needs no address.
+    id: String,
+    /// How it is spoken to [default: openai-compatible, or what the built-in provider has].
+    #[arg(long, value_enum)]
+    dialect: Option<DialectWord>,
+    /// Its address, such as https://models.example.org/v1.
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// The name of the variable that holds its key; never the key.
+    #[arg(long, value_name = "VARIABLE", conflicts_with = "local")]
+    key_env: Option<String>,
+    /// It runs on this machine and needs no key.
+    #[arg(long)]
+    local: bool,
+    /// A model, as the provider calls it; may be given several times.
+    #[arg(long = "model", value_name = "NAME", requires_all = ["context_window", "max_output"])]
+    models: Vec<String>,
+    /// Tokens of prompt and answer together, of each of these models.
+    #[arg(long, value_name = "TOKENS", requires = "models")]
+    context_window: Option<u64>,
+    /// Tokens of an answer, of each of these models.
+    #[arg(long, value_name = "TOKENS", requires = "models")]
+    max_output: Option<u64>,
+    /// Put it in place of what config.json5 says of this provider.
+    #[arg(long)]
+    replace: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DialectWord {
+    /// Anthropic Messages
+    Anthropic,
+    /// Chat Completions as OpenAI takes it
+    Openai,
+    /// Chat Completions as most others take it
+    #[value(alias = "openai_compatible")]
+    OpenaiCompatible,
+}
+
+pub(crate) fn run(args: AddArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let home = &Home::at(init::absolute(home)?);
+    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    let provider = provider(args);
+    home.prepare()?;
+    let path = home.root().join("config.json5");
+    add_provider(&path, &provider, existing).map_err(refused)?;
+    let config = Config::load(&path)?;
+    let key_env = config.models.providers.get(&provider.id).and_then(|known| known.key_env.clone());
+    let missing = key_env.filter(|name| std::env::var_os(name).is_none());
+    let steps = next_steps(&provider.id, missing.as_deref(), home);
+    let value = json!({ "provider": provider.id, "file": path, "next": steps });
+    output.result(
+        |_| format!("added {} to {}\n\nnext:\n  {}", clean(&provider.id), path.display(), steps.join("\n  ")),
+        &value,
+    )?;
+    Ok(Outcome::Done)
+}
+
+fn provider(args: AddArgs) -> NewProvider {
+    let AddArgs { id, dialect, base_url, key_env, local, models, context_window, max_output, replace: _ } =
+        args;
+    let model = |name: String| DeclaredModel {
+        name,
+        // INVARIANT: a model is not taken without its limits; the reader refuses zero.
+        context_window: context_window.unwrap_or(0),
+        max_output_tokens: max_output.unwrap_or(0),
+    };
+    NewProvider {
+        id,
+        dialect: dialect.map(|word| match word {
+            DialectWord::Anthropic => Dialect::Anthropic,
+            DialectWord::Openai => Dialect::OpenAi,
+            DialectWord::OpenaiCompatible => Dialect::OpenAiCompatible,
+        }),
+        base_url,
+        key_env,
+        is_local: local,
+        models: models.into_iter().map(model).collect(),
+    }
+}
+
+fn next_steps(id: &str, missing: Option<&str>, home: &Home) -> Vec<String> {
+    let mut steps: Vec<String> = missing.map(|name| format!("export {name}=…")).into_iter().collect();
+    let up = next_command(home, "up --detach");
+    steps.push(match daemon::is_running(home) {
+        Some(_) => format!("{} && {up}", next_command(home, "down")),
+        None => up,
+    });
+    steps.push(next_command(home, &format!("providers test {id}")));
+    steps
+}
+
+fn refused(error: EditError) -> CliError {
+    match error {
+        EditError::Before(error) => error.into(),
+        EditError::File { path, error } => CliError::File { path, error },
+        EditError::After(_)
+        | EditError::Secret(_)
+        | EditError::NoVariable
+        | EditError::Exists(_)
+        | EditError::Unclear(_) => CliError::Input(error.to_string()),
+    }
+}

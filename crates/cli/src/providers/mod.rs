@@ -1,0 +1,82 @@
+//! `tribune providers`: who can be asked, whether they can be used, and one more of them. `tribune models` is in [`models`].
+
+mod add;
+pub(crate) mod house;
+pub(crate) mod models;
+mod trial;
+
+use clap::Subcommand;
+use serde_json::Value;
+use tribune_host::Home;
+
+use self::add::AddArgs;
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, table};
+use crate::sessions::cell;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProvidersCommand {
+    /// List the providers, and whether their keys are there.
+    ///
+    /// With a running daemon it is the daemon's environment that counts; without one, this shell's. A key itself is never
+    /// shown.
+    List,
+    /// Try providers: is the key there, does the provider answer, does the model.
+    ///
+    /// Makes a real request to each model it tries: a few tokens, which the provider may charge for. The running daemon
+    /// asks, with the keys it was started with; without one, this process asks, with the keys of this shell.
+    ///
+    /// Exit codes: 0 all of it works, 1 something does not.
+    #[command(
+        after_help = "Examples:\n  tribune providers test                            everything that is set up\n  tribune providers test anthropic                  one of its models\n  tribune providers test moonshot:kimi-k1-128k      this one"
+    )]
+    Test {
+        /// A provider, or one of its models [default: every provider with a key, and those in config.json5].
+        #[arg(value_name = "PROVIDER|PROVIDER:MODEL")]
+        target: Option<String>,
+    },
+    Add(AddArgs),
+}
+
+pub(crate) fn run(command: ProvidersCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    match command {
+        ProvidersCommand::List => {
+            let survey = house::survey(home, output)?;
+            output.result(|paint| text(&survey, paint), &survey["providers"])?;
+            Ok(Outcome::Done)
+        }
+        ProvidersCommand::Test { target } => trial::run(target.as_deref(), home, output),
+        ProvidersCommand::Add(args) => add::run(args, home, output),
+    }
+}
+
+fn text(survey: &Value, paint: Paint) -> String {
+    let row = |provider: &Value| {
+        let key = match (provider["key_env"].as_str(), provider["key_set"] == true) {
+            (None, _) => "none needed".to_owned(),
+            (Some(env), true) => format!("{env} is set"),
+            (Some(env), false) => format!("{env} is not set"),
+        };
+        let known = provider["models"].as_array().map_or(0, Vec::len);
+        let at_start = if provider["enabled"] == true {
+            cell(&provider["startup_validation"])
+        } else {
+            "switched off".to_owned()
+        };
+        vec![
+            cell(&provider["provider"]),
+            cell(&provider["dialect"]),
+            cell(&key.into()),
+            known.to_string(),
+            at_start,
+            cell(&provider["base_url"]),
+        ]
+    };
+    let rows: Vec<Vec<String>> = survey["providers"].as_array().into_iter().flatten().map(row).collect();
+    let heading = ["PROVIDER", "DIALECT", "KEY", "MODELS", "AT START", "BASE URL"];
+    format!(
+        "{}\n\n{}",
+        table(&heading, &rows, paint),
+        paint.faint("`tribune models` lists the models, `tribune providers test` tries them, `tribune providers add` adds others")
+    )
+}

@@ -1,0 +1,63 @@
+//! `tribune models`: what an agent can be run on.
+
+use serde_json::Value;
+use tribune_host::Home;
+
+use super::house;
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean, table};
+use crate::sessions::cell;
+
+pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let survey = house::survey(home, output)?;
+    output.result(|paint| text(&survey, paint), &survey)?;
+    Ok(Outcome::Done)
+}
+
+fn text(survey: &Value, paint: Paint) -> String {
+    let providers = || survey["providers"].as_array().into_iter().flatten();
+    let models = providers().flat_map(|provider| {
+        let models = provider["models"].as_array().into_iter().flatten();
+        models.map(move |model| row(provider, model))
+    });
+    let rows: Vec<Vec<String>> = models.collect();
+    let mut parts = vec![table(&["MODEL", "CONTEXT", "OUTPUT", "CAN", "READY", "USED BY"], &rows, paint)];
+    let bare = providers().filter(|provider| provider["models"].as_array().is_none_or(Vec::is_empty));
+    let bare: Vec<String> = bare.map(|provider| cell(&provider["provider"])).collect();
+    if !bare.is_empty() {
+        parts.push(paint.faint(&format!(
+            "no model is declared for {}: `tribune providers add {} --model NAME --context-window N --max-output N`",
+            bare.join(", "),
+            bare[0]
+        )));
+    }
+    parts.push(match survey["default_model"].as_str() {
+        Some(model) => format!("agents that name no model get {}", cell(&model.into())),
+        None => "no model is the default: set models.default in config.json5, or name one for each agent"
+            .to_owned(),
+    });
+    let faults = survey["agents"].as_array().into_iter().flatten().filter_map(|agent| {
+        let fault = agent["fault"].as_str()?;
+        let said = format!("agent `{}` cannot think: {}", cell(&agent["agent_id"]), clean(fault));
+        Some(paint.unsure(&said))
+    });
+    parts.extend(faults);
+    parts.join("\n")
+}
+
+fn row(provider: &Value, model: &Value) -> Vec<String> {
+    let abilities = ["tools", "streaming", "images"].into_iter().filter(|name| model[*name] == true);
+    let thinks = (model["thinking"] != "off").then_some("thinking");
+    let abilities: Vec<&str> = abilities.chain(thinks).collect();
+    let users = model["agents"].as_array().into_iter().flatten().map(cell);
+    let default = (model["default"] == true).then(|| "the default".to_owned());
+    let users: Vec<String> = default.into_iter().chain(users).collect();
+    vec![
+        cell(&model["model"]),
+        cell(&model["context_window"]),
+        cell(&model["max_output_tokens"]),
+        abilities.join(", "),
+        if house::is_ready(provider) { "yes".to_owned() } else { "no".to_owned() },
+        users.join(", "),
+    ]
+}

@@ -1,0 +1,85 @@
+//! `tribune providers test`: one line for each thing that was tried.
+
+use serde_json::{Value, json};
+use tribune_host::Home;
+use tribune_host::models::try_out;
+
+use super::house;
+use crate::daemon;
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean};
+use crate::sessions::cell;
+use crate::up::next_command;
+
+pub(crate) fn run(target: Option<&str>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let trials = match daemon::ask(home, "provider.test", &json!({ "target": target })) {
+        Ok(trials) => {
+            hint_at_own_keys(&trials, home, output);
+            trials
+        }
+        Err(CliError::NoDaemon(_)) => {
+            output.aside("no daemon is running: asking from here, with the environment of this shell");
+            let (providers, survey) = house::from_here(home)?;
+            let tried = daemon::runtime()?.block_on(try_out(&providers, &survey, target));
+            let trials = tried.map_err(|error| CliError::Input(error.message))?;
+            // INVARIANT: names, numbers and texts are JSON.
+            serde_json::to_value(trials).unwrap_or_default()
+        }
+        Err(CliError::Daemon(error)) if error.code() == Some("not_found") && is_known_here(target, home) => {
+            return Err(CliError::Input(format!(
+                "config.json5 has it, but the daemon was started before: run `{}` and `{}`",
+                next_command(home, "down"),
+                next_command(home, "up")
+            )));
+        }
+        Err(error) => return Err(error),
+    };
+    output.verdict(|paint| text(&trials, paint), &trials)?;
+    Ok(if trials["ok"] == true { Outcome::Done } else { Outcome::Failed })
+}
+
+fn text(trials: &Value, paint: Paint) -> String {
+    let trials = trials["providers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if trials.is_empty() {
+        return "nothing is set up that could be tried: set the key of a provider (`tribune providers list` names the variables), or \
+                add one with `tribune providers add`"
+            .to_owned();
+    }
+    let lines = trials.iter().flat_map(|trial| {
+        let checks = trial["checks"].as_array().into_iter().flatten();
+        checks.map(move |check| line(trial, check, paint))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn line(trial: &Value, check: &Value, paint: Paint) -> String {
+    let word = if check["ok"] == true { paint.good("ok  ") } else { paint.bad("FAIL") };
+    let took = check["took_ms"].as_u64().map(|ms| paint.faint(&format!(" ({ms} ms)"))).unwrap_or_default();
+    // Much of it was said by the provider.
+    let message = clean(check["message"].as_str().unwrap_or_default());
+    format!("{word} {} {}: {message}{took}", cell(&trial["provider"]), cell(&check["check"]))
+}
+
+/// A key that this shell has and the daemon has not is the most likely mistake of all.
+fn hint_at_own_keys(trials: &Value, home: &Home, output: &Output) {
+    let lacks_key = |trial: &&Value| {
+        let mut checks = trial["checks"].as_array().into_iter().flatten();
+        checks.any(|check| check["code"] == "missing_key")
+    };
+    let lacking = trials["providers"].as_array().into_iter().flatten().filter(lacks_key);
+    let lacking: Vec<&str> = lacking.filter_map(|trial| trial["provider"].as_str()).collect();
+    let Ok((providers, _)) = house::from_here(home) else { return };
+    for provider in lacking.iter().filter_map(|id| providers.get(id)).filter(|own| own.has_key) {
+        output.aside(&format!(
+            "{} is set in this shell, but the daemon was started without it: run `{}` and `{}` here",
+            provider.config.key_env.as_deref().unwrap_or_default(),
+            next_command(home, "down"),
+            next_command(home, "up")
+        ));
+    }
+}
+
+fn is_known_here(target: Option<&str>, home: &Home) -> bool {
+    let id = target.unwrap_or_default().split(':').next().unwrap_or_default();
+    house::from_here(home).is_ok_and(|(providers, _)| providers.enabled(id).is_ok())
+}

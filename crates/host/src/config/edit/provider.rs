@@ -1,0 +1,90 @@
+//! A provider as it is written down.
+
+use tribune_agents::provider::Dialect;
+use tribune_redact::Redactor;
+
+use super::{EditError, STEP};
+use crate::config::is_variable;
+use crate::models::survey::dialect;
+
+/// A provider to be added. What it leaves out is what the built-in one has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewProvider {
+    pub id: String,
+    pub dialect: Option<Dialect>,
+    pub base_url: Option<String>,
+    pub key_env: Option<String>,
+    pub is_local: bool,
+    pub models: Vec<DeclaredModel>,
+}
+
+/// A model, with what it can take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeclaredModel {
+    pub name: String,
+    pub context_window: u64,
+    pub max_output_tokens: u64,
+}
+
+impl NewProvider {
+    /// Refuses what may be a key, wherever somebody pasted it.
+    pub(super) fn check(&self) -> Result<(), EditError> {
+        let models = self.models.iter().map(|model| ("--model", model.name.as_str()));
+        let others = [
+            ("the provider's name", Some(self.id.as_str())),
+            ("--base-url", self.base_url.as_deref()),
+            ("--key-env", self.key_env.as_deref()),
+        ];
+        let mut given = others.into_iter().filter_map(|(name, value)| Some((name, value?))).chain(models);
+        let redactor = Redactor::new();
+        if let Some((name, _)) = given.find(|(_, value)| redactor.finds(value)) {
+            return Err(EditError::Secret(name));
+        }
+        match &self.key_env {
+            Some(name) if !is_variable(name) => Err(EditError::NoVariable),
+            _ => Ok(()),
+        }
+    }
+
+    /// As a member of `models.providers`; lines behind the first are indented.
+    pub(super) fn written(&self, indent: &str) -> String {
+        format!("{}: {}", key(&self.id), self.value(indent))
+    }
+
+    /// The value alone.
+    pub(super) fn value(&self, indent: &str) -> String {
+        let mut lines = Vec::new();
+        lines.extend(self.dialect.map(|kind| format!("kind: {}", quoted(dialect(kind)))));
+        lines.extend(self.base_url.as_deref().map(|url| format!("baseUrl: {}", quoted(url))));
+        lines.extend(self.key_env.as_deref().map(|env| format!("keyEnv: {}", quoted(env))));
+        if self.is_local {
+            lines.push("local: true".to_owned());
+        }
+        if !self.models.is_empty() {
+            let inner = format!("{indent}{STEP}");
+            let model = |model: &DeclaredModel| {
+                let DeclaredModel { name, context_window, max_output_tokens } = model;
+                format!(
+                    "{inner}{STEP}{}: {{ contextWindow: {context_window}, maxOutputTokens: {max_output_tokens} }},\n",
+                    key(name)
+                )
+            };
+            let models: String = self.models.iter().map(model).collect();
+            lines.push(format!("models: {{\n{models}{inner}}}"));
+        }
+        let body: String = lines.iter().map(|line| format!("{indent}{STEP}{line},\n")).collect();
+        if body.is_empty() { "{}".to_owned() } else { format!("{{\n{body}{indent}}}") }
+    }
+}
+
+/// A key, in quotes where it needs them.
+fn key(name: &str) -> String {
+    let is_plain = name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if is_plain { name.to_owned() } else { quoted(name) }
+}
+
+/// A JSON string is a JSON5 string.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,166 @@
+//! `provider.list` and `provider.test` through the daemon, and what they must never say.
+
+use serde_json::{Value, json};
+use tribune_client::Client;
+use tribune_host::config::Config;
+use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
+use tribune_testkit::{TestDaemon, turn};
+
+use crate::models::{KEY, SECRET, home, models, open, start, upstream};
+
+async fn tried(client: &mut Client, target: Value) -> Value {
+    client.call("provider.test", &json!({ "target": target })).await.unwrap()
+}
+
+fn words(trials: &Value) -> Vec<String> {
+    let checks = trials["providers"][0]["checks"].as_array().unwrap().iter();
+    checks.map(|check| format!("{} {}", check["check"].as_str().unwrap(), check["ok"])).collect()
+}
+
+async fn started(upstream: &FakeUpstream) -> (TestDaemon, Client) {
+    let daemon = start(home(), &models(upstream, "startupValidation: 'off'")).await;
+    let client = daemon.operator().await;
+    (daemon, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_works_is_asked_for_its_models_and_for_a_word() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = started(&upstream).await;
+    upstream.reply(Say::new().text("ok").usage(9, 2, 0).anthropic());
+    // The agent `main` uses fake:m, so that is what stands for the provider.
+    let trials = tried(&mut client, json!("fake")).await;
+    assert_eq!((&trials["ok"], &trials["providers"][0]["model"]), (&json!(true), &json!("fake:m")));
+    assert_eq!(words(&trials), ["key true", "reach true", "model true"]);
+    assert_eq!(trials["providers"][0]["checks"][2]["message"], "fake:m answers (11 tokens)");
+    let asked = upstream.requests();
+    assert_eq!(asked.len(), 2);
+    assert!(asked[1].json()["max_tokens"].as_u64().unwrap() <= 64, "a few tokens");
+    assert!(!asked[1].text().contains("constitution"), "nothing of the house");
+
+    upstream.reply(Say::new().text("ok").anthropic());
+    let trials = tried(&mut client, json!("fake:small")).await;
+    assert_eq!(trials["providers"][0]["model"], "fake:small");
+    upstream.reply(Say::new().text("ok").anthropic());
+    let trials = tried(&mut client, Value::Null).await;
+    assert_eq!(trials["providers"].as_array().unwrap().len(), 1, "nothing else is set up: {trials}");
+    drop(client);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_failure_is_one_line_without_a_key_or_an_escape() {
+    let upstream = FakeUpstream::start().await;
+    let (daemon, mut client) = started(&upstream).await;
+    let complaint = |kind: &str| {
+        let message = format!("no \u{1b}[2J\u{1b}]0;owned\u{7}, {SECRET}\nsecond line");
+        json!({ "type": "error", "error": { "type": kind, "message": message } })
+    };
+    for (status, kind, code, wanted) in [
+        (401, "authentication_error", "unauthorized", vec!["key true", "reach false"]),
+        (403, "permission_error", "forbidden", vec!["key true", "reach false"]),
+        (429, "rate_limit_error", "rate_limited", vec!["key true", "reach false"]),
+        (500, "api_error", "upstream_failed", vec!["key true", "reach false"]),
+    ] {
+        upstream.reply(Reply::json(status, &complaint(kind)));
+        let trials = tried(&mut client, json!("fake:m")).await;
+        assert_eq!(words(&trials), wanted, "{trials}");
+        let last = trials["providers"][0]["checks"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["code"], code);
+        let line = last["message"].as_str().unwrap();
+        assert!(!line.contains(SECRET) && !line.contains(char::is_control), "{line:?}");
+        assert_eq!(trials["ok"], false);
+    }
+    let asked = upstream.requests().len();
+    assert_eq!(asked, 4, "nothing is tried twice, and no model is asked behind a failure");
+
+    // A server without a list is no failure; what the model says about itself is.
+    upstream.reply(Reply::json(404, &json!({}))).reply(Reply::json(404, &complaint("not_found_error")));
+    let trials = tried(&mut client, json!("fake:m")).await;
+    assert_eq!(words(&trials), ["key true", "reach true", "model false"]);
+    assert_eq!(trials["providers"][0]["checks"][2]["code"], "not_found");
+    drop(client);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_key_is_told_without_asking_anyone() {
+    let upstream = FakeUpstream::start().await;
+    let text = format!(
+        "{{ models: {{ providers: {{ other: {{ baseUrl: '{}', keyEnv: 'OTHER_API_KEY' }}, bare: {{ baseUrl: '{0}', local: true }} }} }} }}",
+        upstream.base_url()
+    );
+    let models = Config::parse("config.json5", &text).unwrap().models;
+    let daemon = start(home(), &Config { models, ..tribune_testkit::config() }).await;
+    let mut client = daemon.operator().await;
+    let trials = tried(&mut client, json!("other")).await;
+    let check = &trials["providers"][0]["checks"][0];
+    assert_eq!(
+        check["message"],
+        "Missing OTHER_API_KEY: set it in the environment of the daemon to use other"
+    );
+    assert_eq!(upstream.connections(), 0);
+
+    upstream.lists(&["tiny-1", "\u{1b}[2J", "a b"]);
+    let trials = tried(&mut client, json!("bare")).await;
+    let line = trials["providers"][0]["checks"][2]["message"].as_str().unwrap();
+    assert!(
+        line.starts_with("no model of bare is declared") && line.ends_with("It offers `tiny-1`."),
+        "{line}"
+    );
+
+    for target in ["nobody", "fale:m", "other:m", "\u{1b}[2J"] {
+        let refused = client.call("provider.test", &json!({ "target": target })).await.unwrap_err();
+        assert_eq!(refused.code(), Some("not_found"), "{refused}");
+        assert!(!refused.to_string().contains('\u{1b}'));
+    }
+    drop(client);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_operator_looks_at_providers_and_spends_tokens() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = started(&upstream).await;
+    let made = client.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
+    let mut other = Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    for method in ["provider.list", "provider.test"] {
+        assert_eq!(other.call(method, &json!({})).await.unwrap_err().code(), Some("forbidden"));
+    }
+    assert_eq!(upstream.requests().len(), 0);
+    let list = client.call("provider.list", &json!({})).await.unwrap();
+    assert!(!list.to_string().contains(SECRET));
+    let fake = list["providers"].as_array().unwrap().iter().find(|one| one["provider"] == "fake").unwrap();
+    assert_eq!((&fake["key_set"], &fake["models"][0]["agents"]), (&json!(true), &json!(["main"])));
+    drop((client, other));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_and_numbers_are_taken_out_where_the_house_wants_it() {
+    let upstream = upstream().await;
+    let said = "write to ada@example.org or call +49 30 1234567";
+    for (settings, in_transcript) in [
+        ("{}", said),
+        ("{ redact: { emails: true } }", "write to [redacted:email] or call +49 30 1234567"),
+        ("{ redact: { emails: true, phones: true } }", "write to [redacted:email] or call [redacted:phone]"),
+    ] {
+        let redact = Config::parse("config.json5", settings).unwrap().redact;
+        let config = Config { redact, ..models(&upstream, "startupValidation: 'off'") };
+        let daemon = start(home(), &config).await;
+        let mut client = daemon.operator().await;
+        open(&mut client).await;
+        upstream.reply(Say::new().text("I wrote to ada@example.org.").anthropic());
+        let (events, _) = turn(&mut client, KEY, said).await.unwrap();
+        let heard = tribune_testkit::text(&events);
+        assert_eq!(heard.contains("ada@example.org"), !redact.emails, "{heard}");
+        let sent = upstream.requests().last().unwrap().text().to_owned();
+        assert!(sent.contains(in_transcript), "{settings}: {sent}");
+        drop(client);
+        let home = daemon.stop().await;
+        let folder = home.home.root().join("agents/main/sessions");
+        let transcript = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+        let transcript = std::fs::read_to_string(transcript).unwrap();
+        assert!(transcript.contains(in_transcript), "{settings}: {transcript}");
+    }
+}
