@@ -10,6 +10,7 @@ use super::approvers::ApproverAdd;
 use super::error::ApiError;
 use super::inbox::{ApprovalDecide, ApprovalList, ById, DecisionBody};
 use super::principal::Principal;
+use super::proxy::PassAsk;
 use super::wire::{
     AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
     SessionRef,
@@ -17,7 +18,7 @@ use super::wire::{
 
 /// Every method. Those that only a connection can answer (`auth.*`, `session.events`, `session.unfollow`, `turn.run`)
 /// are in [`super::socket`].
-pub const METHODS: [&str; 35] = [
+pub const METHODS: [&str; 36] = [
     "agent.add",
     "agent.list",
     "agent.show",
@@ -42,6 +43,7 @@ pub const METHODS: [&str; 35] = [
     "ledger.note",
     "ledger.prove",
     "ledger.tail",
+    "proxy.pass",
     "session.cancel",
     "session.close",
     "session.events",
@@ -278,6 +280,7 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         }
         "approver.add" => value(api.approver_add(who, request.params::<ApproverAdd>()?).await?),
         "approver.remove" => value(api.approver_remove(who, request.params::<ById>()?.id).await?),
+        "proxy.pass" => value(api.proxy_pass(who, request.params::<PassAsk>()?)?),
         "daemon.status" => {
             request.no_params()?;
             value(api.status(who).await?)
