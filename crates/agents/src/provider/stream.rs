@@ -57,8 +57,7 @@ impl ModelStream {
 
     /// Waits for the beginning of the answer itself, so that trouble before it can still be told from trouble within.
     pub(super) async fn wait_for_output(&mut self) -> Result<(), ProviderError> {
-        while self.body.is_some() && self.error.is_none() && !self.ready.iter().any(ModelEvent::is_output)
-        {
+        while self.body.is_some() && self.error.is_none() && !self.ready.iter().any(ModelEvent::is_output) {
             self.read().await;
         }
         match self.error.take() {

@@ -44,8 +44,7 @@ impl Governance {
     /// Ends a request that was forwarded to a provider: how far it got is not known.
     async fn interrupt_forwarded(&self, request: &OpenWork) -> Result<(), StoreError> {
         let Ok(asked) = request.cid.parse() else { return Ok(()) };
-        let record =
-            ProxyRecord::Ended { status: None, outcome: ProxyOutcome::Interrupted, usage: None };
+        let record = ProxyRecord::Ended { status: None, outcome: ProxyOutcome::Interrupted, usage: None };
         let draft = Draft {
             entity_id: request.session_key.clone(),
             target: request.session_key.clone(),

@@ -12,7 +12,9 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 
 use super::law_views;
-use crate::record::{Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
+use crate::record::{
+    Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord, ToolResultRecord, Turn, TurnPhase,
+};
 
 /// The tables written here, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 4] = [

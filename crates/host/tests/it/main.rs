@@ -20,6 +20,7 @@ mod hostile;
 mod keys;
 mod models;
 mod principals;
+mod proxy;
 mod puppet;
 mod scale;
 mod session_rules;

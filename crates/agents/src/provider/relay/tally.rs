@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn tokens_of_an_answer_in_one_piece() {
-        let anthropic = br#"{"content":[],"usage":{"input_tokens":5,"output_tokens":2,"cache_creation_input_tokens":1}}"#;
+        let anthropic =
+            br#"{"content":[],"usage":{"input_tokens":5,"output_tokens":2,"cache_creation_input_tokens":1}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 0, cache_written: 1 };
         assert_eq!(tallied(Tally::of_whole(Dialect::Anthropic), anthropic, 10).usage, Some(usage));
         let openai = br#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}"#;

@@ -70,7 +70,8 @@ fn token(headers: &HeaderMap) -> Result<&str, ApiError> {
         found = Some(token);
     }
     found.ok_or_else(|| {
-        let what = "this needs a token: give the SDK the one in run/token, or an agent's pass, as its api_key";
+        let what =
+            "this needs a token: give the SDK the one in run/token, or an agent's pass, as its api_key";
         ApiError::new("unauthorized", what)
     })
 }
@@ -133,11 +134,16 @@ mod tests {
     fn an_agent_asks_its_own_model_and_nothing_else() {
         let agent: AgentId = "scribe".parse().unwrap();
         let given: ModelRef = "fake:m".parse().unwrap();
-        let may = |provider: &str, asked: Option<&str>| check_model(&agent, Some(&given), provider, asked).is_ok();
+        let may =
+            |provider: &str, asked: Option<&str>| check_model(&agent, Some(&given), provider, asked).is_ok();
         assert!(may("fake", Some("m")));
-        for (provider, asked) in
-            [("fake", Some("M")), ("fake", Some("m2")), ("fake", Some("")), ("other", Some("m")), ("fake", None)]
-        {
+        for (provider, asked) in [
+            ("fake", Some("M")),
+            ("fake", Some("m2")),
+            ("fake", Some("")),
+            ("other", Some("m")),
+            ("fake", None),
+        ] {
             assert!(!may(provider, asked), "{provider} {asked:?}");
         }
         assert!(check_model(&agent, None, "fake", Some("m")).is_err());

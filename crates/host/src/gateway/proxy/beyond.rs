@@ -23,8 +23,9 @@ pub(super) fn check(mut asking: Asking) -> Result<Asking, ApiError> {
         if MEMBERS.iter().any(|member| name.eq_ignore_ascii_case(member)) {
             return Err(refused(&format!("`{name}`")));
         }
-        let value: Value = serde_json::from_str(raw.get())
-            .map_err(|_| ApiError::params(format!("`{name}` is nested too deep, or holds half a character")))?;
+        let value: Value = serde_json::from_str(raw.get()).map_err(|_| {
+            ApiError::params(format!("`{name}` is nested too deep, or holds half a character"))
+        })?;
         if name.eq_ignore_ascii_case("tools") {
             check_tools(&value)?;
         }
@@ -38,8 +39,8 @@ fn check_tools(tools: &Value) -> Result<(), ApiError> {
     let kinds = tools.as_array().into_iter().flatten().filter_map(|tool| tool.get("type"));
     for kind in kinds {
         let kind = kind.as_str().unwrap_or_default();
-        let is_own =
-            OWN_TOOLS.contains(&kind) || OWN_TOOLS_BY_DATE.iter().any(|beginning| kind.starts_with(beginning));
+        let is_own = OWN_TOOLS.contains(&kind)
+            || OWN_TOOLS_BY_DATE.iter().any(|beginning| kind.starts_with(beginning));
         if !is_own {
             return Err(refused("a tool that runs at the provider"));
         }

@@ -34,7 +34,8 @@ pub(super) async fn read(gateway: &Gateway, body: Body) -> Result<Asking, ApiErr
     let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
     let bytes = tokio::time::timeout(gateway.limits.idle, to_bytes(body, limit)).await.map_err(|_| late())?;
     let bytes = bytes.map_err(|_| {
-        let what = "the body is larger than gateway.maxMessageBytes, or broke off: shorten it, or raise the limit";
+        let what =
+            "the body is larger than gateway.maxMessageBytes, or broke off: shorten it, or raise the limit";
         ApiError::new("too_large", what)
     })?;
     Asking::parse(&bytes)
@@ -55,7 +56,8 @@ impl Asking {
             return Err(ApiError::params("`model` is written in small letters, and once"));
         }
         let model = members.get::<String>("model").filter(|model| ModelRef::new("x", model.as_str()).is_ok());
-        let model = model.ok_or_else(|| ApiError::params("`model` names the model, as the provider writes it"))?;
+        let model =
+            model.ok_or_else(|| ApiError::params("`model` names the model, as the provider writes it"))?;
         let is_stream = members.get::<bool>("stream").unwrap_or(false);
         Ok(Self { model, is_stream, members })
     }

@@ -79,7 +79,8 @@ impl Errand {
     /// Carries it out. The head of the answer, or why there is none, goes to `answer`.
     pub(super) async fn run(self, mut answer: Answer) -> Ended {
         let began = Instant::now();
-        let Self { outbound, veil, redactor, endpoint, is_stream, hides_usage, entry, stopped, leaving } = self;
+        let Self { outbound, veil, redactor, endpoint, is_stream, hides_usage, entry, stopped, leaving } =
+            self;
         let rest = Rest { veil, redactor, endpoint, is_stream, hides_usage, entry, stopped, leaving };
         let sent = tokio::select! {
             biased;
@@ -219,7 +220,8 @@ impl Rest {
             // What a provider says about a key may show a part of it, and is not about the client's token.
             let env = self.endpoint.key_env.as_deref().unwrap_or("no variable");
             let provider = &self.endpoint.provider;
-            let message = format!("{provider} refused the house's key in {env} (401): check that it is current");
+            let message =
+                format!("{provider} refused the house's key in {env} (401): check that it is current");
             let shape = error::shape(self.endpoint.dialect, code, "unauthorized", &message).to_string();
             let mut response = self.response(status, &HeaderMap::new(), shape.into());
             let json = HeaderValue::from_static("application/json");

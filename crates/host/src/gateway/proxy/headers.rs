@@ -73,7 +73,8 @@ mod tests {
     use super::*;
 
     fn map(headers: &[(&'static str, &str)]) -> HeaderMap {
-        let pair = |(name, value): &(&'static str, &str)| (HeaderName::from_static(name), value.parse().unwrap());
+        let pair =
+            |(name, value): &(&'static str, &str)| (HeaderName::from_static(name), value.parse().unwrap());
         headers.iter().map(pair).collect()
     }
 

@@ -79,12 +79,14 @@ impl Proxy {
     fn provider(&self, id: &str) -> Result<(&Provider, &Client), ApiError> {
         let Some(provider) = self.providers.get(id) else {
             let names: Vec<&str> = self.providers.all().map(|provider| provider.id.as_str()).collect();
-            let meant = nearest(id, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+            let meant =
+                nearest(id, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
             let what = format!("there is no such provider: {meant}the providers are {}", names.join(", "));
             return Err(ApiError::new("not_found", what));
         };
         if !provider.config.enabled {
-            let what = format!("the provider `{id}` is switched off: set models.providers.{id}.enabled to true");
+            let what =
+                format!("the provider `{id}` is switched off: set models.providers.{id}.enabled to true");
             return Err(ApiError::forbidden(what));
         }
         let client = provider.client().map_err(|fault| error::of_provider(fault))?;
@@ -114,12 +116,7 @@ pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Reques
 }
 
 /// From the door to the answer's head.
-async fn admit(
-    gateway: &Arc<Gateway>,
-    id: &str,
-    rest: &str,
-    request: Request,
-) -> Result<Response, ApiError> {
+async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -> Result<Response, ApiError> {
     let api = &gateway.api;
     let caller = auth::caller(gateway, request.headers())?;
     let (provider, client) = api.proxy.provider(id)?;

@@ -103,7 +103,8 @@ impl Api {
             return Err(ApiError::new("unknown_agent", what));
         }
         let model = super::auth::model_of(&self.agents, &self.proxy.providers, &agent).ok_or_else(|| {
-            let what = format!("the agent `{agent}` has no model: give it one in the roster as provider:model");
+            let what =
+                format!("the agent `{agent}` has no model: give it one in the roster as provider:model");
             ApiError::params(what)
         })?;
         let minutes = ask.minutes.unwrap_or(DEFAULT_MINUTES);
@@ -143,7 +144,10 @@ mod tests {
         for _ in 0..MAX_PASSES {
             passes.give(agent.clone(), Duration::from_secs(60), now).unwrap();
         }
-        assert_eq!(passes.give(agent.clone(), Duration::from_secs(60), now).unwrap_err().code, "too_many_requests");
+        assert_eq!(
+            passes.give(agent.clone(), Duration::from_secs(60), now).unwrap_err().code,
+            "too_many_requests"
+        );
         assert!(passes.give(agent, Duration::from_secs(60), now + Duration::from_secs(61)).is_ok());
     }
 }

@@ -75,7 +75,10 @@ pub(super) fn find(
 
 fn not_listed(known: &[(Method, &str, Kind)]) -> ApiError {
     let known: Vec<String> = known.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
-    ApiError::forbidden(format!("this is not forwarded: what is, is {}, and GET of one model", known.join(", ")))
+    ApiError::forbidden(format!(
+        "this is not forwarded: what is, is {}, and GET of one model",
+        known.join(", ")
+    ))
 }
 
 /// Whether every pair of a query is one that SDKs send, and none comes twice.
@@ -100,7 +103,9 @@ fn fits(dialect: Dialect, kind: Kind, query: &str) -> bool {
 /// Whether a text is a plain name: one that means the same to everyone on the way.
 fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_plain) && !text.bytes().all(|byte| byte == b'.')
+    (1..=MAX_NAME).contains(&text.len())
+        && text.bytes().all(is_plain)
+        && !text.bytes().all(|byte| byte == b'.')
 }
 
 #[cfg(test)]
@@ -137,12 +142,42 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         let tricks = [
-            "", "/", "v1", "v1/", "v1/messages/", "/v1/messages", "v1//messages", "V1/messages", "v1/messages/batches",
-            "v1/files", "v1/../v1/messages", "v1/./messages", "v1/%6dessages", "v1%2fmessages", "v1/messages%00",
-            "v1/messages;a=b", "v1/messages\\", "v1/models/", "v1/models/..", "v1/models/.", "v1/models/a/b",
-            "v1/models/a%2fb", "v1/models/..%2fadmin", "v1/models/a b", "responses", "v1/responses", "v1/v1/models",
-            "chat/completions/", "chat/completions/x", "v1/chat/../models", "fine_tuning/jobs", "files", "models/..",
-            "admin", "@evil.example/v1/messages", "http://evil.example/v1/messages",
+            "",
+            "/",
+            "v1",
+            "v1/",
+            "v1/messages/",
+            "/v1/messages",
+            "v1//messages",
+            "V1/messages",
+            "v1/messages/batches",
+            "v1/files",
+            "v1/../v1/messages",
+            "v1/./messages",
+            "v1/%6dessages",
+            "v1%2fmessages",
+            "v1/messages%00",
+            "v1/messages;a=b",
+            "v1/messages\\",
+            "v1/models/",
+            "v1/models/..",
+            "v1/models/.",
+            "v1/models/a/b",
+            "v1/models/a%2fb",
+            "v1/models/..%2fadmin",
+            "v1/models/a b",
+            "responses",
+            "v1/responses",
+            "v1/v1/models",
+            "chat/completions/",
+            "chat/completions/x",
+            "v1/chat/../models",
+            "fine_tuning/jobs",
+            "files",
+            "models/..",
+            "admin",
+            "@evil.example/v1/messages",
+            "http://evil.example/v1/messages",
         ];
         for rest in tricks {
             for dialect in [Dialect::Anthropic, Dialect::OpenAi, Dialect::OpenAiCompatible] {
@@ -172,10 +207,13 @@ mod tests {
         let models = |query| found(Dialect::Anthropic, &Method::GET, "v1/models", Some(query)).is_some();
         assert!(messages("") && messages("beta=true"));
         assert!(models("limit=20&after_id=claude-haiku-4-5"));
-        for query in ["beta=false", "beta", "beta=true&beta=true", "x=1", "beta=true&", "beta=true#x", "limit=1"] {
+        for query in
+            ["beta=false", "beta", "beta=true&beta=true", "x=1", "beta=true&", "beta=true#x", "limit=1"]
+        {
             assert!(!messages(query), "{query}");
         }
-        for query in ["limit=", "limit=-1", "limit=99999", "after_id=a%26b", "after_id=..", "limit=1&limit=2"] {
+        for query in ["limit=", "limit=-1", "limit=99999", "after_id=a%26b", "after_id=..", "limit=1&limit=2"]
+        {
             assert!(!models(query), "{query}");
         }
         assert!(found(Dialect::OpenAi, &Method::GET, "models", Some("limit=1")).is_none());
