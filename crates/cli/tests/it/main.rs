@@ -19,6 +19,7 @@ mod killing;
 mod law;
 mod lifecycle;
 mod parking;
+mod proxy;
 mod running;
 mod screen;
 mod stranger;

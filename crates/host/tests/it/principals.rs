@@ -95,6 +95,7 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
         ("ledger.note", json!({ "texts": ["x"], "entity": "note" }), "forbidden"),
         ("ledger.prove", json!({ "entry": "0" }), "forbidden"),
         ("ledger.tail", json!({ "entity_id": own }), "forbidden"),
+        ("proxy.pass", json!({}), "forbidden"),
         ("session.cancel", about(&own), "ok"),
         ("session.events", json!({ "session_key": own, "after": 0, "follow": false }), "ok"),
         ("session.history", about(&own), "ok"),

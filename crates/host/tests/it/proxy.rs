@@ -211,7 +211,7 @@ async fn tokens_that_the_client_did_not_ask_for_are_counted_and_not_shown() {
         "{metrics}"
     );
     let home = house.daemon.stop().await;
-    let lines = home.read("logs/chat/current.jsonl");
+    let lines = home.read("logs/chat/tribune.log");
     assert!(
         lines.contains("\"input_tokens\":30") && !lines.contains(SECRET) && !lines.contains("hi"),
         "{lines}"
