@@ -41,7 +41,9 @@ pub(crate) enum AgentsCommand {
     ///
     /// It opens the model proxy and nothing else, for the one model that the roster gives the agent, and is over with its
     /// time or with the daemon.
-    #[command(after_help = "Examples:\n  tribune agents pass scribe\n  tribune agents pass scribe --minutes 480 --json")]
+    #[command(
+        after_help = "Examples:\n  tribune agents pass scribe\n  tribune agents pass scribe --minutes 480 --json"
+    )]
     Pass {
         /// The agent's id.
         id: String,
@@ -139,7 +141,8 @@ fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(
             added(&agent, output)?;
         }
         AgentsCommand::Pass { .. } => {
-            let what = "a pass is good as long as its daemon runs, and none does: start one with `tribune up`";
+            let what =
+                "a pass is good as long as its daemon runs, and none does: start one with `tribune up`";
             return Err(CliError::Input(what.to_owned()));
         }
     }

@@ -15,14 +15,18 @@ const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
 /// What the provider says, in the order in which the script asks.
 fn replies(upstream: &FakeUpstream) {
-    let call = Say::new().text("Let me look that up.").call("call_1", "weather", r#"{"city":"Zürich"}"#).usage(30, 7, 0);
+    let call = Say::new()
+        .text("Let me look that up.")
+        .call("call_1", "weather", r#"{"city":"Zürich"}"#)
+        .usage(30, 7, 0);
     let words = Say::new().text("It is 18 degrees in Zürich.").usage(30, 7, 0);
     let message = |text: &str| {
         json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-haiku-4-5", "stop_reason": "end_turn",
                 "stop_sequence": null, "content": [{ "type": "text", "text": text }],
                 "usage": { "input_tokens": 5, "output_tokens": 2 } })
     };
-    let refusal = |kind: &str, text: &str| json!({ "type": "error", "error": { "type": kind, "message": text } });
+    let refusal =
+        |kind: &str, text: &str| json!({ "type": "error", "error": { "type": kind, "message": text } });
     let completion = json!({
         "id": "c1", "object": "chat.completion", "created": 1, "model": "gpt-4.1",
         "choices": [{ "index": 0, "finish_reason": "stop", "message": { "role": "assistant", "content": "Hello." } }],
@@ -66,7 +70,8 @@ fn the_official_sdks_run_a_conversation_with_tools_through_the_proxy() {
     let whereabouts = std::fs::read(place.home().join("run/daemon.json")).unwrap();
     let whereabouts: Value = serde_json::from_slice(&whereabouts).unwrap();
     let address = format!("http://{}", whereabouts["address"].as_str().unwrap());
-    let pass: Value = serde_json::from_str(&place.ok(&["agents", "pass", "main", "--minutes", "5", "--json"])).unwrap();
+    let pass: Value =
+        serde_json::from_str(&place.ok(&["agents", "pass", "main", "--minutes", "5", "--json"])).unwrap();
     let mut script = Command::new(python());
     script.arg(workspace().join("e2e/proxy_sdk.py"));
     script.args([&address, token.trim(), pass["token"].as_str().unwrap(), SECRET]);
@@ -80,7 +85,8 @@ fn the_official_sdks_run_a_conversation_with_tools_through_the_proxy() {
     let seen = upstream.requests();
     assert_eq!(seen.len(), 11, "what was refused here never left the house");
     for request in &seen {
-        let key = request.header("x-api-key").or_else(|| request.header("authorization")?.strip_prefix("Bearer "));
+        let key =
+            request.header("x-api-key").or_else(|| request.header("authorization")?.strip_prefix("Bearer "));
         assert_eq!(key, Some(SECRET), "{}", request.path);
         let headers = format!("{:?}", request.headers);
         assert!(!headers.contains("trb") && !headers.contains("stainless"), "{headers}");
