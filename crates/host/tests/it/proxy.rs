@@ -422,6 +422,34 @@ async fn a_body_that_is_too_large_is_refused_before_anyone_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn agents_that_take_all_their_room_do_not_keep_the_operator_out() {
+    let house = House::open().await;
+    let pass = house.pass("main").await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        house.upstream.reply(Reply::silence());
+        let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&pass);
+        waiting.spawn(asked.body(message("m").to_string()).send());
+    }
+    while house.upstream.requests().len() < 32 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (status, said) = error(house.post_as(&pass, "fake/v1/messages", &message("m")).await).await;
+    assert_eq!((status, &said["code"]), (429, &json!("busy")));
+    house.upstream.reply(Say::new().text("hello").anthropic());
+    assert_eq!(house.post("fake/v1/messages", &message("m")).await.status(), 200);
+    drop(waiting);
+    house.ended("fake", 33).await;
+    house.upstream.reply(Say::new().text("hello").anthropic());
+    assert_eq!(
+        house.post_as(&pass, "fake/v1/messages", &message("m")).await.status(),
+        200,
+        "there is room again"
+    );
+    house.close("fake").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_breaks_is_broken_for_the_client_too_and_on_record() {
     let house = House::open().await;
     let whole = Say::new().text("hello there, and more").usage(30, 7, 0);

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::provider::relay::Relay;
 use tribune_agents::provider::{Client, Dialect};
@@ -41,14 +41,16 @@ use super::Gateway;
 use super::error::ApiError;
 use crate::models::{Provider, Providers};
 
-/// Requests that are carried out at once. Each may hold a body of `gateway.maxMessageBytes` while it is sent.
-const AT_ONCE: usize = 64;
+/// Requests that are carried out at once, of the operator and of all agents. Each may hold a body of `gateway.maxMessageBytes`
+/// while it is sent. Counted apart, so that no agent can keep the operator out.
+const AT_ONCE: usize = 32;
 
 /// Everything the proxy holds.
 pub struct Proxy {
     providers: Arc<Providers>,
     passes: Passes,
-    room: Arc<Semaphore>,
+    operators_room: Arc<Semaphore>,
+    agents_room: Arc<Semaphore>,
     /// Ends what runs when everything is stopped; then another takes its place.
     running: Mutex<CancellationToken>,
 }
@@ -61,8 +63,19 @@ impl std::fmt::Debug for Proxy {
 
 impl Proxy {
     pub fn new(providers: Arc<Providers>) -> Self {
-        let room = Arc::new(Semaphore::new(AT_ONCE));
-        Self { providers, passes: Passes::default(), room, running: Mutex::default() }
+        let room = || Arc::new(Semaphore::new(AT_ONCE));
+        let (operators_room, agents_room) = (room(), room());
+        Self { providers, passes: Passes::default(), operators_room, agents_room, running: Mutex::default() }
+    }
+
+    /// Room for one more request.
+    fn room(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, ApiError> {
+        let room = match caller {
+            Caller::Operator => &self.operators_room,
+            Caller::Agent(_) => &self.agents_room,
+        };
+        let full = || format!("{AT_ONCE} requests are on their way to models: try again in a moment");
+        Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::new("busy", full()))
     }
 
     /// Ends every request that runs.
@@ -89,7 +102,7 @@ impl Proxy {
                 format!("the provider `{id}` is switched off: set models.providers.{id}.enabled to true");
             return Err(ApiError::forbidden(what));
         }
-        let client = provider.client().map_err(|fault| error::of_provider(fault))?;
+        let client = provider.client().map_err(error::of_provider)?;
         Ok((provider, client))
     }
 }
@@ -121,9 +134,7 @@ async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -
     let caller = auth::caller(gateway, request.headers())?;
     let (provider, client) = api.proxy.provider(id)?;
     api.takes_work()?;
-    let room = Arc::clone(&api.proxy.room).try_acquire_owned().map_err(|_| {
-        ApiError::new("busy", format!("{AT_ONCE} requests are on their way to models: try again in a moment"))
-    })?;
+    let room = api.proxy.room(&caller)?;
     let journal = Journal::new(api.sessions.governance(), provider.id.clone(), caller.name());
     let (head, content) = request.into_parts();
     let dialect = provider.config.dialect;
