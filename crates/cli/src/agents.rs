@@ -36,6 +36,20 @@ pub(crate) enum AgentsCommand {
         after_help = "Examples:\n  tribune agents add scribe\n  tribune agents add scribe --name Scribe --mandate default --standing\n  tribune agents add thinker --model moonshot:kimi-k1-128k"
     )]
     Add(AddArgs),
+    /// Give out a pass, with which programs of an agent ask its model through the daemon. It is printed once.
+    ///
+    /// It opens the model proxy and nothing else, for the one model that the roster gives the agent, and is over with its
+    /// time or with the daemon.
+    #[command(
+        after_help = "Examples:\n  tribune agents pass scribe\n  tribune agents pass scribe --minutes 480 --json"
+    )]
+    Pass {
+        /// The agent's id.
+        id: String,
+        /// How long it is good, up to a day.
+        #[arg(long, value_name = "MINUTES")]
+        minutes: Option<u32>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -92,6 +106,10 @@ async fn over_rpc(mut client: Client, command: AgentsCommand, output: &mut Outpu
             let agent = client.call("agent.add", &params).await?;
             added(&agent, output)?;
         }
+        AgentsCommand::Pass { id, minutes } => {
+            let pass = client.call("proxy.pass", &json!({ "agent_id": id, "minutes": minutes })).await?;
+            output.result(|_| pass_text(&pass), &pass)?;
+        }
     }
     client.close().await;
     Ok(())
@@ -121,8 +139,23 @@ fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(
             let agent = find(&agents, id.as_str()).cloned().unwrap_or_default();
             added(&agent, output)?;
         }
+        AgentsCommand::Pass { .. } => {
+            let what =
+                "a pass is good as long as its daemon runs, and none does: start one with `tribune up`";
+            return Err(CliError::Input(what.to_owned()));
+        }
     }
     Ok(())
+}
+
+fn pass_text(pass: &Value) -> String {
+    format!(
+        "pass: {}\n{} may ask {} with it for {} minutes; it is shown only now",
+        cell(&pass["token"]),
+        cell(&pass["agent_id"]),
+        cell(&pass["model"]),
+        cell(&pass["minutes"])
+    )
 }
 
 /// The agent as the roster takes it, if the law and this build know what it names.

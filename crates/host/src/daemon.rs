@@ -24,7 +24,7 @@ use crate::config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation}
 use crate::files::{self, Secrecy};
 use crate::gate::hooks::{Event, Hooks, On};
 use crate::gate::{Gate, Reachable};
-use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal};
+use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal, Proxy};
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
 use crate::home::Home;
 use crate::law::{self, LawError};
@@ -299,6 +299,7 @@ impl Daemon {
             store: Arc::clone(&store),
             providers: Arc::clone(&providers),
             status,
+            proxy: Arc::new(Proxy::new(providers)),
         };
         let gateway = Gateway::new(Parts {
             api,

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tribune_agents::provider::TokenUsage;
 use tribune_agents::{CloseReason, SessionMode, StopReason, Usage};
 use tribune_constitution::{Facts, Labels, Verdict};
 use tribune_ledger::commitment::Commitment;
@@ -170,6 +171,61 @@ pub struct Summarised {
 pub struct Withheld {
     pub event: String,
     pub rule: String,
+}
+
+/// Where it is written what was forwarded to a provider for others.
+pub fn proxy_entity(provider: &str) -> String {
+    format!("proxy:{provider}")
+}
+
+/// A request that the proxy forwards for someone, or does not. An end has the request's entry as its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ProxyRecord {
+    /// It is about to go up.
+    Asked { by: String, provider: String, model: Option<String>, method: String, path: String },
+    Ended {
+        /// The provider's, if it answered.
+        status: Option<u16>,
+        outcome: ProxyOutcome,
+        /// None if the provider did not say.
+        usage: Option<TokenUsage>,
+    },
+    /// The house did not let it go up.
+    Refused { by: String, provider: String },
+}
+
+/// How a forwarded request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyOutcome {
+    Answered,
+    /// The provider answered with an error.
+    Refused,
+    /// The provider could not be reached, or ended its answer with an error.
+    Failed,
+    /// The answer broke off.
+    Cut,
+    /// Whoever asked went away.
+    Left,
+    /// Everything was stopped, or the daemon was.
+    Stopped,
+    /// The daemon ended before it did: what came of it is not known.
+    Interrupted,
+}
+
+impl ProxyOutcome {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Cut => "cut",
+            Self::Left => "left",
+            Self::Stopped => "stopped",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// A payload as an entry takes it.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::body::Body;
 use super::complaint::Complaint;
 use super::endpoint::{Dialect, Endpoint, Patience};
 use super::error::{ProviderError, Quote, Status};
@@ -38,7 +39,7 @@ pub struct Client {
 }
 
 /// A request on its way.
-type Sending = BoxFuture<'static, reqwest::Result<Response>>;
+pub(super) type Sending = BoxFuture<'static, reqwest::Result<Response>>;
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -166,22 +167,18 @@ impl Client {
             });
         }
         let parser = Parser::new(self.endpoint.dialect, ids);
-        let mut stream = ModelStream::new(self.endpoint.clone(), response, parser, began, cancel.clone());
+        let body = Body::new(&self.endpoint, response, began);
+        let mut stream = ModelStream::new(self.endpoint.clone(), body, parser, cancel.clone());
         stream.wait_for_output().await?;
         Ok(stream)
     }
 
     /// Takes only a good answer.
     async fn take(&self, sent: Sending) -> Result<Response, ProviderError> {
-        let mut response = sent.await.map_err(|error| explain(&self.endpoint, &error))?;
+        let mut response = self.head(sent).await?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
-        }
-        if status.is_redirection() {
-            let to = redirected(&response).unwrap_or_else(|| "another address".to_owned());
-            let to = shown::sentence(&to, self.endpoint.key.as_ref());
-            return Err(ProviderError::Redirected { provider: self.endpoint.provider.clone(), to });
         }
         let again = retry::retry_after(response.headers(), SystemTime::now());
         let body = refusal(&mut response).await;
@@ -189,11 +186,28 @@ impl Client {
         Err(ProviderError::of_complaint(&self.endpoint, complaint, Status(Some(status.as_u16())), again))
     }
 
+    /// Takes any answer but one that sends us elsewhere.
+    pub(super) async fn head(&self, sent: Sending) -> Result<Response, ProviderError> {
+        let response = sent.await.map_err(|error| explain(&self.endpoint, &error))?;
+        if response.status().is_redirection() {
+            let to = redirected(&response).unwrap_or_else(|| "another address".to_owned());
+            let to = shown::sentence(&to, self.endpoint.key.as_ref());
+            return Err(ProviderError::Redirected { provider: self.endpoint.provider.clone(), to });
+        }
+        Ok(response)
+    }
+
+    /// Begins a request to a path behind the base.
+    pub(super) fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        (self.http)(method, url)
+    }
+
     fn ask(&self, purpose: Purpose, headers: HeaderMap, body: Vec<u8>) -> Sending {
         let url = self.url(purpose);
         let request = match purpose {
-            Purpose::Models => (self.http)(Method::GET, url),
-            Purpose::Answer => (self.http)(Method::POST, url)
+            Purpose::Models => self.request(Method::GET, url),
+            Purpose::Answer => self
+                .request(Method::POST, url)
                 .header(ACCEPT, HeaderValue::from_static("text/event-stream"))
                 .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
                 .body(body),
@@ -217,7 +231,7 @@ impl Client {
     }
 
     /// Who asks.
-    fn headers(&self) -> Result<HeaderMap, ProviderError> {
+    pub(super) fn headers(&self) -> Result<HeaderMap, ProviderError> {
         let Endpoint { provider, key, key_env, .. } = &self.endpoint;
         let mut headers = HeaderMap::new();
         let (name, scheme) = match self.endpoint.dialect {

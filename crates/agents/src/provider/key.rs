@@ -27,6 +27,10 @@ impl ApiKey {
         Some(value)
     }
 
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     /// The text with the key taken out.
     pub(super) fn blot_out(&self, text: &str) -> String {
         text.replace(self.0.as_str(), "[key]")

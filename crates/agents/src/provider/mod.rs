@@ -9,6 +9,7 @@
 pub mod answer;
 mod anthropic;
 mod arguments;
+mod body;
 pub mod budget;
 pub mod catalog;
 pub mod client;
@@ -23,6 +24,7 @@ pub mod limits;
 pub mod model_ref;
 mod openai;
 pub mod parser;
+pub mod relay;
 mod retry;
 pub mod said;
 mod shown;

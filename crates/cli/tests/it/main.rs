@@ -20,6 +20,7 @@ mod law;
 mod lifecycle;
 mod parking;
 mod providers;
+mod proxy;
 mod running;
 mod screen;
 mod stranger;

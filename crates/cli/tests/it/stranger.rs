@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::fixture::{Place, Said, said, workspace};
 
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let python = std::env::var_os("TRIBUNE_E2E_PYTHON")
         .map_or_else(|| workspace().join("target/e2e-venv/bin/python"), PathBuf::from);
     assert!(

@@ -381,6 +381,7 @@ fn agents_are_added_with_a_daemon_and_without() {
         wrong(&["agents", "show", "nobody"], 64, "tribune agents add nobody");
     };
     refusals();
+    wrong(&["agents", "pass", "scribe"], 64, "start one with `tribune up`");
     wrong(&["agents", "add", "scribe"], 1, "already on line 2");
     wrong(&["agents", "add", "Bad Id"], 64, "is not an agent id");
     wrong(&["agents", "add", "x", "--mandate", "none"], 64, "this home has default");
@@ -435,6 +436,7 @@ fn help_teaches_how_to_talk() {
         assert_snapshot!("help_sessions", house.ok(&["sessions", "--help"]));
         assert_snapshot!("help_forget", house.ok(&["sessions", "forget", "--help"]));
         assert_snapshot!("help_agents_add", house.ok(&["agents", "add", "--help"]));
+        assert_snapshot!("help_agents_pass", house.ok(&["agents", "pass", "--help"]));
         assert_snapshot!("help_demo", house.ok(&["demo", "--help"]));
     });
 }

@@ -11,6 +11,7 @@ use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
 
 use super::error::ApiError;
 use super::principal::Principal;
+use super::proxy::Proxy;
 use super::wire::{
     AgentAdd, AgentInfo, AgentList, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo, EventPage,
     Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten, SessionInfo, SessionInit,
@@ -48,6 +49,7 @@ pub struct Api {
     pub store: Arc<Store>,
     pub providers: Arc<Providers>,
     pub status: Arc<Status>,
+    pub proxy: Arc<Proxy>,
 }
 
 type Answer<T> = Result<T, ApiError>;
@@ -75,7 +77,7 @@ impl Api {
     }
 
     /// While the daemon stops, it answers and takes nothing new.
-    fn takes_work(&self) -> Answer<()> {
+    pub(super) fn takes_work(&self) -> Answer<()> {
         match self.status.draining.is_cancelled() {
             true => Err(SessionError::Draining.into()),
             false => Ok(()),

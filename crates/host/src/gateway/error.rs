@@ -10,7 +10,7 @@ use crate::session::SessionError;
 use crate::store::StoreError;
 
 /// Every word an error can have, with its JSON-RPC number and its HTTP status.
-pub const CODES: [(&str, i64, u16); 27] = [
+pub const CODES: [(&str, i64, u16); 28] = [
     ("parse_error", -32700, 400),
     ("invalid_request", -32600, 400),
     ("method_not_found", -32601, 404),
@@ -38,6 +38,7 @@ pub const CODES: [(&str, i64, u16); 27] = [
     ("too_many_connections", -32021, 503),
     ("backend", -32022, 502),
     ("frozen", -32023, 409),
+    ("no_key", -32024, 503),
 ];
 
 /// Why a request was not answered with a result.
@@ -72,6 +73,11 @@ impl ApiError {
         found.map_or((-32603, 500), |(_, number, status)| (*number, *status))
     }
 
+    /// As an HTTP status.
+    pub(super) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.numbers().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     /// As a JSON-RPC error object.
     pub fn to_rpc(&self) -> Value {
         json!({ "code": self.numbers().0, "message": self.message, "data": { "code": self.code } })
@@ -80,7 +86,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.numbers().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = self.status();
         let error = ErrorInfo { code: self.code.to_owned(), message: self.message };
         (status, Json(ErrorBody { error })).into_response()
     }

@@ -345,6 +345,7 @@ impl Api {
         let already = self.sessions.governance().gate.is_frozen();
         let stopped = self.sessions.governance().gate.freeze(&approver).await;
         // Ended in any case: a stop that cannot be written down is still a stop.
+        self.proxy.stop_all();
         let cancelled = self.sessions.cancel_all();
         stopped?;
         Ok(Frozen { frozen: true, cancelled, already })

@@ -8,11 +8,29 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::api::Api;
+use super::proxy::Ended;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Asked {
     method: String,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Forwarded {
+    provider: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Tokens {
+    provider: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct NotForwarded {
+    code: &'static str,
 }
 
 /// The gateway's counters. None has a label that a caller chooses.
@@ -23,6 +41,9 @@ pub(super) struct Metrics {
     connections: Gauge,
     connections_total: Counter,
     auth_failures: Counter,
+    proxied: Family<Forwarded, Counter>,
+    proxy_tokens: Family<Tokens, Counter>,
+    proxy_refused: Family<NotForwarded, Counter>,
     sessions_open: Gauge,
     sessions_loaded: Gauge,
     ledger_entries: Gauge,
@@ -51,12 +72,21 @@ impl Metrics {
         };
         let connections_total = counter("connections_opened", "WebSocket connections so far");
         let auth_failures = counter("auth_failures", "Wrong tokens and signatures so far");
+        let proxied = Family::<Forwarded, Counter>::default();
+        registry.register("proxied", "Requests forwarded to providers, by outcome", proxied.clone());
+        let proxy_tokens = Family::<Tokens, Counter>::default();
+        registry.register("proxied_tokens", "Tokens of forwarded requests, by kind", proxy_tokens.clone());
+        let proxy_refused = Family::<NotForwarded, Counter>::default();
+        registry.register("proxy_refused", "Requests that were not forwarded", proxy_refused.clone());
         Self {
             registry,
             requests,
             connections,
             connections_total,
             auth_failures,
+            proxied,
+            proxy_tokens,
+            proxy_refused,
             sessions_open,
             sessions_loaded,
             ledger_entries,
@@ -80,6 +110,24 @@ impl Metrics {
     pub(super) fn request(&self, method: &str, good: bool) {
         let outcome = if good { "ok" } else { "error" };
         self.requests.get_or_create(&Asked { method: method.to_owned(), outcome }).inc();
+    }
+
+    pub(super) fn proxied(&self, provider: &str, ended: &Ended) {
+        let forwarded = Forwarded { provider: provider.to_owned(), outcome: ended.outcome.as_str() };
+        self.proxied.get_or_create(&forwarded).inc();
+        let Some(usage) = ended.usage else { return };
+        for (kind, tokens) in [
+            ("input", usage.input),
+            ("output", usage.output),
+            ("cache_read", usage.cache_read),
+            ("cache_written", usage.cache_written),
+        ] {
+            self.proxy_tokens.get_or_create(&Tokens { provider: provider.to_owned(), kind }).inc_by(tokens);
+        }
+    }
+
+    pub(super) fn proxy_refused(&self, code: &'static str) {
+        self.proxy_refused.get_or_create(&NotForwarded { code }).inc();
     }
 
     /// Everything, in the text format of Prometheus.

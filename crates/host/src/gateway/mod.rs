@@ -11,6 +11,7 @@ mod metrics;
 mod pages;
 mod principal;
 pub mod providers;
+pub mod proxy;
 mod rest;
 mod rpc;
 pub mod schema;
@@ -29,7 +30,7 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use axum::{Extension, Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -42,6 +43,7 @@ use tokio_util::task::TaskTracker;
 pub use api::{Api, MAX_NOTE_BYTES};
 pub use error::{ApiError, CODES};
 pub use principal::{Doorman, Principal, challenge_text};
+pub use proxy::Proxy;
 pub use rest::openapi;
 pub use rpc::METHODS;
 
@@ -251,6 +253,7 @@ fn router(gateway: Arc<Gateway>) -> Router {
         .route("/rpc", get(front_door))
         .route("/v1/openapi.json", get(move || async move { Json((*document).clone()) }))
         .merge(rest)
+        .route("/v1/proxy/{provider}/{*path}", any(proxy::proxied))
         .fallback(|| async {
             ApiError::new("not_found", "there is nothing here: /v1/openapi.json lists what there is")
         })

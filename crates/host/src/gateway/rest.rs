@@ -42,6 +42,7 @@ const EVENTS_AT_ONCE: usize = 64;
     ),
     security(("operator" = [])),
     components(schemas(Event)),
+    paths(super::proxy::proxied),
     tags(
         (name = "health", description = "Pages for machines, without a token"),
         (name = "daemon", description = "The daemon itself"),
@@ -50,7 +51,8 @@ const EVENTS_AT_ONCE: usize = 64;
         (name = "agents", description = "The roster"),
         (name = "models", description = "Who is asked when an agent thinks"),
         (name = "approvals", description = "What waits for a person, and who may decide"),
-        (name = "gate", description = "For other harnesses: ask before you act")
+        (name = "gate", description = "For other harnesses: ask before you act"),
+        (name = "proxy", description = "The house's models, for programs that bring their own SDK")
     )
 )]
 struct Document;

@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::inbox::{ApprovalDecide, ApprovalList, ById, DecisionBody};
 use super::principal::Principal;
 use super::providers::ProviderTest;
+use super::proxy::PassAsk;
 use super::wire::{
     AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
     SessionRef,
@@ -18,7 +19,7 @@ use super::wire::{
 
 /// Every method. Those that only a connection can answer (`auth.*`, `session.events`, `session.unfollow`, `turn.run`)
 /// are in [`super::socket`].
-pub const METHODS: [&str; 37] = [
+pub const METHODS: [&str; 38] = [
     "agent.add",
     "agent.list",
     "agent.show",
@@ -45,6 +46,7 @@ pub const METHODS: [&str; 37] = [
     "ledger.tail",
     "provider.list",
     "provider.test",
+    "proxy.pass",
     "session.cancel",
     "session.close",
     "session.events",
@@ -286,6 +288,7 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
             value(api.providers(who)?)
         }
         "provider.test" => value(api.provider_test(who, request.params::<ProviderTest>()?).await?),
+        "proxy.pass" => value(api.proxy_pass(who, request.params::<PassAsk>()?)?),
         "daemon.status" => {
             request.no_params()?;
             value(api.status(who).await?)

@@ -2,11 +2,13 @@
 
 use serde::de::DeserializeOwned;
 use tribune_agents::{EventKind, Handle, SessionKey, SessionState, StopReason};
-use tribune_ledger::{Cid, EntryQuality};
+use tribune_ledger::{Cid, Draft, EntryQuality};
 
 use super::Governance;
 use super::journal::{Journal, Line};
-use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
+use crate::record::{
+    CallOutcome, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord, Turn, TurnPhase, payload,
+};
 use crate::store::{OpenWork, SessionRow, StoreError};
 use crate::vault::Event;
 
@@ -27,10 +29,36 @@ impl Governance {
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         let mut recovered = Recovered::default();
         let work = self.readers.read(|reader| reader.open_work()).await?;
+        let (forwarded, work): (Vec<OpenWork>, Vec<OpenWork>) =
+            work.into_iter().partition(|work| work.kind == "proxy");
         for one_session in work.chunk_by(|a, b| a.session_key == b.session_key) {
             self.recover_session(one_session, &mut recovered).await?;
         }
+        for request in forwarded {
+            self.interrupt_forwarded(&request).await?;
+            recovered.calls += 1;
+        }
         Ok(recovered)
+    }
+
+    /// Ends a request that was forwarded to a provider: how far it got is not known.
+    async fn interrupt_forwarded(&self, request: &OpenWork) -> Result<(), StoreError> {
+        let Ok(asked) = request.cid.parse() else { return Ok(()) };
+        let record = ProxyRecord::Ended { status: None, outcome: ProxyOutcome::Interrupted, usage: None };
+        let draft = Draft {
+            entity_id: request.session_key.clone(),
+            target: request.session_key.clone(),
+            quality: EntryQuality::Delivery,
+            timestamp: self.clock.now(),
+            source: "proxy".to_owned(),
+            actor: "recovery".to_owned(),
+            parents: vec![asked],
+            tags: Vec::new(),
+            payload: payload(&record),
+            attested_by: None,
+            envelope: None,
+        };
+        self.ledger.append(&draft).await.map(drop)
     }
 
     async fn recover_session(&self, work: &[OpenWork], recovered: &mut Recovered) -> Result<(), StoreError> {

@@ -12,7 +12,9 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 
 use super::{law_views, spend_views};
-use crate::record::{Lifecycle, MailboxRecord, Opening, ToolCallRecord, ToolResultRecord, Turn, TurnPhase};
+use crate::record::{
+    Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord, ToolResultRecord, Turn, TurnPhase,
+};
 
 /// The tables written here, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 4] = [
@@ -43,8 +45,9 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::MailboxInject => view.read(View::mailbox),
         EntryQuality::PolicyVerdict => law_views::judged(connection, index, entry),
         EntryQuality::Approval => law_views::apply(connection, index, entry),
+        EntryQuality::Delivery => view.read(View::proxied),
         EntryQuality::Change => spend_views::apply(connection, entry),
-        EntryQuality::Delivery | EntryQuality::KeyChange | EntryQuality::Note => Ok(()),
+        EntryQuality::KeyChange | EntryQuality::Note => Ok(()),
     }
 }
 
@@ -228,6 +231,14 @@ impl View<'_> {
         let Some(session) = self.session()? else { return Ok(()) };
         law_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
         self.message(&session, Role::Mailbox.as_str(), &record.content_hash, Some(&record.letter))
+    }
+
+    fn proxied(&self, record: ProxyRecord) -> rusqlite::Result<()> {
+        match record {
+            ProxyRecord::Asked { provider, .. } => self.open_work("proxy", &provider),
+            ProxyRecord::Ended { .. } => self.work_done(),
+            ProxyRecord::Refused { .. } => Ok(()),
+        }
     }
 
     /// Something has begun that another entry must end.

@@ -23,6 +23,7 @@ mod models;
 mod planted;
 mod principals;
 mod provider_trials;
+mod proxy;
 mod puppet;
 mod scale;
 mod session_rules;

@@ -97,6 +97,7 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
         ("ledger.tail", json!({ "entity_id": own }), "forbidden"),
         ("provider.list", json!({}), "forbidden"),
         ("provider.test", json!({ "target": "ollama" }), "forbidden"),
+        ("proxy.pass", json!({}), "forbidden"),
         ("session.cancel", about(&own), "ok"),
         ("session.events", json!({ "session_key": own, "after": 0, "follow": false }), "ok"),
         ("session.history", about(&own), "ok"),
@@ -368,4 +369,33 @@ async fn what_a_connection_followed_is_not_followed_by_whom_it_becomes() {
     within("an answer", turncoat.call("auth.whoami", &json!({}))).await.unwrap();
     assert_eq!(turncoat.take_kept(), []);
     assert_eq!(code(turncoat.call("session.events", &json!({ "session_key": MAIN })).await), "forbidden");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_takes_a_pass_for_itself_alone() {
+    let home = TempHome::new();
+    let line = |id: &str, seed: u8| {
+        let line = json!({ "id": id, "backend": "native", "model": "moonshot:kimi-k1-128k", "mandate": "default",
+                           "standing": false, "pubkey": public(&key(seed)) });
+        format!("{line}\n")
+    };
+    home.write("data/agent-roster.jsonl", &(line("scribe", 1) + &line("other", 2)));
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut scribe, _) = agent(&daemon, &key(1)).await;
+    for params in [json!({}), json!({ "agent_id": "scribe" })] {
+        let pass = scribe.call("proxy.pass", &params).await.unwrap();
+        assert_eq!((&pass["agent_id"], &pass["model"]), (&json!("scribe"), &json!("moonshot:kimi-k1-128k")));
+        assert!(pass["token"].as_str().unwrap().starts_with("trbp_"));
+        // It proves nothing at the other doors.
+        assert_eq!(code(scribe.call("auth.token", &json!({ "token": pass["token"] })).await), "unauthorized");
+    }
+    for params in [json!({ "agent_id": "other" }), json!({ "agent_id": "main" })] {
+        assert_eq!(code(scribe.call("proxy.pass", &params).await), "forbidden");
+    }
+    let mut operator = daemon.operator().await;
+    let approver = operator.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
+    let mut approver = Client::connect(&daemon.address(), approver["token"].as_str()).await.unwrap();
+    assert_eq!(code(approver.call("proxy.pass", &json!({ "agent_id": "scribe" })).await), "forbidden");
+    drop((scribe, operator, approver));
+    daemon.stop().await;
 }

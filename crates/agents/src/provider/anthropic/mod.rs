@@ -1,6 +1,7 @@
 //! Anthropic's Messages API.
 
 mod read;
+pub(super) mod usage;
 mod write;
 
 pub(super) use read::Reader;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::usage;
 use crate::provider::complaint::Complaint;
 use crate::provider::event::{Ended, ModelEvent, TokenUsage};
 use crate::provider::fault::Fault;
@@ -164,15 +165,10 @@ impl Reader {
 
     /// Usage is cumulative, so no number of it ever falls.
     fn count(&mut self, usage: Option<&Value>, out: &mut Vec<ModelEvent>) {
-        let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
-        let read = |key: &str, known: u64| usage.get(key).and_then(Value::as_u64).unwrap_or(0).max(known);
-        self.usage = TokenUsage {
-            input: read("input_tokens", self.usage.input),
-            output: read("output_tokens", self.usage.output),
-            cache_read: read("cache_read_input_tokens", self.usage.cache_read),
-            cache_written: read("cache_creation_input_tokens", self.usage.cache_written),
-        };
-        out.push(ModelEvent::Usage(self.usage));
+        if let Some(usage) = usage.and_then(|usage| usage::read(usage, self.usage)) {
+            self.usage = usage;
+            out.push(ModelEvent::Usage(usage));
+        }
     }
 
     fn end(&mut self, out: &mut Vec<ModelEvent>) {

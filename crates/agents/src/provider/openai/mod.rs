@@ -2,7 +2,7 @@
 
 mod calls;
 mod read;
-mod usage;
+pub(super) mod usage;
 mod write;
 
 pub(super) use read::Reader;

@@ -27,11 +27,15 @@ use self::shown::Shown;
 const STRICT: &str = "strict";
 
 /// Errors that no client can bring about, and why.
-const CANNOT_BE_PROVOKED: [(&str, &str); 3] = [
+const CANNOT_BE_PROVOKED: [(&str, &str); 4] = [
     ("internal", "a fault in the daemon itself"),
     ("storage", "the disk has to fail"),
     ("backend", "the rehearsal agent refuses nothing"),
+    ("no_key", "the proxy says it, which is no RPC"),
 ];
+
+/// Paths without an example in the REST guide: they speak for someone else, and the tests of the proxy play them.
+const FORWARDED: &str = "/v1/proxy/";
 
 /// Gives each type of event its name, and a list of all. A new one does not compile until it is added here, and then
 /// wants an example.
@@ -167,7 +171,8 @@ fn every_example_of_the_rest_guide_is_true() {
     let shown = play("rest.md");
     let document = serde_json::to_value(openapi()).unwrap();
     let mut missing = Vec::new();
-    for (path, verbs) in document["paths"].as_object().unwrap() {
+    let paths = document["paths"].as_object().unwrap();
+    for (path, verbs) in paths.iter().filter(|(path, _)| !path.starts_with(FORWARDED)) {
         for verb in verbs.as_object().unwrap().keys() {
             let is_it = |(shown_verb, shown_path): &(String, String)| {
                 shown_verb.eq_ignore_ascii_case(verb)

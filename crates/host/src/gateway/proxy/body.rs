@@ -1,0 +1,201 @@
+//! The body of a request: JSON whose members are told apart and left as they were written. What is looked at is exactly what
+//! goes up: a name that comes twice, or in another case, would be read differently by different servers, and is refused.
+
+use std::fmt;
+
+use axum::body::{Body, to_bytes};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+use tribune_agents::provider::{Dialect, ModelRef};
+
+use super::is_chat;
+use super::routes::Kind;
+use crate::gateway::{ApiError, Gateway};
+
+/// Members of a body at most: several times what any API has.
+const MAX_MEMBERS: usize = 256;
+
+/// What is asked of a model.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) model: String,
+    pub(super) is_stream: bool,
+    pub(super) members: Members,
+}
+
+/// The members of an object in their order, none of them twice.
+#[derive(Debug)]
+pub(super) struct Members(pub(super) Vec<(String, Box<RawValue>)>);
+
+/// Reads a body within the gateway's limits.
+pub(super) async fn read(gateway: &Gateway, body: Body) -> Result<Asking, ApiError> {
+    let limit = gateway.limits.max_message_bytes;
+    let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
+    let bytes = tokio::time::timeout(gateway.limits.idle, to_bytes(body, limit)).await.map_err(|_| late())?;
+    let bytes = bytes.map_err(|_| {
+        let what =
+            "the body is larger than gateway.maxMessageBytes, or broke off: shorten it, or raise the limit";
+        ApiError::new("too_large", what)
+    })?;
+    Asking::parse(&bytes)
+}
+
+impl Asking {
+    fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
+        let members: Members = serde_json::from_slice(bytes).map_err(|error| {
+            let what = if error.is_data() {
+                "the body is an object in which no name comes twice"
+            } else {
+                "the body is not JSON"
+            };
+            ApiError::params(format!("{what} (line {}, column {})", error.line(), error.column()))
+        })?;
+        let twin = |name: &str| name.eq_ignore_ascii_case("model") && name != "model";
+        if members.0.iter().any(|(name, _)| twin(name)) {
+            return Err(ApiError::params("`model` is written in small letters, and once"));
+        }
+        let model = members.get::<String>("model").filter(|model| ModelRef::new("x", model.as_str()).is_ok());
+        let model =
+            model.ok_or_else(|| ApiError::params("`model` names the model, as the provider writes it"))?;
+        let is_stream = members.get::<bool>("stream").unwrap_or(false);
+        Ok(Self { model, is_stream, members })
+    }
+
+    /// The bytes that go up, and whether the client must not see the tokens that we asked for.
+    pub(super) fn for_upstream(mut self, dialect: Dialect, kind: Kind) -> Result<(Vec<u8>, bool), ApiError> {
+        let mut hides_usage = false;
+        if is_chat(dialect) && kind == Kind::Answer && self.is_stream {
+            hides_usage = self.members.ask_for_usage();
+        }
+        let bytes = self.members.to_bytes().map_err(|error| ApiError::new("internal", error.to_string()))?;
+        Ok((bytes, hides_usage))
+    }
+}
+
+impl Members {
+    pub(super) fn get<T: serde::de::DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let (_, raw) = self.0.iter().find(|(known, _)| known == name)?;
+        serde_json::from_str(raw.get()).ok()
+    }
+
+    /// Asks for the tokens of a stream. Whether they were not asked for before.
+    fn ask_for_usage(&mut self) -> bool {
+        const OPTIONS: &str = "stream_options";
+        let mut options = self.get::<Map<String, Value>>(OPTIONS).unwrap_or_default();
+        if options.get("include_usage") == Some(&Value::Bool(true)) {
+            return false;
+        }
+        options.insert("include_usage".to_owned(), Value::Bool(true));
+        let Ok(raw) = to_raw_value(&options) else { return false };
+        match self.0.iter_mut().find(|(name, _)| name == OPTIONS) {
+            Some((_, value)) => *value = raw,
+            None => self.0.push((OPTIONS.to_owned(), raw)),
+        }
+        true
+    }
+
+    fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
+        use serde::ser::{SerializeMap as _, Serializer as _};
+        let mut bytes = Vec::new();
+        let mut serializer = serde_json::Serializer::new(&mut bytes);
+        let mut object = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            object.serialize_entry(name, value)?;
+        }
+        object.end()?;
+        Ok(bytes)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Members, A::Error> {
+                let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
+                while let Some((name, value)) = object.next_entry()? {
+                    if members.len() == MAX_MEMBERS || members.iter().any(|(known, _)| *known == name) {
+                        return Err(A::Error::custom("a name comes twice, or there are too many"));
+                    }
+                    members.push((name, value));
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_looked_at_is_what_goes_up() {
+        let text = r#"{"model":"m","stream":true,"n":18446744073709551617,"t":0.10,"text":"\u00fc \ud83d"}"#;
+        let asking = Asking::parse(text.as_bytes()).unwrap();
+        assert_eq!((asking.model.as_str(), asking.is_stream), ("m", true));
+        let (bytes, hides) = asking.for_upstream(Dialect::Anthropic, Kind::Answer).unwrap();
+        assert_eq!((String::from_utf8(bytes).unwrap().as_str(), hides), (text, false));
+    }
+
+    #[test]
+    fn a_model_that_could_be_read_in_two_ways_is_refused() {
+        for text in [
+            r#"{"model":"good","model":"bad"}"#,
+            r#"{"model":"good","mod\u0065l":"bad"}"#,
+            r#"{"model":"good","Model":"bad"}"#,
+            r#"{"MODEL":"bad"}"#,
+            r#"{"model":["good"]}"#,
+            r#"{"model":""}"#,
+            r#"{"model":"a b"}"#,
+            r#"{"model":null}"#,
+            r#"{"messages":[]}"#,
+            r#"["model"]"#,
+            r#"{"model":"good"} {"model":"bad"}"#,
+            r#"{"model":"good""#,
+            "",
+            "model=good",
+        ] {
+            assert_eq!(Asking::parse(text.as_bytes()).unwrap_err().code, "invalid_params", "{text}");
+        }
+        let many: String = (0..=MAX_MEMBERS).map(|n| format!(",\"m{n}\":0")).collect();
+        assert!(Asking::parse(format!("{{\"model\":\"m\"{many}}}").as_bytes()).is_err());
+    }
+
+    #[test]
+    fn the_tokens_of_a_stream_are_asked_for_and_hidden_unless_the_client_asks() {
+        let upstream = |text: &str, dialect, kind| {
+            let (bytes, hides) = Asking::parse(text.as_bytes()).unwrap().for_upstream(dialect, kind).unwrap();
+            (String::from_utf8(bytes).unwrap(), hides)
+        };
+        let chat = |text: &str| upstream(text, Dialect::OpenAi, Kind::Answer);
+        assert_eq!(
+            chat(r#"{"model":"m","stream":true}"#),
+            (r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#.to_owned(), true)
+        );
+        assert_eq!(
+            chat(r#"{"stream_options":{"x":1,"include_usage":false},"model":"m","stream":true}"#),
+            (r#"{"stream_options":{"x":1,"include_usage":true},"model":"m","stream":true}"#.to_owned(), true)
+        );
+        for same in [
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#,
+            r#"{"model":"m","stream":false}"#,
+            r#"{"model":"m"}"#,
+        ] {
+            assert_eq!(chat(same), (same.to_owned(), false));
+        }
+        let same = r#"{"model":"m","stream":true}"#;
+        assert_eq!(upstream(same, Dialect::Anthropic, Kind::Answer), (same.to_owned(), false));
+        assert_eq!(upstream(same, Dialect::OpenAi, Kind::Embeddings), (same.to_owned(), false));
+    }
+}

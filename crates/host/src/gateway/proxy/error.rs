@@ -1,0 +1,88 @@
+//! Our refusals in the shape that the provider's SDK reads, so that it raises its own exceptions.
+
+use axum::Json;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use tribune_agents::provider::{Dialect, ProviderError};
+
+use crate::gateway::ApiError;
+
+/// Official SDKs ask again by themselves unless they are told that it helps nothing.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// A refusal, as a response. Without a dialect, which only an unknown provider has, it has our own shape.
+pub(super) fn response(dialect: Option<Dialect>, error: &ApiError) -> Response {
+    let status = error.status();
+    let mut response = match dialect {
+        Some(dialect) => (status, Json(shape(dialect, status, error.code, &error.message))).into_response(),
+        None => error.clone().into_response(),
+    };
+    let passes = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::BAD_GATEWAY);
+    if !passes {
+        response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
+    response
+}
+
+/// What the provider itself would send with this status.
+pub(super) fn shape(dialect: Dialect, status: StatusCode, code: &str, message: &str) -> Value {
+    let kind = match status.as_u16() {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        400..=499 => "invalid_request_error",
+        _ => "api_error",
+    };
+    match dialect {
+        Dialect::Anthropic => {
+            json!({ "type": "error", "error": { "type": kind, "message": message, "code": code } })
+        }
+        Dialect::OpenAi | Dialect::OpenAiCompatible => {
+            json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
+        }
+    }
+}
+
+/// Why a provider could not be asked, or did not answer.
+pub(super) fn of_provider(error: &ProviderError) -> ApiError {
+    let code = match error {
+        ProviderError::MissingKey { .. } | ProviderError::UnusableKey { .. } => "no_key",
+        _ => "backend",
+    };
+    ApiError::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_dialect_has_its_shape() {
+        let status = StatusCode::FORBIDDEN;
+        assert_eq!(
+            shape(Dialect::Anthropic, status, "forbidden", "no"),
+            json!({ "type": "error", "error": { "type": "permission_error", "message": "no", "code": "forbidden" } })
+        );
+        assert_eq!(
+            shape(Dialect::OpenAi, status, "forbidden", "no"),
+            json!({ "error": { "message": "no", "type": "permission_error", "param": null, "code": "forbidden" } })
+        );
+    }
+
+    #[test]
+    fn sdks_ask_again_only_where_it_may_help() {
+        let retries = |code: &'static str| {
+            let response = response(Some(Dialect::OpenAi), &ApiError::new(code, "x"));
+            response.headers().get(SHOULD_RETRY).is_none()
+        };
+        for code in ["busy", "rate_limited", "backend"] {
+            assert!(retries(code), "{code}");
+        }
+        for code in ["unauthorized", "forbidden", "frozen", "no_key", "invalid_params", "draining"] {
+            assert!(!retries(code), "{code}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! `/v1/proxy/<provider>/…`: the house's models for programs that bring their own SDK. They hold a token of ours; the
+//! provider's key is put in here and never reaches them.
+//!
+//! The way of a request: [`auth`] (who asks), [`routes`] (what may be asked at all), [`body`] and [`beyond`] (with which model,
+//! and nothing that the provider would do beside answering), [`headers`] (what goes up and what comes back), an entry in the
+//! ledger ([`record`]), and only then [`errand`], which carries it out. Errors have the shape that the SDK expects ([`error`]).
+//!
+//! What it deliberately does not do: turn to another provider, ask a second time, or follow a redirect.
+
+mod auth;
+mod beyond;
+mod body;
+mod errand;
+mod error;
+mod headers;
+mod passes;
+mod record;
+mod routes;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+use tribune_agents::provider::relay::Relay;
+use tribune_agents::provider::{Client, Dialect};
+use tribune_constitution::nearest::nearest;
+
+pub(super) use self::errand::Ended;
+pub use self::passes::{PassAsk, PassGiven};
+
+use self::auth::Caller;
+use self::body::Asking;
+use self::errand::Errand;
+use self::passes::Passes;
+use self::record::Journal;
+use self::routes::Route;
+use super::Gateway;
+use super::error::ApiError;
+use crate::models::{Provider, Providers};
+
+/// Requests that are carried out at once, of the operator and of all agents. Each may hold a body of `gateway.maxMessageBytes`
+/// while it is sent. Counted apart, so that no agent can keep the operator out.
+const AT_ONCE: usize = 32;
+
+/// Everything the proxy holds.
+pub struct Proxy {
+    providers: Arc<Providers>,
+    passes: Passes,
+    operators_room: Arc<Semaphore>,
+    agents_room: Arc<Semaphore>,
+    /// Ends what runs when everything is stopped; then another takes its place.
+    running: Mutex<CancellationToken>,
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy").field("providers", &self.providers).finish_non_exhaustive()
+    }
+}
+
+impl Proxy {
+    pub fn new(providers: Arc<Providers>) -> Self {
+        let room = || Arc::new(Semaphore::new(AT_ONCE));
+        let (operators_room, agents_room) = (room(), room());
+        Self { providers, passes: Passes::default(), operators_room, agents_room, running: Mutex::default() }
+    }
+
+    /// Room for one more request.
+    fn room(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, ApiError> {
+        let room = match caller {
+            Caller::Operator => &self.operators_room,
+            Caller::Agent(_) => &self.agents_room,
+        };
+        let full = || format!("{AT_ONCE} requests are on their way to models: try again in a moment");
+        Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::new("busy", full()))
+    }
+
+    /// Ends every request that runs.
+    pub(super) fn stop_all(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *running).cancel();
+    }
+
+    fn running(&self) -> CancellationToken {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The provider of this name, if it can be asked.
+    fn provider(&self, id: &str) -> Result<(&Provider, &Client), ApiError> {
+        let Some(provider) = self.providers.get(id) else {
+            let names: Vec<&str> = self.providers.all().map(|provider| provider.id.as_str()).collect();
+            let meant =
+                nearest(id, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+            let what = format!("there is no such provider: {meant}the providers are {}", names.join(", "));
+            return Err(ApiError::new("not_found", what));
+        };
+        if !provider.config.enabled {
+            let what =
+                format!("the provider `{id}` is switched off: set models.providers.{id}.enabled to true");
+            return Err(ApiError::forbidden(what));
+        }
+        let client = provider.client().map_err(error::of_provider)?;
+        Ok((provider, client))
+    }
+}
+
+/// Forwards a request to a model provider with the house's key.
+///
+/// `provider` is the name of a provider in the configuration, `path` what its API has: `v1/messages`, `v1/messages/count_tokens`
+/// and `v1/models` in Anthropic's dialect, `chat/completions`, `embeddings` and `models` in OpenAI's, with or without `v1/` in
+/// front. The operator's token or an agent's pass comes as `Authorization: Bearer` or `x-api-key`. Answers are the provider's own,
+/// streams among them; errors have its shape. See docs/guide/proxy.md.
+#[utoipa::path(post, path = "/v1/proxy/{provider}/{path}", tag = "proxy", params(("provider" = String, Path, description = "name of a provider"), ("path" = String, Path, description = "path of its API, slashes and all")), request_body(content = Object, description = "as the provider takes it; `model` decides whether it may be asked"), responses((status = 200, description = "the provider's answer", body = Object), (status = "default", description = "an error in the provider's shape", body = Object)))]
+pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    let path = request.uri().path().strip_prefix("/v1/proxy/").unwrap_or_default().to_owned();
+    // Never decoded: what is not plainly on the list is not on the list.
+    let (id, rest) = path.split_once('/').unwrap_or((&path, ""));
+    let dialect = gateway.api.proxy.providers.get(id).map(|provider| provider.config.dialect);
+    match admit(&gateway, id, rest, request).await {
+        Ok(response) => response,
+        Err(refused) => {
+            gateway.metrics.proxy_refused(refused.code);
+            error::response(dialect, &refused)
+        }
+    }
+}
+
+/// From the door to the answer's head.
+async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -> Result<Response, ApiError> {
+    let api = &gateway.api;
+    let caller = auth::caller(gateway, request.headers())?;
+    let (provider, client) = api.proxy.provider(id)?;
+    api.takes_work()?;
+    let room = api.proxy.room(&caller)?;
+    let journal = Journal::new(api.sessions.governance(), provider.id.clone(), caller.name());
+    let (head, content) = request.into_parts();
+    let dialect = provider.config.dialect;
+    let checked = async {
+        let route = routes::find(dialect, &head.method, rest, head.uri.query())?;
+        let asking = match route.method {
+            Method::POST => Some(body::read(gateway, content).await?),
+            _ => None,
+        };
+        let asking = check(gateway, &caller, provider, &route, asking)?;
+        Ok::<_, ApiError>((route, asking))
+    };
+    let (route, asking) = match checked.await {
+        Ok(checked) => checked,
+        Err(refused) => {
+            journal.refused(&refused).await?;
+            return Err(refused);
+        }
+    };
+
+    let model = asking.as_ref().map(|asking| asking.model.clone()).or_else(|| route.model.clone());
+    let is_stream = asking.as_ref().is_some_and(|asking| asking.is_stream);
+    let (content, hides_usage) = match asking {
+        Some(asking) => asking.for_upstream(dialect, route.kind)?,
+        None => (Vec::new(), false),
+    };
+    let headers = headers::up(&head.headers, &route.method);
+    let relay = Relay {
+        method: route.method.clone(),
+        path: route.path.clone(),
+        query: route.query.clone(),
+        headers,
+        body: content,
+    };
+    let outbound = client.relay(relay).map_err(|fault| error::of_provider(&fault))?;
+
+    // Taken before the switch is looked at: a stop in between ends this one too.
+    let stopped = api.proxy.running();
+    if api.sessions.governance().gate.is_frozen() {
+        return Err(frozen());
+    }
+    let asked = journal.asked(&route, model.as_deref()).await?;
+    let errand = Errand {
+        outbound,
+        veil: client.veil(),
+        redactor: Arc::clone(&api.sessions.governance().redactor),
+        endpoint: client.endpoint().clone(),
+        is_stream,
+        hides_usage,
+        entry: asked.cid(),
+        stopped,
+        leaving: gateway.stopping.clone(),
+    };
+    let (answer, head) = oneshot::channel();
+    let whole = Arc::clone(gateway);
+    // Not part of the connection: what became of it is written down whoever hangs up.
+    gateway.tasks.spawn(async move {
+        let ended = errand.run(answer).await;
+        whole.metrics.proxied(&asked.provider, &ended);
+        asked.ended(ended).await;
+        drop(room);
+    });
+    head.await.unwrap_or_else(|_| Err(ApiError::new("internal", "the request was dropped: try again")))
+}
+
+/// Whether this caller may ask this with this model.
+fn check(
+    gateway: &Gateway,
+    caller: &Caller,
+    provider: &Provider,
+    route: &Route,
+    asking: Option<Asking>,
+) -> Result<Option<Asking>, ApiError> {
+    let Caller::Agent(agent) = caller else { return Ok(asking) };
+    let model = asking.as_ref().map(|asking| asking.model.as_str()).or(route.model.as_deref());
+    let given = auth::model_of(&gateway.api.agents, &gateway.api.proxy.providers, agent);
+    auth::check_model(agent, given.as_ref(), &provider.id, model)?;
+    asking.map(beyond::check).transpose()
+}
+
+fn frozen() -> ApiError {
+    ApiError::new("frozen", "everything is stopped: an approver resumes it with `tribune resume`")
+}
+
+/// Whether a dialect is Chat Completions.
+const fn is_chat(dialect: Dialect) -> bool {
+    match dialect {
+        Dialect::Anthropic => false,
+        Dialect::OpenAi | Dialect::OpenAiCompatible => true,
+    }
+}

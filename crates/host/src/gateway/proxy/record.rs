@@ -1,0 +1,124 @@
+//! What is written down of a request: before it goes up, after it came back, and if it was refused here. Who, where and how much;
+//! never a word of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tribune_ledger::{Cid, Draft, EntryQuality};
+
+use super::errand::Ended;
+use super::routes::Route;
+use crate::gateway::ApiError;
+use crate::governed::Governance;
+use crate::models::RequestRecord;
+use crate::record::{ProxyRecord, payload, proxy_entity};
+use crate::store::StoreError;
+
+/// Writes for one request.
+#[derive(Debug)]
+pub(super) struct Journal {
+    governance: Arc<Governance>,
+    provider: String,
+    by: String,
+}
+
+/// A request that is on record and has not ended.
+#[derive(Debug)]
+pub(super) struct Asked {
+    journal: Journal,
+    pub(super) provider: String,
+    model: String,
+    cid: Cid,
+}
+
+impl Journal {
+    pub(super) fn new(governance: &Arc<Governance>, provider: String, by: String) -> Self {
+        Self { governance: Arc::clone(governance), provider, by }
+    }
+
+    /// Writes down that this goes up. It must not before this returns.
+    pub(super) async fn asked(self, route: &Route, model: Option<&str>) -> Result<Asked, ApiError> {
+        let redact = |text: &str| self.governance.redactor.redact(text).into_owned();
+        let record = ProxyRecord::Asked {
+            by: self.by.clone(),
+            provider: self.provider.clone(),
+            model: model.map(redact),
+            method: route.method.to_string(),
+            path: redact(&route.path),
+        };
+        let cid = self.append(&record, Vec::new()).await?;
+        let model = model.map(redact).unwrap_or_default();
+        Ok(Asked { provider: self.provider.clone(), journal: self, model, cid })
+    }
+
+    /// Writes down that the house refused it, if that is why it does not go up: other faults are the client's own.
+    pub(super) async fn refused(&self, error: &ApiError) -> Result<(), ApiError> {
+        if error.code != "forbidden" {
+            return Ok(());
+        }
+        let record = ProxyRecord::Refused { by: self.by.clone(), provider: self.provider.clone() };
+        self.append(&record, Vec::new()).await?;
+        Ok(())
+    }
+
+    async fn append(&self, record: &ProxyRecord, parents: Vec<Cid>) -> Result<Cid, StoreError> {
+        let entity = proxy_entity(&self.provider);
+        let draft = Draft {
+            entity_id: entity.clone(),
+            target: entity,
+            quality: EntryQuality::Delivery,
+            timestamp: self.governance.clock.now(),
+            source: "proxy".to_owned(),
+            actor: self.by.clone(),
+            parents,
+            tags: Vec::new(),
+            payload: payload(record),
+            attested_by: None,
+            envelope: None,
+        };
+        Ok(self.governance.ledger.append(&draft).await?.cid)
+    }
+}
+
+impl Asked {
+    /// The name of its entry.
+    pub(super) fn cid(&self) -> String {
+        self.cid.to_string()
+    }
+
+    /// Writes down how it ended, in the ledger and in the log of requests.
+    pub(super) async fn ended(self, ended: Ended) {
+        let record = ProxyRecord::Ended { status: ended.status, outcome: ended.outcome, usage: ended.usage };
+        if let Err(error) = self.journal.append(&record, vec![self.cid]).await {
+            // The next start finds the request without its end, and says so in the ledger.
+            tracing::warn!(provider = self.provider, %error, "the end of a forwarded request could not be written down");
+        }
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let turn = self.cid();
+        let usage = ended.usage.unwrap_or_default();
+        let line = RequestRecord {
+            request_id: turn.trim_start_matches("b3:").get(..16).unwrap_or_default().to_owned(),
+            timestamp: self.journal.governance.clock.now().to_string(),
+            provider: self.provider,
+            model: self.model,
+            session: String::new(),
+            turn,
+            round: 0,
+            estimated_tokens: 0,
+            reserved_tokens: 0,
+            input_tokens: usage.input,
+            output_tokens: usage.output,
+            cache_read_tokens: usage.cache_read,
+            cache_written_tokens: usage.cache_written,
+            first_ms: millis(ended.first),
+            latency_ms: millis(ended.whole),
+            outcome: ended.outcome.as_str().to_owned(),
+            prompt: json!({}),
+            gate: json!({ "proxy": self.journal.by, "status": ended.status, "counted": ended.usage.is_some() }),
+        };
+        let log = self.journal.governance.requests.clone();
+        // It fails only when the daemon is being torn down.
+        let _ = tokio::task::spawn_blocking(move || log.write(&line)).await;
+    }
+}

@@ -1,0 +1,138 @@
+//! How requests end, on whichever side, and that it is on record.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use tribune_host::record::{ProxyRecord, payload, proxy_entity};
+use tribune_host::{Store, SystemClock};
+use tribune_ledger::{Draft, EntryQuality};
+use tribune_testkit::upstream::{Reply, Say};
+use tribune_testkit::{TestDaemon, assert_sound, config};
+
+use super::{House, entries, error, message};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_breaks_is_broken_for_the_client_too_and_on_record() {
+    let house = House::open().await;
+    let whole = Say::new().text("hello there, and more").usage(30, 7, 0);
+    for (reply, is_torn) in [
+        (whole.anthropic().first(4).then_reset(), true),
+        (whole.anthropic().first(4).then_close(), true),
+        (whole.anthropic().first(4), false),
+    ] {
+        house.upstream.reply(reply.clone());
+        let mut got = house.post("fake/v1/messages", &message("m")).await;
+        let mut bytes = Vec::new();
+        let end = loop {
+            match got.chunk().await {
+                Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
+                Ok(None) => break false,
+                Err(_) => break true,
+            }
+        };
+        assert_eq!((bytes, end), (reply.bytes(), is_torn));
+    }
+    for ended in house.ended("fake", 3).await {
+        assert_eq!((&ended["outcome"], &ended["usage"]["input"]), (&json!("cut"), &json!(30)));
+    }
+    house.close("fake").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_goes_away_takes_its_request_along() {
+    let house = House::open().await;
+    house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
+    let mut got = house.post("fake/v1/messages", &message("m")).await;
+    got.chunk().await.unwrap().unwrap();
+    drop(got);
+    assert_eq!(house.ended("fake", 1).await[0]["outcome"], "left");
+    // Before the answer begins, too.
+    house.upstream.reply(Reply::silence());
+    let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&house.token);
+    let asked = tokio::spawn(asked.body(message("m").to_string()).send());
+    while house.upstream.requests().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    asked.abort();
+    assert_eq!(house.ended("fake", 2).await[1]["outcome"], "left");
+    house.close("fake").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_everything_ends_streams_and_refuses_new_ones() {
+    let house = House::open().await;
+    house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
+    let mut got = house.post("fake/v1/messages", &message("m")).await;
+    got.chunk().await.unwrap().unwrap();
+    let mut operator = house.daemon.operator().await;
+    operator.call("gate.stop_all", &json!({})).await.unwrap();
+    while let Ok(chunk) = got.chunk().await {
+        assert!(chunk.is_some(), "a stream that is stopped does not look whole");
+    }
+    assert_eq!(house.ended("fake", 1).await[0]["outcome"], "stopped");
+    let asked = house.upstream.requests().len();
+    let (status, said) = error(house.post("fake/v1/messages", &message("m")).await).await;
+    assert_eq!((status, &said["code"]), (409, &json!("frozen")));
+    assert_eq!(house.upstream.requests().len(), asked, "nobody was asked");
+    operator.call("gate.resume", &json!({})).await.unwrap();
+    house.upstream.reply(Say::new().text("hello").anthropic());
+    assert_eq!(house.post("fake/v1/messages", &message("m")).await.status(), 200);
+    drop(operator);
+    house.close("fake").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_stops_ends_streams_and_writes_down_that_it_did() {
+    let house = House::open().await;
+    house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
+    let mut got = house.post("fake/v1/messages", &message("m")).await;
+    got.chunk().await.unwrap().unwrap();
+    let said = house.close("fake").await;
+    assert_eq!(said.last().unwrap()["outcome"], "stopped");
+    while let Ok(chunk) = got.chunk().await {
+        assert!(chunk.is_some(), "a stream that is stopped does not look whole");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_a_crash_cut_short_is_found_at_the_next_start() {
+    let home = TestDaemon::start().await.stop().await;
+    let asked = ProxyRecord::Asked {
+        by: "operator".into(),
+        provider: "fake".into(),
+        model: Some("m".into()),
+        method: "POST".into(),
+        path: "v1/messages".into(),
+    };
+    let entity = proxy_entity("fake");
+    let draft = Draft {
+        entity_id: entity.clone(),
+        target: entity,
+        quality: EntryQuality::Delivery,
+        timestamp: "2030-01-01T00:00:00.000000Z".parse().unwrap(),
+        source: "proxy".into(),
+        actor: "operator".into(),
+        parents: Vec::new(),
+        tags: Vec::new(),
+        payload: payload(&asked),
+        attested_by: None,
+        envelope: None,
+    };
+    let root = home.home.clone();
+    tokio::task::spawn_blocking(move || {
+        let store = Store::open(&root, &SystemClock).unwrap();
+        store.writer().unwrap().append_blocking(&draft).unwrap();
+    })
+    .await
+    .unwrap();
+    let daemon = TestDaemon::on(home, &config()).await;
+    assert_eq!(daemon.daemon.recovered().calls, 1);
+    let home = daemon.stop().await;
+    assert_sound(&home.home);
+    let ended = json!({ "event": "ended", "status": null, "outcome": "interrupted", "usage": null });
+    assert_eq!(entries(&home, "fake").last(), Some(&ended));
+    let daemon = TestDaemon::on(home, &config()).await;
+    assert_eq!(daemon.daemon.recovered().calls, 0, "once");
+    daemon.stop().await;
+}

@@ -1,0 +1,179 @@
+//! What does not pass: other paths, other people, other models, and more than there is room for.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tribune_testkit::upstream::{Reply, Say};
+
+use super::{House, SECRET, error, message};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_on_the_list_never_leaves_the_house() {
+    use std::io::{Read as _, Write as _};
+    let house = House::open().await;
+    let forbidden = |answer: &str| answer.starts_with("HTTP/1.1 403") && answer.contains("permission_error");
+    for line in [
+        "GET /v1/proxy/fake/v1/files",
+        "DELETE /v1/proxy/fake/v1/models/m",
+        "POST /v1/proxy/fake/v1/messages/batches",
+        "GET /v1/proxy/fake/v1/models/../../admin",
+        "GET /v1/proxy/fake/v1/models/%2e%2e%2fadmin",
+        "GET /v1/proxy/fake//v1/models",
+        "GET /v1/proxy/fake/v1/models?limit=1&x=/../admin",
+        "GET /v1/proxy/fake/v1/models?key=stolen",
+        "POST /v1/proxy/chat/v1/responses",
+        "GET /v1/proxy/chat/v1/organization/api_keys",
+        "GET /v1/proxy/off/models",
+    ] {
+        let mut stream = std::net::TcpStream::connect(house.daemon.address()).unwrap();
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}",
+            house.daemon.address(),
+            house.token
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(forbidden(&answer), "{line}: {answer}");
+    }
+    for path in ["nobody/v1/messages", "../v1/status", "%66ake/v1/messages"] {
+        let got = house.request(Method::POST, path).bearer_auth(&house.token).send().await.unwrap();
+        assert!([404, 405].contains(&got.status().as_u16()), "{path}: {}", got.status());
+    }
+    let (status, said) = error(house.post("dark/v1/chat/completions", &message("m")).await).await;
+    assert_eq!((status, &said["code"]), (503, &json!("no_key")));
+    assert_eq!(said["message"], "Missing DARK_API_KEY: set it in the environment of the daemon to use dark");
+    assert_eq!(house.upstream.connections(), 0, "nobody was asked");
+    let said = house.close("fake").await;
+    assert_eq!(said, vec![json!({ "event": "refused", "by": "operator", "provider": "fake" }); 8]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_operator_and_agents_with_a_pass_are_let_in() {
+    let house = House::open().await;
+    let mut operator = house.daemon.operator().await;
+    let approver = operator.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
+    for (token, status, kind) in [
+        ("", 401, "authentication_error"),
+        ("trb_wrong", 401, "authentication_error"),
+        ("trbp_wrong", 401, "authentication_error"),
+        (SECRET, 401, "authentication_error"),
+        (approver["token"].as_str().unwrap(), 403, "permission_error"),
+    ] {
+        for header in ["authorization", "x-api-key"] {
+            let value = if header == "authorization" { format!("Bearer {token}") } else { token.to_owned() };
+            let asked = house.request(Method::POST, "fake/v1/messages").header(header, value);
+            let (got, said) = error(asked.body(message("m").to_string()).send().await.unwrap()).await;
+            assert_eq!((got, said["type"].as_str()), (status, Some(kind)), "{header}: {token}");
+        }
+    }
+    let asked = house.request(Method::POST, "fake/v1/messages").body(message("m").to_string());
+    assert_eq!(error(asked.send().await.unwrap()).await.0, 401);
+    // A pass opens the proxy and nothing else.
+    let pass = house.pass("main").await;
+    let status = house.http.get(format!("http://{}/v1/status", house.daemon.address())).bearer_auth(&pass);
+    assert_eq!(status.send().await.unwrap().status(), 401);
+    for (params, code) in [
+        (json!({ "agent_id": "mute" }), "invalid_params"),
+        (json!({ "agent_id": "nobody" }), "unknown_agent"),
+        (json!({}), "invalid_params"),
+        (json!({ "agent_id": "main", "minutes": 0 }), "invalid_params"),
+        (json!({ "agent_id": "main", "minutes": 1441 }), "invalid_params"),
+    ] {
+        assert_eq!(operator.call("proxy.pass", &params).await.unwrap_err().code(), Some(code), "{params}");
+    }
+    assert_eq!(house.upstream.connections(), 0, "nobody was asked");
+    drop(operator);
+    assert!(house.close("fake").await.is_empty(), "who is nobody leaves no trace in the ledger");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_asks_its_own_model_for_an_answer_and_nothing_else() {
+    let house = House::open().await;
+    let pass = house.pass("main").await;
+    let with = |more: Value| {
+        let mut body = message("m");
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    for (path, body) in [
+        ("fake/v1/messages", message("other")),
+        ("fake/v1/messages", message("M")),
+        ("chat/v1/chat/completions", message("m")),
+        (
+            "fake/v1/messages",
+            with(json!({ "mcp_servers": [{ "type": "url", "url": "https://evil.example" }] })),
+        ),
+        (
+            "fake/v1/messages",
+            with(json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] })),
+        ),
+        (
+            "fake/v1/messages",
+            with(
+                json!({ "messages": [{ "role": "user", "content": [{ "type": "image", "source": { "type": "url", "url": "https://evil.example/?q=1" } }] }] }),
+            ),
+        ),
+    ] {
+        let (status, said) = error(house.post_as(&pass, path, &body).await).await;
+        assert_eq!((status, said["type"].as_str()), (403, Some("permission_error")), "{path} {body}");
+    }
+    for twice in [r#"{"model":"m","model":"other"}"#, r#"{"model":"m","Model":"other"}"#] {
+        let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&pass).body(twice);
+        assert_eq!(error(asked.send().await.unwrap()).await.0, 400, "{twice}");
+    }
+    let list = house.request(Method::GET, "fake/v1/models").bearer_auth(&pass);
+    assert_eq!(list.send().await.unwrap().status(), 403);
+    assert_eq!(house.upstream.connections(), 0, "nobody was asked");
+
+    house.upstream.reply(Say::new().text("hello").anthropic());
+    let got = house.post_as(&pass, "fake/v1/messages", &message("m")).await;
+    assert_eq!(got.bytes().await.unwrap(), Say::new().text("hello").anthropic().bytes());
+    house.ended("fake", 1).await;
+    let said = house.close("fake").await;
+    let by: Vec<_> = said.iter().filter_map(|said| said["by"].as_str()).collect();
+    assert_eq!(by, ["main"; 7]);
+    assert_eq!(said.iter().filter(|said| said["event"] == "refused").count(), 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_too_large_is_refused_before_anyone_is_asked() {
+    let house = House::open().await;
+    let huge = json!({ "model": "m", "messages": ["x".repeat(9 << 20)] });
+    let sent = house.request(Method::POST, "fake/v1/messages").bearer_auth(&house.token);
+    // The daemon may hang up before all of it was sent; either way nobody is asked.
+    if let Ok(got) = sent.body(huge.to_string()).send().await {
+        assert_eq!(error(got).await.1["type"], "request_too_large");
+    }
+    assert_eq!(house.upstream.connections(), 0);
+    house.close("fake").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_that_take_all_their_room_do_not_keep_the_operator_out() {
+    let house = House::open().await;
+    let pass = house.pass("main").await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        house.upstream.reply(Reply::silence());
+        let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&pass);
+        waiting.spawn(asked.body(message("m").to_string()).send());
+    }
+    while house.upstream.requests().len() < 32 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (status, said) = error(house.post_as(&pass, "fake/v1/messages", &message("m")).await).await;
+    assert_eq!((status, &said["code"]), (429, &json!("busy")));
+    house.upstream.reply(Say::new().text("hello").anthropic());
+    assert_eq!(house.post("fake/v1/messages", &message("m")).await.status(), 200);
+    drop(waiting);
+    house.ended("fake", 33).await;
+    house.upstream.reply(Say::new().text("hello").anthropic());
+    assert_eq!(
+        house.post_as(&pass, "fake/v1/messages", &message("m")).await.status(),
+        200,
+        "there is room again"
+    );
+    house.close("fake").await;
+}
