@@ -299,7 +299,7 @@ impl Daemon {
             store: Arc::clone(&store),
             providers: Arc::clone(&providers),
             status,
-            proxy: Arc::new(Proxy::new(providers)),
+            proxy: Arc::new(Proxy::new(Arc::clone(&providers))),
         };
         let gateway = Gateway::new(Parts {
             api,

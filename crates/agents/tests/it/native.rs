@@ -106,8 +106,8 @@ impl House for Home {
         Ok(())
     }
 
-    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<(), RuntimeError> {
-        if self.poor { Err(RuntimeError::new("over_spend", "nothing is left for today")) } else { Ok(()) }
+    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<Option<ToolCall>, RuntimeError> {
+        if self.poor { Err(RuntimeError::new("over_spend", "nothing is left for today")) } else { Ok(None) }
     }
 
     async fn asked(&self, asked: Asked) {

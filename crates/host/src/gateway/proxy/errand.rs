@@ -64,6 +64,13 @@ pub(in crate::gateway) struct Ended {
     pub(super) whole: Duration,
 }
 
+impl Ended {
+    /// Whether the provider began to answer. What it refuses costs nothing.
+    pub(super) fn was_answered(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+}
+
 /// What is handed to the connection. Without an end, the body was cut.
 enum Piece {
     Bytes(Vec<u8>),

@@ -2,13 +2,14 @@
 //! provider's key is put in here and never reaches them.
 //!
 //! The way of a request: [`auth`] (who asks), [`routes`] (what may be asked at all), [`body`] and [`beyond`] (with which model,
-//! and nothing that the provider would do beside answering), [`headers`] (what goes up and what comes back), an entry in the
+//! and nothing that the provider would do beside answering), [`bill`] (what it may cost), [`headers`] (what goes up and what comes back), an entry in the
 //! ledger ([`record`]), and only then [`errand`], which carries it out. Errors have the shape that the SDK expects ([`error`]).
 //!
 //! What it deliberately does not do: turn to another provider, ask a second time, or follow a redirect.
 
 mod auth;
 mod beyond;
+mod bill;
 mod body;
 mod errand;
 mod error;
@@ -32,6 +33,7 @@ pub(super) use self::errand::Ended;
 pub use self::passes::{PassAsk, PassGiven};
 
 use self::auth::Caller;
+use self::bill::Bill;
 use self::body::Asking;
 use self::errand::Errand;
 use self::passes::Passes;
@@ -145,9 +147,11 @@ async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -
             _ => None,
         };
         let asking = check(gateway, &caller, provider, &route, asking)?;
-        Ok::<_, ApiError>((route, asking))
+        let (purse, asked) = (&api.sessions.governance().purse, (route.kind, asking.as_ref()));
+        let bill = Bill::reserve(purse, caller.name(), provider, asked).await?;
+        Ok::<_, ApiError>((route, asking, bill))
     };
-    let (route, asking) = match checked.await {
+    let (route, asking, bill) = match checked.await {
         Ok(checked) => checked,
         Err(refused) => {
             journal.refused(&refused).await?;
@@ -194,6 +198,9 @@ async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -
     gateway.tasks.spawn(async move {
         let ended = errand.run(answer).await;
         whole.metrics.proxied(&asked.provider, &ended);
+        if let Some(bill) = bill {
+            bill.settle(&ended).await;
+        }
         asked.ended(ended).await;
         drop(room);
     });

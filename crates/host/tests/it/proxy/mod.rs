@@ -4,6 +4,7 @@
 mod ending;
 mod passing;
 mod refusing;
+mod spending;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,10 +55,14 @@ fn providers(upstream: &FakeUpstream) -> Config {
 
 impl House {
     async fn open() -> Self {
+        Self::with(|config| config).await
+    }
+
+    async fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let upstream = FakeUpstream::start().await;
         let home = TempHome::new();
         home.write("data/agent-roster.jsonl", ROSTER);
-        let config = providers(&upstream);
+        let config = change(providers(&upstream));
         let env = |name: &str| (name == "FAKE_API_KEY").then(|| SECRET.to_owned());
         let extras = Extras { env: Some(Arc::new(env)), ..Extras::default() };
         let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
