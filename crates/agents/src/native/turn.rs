@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use async_stream::stream;
 use futures_util::StreamExt as _;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::calls::{Names, Repeats, carry_out, not_run, wanted};
@@ -249,6 +250,19 @@ impl Turn {
         }
     }
 
+    /// What the model said, without secrets. A thought that is signed stays as it is, or it would be refused.
+    fn cleared(&self, part: AssistantPart) -> AssistantPart {
+        let redact = |text: &str| self.input.house.redact(text).into_owned();
+        match part {
+            AssistantPart::Text(text) => AssistantPart::Text(redact(&text)),
+            AssistantPart::ToolUse { id, name, arguments, signature } => {
+                let arguments = cleared_json(&arguments, &redact).unwrap_or(arguments);
+                AssistantPart::ToolUse { id, name, arguments, signature }
+            }
+            AssistantPart::Thinking { .. } | AssistantPart::RedactedThinking { .. } => part,
+        }
+    }
+
     /// The answer was cut: what arrived is kept as far as it can be sent again.
     async fn cut(&mut self, answer: Answer, error: ProviderError) -> End {
         let whole = |part: &AssistantPart| match part {
@@ -269,6 +283,12 @@ impl Turn {
     }
 
     async fn keep(&mut self, said: Said) -> Result<(), RuntimeError> {
+        let said = match said {
+            Said::Assistant(parts) => {
+                Said::Assistant(parts.into_iter().map(|part| self.cleared(part)).collect())
+            }
+            Said::User(_) | Said::Results(_) => said,
+        };
         let is_empty = matches!(&said, Said::Assistant(parts) if parts.is_empty());
         if is_empty {
             return Ok(());
@@ -276,6 +296,27 @@ impl Turn {
         self.input.house.keep(std::slice::from_ref(&said)).await?;
         self.conversation.push(Remembered { turn: "now".to_owned(), said });
         Ok(())
+    }
+}
+
+/// JSON without the secrets in its texts and names, if there are any.
+fn cleared_json(text: &str, redact: &impl Fn(&str) -> String) -> Option<String> {
+    fn clear(value: Value, redact: &impl Fn(&str) -> String) -> Value {
+        match value {
+            Value::String(text) => Value::String(redact(&text)),
+            Value::Array(items) => items.into_iter().map(|item| clear(item, redact)).collect(),
+            Value::Object(members) => {
+                members.into_iter().map(|(name, value)| (redact(&name), clear(value, redact))).collect()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value,
+        }
+    }
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => {
+            let cleared = clear(value.clone(), redact);
+            (cleared != value).then(|| cleared.to_string())
+        }
+        Err(_) => Some(redact(text)),
     }
 }
 

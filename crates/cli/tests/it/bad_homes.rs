@@ -101,11 +101,11 @@ fn a_home_from_a_newer_version_or_another_program() {
     for args in [&["ledger", "note", "x"][..], &["ledger", "verify"], &["ledger", "rebuild", "--check"]] {
         let error = place.refused(args);
         assert!(
-            error.ends_with("was written by a newer version (format 99; this one knows 3): update tribune"),
+            error.ends_with("was written by a newer version (format 99; this one knows 4): update tribune"),
             "{error}"
         );
     }
-    sql(&place, "PRAGMA user_version = 3");
+    sql(&place, "PRAGMA user_version = 4");
     place.ok(&["ledger", "verify"]);
     sql(&place, "PRAGMA application_id = 7");
     for args in [&["ledger", "note", "x"][..], &["ledger", "verify"]] {

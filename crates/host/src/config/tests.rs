@@ -40,7 +40,8 @@ fn the_example_shows_every_key() {
             "egress",
             "webSearch",
             "hooks",
-            "models"
+            "models",
+            "spend"
         ]
     );
     let mut keys = BTreeSet::new();
@@ -50,7 +51,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 36, "{keys:?}");
+    assert_eq!(keys.len(), 42, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }

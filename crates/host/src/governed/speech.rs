@@ -8,6 +8,9 @@ use tribune_constitution::ChannelClass;
 use tribune_constitution::prompt::Disclosure;
 use tribune_redact::{Redacting, Redactor};
 
+/// Bytes of one event with words that were held back until the end.
+const PIECE_BYTES: usize = 16 << 10;
+
 /// Whether the agent was given instructions that it must not disclose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instructed {
@@ -118,14 +121,14 @@ impl Speech {
         (!text.is_empty()).then_some(text)
     }
 
-    /// What was held back of what was said, when the turn ends.
-    pub(super) fn rest(&mut self) -> Option<String> {
+    /// What was held back of what was said, when the turn ends. Nobody has to hold more than a piece of it at once.
+    pub(super) fn rest(&mut self) -> Vec<String> {
         let rest = self.aloud.rest(&self.redactor, &mut self.is_withheld);
         let text = match self.is_streamed {
             true => rest,
             false => std::mem::take(&mut self.whole) + &rest,
         };
-        (!text.is_empty()).then_some(text)
+        pieces(&text)
     }
 
     /// What was held back of thoughts.
@@ -141,6 +144,17 @@ impl Speech {
         self.whole.push_str(&text);
         None
     }
+}
+
+/// A text in pieces that are no larger than an event should be.
+fn pieces(mut text: &str) -> Vec<String> {
+    let mut pieces = Vec::new();
+    while !text.is_empty() {
+        let (piece, rest) = text.split_at(text.floor_char_boundary(PIECE_BYTES));
+        pieces.push(piece.to_owned());
+        text = rest;
+    }
+    pieces
 }
 
 /// A value without the secrets in its texts.
@@ -176,6 +190,10 @@ mod tests {
         assert!(heard_here.len() > 1);
         assert_eq!(heard_here.concat(), pieces.concat());
         assert_eq!(heard(ChannelClass::ExternalMessage, &pieces).0, [pieces.concat()]);
+        let long = "ä".repeat(PIECE_BYTES);
+        let (heard_there, _) = heard(ChannelClass::ExternalMessage, &[&long]);
+        assert!(heard_there.len() > 1 && heard_there.iter().all(|piece| piece.len() <= PIECE_BYTES));
+        assert_eq!(heard_there.concat(), long);
     }
 
     #[test]

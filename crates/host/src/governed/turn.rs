@@ -387,7 +387,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         if let Some(text) = self.speech.rest_of_thoughts() {
             self.desk.event(EventKind::ReasoningDelta { text });
         }
-        if let Some(text) = self.speech.rest() {
+        for text in self.speech.rest() {
             self.output.push_str(&text);
             self.desk.event(EventKind::TextDelta { text });
         }

@@ -16,7 +16,7 @@ use crate::door::{
     wait_for_status, within,
 };
 
-const KEY: &str = "agent:main:test:local:dm:hostile";
+const KEY: &str = "agent:main:cli:local:dm:hostile";
 
 /// Small enough to be exceeded, large enough for everything else.
 fn small() -> Config {

@@ -47,8 +47,15 @@ async fn open(client: &mut Client) {
     client.call("session.init", &json!({ "session_key": OUTSIDE })).await.unwrap();
 }
 
+/// Everything that the model was sent, but for its own signed thoughts.
 fn bytes_sent(upstream: &FakeUpstream) -> Vec<u8> {
-    upstream.requests().into_iter().flat_map(|request| request.body).collect()
+    let mut sent = crate::models::asked(upstream);
+    for message in sent.iter_mut().flat_map(|asked| asked["messages"].as_array_mut().unwrap()) {
+        if let Some(parts) = message["content"].as_array_mut() {
+            parts.retain(|part| part["type"] != "thinking");
+        }
+    }
+    serde_json::to_vec(&sent).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

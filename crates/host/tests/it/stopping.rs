@@ -16,7 +16,7 @@ async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {
     let daemon = TestDaemon::on(TempHome::new(), &patient).await;
     let (address, token) = (daemon.address(), daemon.token());
     let mut client = daemon.operator().await;
-    let key = "agent:main:test:local:dm:stopping";
+    let key = "agent:main:cli:local:dm:stopping";
     client.call("session.init", &json!({ "session_key": key })).await.unwrap();
     client.send("turn.run", &say(key, "!say still here\n!hang")).await.unwrap();
     events_until(&mut client, "the turn runs", |event| event["type"] == "text_delta").await;

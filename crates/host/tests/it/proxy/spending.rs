@@ -14,7 +14,7 @@ async fn house(spend: &str) -> House {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_what_an_agent_asks_through_the_proxy_counts_and_ends_at_its_limit() {
-    let house = house("perAgentAndDay: { tokens: 2000 }").await;
+    let house = house("perAgentAndDay: { tokens: 1950 }").await;
     let pass = house.pass("main").await;
     house.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
     let answer = house.post_as(&pass, "fake/v1/messages", &message("m")).await;
