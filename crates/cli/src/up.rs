@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -20,6 +21,9 @@ use crate::{daemon, detach, greeting, init};
 
 /// Threads that run tasks at most: agents wait for models and disks, not for processors.
 const MAX_WORKERS: usize = 4;
+
+/// How long files may take to be closed.
+const CLOSING: Duration = Duration::from_secs(5);
 
 /// Start the daemon of this home.
 ///
@@ -90,8 +94,8 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
         .build()
         .map_err(CliError::System)?;
     let served = runtime.block_on(serve(home, &config, output));
-    // What has not ended by now had its time.
-    runtime.shutdown_background();
+    // What has not ended by now had its time, but for the threads that close files: the process must not end under them.
+    runtime.shutdown_timeout(CLOSING);
     served
 }
 

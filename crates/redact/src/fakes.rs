@@ -242,6 +242,7 @@ fn others() -> Vec<(&'static str, &'static str, String, &'static str)> {
         ("bearer", "Authorization: Bearer ", "z9".repeat(12), ""),
         ("bearer", "authorization: bearer\t", alnum(24), ""),
         ("bearer", "Bearer%20", alnum(24), ""),
+        ("bearer", "\"authorization\":\"bearer\\t", alnum(24), "\""),
         ("basic", "Authorization: Basic ", cycle("dXNlcjpwYXNz", 24), ""),
         ("url-password", "postgres://", format!("op:{}", alnum(12)), "@db.local/x"),
         ("url-password", "mysql://", format!("root:{}", "hunter".repeat(2)), "@127.0.0.1:3306/x"),

@@ -105,6 +105,10 @@ fn space(view: View<'_>, at: usize) -> Step<usize> {
     if view.literal(at, b"%20", at)? {
         return Ok(at + 3);
     }
+    // As JSON has it.
+    if view.literal(at, b"\\t", at)? {
+        return Ok(at + 2);
+    }
     let space = view.run_of(at, MOST_SPACE, |byte| matches!(byte, b' ' | b'\t')).len();
     match view.byte(at + space, at + space)? {
         Some(_) if space > 0 => Ok(at + space),

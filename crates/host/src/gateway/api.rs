@@ -183,6 +183,7 @@ impl Api {
         let key = self.own_key(who, key)?;
         let limit = page(limit)?;
         let vault = Arc::clone(self.sessions.vault());
+        let redactor = Arc::clone(&self.sessions.governance().redactor);
         let messages = self
             .readers
             .read(move |reader| {
@@ -190,7 +191,7 @@ impl Api {
                 let mut messages = Vec::new();
                 for row in reader.messages(&session, limit)? {
                     let words = vault.content(&session.id, &row.content)?;
-                    messages.push(MessageInfo::new(row, words));
+                    messages.push(MessageInfo::new(row, words, &redactor));
                 }
                 Ok(Ok(messages))
             })

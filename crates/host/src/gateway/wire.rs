@@ -4,9 +4,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_agents::ContentBlock;
+use tribune_redact::Redactor;
 use utoipa::ToSchema;
 
 use super::schema;
+use crate::governed::speech::redacted;
 use crate::store::{Heartbeat, MessageRow, SessionRow, Stored, TurnRow};
 
 /// `session.init`: opens a session, or finds it open.
@@ -246,13 +248,15 @@ pub struct MessageInfo {
     pub at: String,
     /// The commitment in the ledger.
     pub hash: String,
-    /// The words; null if they were shredded.
+    /// The words, without the secrets in them; null if they were shredded.
     #[schema(value_type = Option<Object>)]
     pub content: Option<Value>,
 }
 
 impl MessageInfo {
-    pub(super) fn new(row: MessageRow, words: Option<Vec<u8>>) -> Self {
+    /// A message with its words, without the secrets in them.
+    pub(super) fn new(row: MessageRow, words: Option<Vec<u8>>, redactor: &Redactor) -> Self {
+        let content = words.and_then(|words| serde_json::from_slice(&words).ok());
         Self {
             cid: row.id,
             turn: row.turn,
@@ -261,7 +265,7 @@ impl MessageInfo {
             name: row.name,
             at: row.created_at,
             hash: row.content,
-            content: words.and_then(|words| serde_json::from_slice(&words).ok()),
+            content: content.map(|content: Value| redacted(&content, redactor)),
         }
     }
 }

@@ -18,7 +18,7 @@ mod offer;
 mod recover;
 mod resume;
 pub(crate) mod sequel;
-mod speech;
+pub(crate) mod speech;
 mod told;
 mod told_calls;
 mod toolbox;

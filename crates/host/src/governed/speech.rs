@@ -158,7 +158,7 @@ fn pieces(mut text: &str) -> Vec<String> {
 }
 
 /// A value without the secrets in its texts.
-pub(super) fn redacted(value: &Value, redactor: &Redactor) -> Value {
+pub(crate) fn redacted(value: &Value, redactor: &Redactor) -> Value {
     match value {
         Value::String(text) => Value::String(redactor.redact(text).into_owned()),
         Value::Array(items) => items.iter().map(|item| redacted(item, redactor)).collect(),
