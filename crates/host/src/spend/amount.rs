@@ -88,13 +88,7 @@ mod tests {
             cache_read: money("0.3"),
             cache_written: money("3.75"),
         };
-        let usage = TokenUsage {
-            input: 1_000,
-            output: 200,
-            cache_read: 10_000,
-            cache_written: 100,
-            ..TokenUsage::default()
-        };
+        let usage = TokenUsage { input: 1_000, output: 200, cache_read: 10_000, cache_written: 100 };
         assert_eq!(price.of(&usage), money("0.009375"));
         assert!(price.at_most(11_100, 200) >= price.of(&usage));
     }
