@@ -13,6 +13,7 @@ mod log;
 mod prove;
 mod redact;
 mod server;
+mod streams;
 mod turns;
 mod verdict;
 mod verify;
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return server::serve(home);
     }
-    let all: [Measurement; 9] = [
+    let all: [Measurement; 10] = [
         ("append", append::run),
         ("verify", verify::run),
         ("prove", prove::run),
@@ -42,6 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("verdict", verdict::run),
         ("admit", admit::run),
         ("redact", redact::run),
+        ("streams", streams::run),
         ("turns", turns::run),
         ("footprint", footprint::run),
     ];

@@ -63,7 +63,7 @@ impl Drop for Server {
 
 /// The other side: serves `home` until standard input ends.
 pub(crate) fn serve(home: &str) -> Result<(), Box<dyn Error>> {
-    let mut config = Config::default();
+    let mut config = Config::load(&Home::at(home).root().join("config.json5"))?;
     config.gateway.address = "127.0.0.1:0".parse()?;
     config.gateway.drain = Duration::from_secs(1);
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get().min(4));

@@ -68,6 +68,11 @@ impl House {
         })
     }
 
+    /// Does something with the daemon itself.
+    pub(crate) fn with_daemon<T>(&self, act: impl AsyncFnOnce(&TestDaemon) -> T) -> T {
+        self.runtime.block_on(act(&self.daemon))
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         command(&self.daemon.home, args)
     }

@@ -21,6 +21,7 @@ mod lifecycle;
 mod parking;
 mod providers;
 mod proxy;
+mod replaying;
 mod running;
 mod screen;
 mod stranger;

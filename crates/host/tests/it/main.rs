@@ -12,6 +12,7 @@ mod auditing;
 mod contract_matrix;
 mod door;
 mod drafts;
+mod effects;
 mod fixture;
 mod governed;
 mod guide;

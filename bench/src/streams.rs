@@ -1,0 +1,310 @@
+//! What stands between a model and whoever listens: a plain HTTP client as the baseline, Tribune's way to a provider, and the
+//! whole daemon, all reading the same stream of a server on this machine. Then a thousand streams at once.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tribune_agents::provider::{
+    BaseUrl, Client as Provider, Dialect, Endpoint, ModelEvent, ModelRequest, Patience, Said, UserPart,
+};
+use tribune_client::{Client, Incoming};
+
+use crate::log::TempHome;
+use crate::server::{Server, percentile};
+use crate::turns::{ms, sync_cost};
+
+/// Answers of one word, for the time until it is there.
+const FIRST: usize = 400;
+
+/// Words of a long answer, sent as fast as they are taken, and how many such answers.
+const WORDS: usize = 4_000;
+const LONG: usize = 12;
+
+/// Streams at once, and their words, four a second.
+const STREAMS: usize = 1_000;
+const SLOW_WORDS: usize = 40;
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Streams that share a connection to the daemon.
+const PER_CLIENT: usize = 50;
+
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+    println!("streams: added over a plain HTTP client; goals: first word <= 1 ms, each word <= 20 us (p50)");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let upstream = upstream()?;
+    let home = TempHome::new()?;
+    let root = home.home.root();
+    std::fs::create_dir_all(root.join("data"))?;
+    std::fs::write(root.join("config.json5"), config(upstream))?;
+    let roster = json!({ "id": "main", "backend": "native", "model": "bench:one", "mandate": "default", "standing": false });
+    std::fs::write(root.join("data/agent-roster.jsonl"), format!("{roster}\n"))?;
+    let server = Server::start(&home.home)?;
+    let sync = sync_cost(root)?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        compare(upstream, &server).await?;
+        println!("  one fdatasync here takes {:.3} ms; the daemon shows a word when it is durable", ms(sync));
+        many(&server).await
+    })
+}
+
+async fn compare(upstream: SocketAddr, server: &Server) -> Result<(), Box<dyn Error>> {
+    let (plain, provider) = (plain()?, provider(upstream)?);
+    let (mut client, key) = (server.client().await?, "agent:main:rpc:local:dm:bench");
+    let (mut first, mut each) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
+    open(&mut client, key, "bench:one").await?;
+    for _ in 0..FIRST {
+        first[0].push(by_hand(&plain, upstream, "one").await?.0);
+        first[1].push(by_provider(&provider, "one").await?.0);
+        first[2].push(by_daemon(&mut client, key).await?.0);
+    }
+    let long = "agent:main:rpc:local:dm:long";
+    open(&mut client, long, "bench:many").await?;
+    for _ in 0..LONG {
+        each[0].push(by_hand(&plain, upstream, "many").await?.1);
+        each[1].push(by_provider(&provider, "many").await?.1);
+        each[2].push(by_daemon(&mut client, long).await?.1);
+    }
+    let micros = |time: Duration| time.as_secs_f64() * 1e6 / WORDS as f64;
+    for (n, name) in ["plain client", "provider", "daemon"].into_iter().enumerate() {
+        let (one, whole) = (percentile(&first[n], 50), percentile(&each[n], 50));
+        let added =
+            |all: &[Vec<Duration>; 3]| percentile(&all[n], 50).saturating_sub(percentile(&all[0], 50));
+        println!(
+            "  {name:<13} first word p50 {:>7.3} ms (added {:>6.3})   each word {:>6.1} us (added {:>5.1})",
+            ms(one),
+            ms(added(&first)),
+            micros(whole),
+            micros(added(&each)),
+        );
+    }
+    Ok(())
+}
+
+/// A thousand streams at once, and the daemon's memory before, meanwhile and after.
+async fn many(server: &Server) -> Result<(), Box<dyn Error>> {
+    let mut clients = Vec::new();
+    for group in 0..STREAMS / PER_CLIENT {
+        let mut client = server.client().await?;
+        let keys: Vec<String> =
+            (0..PER_CLIENT).map(|n| format!("agent:main:rpc:local:dm:many-{group}-{n}")).collect();
+        for key in &keys {
+            open(&mut client, key, "bench:slow").await?;
+        }
+        clients.push((client, keys));
+    }
+    let before = server.resident()?;
+    let began = Instant::now();
+    let mut waiting: Vec<_> =
+        clients.into_iter().map(|(client, keys)| tokio::task::spawn_local(drain(client, keys))).collect();
+    let mut most = Vec::new();
+    while waiting.iter().any(|task| !task.is_finished()) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        most.push(server.resident()?);
+    }
+    let mut words = 0;
+    for task in waiting.drain(..) {
+        words += task.await?.map_err(|error| error.to_string())?;
+    }
+    let taken = began.elapsed();
+    let half = most.get(most.len() / 2).copied().unwrap_or_default();
+    println!(
+        "  {STREAMS} streams at once: {words} words in {:.1} s (sent within {:.1} s); memory {} MiB before, {} at half, {} at most, {} after",
+        taken.as_secs_f64(),
+        (PAUSE * SLOW_WORDS as u32).as_secs_f64(),
+        before >> 10,
+        half >> 10,
+        most.iter().max().copied().unwrap_or_default() >> 10,
+        server.resident()? >> 10,
+    );
+    Ok(())
+}
+
+/// Runs a turn in each session over one connection, and counts the words.
+async fn drain(mut client: Client, keys: Vec<String>) -> Result<usize, Box<dyn Error>> {
+    for key in &keys {
+        client.send("turn.run", &say(key)).await?;
+    }
+    let (mut open, mut words) = (keys.len(), 0);
+    while open > 0 {
+        match client.next().await? {
+            Incoming::Notification(said) => words += words_in(&said.params["event"]),
+            Incoming::Answer(_, answer) => {
+                answer?;
+                open -= 1;
+            }
+        }
+    }
+    Ok(words)
+}
+
+async fn open(client: &mut Client, key: &str, model: &str) -> Result<(), Box<dyn Error>> {
+    client.call("session.init", &json!({ "session_key": key, "mode": "persistent", "model": model })).await?;
+    Ok(())
+}
+
+fn say(key: &str) -> Value {
+    json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": "go" }] } })
+}
+
+fn words_in(event: &Value) -> usize {
+    if event["type"] == "text_delta" {
+        event["text"].as_str().map_or(0, |text| text.matches("word").count())
+    } else {
+        0
+    }
+}
+
+/// Until the first word, and until the end.
+type Taken = Result<(Duration, Duration), Box<dyn Error>>;
+
+fn plain() -> Result<reqwest::Client, Box<dyn Error>> {
+    Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?)
+}
+
+async fn by_hand(client: &reqwest::Client, upstream: SocketAddr, model: &str) -> Taken {
+    let body = json!({ "model": model, "stream": true, "messages": [{ "role": "user", "content": "go" }] });
+    let began = Instant::now();
+    let url = format!("http://{upstream}/v1/chat/completions");
+    let mut answer = client.post(url).body(body.to_string()).send().await?;
+    let mut first = None;
+    while let Some(piece) = answer.chunk().await? {
+        if piece.windows(4).any(|window| window == b"word") {
+            first.get_or_insert_with(|| began.elapsed());
+        }
+    }
+    Ok((first.ok_or("no word came")?, began.elapsed()))
+}
+
+fn provider(upstream: SocketAddr) -> Result<Provider, Box<dyn Error>> {
+    let endpoint = Endpoint {
+        provider: "bench".to_owned(),
+        dialect: Dialect::OpenAi,
+        base_url: BaseUrl::parse(&format!("http://{upstream}/v1"))?,
+        key: None,
+        key_env: None,
+        patience: Patience::default(),
+    };
+    Ok(Provider::new(endpoint)?)
+}
+
+async fn by_provider(provider: &Provider, model: &str) -> Taken {
+    let request = ModelRequest {
+        model: model.to_owned(),
+        system: Vec::new(),
+        messages: vec![Said::User(vec![UserPart::Text("go".to_owned())])],
+        tools: Vec::new(),
+        max_output_tokens: 100,
+        thinking: None,
+    };
+    let began = Instant::now();
+    let mut stream = provider.stream(&request, &CancellationToken::new()).await?;
+    let mut first = None;
+    while let Some(event) = stream.next().await {
+        if matches!(event?, ModelEvent::Text(_)) {
+            first.get_or_insert_with(|| began.elapsed());
+        }
+    }
+    Ok((first.ok_or("no word came")?, began.elapsed()))
+}
+
+async fn by_daemon(client: &mut Client, key: &str) -> Taken {
+    let began = Instant::now();
+    let id = client.send("turn.run", &say(key)).await?;
+    let mut first = None;
+    loop {
+        match client.next().await? {
+            Incoming::Notification(said) if words_in(&said.params["event"]) > 0 => {
+                first.get_or_insert_with(|| began.elapsed());
+            }
+            Incoming::Answer(of, answer) if of == id => {
+                answer?;
+                return Ok((first.ok_or("no word came")?, began.elapsed()));
+            }
+            Incoming::Notification(_) | Incoming::Answer(..) => {}
+        }
+    }
+}
+
+fn config(upstream: SocketAddr) -> String {
+    let limits = "{ contextWindow: 10000000, maxOutputTokens: 1000 }";
+    format!(
+        "{{ models: {{ providers: {{ bench: {{ kind: 'openai', baseUrl: 'http://{upstream}/v1', local: true, startupValidation: 'off', \
+         models: {{ one: {limits}, many: {limits}, slow: {limits} }} }} }} }} }}"
+    )
+}
+
+/// A model on a thread of its own: it says `one` word, `many` at once, or some `slow`ly.
+fn upstream() -> Result<SocketAddr, Box<dyn Error>> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let Ok(listener) = TcpListener::from_std(listener) else { return };
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer(stream));
+            }
+        });
+    });
+    Ok(address)
+}
+
+/// Answers every request on a connection.
+async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut asked = Vec::new();
+    loop {
+        let Some(body) = request(&mut stream, &mut asked).await? else { return Ok(()) };
+        let model = serde_json::from_slice::<Value>(&body).unwrap_or_default()["model"].clone();
+        let (words, pause) = match model.as_str() {
+            Some("many") => (WORDS, Duration::ZERO),
+            Some("slow") => (SLOW_WORDS, PAUSE),
+            _ => (1, Duration::ZERO),
+        };
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head.as_bytes()).await?;
+        for n in 0..words {
+            let said = json!({ "id": "b", "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": { "content": format!("word {n} ") } }] });
+            stream.write_all(&chunk(&format!("data: {said}\n\n"))).await?;
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        let end = json!({ "id": "b", "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
+            "usage": { "prompt_tokens": 10, "completion_tokens": words } });
+        stream.write_all(&chunk(&format!("data: {end}\n\ndata: [DONE]\n\n"))).await?;
+        stream.write_all(b"0\r\n\r\n").await?;
+    }
+}
+
+fn chunk(text: &str) -> Vec<u8> {
+    format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
+}
+
+/// The body of the next request, if there is one.
+async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> std::io::Result<Option<Vec<u8>>> {
+    loop {
+        let head = read.windows(4).position(|window| window == b"\r\n\r\n");
+        if let Some(head) = head {
+            let text = String::from_utf8_lossy(&read[..head]).to_ascii_lowercase();
+            let length =
+                text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            let end = head + 4 + length.unwrap_or(0_usize);
+            if read.len() >= end {
+                let rest = read.split_off(end);
+                let body = std::mem::replace(read, rest).split_off(head + 4);
+                return Ok(Some(body));
+            }
+        }
+        if stream.read_buf(read).await? == 0 {
+            return Ok(None);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `law replay` over a long run with everything in it: calls of every kind, people who allow, deny, grant and reword, sub-agents,
+//! calls of other harnesses, a restart, and a law that was changed on the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tribune_agents::ToolCall;
+use tribune_client::Client;
+use tribune_host::{Clock as _, SystemClock};
+use tribune_testkit::{TempHome, TestDaemon, config, turn};
+
+use crate::fixture::said;
+use crate::house::{House, command};
+
+const MANDATE: &str = "---\ntools: cron, edit, exec, gateway, memory, message, read, search, send_message, spawn, web_fetch, web_search, write\n---\n# Everything\n";
+const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"dev\",\"standing\":false}\n\
+                      {\"id\":\"scout\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
+const POLICY: &str = r#"@id("ask-reports") forbid(principal, action == Tribune::Action::"write", resource)
+when { context has path && context.path like "reports/*" } unless { context.approved };
+@id("no-secrets") forbid(principal, action, resource) when { context has path && context.path like "secrets/*" };
+"#;
+
+/// Calls that are made over and over, in an order that a seed gives.
+fn calls() -> Vec<(&'static str, Value)> {
+    vec![
+        ("read", json!({ "path": "notes.txt" })),
+        ("read", json!({ "path": "secrets/key" })),
+        ("read", json!({ "path": "../../outside" })),
+        ("search", json!({ "query": "hello" })),
+        ("write", json!({ "path": "draft.txt", "content": "one" })),
+        ("write", json!({ "path": "reports/a.txt", "content": "two" })),
+        ("write", json!({ "path": "reports/b.txt", "content": "three" })),
+        ("edit", json!({ "path": "notes.txt", "old": "hello", "new": "hello" })),
+        ("exec", json!({ "command": "ls -l | wc" })),
+        ("exec", json!({ "command": "rm -rf $(cat x)" })),
+        ("memory", json!({ "action": "write", "key": "k", "text": "v" })),
+        ("send_message", json!({ "to": "scout", "text": "good day" })),
+        ("message", json!({ "to": "agent:scout", "text": "good day" })),
+        ("web_fetch", json!({ "url": "http://example.org/" })),
+        ("web_search", json!({ "query": "x" })),
+        ("cron", json!({ "action": "list" })),
+        ("gateway", json!({ "action": "status" })),
+        (
+            "spawn",
+            json!({ "task": "!call read {\"path\":\"notes.txt\"}\n!call exec {\"command\":\"ls\"}\n!say done" }),
+        ),
+        ("unheard_of", json!({ "path": 5 })),
+        ("read", json!({ "path": 5 })),
+    ]
+}
+
+/// Numbers that look like chance and are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+/// A person who decides whatever waits, one way after the other.
+async fn person(mut client: Client, is_over: Arc<AtomicBool>) -> usize {
+    let mut decided = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let page = client.call("approval.list", &json!({})).await.unwrap();
+        for card in page["approvals"].as_array().unwrap() {
+            let until = SystemClock.now().plus(Duration::from_secs(2)).to_string();
+            let mut decision = match decided % 6 {
+                0 => json!({ "decision": "allow_once" }),
+                1 => json!({ "decision": "deny", "reason": "not now" }),
+                2 => json!({ "decision": "allow_once", "text": "in other words" }),
+                3 => json!({ "decision": "allow_session" }),
+                4 => json!({ "decision": "allow_until", "until": until }),
+                _ => json!({ "decision": "deny" }),
+            };
+            decision["id"] = card["id"].clone();
+            if client.call("approval.decide", &decision).await.is_err() {
+                // Words that cannot be changed, say: no is always an answer.
+                let no = json!({ "id": card["id"], "decision": "deny" });
+                let _ = client.call("approval.decide", &no).await;
+            }
+            decided += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    decided
+}
+
+/// Turns in three sessions, and calls that another harness asks for in a fourth.
+async fn busy(daemon: &TestDaemon, dice: &mut Dice, turns: usize) -> usize {
+    let calls = calls();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let person = tokio::spawn(person(daemon.operator().await, Arc::clone(&is_over)));
+    let mut client = daemon.operator().await;
+    let key = |n: usize| format!("agent:main:cli:local:dm:s{n}");
+    for n in 0..4 {
+        client.call("session.init", &json!({ "session_key": key(n) })).await.unwrap();
+    }
+    let elsewhere = key(3).parse().unwrap();
+    for n in 0..turns {
+        let mut script = String::new();
+        for _ in 0..8 {
+            let (tool, input) = &calls[dice.below(calls.len())];
+            script.push_str(&format!("!call {tool} {input}\n"));
+        }
+        script.push_str("!say done");
+        turn(&mut client, &key(dice.below(3)), &script).await.unwrap();
+        let (tool, input) = &calls[dice.below(calls.len())];
+        let call = ToolCall { id: format!("{}-{n}", dice.0), name: (*tool).to_owned(), input: input.clone() };
+        let governance = daemon.daemon.sessions().governance();
+        governance.asked_for(&elsewhere, call, Duration::ZERO).await.unwrap();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    person.await.unwrap()
+}
+
+#[test]
+fn a_long_mixed_run_is_decided_again_to_the_bit() {
+    let home = TempHome::new();
+    home.write("mandates/dev.md", MANDATE);
+    home.write("data/agent-roster.jsonl", ROSTER);
+    home.write("policy/house.cedar", POLICY);
+    home.write("agents/main/workspace/notes.txt", "hello");
+    let mut dice = Dice(7);
+    let house = House::with(home, &config());
+    let decided = house.with_daemon(async |daemon| busy(daemon, &mut dice, 30).await);
+    assert!(decided >= 20, "{decided} decisions are no mixed run");
+    let home = house.stop();
+    // One byte of the law is another; what was decided before stands under the law of its time.
+    home.write("policy/house.cedar", &format!("{POLICY} "));
+    let house = House::with(home, &config());
+    house.with_daemon(async |daemon| busy(daemon, &mut dice, 20).await);
+
+    let value: Value = serde_json::from_str(&house.ok(&["--json", "law", "replay"])).unwrap();
+    let all = value["verdicts"].as_u64().unwrap();
+    assert!(all >= 400, "{value}");
+    let came = (value["identical"].as_u64(), &value["different"], &value["unavailable"]);
+    assert_eq!(came, (Some(all), &json!(0), &json!(0)), "{value}");
+    assert_eq!(value["laws"].as_array().unwrap().len(), 2, "{value}");
+
+    // And it notices a verdict that would come out differently.
+    let home = house.stop();
+    for file in std::fs::read_dir(home.home.root().join("constitutions")).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("reports/*", "report/*")).unwrap();
+    }
+    let tampered = said(command(&home, &["law", "replay"]).output().unwrap());
+    assert_eq!(tampered.code, 2, "{tampered:?}");
+}

@@ -1,0 +1,171 @@
+//! The registry of everything in the program that starts a program, reaches out or writes a file, and who answers for it. A
+//! source file that begins to do one of these is found here before it is found out by someone else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Who answers for an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// It happens for an agent, and takes an `Admission`.
+    Gate,
+    /// The operator configured or called it; no agent can bring it about.
+    Operator,
+    /// The daemon's own books, whose names no agent chooses.
+    House,
+}
+
+/// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
+const REGISTRY: [(&str, &[(Effect, By)]); 26] = [
+    ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
+    ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
+    ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
+    ("cli/src/demo/stage.rs", &[(Effect::Writes, By::Operator)]),
+    (
+        "cli/src/detach.rs",
+        &[(Effect::Starts, By::Operator), (Effect::Reaches, By::Operator), (Effect::Writes, By::Operator)],
+    ),
+    ("cli/src/init.rs", &[(Effect::Writes, By::Operator)]),
+    ("cli/src/ledger/mod.rs", &[(Effect::Writes, By::Operator)]),
+    ("client/src/lib.rs", &[(Effect::Reaches, By::Operator)]),
+    ("host/src/daemon.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/export.rs", &[(Effect::Writes, By::Operator)]),
+    ("host/src/files.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/gate/hooks/reach.rs", &[(Effect::Starts, By::Operator), (Effect::Reaches, By::Operator)]),
+    ("host/src/home.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/keys.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/law/archive.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/registry/board.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/registry/lines.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/session/transcript.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/store/connection.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/telemetry.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/tools/exec/direct.rs", &[(Effect::Starts, By::Gate)]),
+    ("host/src/tools/memory.rs", &[(Effect::Writes, By::Gate)]),
+    ("host/src/tools/schedules.rs", &[(Effect::Writes, By::Gate)]),
+    ("host/src/tools/target.rs", &[(Effect::Writes, By::Gate)]),
+    ("host/src/tools/web/client.rs", &[(Effect::Reaches, By::Gate)]),
+    ("host/src/tools/workspace.rs", &[(Effect::Writes, By::Gate)]),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Effect {
+    Starts,
+    Reaches,
+    Writes,
+}
+
+impl Effect {
+    const ALL: [Self; 3] = [Self::Starts, Self::Reaches, Self::Writes];
+
+    /// How a source file looks that does it.
+    const fn signs(self) -> &'static [&'static str] {
+        match self {
+            Self::Starts => &["Command::new(", "posix_spawn", "execve", "libc::exec"],
+            Self::Reaches => &[
+                "TcpStream::connect",
+                "TcpSocket::",
+                "UdpSocket::",
+                "UnixStream::connect",
+                "Client::builder()",
+                "Client::new()",
+                "reqwest::get",
+                "connect_async",
+                "HttpConnector",
+            ],
+            Self::Writes => &[
+                "fs::write(",
+                "File::create",
+                "OpenOptions::new(",
+                "fs::rename(",
+                "fs::remove_file(",
+                "fs::remove_dir",
+                "fs::create_dir",
+                "fs::hard_link(",
+                "fs::copy(",
+                "renameat",
+                "openat",
+                "unlinkat",
+                "mkdirat",
+                "linkat",
+                "symlinkat",
+                "ftruncate",
+                "create_new(",
+                "DirBuilder::new(",
+            ],
+        }
+    }
+}
+
+/// The folder of all crates.
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Every source file of the program, tests and their tools aside.
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path.is_dir() && !["tests", "testkit", "target"].contains(&name.as_str()) {
+            sources(&path, into);
+        } else if name.ends_with(".rs")
+            && !name.ends_with("tests.rs")
+            && path.to_str().unwrap().contains("/src/")
+        {
+            into.push(path);
+        }
+    }
+}
+
+/// What of a file is part of the program: no comments, and nothing from its tests on.
+fn program(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+fn found() -> BTreeMap<String, Vec<Effect>> {
+    let mut files = Vec::new();
+    sources(&crates(), &mut files);
+    assert!(files.len() > 300, "the sources are somewhere else");
+    let mut found = BTreeMap::new();
+    for path in files {
+        let text = program(&std::fs::read_to_string(&path).unwrap());
+        let is_there = |effect: &Effect| effect.signs().iter().any(|sign| text.contains(sign));
+        let effects: Vec<Effect> = Effect::ALL.into_iter().filter(is_there).collect();
+        if !effects.is_empty() {
+            let name = path.strip_prefix(crates()).unwrap().to_str().unwrap().to_owned();
+            found.insert(name, effects);
+        }
+    }
+    found
+}
+
+#[test]
+fn l1_every_effect_is_in_the_registry() {
+    let listed: BTreeMap<String, Vec<Effect>> = REGISTRY
+        .iter()
+        .map(|(file, effects)| ((*file).to_owned(), effects.iter().map(|(effect, _)| *effect).collect()))
+        .collect();
+    assert_eq!(
+        found(),
+        listed,
+        "a file does something it did not do before, or no more: who answers for it?"
+    );
+}
+
+#[test]
+fn l1_what_happens_for_agents_stands_behind_the_gate() {
+    for (file, effects) in REGISTRY {
+        let is_tool = file.starts_with("host/src/tools/");
+        for (effect, by) in effects {
+            assert_eq!(*by == By::Gate, is_tool, "{file} {effect:?}");
+        }
+    }
+    // The tools have one entrance, which takes an admission by value; everything else about them is private.
+    let tools = std::fs::read_to_string(crates().join("host/src/tools/mod.rs")).unwrap();
+    let tools = program(&tools);
+    let entrances: Vec<&str> =
+        tools.lines().filter(|line| line.contains("pub async fn ")).map(str::trim).collect();
+    assert_eq!(entrances, ["pub async fn run(&self, admission: Admission) -> Done {"]);
+}
