@@ -16,7 +16,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 26] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 27] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -37,6 +37,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 26] = [
     ("host/src/law/archive.rs", &[(Effect::Writes, By::House)]),
     ("host/src/registry/board.rs", &[(Effect::Writes, By::House)]),
     ("host/src/registry/lines.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/registry/roster/mod.rs", &[(Effect::Writes, By::Operator)]),
     ("host/src/session/transcript.rs", &[(Effect::Writes, By::House)]),
     ("host/src/store/connection.rs", &[(Effect::Writes, By::House)]),
     ("host/src/telemetry.rs", &[(Effect::Writes, By::House)]),

@@ -100,8 +100,11 @@ async fn answers_in_one_piece_are_counted_and_lists_are_forwarded() {
     let asked = json!({ "model": "m", "max_tokens": 10, "messages": [] });
     let got = house.post("fake/v1/messages", &asked).await;
     assert_eq!(got.text().await.unwrap(), body.to_string());
+    // In this order on record as well.
+    house.ended("fake", 1).await;
     let got = house.post("fake/v1/messages/count_tokens", &asked).await;
     assert_eq!(got.text().await.unwrap(), "{\"input_tokens\":9}");
+    house.ended("fake", 2).await;
     house.upstream.lists(&["m"]);
     let got =
         house.request(Method::GET, "fake/v1/models?limit=5").bearer_auth(&house.token).send().await.unwrap();
