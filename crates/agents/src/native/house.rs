@@ -36,13 +36,24 @@ pub struct Asked {
     /// Tokens that were kept free for the answer.
     pub reserved: u64,
     pub usage: TokenUsage,
-    /// Whether the provider began to answer. What it does not answer costs nothing.
-    pub answered: bool,
+    /// How far it came.
+    pub came: Came,
     /// Until the first event, and until the last.
     pub first_ms: u64,
     pub all_ms: u64,
     /// How it ended: the model's word, or the code of the error.
     pub outcome: String,
+}
+
+/// How far a request came, for what it costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// It was not sent, or the provider refused it.
+    Nowhere,
+    /// It was sent, and not heard to the end: what the provider told of tokens is not all of them.
+    Partway,
+    /// The answer came to its end.
+    Through,
 }
 
 /// The loop's host.

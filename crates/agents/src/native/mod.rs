@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 
-pub use house::{Asked, House, NoHouse, Remembered, Summary};
+pub use house::{Asked, Came, House, NoHouse, Remembered, Summary};
 pub use seat::{Seat, Seats};
 
 use crate::provider::Correction;

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::calls::Names;
-use super::house::Asked;
+use super::house::{Asked, Came};
 use super::seat::Seat;
 use crate::event::EventKind;
 use crate::provider::{Answer, Ended, ModelEvent, ModelRequest, ProviderError, TokenUsage};
@@ -54,13 +54,14 @@ pub(super) async fn round(
         Ok(stream) => stream,
         Err(error) => {
             round.asked.all_ms = millis(began);
+            round.asked.came = if error.may_have_cost() { Came::Partway } else { Came::Nowhere };
             round.asked.outcome = error.code().to_owned();
             round.error = Some(error);
             return round;
         }
     };
     round.asked.first_ms = millis(began);
-    round.asked.answered = true;
+    round.asked.came = Came::Partway;
     while let Some(event) = stream.next().await {
         let event = match event {
             Ok(event) => event,
@@ -96,6 +97,9 @@ pub(super) async fn round(
     }
     round.asked.all_ms = millis(began);
     round.asked.usage = round.answer.usage;
+    if round.error.is_none() && round.answer.ended.is_some() {
+        round.asked.came = Came::Through;
+    }
     round.asked.outcome = match (&round.error, &round.answer.ended) {
         (Some(error), _) => error.code().to_owned(),
         (None, Some(ended)) => word(ended).to_owned(),

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::calls::{Names, Repeats, carry_out, not_run, wanted};
 use super::digest::digest;
-use super::house::{Asked, Remembered};
+use super::house::{Asked, Came, Remembered};
 use super::repair::repaired;
 use super::round::{Out, Round, Tally, round};
 use super::seat::Seat;
@@ -213,7 +213,7 @@ impl Turn {
                         estimated,
                         reserved: u64::from(reserved),
                         usage: TokenUsage::default(),
-                        answered: false,
+                        came: Came::Nowhere,
                         first_ms: 0,
                         all_ms: 0,
                         outcome: String::new(),

@@ -124,6 +124,22 @@ impl ProviderError {
         }
     }
 
+    /// Whether the provider may have worked on a request that failed like this before any of its answer came.
+    pub const fn may_have_cost(&self) -> bool {
+        matches!(
+            self,
+            Self::ConnectionLost { .. }
+                | Self::FirstByteTimeout { .. }
+                | Self::IdleTimeout { .. }
+                | Self::AnswerTimeout { .. }
+                | Self::MalformedStream { .. }
+                | Self::NotAStream { .. }
+                | Self::CutStream { .. }
+                | Self::TooLarge { .. }
+                | Self::Cancelled { .. }
+        )
+    }
+
     /// If it may go away by itself: when the provider says that it will.
     pub(super) const fn passing(&self) -> Option<Again> {
         match self {

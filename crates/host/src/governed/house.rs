@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tribune_agents::native::{Asked, House, Remembered, Summary};
-use tribune_agents::provider::{ModelRef, Said, TokenUsage};
+use tribune_agents::native::{Asked, Came, House, Remembered, Summary};
+use tribune_agents::provider::{ModelRef, Said};
 use tribune_agents::{Handle, RuntimeError, ToolCall};
 use tribune_constitution::prompt::board_note;
 use tribune_constitution::{ChannelClass, Mandate, Stack};
@@ -17,7 +17,7 @@ use super::desk::Desk;
 use super::{Governance, failed};
 use crate::models::RequestRecord;
 use crate::record::{Summarised, payload};
-use crate::spend::{Payer, Reservation, Reserve};
+use crate::spend::{Payer, Reservation, Reserve, Told};
 
 /// Where it is written that a conversation was shortened.
 pub fn summary_entity(session: &str) -> String {
@@ -69,11 +69,12 @@ impl TurnHouse {
 
     /// Counts what a request cost.
     async fn pay(&self, reservation: Reservation, asked: &Asked) {
-        if !asked.answered {
-            return reservation.release();
-        }
-        let usage = (asked.usage != TokenUsage::default()).then_some(asked.usage);
-        self.governance.purse.settle(reservation, &self.payer(), &asked.model, usage).await;
+        let told = match asked.came {
+            Came::Nowhere => return reservation.release(),
+            Came::Partway => Told::Some(asked.usage),
+            Came::Through => Told::All(asked.usage),
+        };
+        self.governance.purse.settle(reservation, &self.payer(), &asked.model, told).await;
     }
 }
 

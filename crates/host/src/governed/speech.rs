@@ -23,7 +23,8 @@ pub(super) struct Speech {
     redactor: Redactor,
     aloud: Voice,
     thought: Voice,
-    arguments: HashMap<String, Redacting>,
+    instructed: Instructed,
+    arguments: HashMap<String, Voice>,
     /// Whether pieces are shown as they come.
     is_streamed: bool,
     /// What is shown at the end, where they are not.
@@ -82,6 +83,7 @@ impl Speech {
             redactor: redactor.clone(),
             aloud: Voice::new(redactor, instructed),
             thought: Voice::new(redactor, instructed),
+            instructed,
             arguments: HashMap::new(),
             is_streamed: class.policy().streaming,
             whole: String::new(),
@@ -106,9 +108,38 @@ impl Speech {
         if !self.is_streamed {
             return None;
         }
-        let redacting = self.arguments.entry(id.to_owned()).or_insert_with(|| self.redactor.stream());
-        let text = redacting.push(delta);
+        let voice = || Voice::new(&self.redactor, self.instructed);
+        let text =
+            self.arguments.entry(id.to_owned()).or_insert_with(voice).say(delta, &mut self.is_withheld);
         (!text.is_empty()).then_some(text)
+    }
+
+    /// Whether a call would carry the agent's instructions away. It is remembered as withheld.
+    pub(super) fn discloses(&mut self, input: &Value) -> bool {
+        fn texts(value: &Value, all: &mut String) {
+            match value {
+                Value::String(text) => {
+                    all.push_str(text);
+                    all.push('\n');
+                }
+                Value::Array(items) => items.iter().for_each(|item| texts(item, all)),
+                Value::Object(members) => members.iter().for_each(|(name, value)| {
+                    all.push_str(name);
+                    all.push('\n');
+                    texts(value, all);
+                }),
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            }
+        }
+        if self.instructed == Instructed::No {
+            return false;
+        }
+        let mut all = String::new();
+        texts(input, &mut all);
+        let mut disclosure = Disclosure::of_instructions();
+        let discloses = disclosure.push(&all).withheld || disclosure.finish().withheld;
+        self.is_withheld |= discloses;
+        discloses
     }
 
     /// What was held back of what was said, when the agent falls silent to do something.
@@ -205,6 +236,30 @@ mod tests {
         let (said, is_withheld) = heard(ChannelClass::CliLocal, &base);
         assert!(is_withheld);
         assert!(said.concat().contains("[withheld"), "{said:?}");
+    }
+
+    #[test]
+    fn instructions_do_not_leave_through_calls() {
+        let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        assert!(
+            !speech.discloses(&serde_json::json!({ "to": "ada", "text": "good day", "n": [1, null, true] }))
+        );
+        assert!(!speech.is_withheld);
+        let base = &base_prompt().content;
+        for input in [
+            serde_json::json!({ "to": "ada", "text": base }),
+            serde_json::json!({ "path": "a", "content": [{ "deep": base.chars().rev().collect::<String>() }] }),
+            serde_json::json!({ base.as_ref() as &str: 1 }),
+        ] {
+            let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+            assert!(speech.discloses(&input) && speech.is_withheld, "{input}");
+            let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::No);
+            assert!(!speech.discloses(&input));
+        }
+        let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let delta = serde_json::json!({ "text": base }).to_string();
+        let shown = speech.write_call("c1", &delta).unwrap_or_default();
+        assert!(speech.is_withheld && shown.len() < delta.len() / 2, "{shown}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tribune_agents::{
     AgentRuntime, ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker,
-    StopReason, TurnInput, Usage,
+    StopReason, ToolOutcome, TurnInput, Usage,
 };
 use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
@@ -299,6 +299,12 @@ impl<R: AgentRuntime + 'static> Running<R> {
         if let Some(text) = self.speech.pause() {
             self.output.push_str(&text);
             self.desk.event(EventKind::TextDelta { text });
+        }
+        if self.speech.discloses(&asked.call.input) {
+            // Nothing was decided about it, and nothing of it is kept.
+            let what = "withheld: the call would give away instructions that are for the agent alone";
+            let _ = asked.answer.send(ToolOutcome::error(what));
+            return self.write().await.map(Step::More);
         }
         let owner_words = owner_words(self.speaker, &self.input_text);
         let handled = self.calls.asked(&mut self.desk, asked, self.turn, &owner_words).await?;

@@ -13,6 +13,7 @@ pub mod roster;
 
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{native, rehearsal};
+use tribune_redact::Redactor;
 
 pub use agents::Agents;
 pub use approvers::{Approvers, ApproversError};
@@ -33,6 +34,10 @@ pub const BACKENDS: [&str; 2] = [rehearsal::BACKEND, native::BACKEND];
 /// name that would be ignored is refused with a sentence.
 pub fn backend_for(backend: Option<String>, model: Option<&str>) -> Result<String, String> {
     let Some(model) = model else { return Ok(backend.unwrap_or_else(|| DEFAULT_BACKEND.to_owned())) };
+    if Redactor::new().finds(model) {
+        let what = "the model looks like a key: write provider:model, and put the key into the environment";
+        return Err(what.to_owned());
+    }
     let backend = backend.unwrap_or_else(|| native::BACKEND.to_owned());
     if backend == rehearsal::BACKEND {
         return Err(format!(

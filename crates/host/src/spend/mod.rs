@@ -11,6 +11,6 @@ mod report;
 
 pub use self::amount::{Amount, Limit, Price};
 pub use self::money::Money;
-pub(crate) use self::purse::{Payer, Purse, Reservation, Reserve};
+pub(crate) use self::purse::{Payer, Purse, Reservation, Reserve, Told};
 pub use self::record::{Raised, SpendRecord, Spent, spend_entity};
 pub use self::report::{By, Line, Report};

@@ -11,6 +11,7 @@ use tribune_constitution::SPEND;
 use tribune_ledger::{Draft, EntryQuality};
 
 use super::amount::{Amount, Limit};
+use super::money::Money;
 use super::record::{Raised, SpendRecord, Spent, spend_entity};
 use crate::clock::Clock;
 use crate::config::{AtLimit, SpendConfig};
@@ -38,6 +39,14 @@ enum Account {
     Day(String),
 }
 
+/// A limit that a request would go beyond.
+struct Over {
+    account: Account,
+    limit: Limit,
+    raised: Amount,
+    used: Amount,
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Balance {
     spent: Amount,
@@ -51,6 +60,14 @@ pub(crate) enum Reserve {
     Granted(Reservation),
     /// Only if a person allows this call.
     Ask(ToolCall),
+}
+
+/// What a provider told of the tokens of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told {
+    All(TokenUsage),
+    /// The answer was not heard to its end; at least these.
+    Some(TokenUsage),
 }
 
 /// The purse of a daemon.
@@ -105,7 +122,14 @@ impl Purse {
             let balance = accounts.get(account).copied().unwrap_or_default();
             !limit.holds(balance.spent + balance.reserved + amount, balance.raised)
         };
-        let over: Vec<(Account, Limit)> = limits.iter().filter(is_over).cloned().collect();
+        let over: Vec<Over> = limits
+            .iter()
+            .filter(is_over)
+            .map(|(account, limit)| {
+                let Balance { spent, reserved, raised } = accounts.get(account).copied().unwrap_or_default();
+                Over { account: account.clone(), limit: *limit, raised, used: spent + reserved }
+            })
+            .collect();
         if over.is_empty() {
             for (account, _) in &limits {
                 let balance = accounts.entry(account.clone()).or_default();
@@ -113,7 +137,8 @@ impl Purse {
             }
             let accounts = limits.into_iter().map(|(account, _)| account).collect();
             let purse = Arc::clone(self);
-            return Ok(Reserve::Granted(Reservation { purse, accounts, amount, is_settled: false }));
+            let reservation = Reservation { purse, accounts, amount, prompt, answer, is_settled: false };
+            return Ok(Reserve::Granted(reservation));
         }
         drop(accounts);
         match (self.config.at_limit, &payer.session) {
@@ -170,19 +195,23 @@ impl Purse {
         Ok(())
     }
 
-    /// The call that asks a person for more: as much again as each limit is, or what the request needs if that is more.
-    fn question(&self, session: &str, over: &[(Account, Limit)], amount: Amount) -> ToolCall {
-        let more = |(account, limit): &(Account, Limit)| {
+    /// The call that asks a person for more: as much again as each limit is, or what is missing if that is more.
+    fn question(&self, session: &str, over: &[Over], amount: Amount) -> ToolCall {
+        let more = |over: &Over| {
+            let Over { account, limit, raised, used } = over;
+            let needed = *used + amount;
             let (scope, name, day) = account.names();
             let mut one = json!({ "scope": scope, "name": name });
             if let Some(day) = day {
                 one["day"] = day.into();
             }
             if let Some(tokens) = limit.tokens {
-                one["tokens"] = tokens.max(amount.tokens).into();
+                let missing = needed.tokens.saturating_sub(tokens.saturating_add(raised.tokens));
+                one["tokens"] = tokens.max(missing).into();
             }
             if let Some(cost) = limit.cost {
-                one["cost"] = cost.max(amount.cost).to_string().into();
+                let missing = needed.cost.saturating_sub(cost + raised.cost);
+                one["cost"] = cost.max(missing).to_string().into();
             }
             one
         };
@@ -226,18 +255,10 @@ impl Purse {
     }
 
     /// Counts what a request cost, and puts it on record.
-    pub(crate) async fn settle(
-        &self,
-        reservation: Reservation,
-        payer: &Payer,
-        model: &ModelRef,
-        usage: Option<TokenUsage>,
-    ) {
+    pub(crate) async fn settle(&self, reservation: Reservation, payer: &Payer, model: &ModelRef, told: Told) {
         let price = self.config.prices.get(model);
-        let estimated = usage.is_none();
-        // What nobody told is taken to be all that was set aside.
-        let usage = usage.unwrap_or(TokenUsage { input: reservation.amount.tokens, ..TokenUsage::default() });
-        let cost = price.map(|price| if estimated { reservation.amount.cost } else { price.of(&usage) });
+        let (usage, estimated) = reservation.usage(told);
+        let cost = price.map(|price| price.of(&usage));
         let tokens = usage.prompt().saturating_add(usage.output);
         reservation.count(Amount { tokens, cost: cost.unwrap_or_default() });
         let spent = Spent {
@@ -298,6 +319,9 @@ pub(crate) struct Reservation {
     purse: Arc<Purse>,
     accounts: Vec<Account>,
     amount: Amount,
+    /// The tokens of both ends, at most.
+    prompt: u64,
+    answer: u64,
     is_settled: bool,
 }
 
@@ -308,6 +332,17 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
+    /// The tokens that count, and whether that is an estimate: what nobody told is taken to be all that was set aside.
+    fn usage(&self, told: Told) -> (TokenUsage, bool) {
+        match told {
+            Told::All(usage) if usage != TokenUsage::default() => (usage, false),
+            Told::All(usage) | Told::Some(usage) => {
+                let input = if usage.prompt() == 0 { self.prompt } else { usage.input };
+                (TokenUsage { input, output: usage.output.max(self.answer), ..usage }, true)
+            }
+        }
+    }
+
     /// Nothing was sent.
     pub(crate) fn release(self) {
         self.count(Amount::default());
@@ -338,8 +373,9 @@ impl Drop for Reservation {
 }
 
 /// Which limits are in the way.
-fn sentence(over: &[(Account, Limit)], amount: Amount) -> String {
-    let one = |(account, limit): &(Account, Limit)| {
+fn sentence(over: &[Over], amount: Amount) -> String {
+    let one = |over: &Over| {
+        let Over { account, limit, used, .. } = over;
         let of = match account {
             Account::Session(_) => "this session".to_owned(),
             Account::Agent { agent, day } => format!("{agent} on {day}"),
@@ -348,11 +384,15 @@ fn sentence(over: &[(Account, Limit)], amount: Amount) -> String {
         let tokens = limit.tokens.map(|tokens| format!("{tokens} tokens"));
         let cost = limit.cost.map(|cost| format!("a cost of {cost}"));
         let limit: Vec<String> = tokens.into_iter().chain(cost).collect();
-        format!("the limit of {of} ({})", limit.join(", "))
+        let used = match used.cost {
+            Money::ZERO => format!("{} tokens", used.tokens),
+            cost => format!("{} tokens, a cost of {cost}", used.tokens),
+        };
+        format!("the limit of {of} ({}), of which {used} are used", limit.join(", "))
     };
     let all: Vec<String> = over.iter().map(one).collect();
     format!(
-        "the next request, with up to {} tokens, would go beyond {}: raise it in config.json5, or wait for the next day if it is a day's",
+        "the next request, with up to {} tokens, would go beyond {}: raise it in config.json5, begin a new session if it is a session's, or wait for tomorrow if it is a day's",
         amount.tokens,
         all.join(" and ")
     )

@@ -195,6 +195,28 @@ async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 1000000 }").await;
+    upstream.reply(Say::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
+    let running = client.send("turn.run", &say(KEY, "hello")).await.unwrap();
+    let mut operator = daemon.operator().await;
+    for _ in 0..2_000 {
+        if asked(&upstream).len() == 1 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    operator.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    ended(&mut client, running).await;
+    let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
+    // All that was kept free for the answer.
+    assert_eq!((report.all.output, report.all.estimated), (1_000, 1), "{report:?}");
+    drop((client, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not_at_all() {
     let upstream = upstream().await;
     let mut config = config(&upstream, "perSession: { tokens: 1000000 }");

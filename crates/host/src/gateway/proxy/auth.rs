@@ -25,11 +25,14 @@ pub(super) enum Caller {
     Agent(AgentId),
 }
 
+/// The operator, as the ledger names it.
+pub(super) const OPERATOR: &str = "operator";
+
 impl Caller {
     /// As the ledger names it.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Operator => "operator".to_owned(),
+            Self::Operator => OPERATOR.to_owned(),
             Self::Agent(id) => id.to_string(),
         }
     }

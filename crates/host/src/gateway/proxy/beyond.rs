@@ -8,8 +8,51 @@ use serde_json::value::to_raw_value;
 use super::body::Asking;
 use crate::gateway::ApiError;
 
-/// Members that have the provider reach out, or run things.
-const MEMBERS: [&str; 3] = ["mcp_servers", "container", "web_search_options"];
+/// Members of a request that are about the answer alone, in either dialect. Others may have the provider reach out, run things,
+/// let another model answer or charge another price.
+const MEMBERS: [&str; 41] = [
+    "dimensions",
+    "encoding_format",
+    "frequency_penalty",
+    "function_call",
+    "functions",
+    "input",
+    "logit_bias",
+    "logprobs",
+    "max_completion_tokens",
+    "max_tokens",
+    "messages",
+    "metadata",
+    "min_p",
+    "model",
+    "n",
+    "output_config",
+    "output_format",
+    "parallel_tool_calls",
+    "prediction",
+    "presence_penalty",
+    "prompt_cache_key",
+    "reasoning",
+    "reasoning_effort",
+    "repetition_penalty",
+    "response_format",
+    "safety_identifier",
+    "seed",
+    "stop",
+    "stop_sequences",
+    "stream",
+    "stream_options",
+    "system",
+    "temperature",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_logprobs",
+    "top_p",
+    "user",
+    "verbosity",
+];
 
 /// Kinds of tools that run where the agent is.
 const OWN_TOOLS: [&str; 2] = ["custom", "function"];
@@ -20,13 +63,13 @@ const OWN_TOOLS_BY_DATE: [&str; 4] = ["bash_", "text_editor_", "computer_", "mem
 /// Lets a request through that asks for an answer alone. Its members are written anew: what was looked at goes up.
 pub(super) fn check(mut asking: Asking) -> Result<Asking, ApiError> {
     for (name, raw) in &mut asking.members.0 {
-        if MEMBERS.iter().any(|member| name.eq_ignore_ascii_case(member)) {
+        if !MEMBERS.contains(&name.as_str()) {
             return Err(refused(&format!("`{name}`")));
         }
         let value: Value = serde_json::from_str(raw.get()).map_err(|_| {
             ApiError::params(format!("`{name}` is nested too deep, or holds half a character"))
         })?;
-        if name.eq_ignore_ascii_case("tools") {
+        if name == "tools" {
             check_tools(&value)?;
         }
         check_addresses(&value)?;
@@ -36,9 +79,13 @@ pub(super) fn check(mut asking: Asking) -> Result<Asking, ApiError> {
 }
 
 fn check_tools(tools: &Value) -> Result<(), ApiError> {
-    let kinds = tools.as_array().into_iter().flatten().filter_map(|tool| tool.get("type"));
-    for kind in kinds {
-        let kind = kind.as_str().unwrap_or_default();
+    for tool in tools.as_array().into_iter().flatten() {
+        let kind = match tool.get("type") {
+            Some(kind) => kind.as_str().unwrap_or_default(),
+            // As Anthropic has it: a name and a schema.
+            None if tool["name"].is_string() && tool["input_schema"].is_object() => "custom",
+            None => "",
+        };
         let is_own = OWN_TOOLS.contains(&kind)
             || OWN_TOOLS_BY_DATE.iter().any(|beginning| kind.starts_with(beginning));
         if !is_own {
@@ -77,7 +124,7 @@ fn check_addresses(value: &Value) -> Result<(), ApiError> {
 
 fn refused(what: &str) -> ApiError {
     ApiError::forbidden(format!(
-        "the provider would reach out of the house for {what}, past the gate: send what it needs with the request"
+        "{what} is not for agents: the provider would reach out of the house for it, past the gate, or charge more; send what the answer needs with the request"
     ))
 }
 
@@ -120,6 +167,11 @@ mod tests {
             json!({ "mcp_servers": [] }),
             json!({ "MCP_servers": [{ "url": "https://evil.example" }] }),
             json!({ "container": "c" }),
+            json!({ "plugins": [{ "id": "web" }] }),
+            json!({ "models": ["expensive"] }),
+            json!({ "service_tier": "priority" }),
+            json!({ "tools": [{ "google_search": {} }] }),
+            json!({ "tools": [{ "name": "x" }] }),
             json!({ "web_search_options": {} }),
             json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] }),
             json!({ "tools": [{ "type": "web_fetch_20250910", "name": "web_fetch" }] }),

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use tribune_agents::provider::ModelRef;
 
+use super::auth::OPERATOR;
 use super::body::Asking;
 use super::errand::Ended;
 use super::routes::Kind;
 use crate::gateway::ApiError;
 use crate::models::Provider;
-use crate::spend::{Payer, Purse, Reservation, Reserve};
+use crate::record::ProxyOutcome;
+use crate::spend::{Payer, Purse, Reservation, Reserve, Told};
 
 /// Tokens that an answer may have if neither the request nor the configuration says.
 const UNKNOWN_ANSWER: u64 = 32_768;
@@ -37,13 +39,15 @@ impl Bill {
     ) -> Result<Option<Self>, ApiError> {
         let Some(asking) = asking else { return Ok(None) };
         let answer = match kind {
-            Kind::Answer => answer(provider, asking),
+            Kind::Answer => answer(provider, asking)?,
             Kind::Embeddings => 0,
             Kind::Count | Kind::Models | Kind::Model => return Ok(None),
         };
         let model = ModelRef::new(&provider.id, &asking.model)
             .map_err(|error| ApiError::params(error.to_string()))?;
-        let payer = Payer { agent: by, session: None };
+        // No agent has such a name.
+        let agent = if by == OPERATOR { format!("({by})") } else { by };
+        let payer = Payer { agent, session: None };
         // No token has less than a byte.
         let prompt =
             asking.members.0.iter().map(|(name, value)| name.len() + value.get().len()).sum::<usize>();
@@ -59,19 +63,38 @@ impl Bill {
 
     /// Counts what it did cost.
     pub(super) async fn settle(self, ended: &Ended) {
-        if !ended.was_answered() {
-            return self.reservation.release();
-        }
-        self.purse.settle(self.reservation, &self.payer, &self.model, ended.usage).await;
+        let usage = ended.usage.unwrap_or_default();
+        let told = match ended.outcome {
+            ProxyOutcome::Answered => Told::All(usage),
+            // Sent, and not heard to its end.
+            ProxyOutcome::Cut | ProxyOutcome::Left | ProxyOutcome::Stopped | ProxyOutcome::Interrupted => {
+                Told::Some(usage)
+            }
+            ProxyOutcome::Failed if ended.was_answered() => Told::Some(usage),
+            ProxyOutcome::Refused | ProxyOutcome::Failed => return self.reservation.release(),
+        };
+        self.purse.settle(self.reservation, &self.payer, &self.model, told).await;
     }
 }
 
 /// The most tokens that the answer can have.
-fn answer(provider: &Provider, asking: &Asking) -> u64 {
-    let said = ["max_tokens", "max_completion_tokens"].map(|name| asking.members.get::<u64>(name));
+fn answer(provider: &Provider, asking: &Asking) -> Result<u64, ApiError> {
+    let said = [number(asking, "max_tokens")?, number(asking, "max_completion_tokens")?];
     let declared =
         provider.config.models.get(&asking.model).map(|limits| u64::from(limits.max_output_tokens));
     let one = said.into_iter().flatten().max().or(declared).unwrap_or(UNKNOWN_ANSWER);
-    let choices = asking.members.get::<u64>("n").unwrap_or(1).clamp(1, MAX_CHOICES);
-    one.saturating_mul(choices)
+    let choices = number(asking, "n")?.unwrap_or(1).max(1);
+    if choices > MAX_CHOICES {
+        return Err(ApiError::params(format!("`n` is at most {MAX_CHOICES}")));
+    }
+    Ok(one.saturating_mul(choices))
+}
+
+/// A whole number of the body, in digits: in another form it could mean more than was set aside.
+fn number(asking: &Asking, name: &str) -> Result<Option<u64>, ApiError> {
+    let Some((_, raw)) = asking.members.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
+        return Ok(None);
+    };
+    serde_json::from_str::<Option<u64>>(raw.get())
+        .map_err(|_| ApiError::params(format!("`{name}` is a whole number, written in digits")))
 }

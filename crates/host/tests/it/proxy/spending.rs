@@ -1,5 +1,6 @@
 //! What requests through the proxy cost, and that it ends at the limit.
 
+use serde_json::json;
 use tribune_host::Reader;
 use tribune_host::config::Config;
 use tribune_host::spend::By;
@@ -35,16 +36,28 @@ async fn s9_what_an_agent_asks_through_the_proxy_counts_and_ends_at_its_limit() 
     let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap();
     let lines: Vec<(&str, u64, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input, line.output)).collect();
-    assert_eq!(lines, [("main", 1_500, 400), ("operator", 10, 5)]);
+    assert_eq!(lines, [("(operator)", 10, 5), ("main", 1_500, 400)]);
     house.close("fake").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_what_the_provider_refuses_costs_nothing_and_what_it_does_not_tell_counts_in_full() {
     let house = house("perDay: { tokens: 5000 }").await;
-    house.upstream.reply(Reply::json(400, &serde_json::json!({ "error": { "message": "no" } })));
+    house.upstream.reply(Reply::json(400, &json!({ "error": { "message": "no" } })));
     assert_eq!(house.post("chat/v1/chat/completions", &message("m")).await.status(), 400);
     house.ended("chat", 1).await;
+    for wrong in [
+        json!({ "max_tokens": 4e3 }),
+        json!({ "max_tokens": "10" }),
+        json!({ "n": 1000 }),
+        json!({ "N": -1 }),
+    ] {
+        let mut body = message("m");
+        for (name, value) in wrong.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        assert_eq!(house.post("chat/v1/chat/completions", &body).await.status(), 400, "{body}");
+    }
     house.upstream.reply(Say::new().text("cut").openai().first(2).then_close());
     let cut = house.post("chat/v1/chat/completions", &message("m")).await;
     let _ = cut.text().await;
@@ -53,4 +66,31 @@ async fn s9_what_the_provider_refuses_costs_nothing_and_what_it_does_not_tell_co
     assert_eq!((report.all.requests, report.all.estimated), (1, 1));
     assert!(report.all.input > 10, "{report:?}");
     house.close("chat").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_hanging_up_early_is_no_way_around_a_limit() {
+    // After how many events of the answer the provider is cut off: it has told the tokens of the prompt from the first on.
+    for events in [0, 1, 3, 5] {
+        let house = house("perAgentAndDay: { tokens: 20000 }").await;
+        let pass = house.pass("main").await;
+        let reply =
+            Say::new().text("a long answer").usage(50, 9_000, 0).anthropic().first(events).then_silence();
+        house.upstream.reply(reply);
+        let body = json!({ "model": "m", "max_tokens": 15000, "stream": true, "messages": [] });
+        let asked = house.post_as(&pass, "fake/v1/messages", &body);
+        match tokio::time::timeout(std::time::Duration::from_millis(500), asked).await {
+            Ok(mut answer) => {
+                let _ = tokio::time::timeout(std::time::Duration::from_millis(300), answer.chunk()).await;
+                drop(answer);
+            }
+            Err(_) => assert_eq!(events, 0),
+        }
+        house.ended("fake", 1).await;
+        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap();
+        assert_eq!((report.all.output, report.all.estimated), (15_000, 1), "{events}: {report:?}");
+        let refused = house.post_as(&pass, "fake/v1/messages", &body).await;
+        assert_eq!(refused.status(), 403, "{events}");
+        house.close("fake").await;
+    }
 }
