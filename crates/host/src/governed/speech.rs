@@ -245,11 +245,11 @@ mod tests {
             !speech.discloses(&serde_json::json!({ "to": "ada", "text": "good day", "n": [1, null, true] }))
         );
         assert!(!speech.is_withheld);
-        let base = &base_prompt().content;
+        let base = base_prompt().content;
         for input in [
             serde_json::json!({ "to": "ada", "text": base }),
             serde_json::json!({ "path": "a", "content": [{ "deep": base.chars().rev().collect::<String>() }] }),
-            serde_json::json!({ base.as_ref() as &str: 1 }),
+            serde_json::json!({ (base): 1 }),
         ] {
             let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
             assert!(speech.discloses(&input) && speech.is_withheld, "{input}");
