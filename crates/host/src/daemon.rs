@@ -243,6 +243,7 @@ impl Daemon {
             claimed: Default::default(),
         });
         let recovered = governance.recover().await?;
+        governance.withdraw_wordless().await.map_err(SessionError::from)?;
         if !governance.gate.is_frozen() {
             governance.resume_parked().await.map_err(SessionError::from)?;
         }

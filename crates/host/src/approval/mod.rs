@@ -20,6 +20,6 @@ mod waiting;
 pub use approver::Approver;
 pub use error::ApprovalError;
 pub use grant::Grant;
-pub use inbox::Inbox;
+pub use inbox::{Inbox, MAX_PENDING};
 pub use record::{ApprovalRecord, Decision, Requested, State};
 pub use ruling::{Outcome, Ruling, Wish};

@@ -334,6 +334,27 @@ impl Desk {
         Ok(cid)
     }
 
+    /// Puts on record that a call that waited cannot be carried out: its words are gone.
+    pub(super) fn lost(
+        &mut self,
+        requested: &Requested,
+        call: Cid,
+        touched: &[Touched],
+    ) -> Result<(), RuntimeError> {
+        let standing = &self.journal.standing;
+        let moved = self.governance.gate.moved(standing, None, (touched, Ended::Badly)).map_err(failed)?;
+        let record = ToolResultRecord {
+            tool: requested.tool.clone(),
+            call_id: requested.call_id.clone(),
+            outcome: CallOutcome::Interrupted,
+            is_error: true,
+            output_hash: None,
+            labels: moved.session,
+            wrote: moved.wrote,
+        };
+        self.line(EntryQuality::ToolResult, &requested.tool, vec![call], &record).map(drop)
+    }
+
     /// Puts on record that a call was given up. Whether it took effect is not known.
     pub(super) fn given_up(
         &mut self,

@@ -12,7 +12,7 @@ use super::desk::{Desk, Judged, Recorded, input_from};
 use super::{Governance, failed};
 use crate::approval::action::Action;
 use crate::approval::record::Requested;
-use crate::approval::{Ruling, State};
+use crate::approval::{MAX_PENDING, Ruling, State};
 use crate::gate::Ticket;
 use crate::record::ToolCallRecord;
 use crate::registry::mailbox::MAX_TEXT_BYTES;
@@ -22,7 +22,29 @@ use crate::tools::{Resource, Touched};
 /// Who writes the letters about such calls.
 const FROM: &str = "tribune";
 
+/// What an agent learns of a call whose words are gone.
+const LOST: &str = "its words were lost when the daemon ended, and it was not carried out: make it again if it is still needed";
+
 impl Governance {
+    /// Takes back the requests whose words never reached the disk: the daemon was killed while it wrote both, and nobody can
+    /// decide what nobody can read.
+    pub(crate) async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
+        let waiting = self.readers.read(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING));
+        let mut wordless = Vec::new();
+        for row in waiting.await.map_err(failed)? {
+            if matches!(self.action_of(&row.requested).await, Ok(None)) {
+                wordless.push(row.requested.id);
+            }
+        }
+        if wordless.is_empty() {
+            return Ok(());
+        }
+        for requested in self.gate.inbox.withdraw(&wordless).await {
+            self.finish(requested.id);
+        }
+        Ok(())
+    }
+
     /// Takes up what an earlier daemon left parked and somebody had decided before it ended. Nobody waits for it to end.
     pub(crate) async fn resume_parked(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let parked: Vec<OpenWork> = self
@@ -62,8 +84,9 @@ impl Governance {
         if !self.is_parked(&requested.call).await? {
             return Ok(());
         }
-        let Some(recorded) = self.recorded(&handle, &requested).await? else { return Ok(()) };
+        let recorded = self.recorded(&handle, &requested).await?;
         let mut desk = Desk::new(Arc::clone(self), handle, journal);
+        let Some(recorded) = recorded else { return self.give_up(desk, &requested).await };
         let recorded = self.as_asked(&mut desk, recorded, &requested).await?;
         let id = requested.id.clone();
         desk.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
@@ -77,10 +100,19 @@ impl Governance {
             let letter = [Touched::Wrote(letter_about(&requested))];
             desk.not_run(&recorded, &outcome, &letter)?;
             desk.write().await?;
-            self.send_letter(&desk, &recorded, &requested, &outcome);
+            self.send_letter(&desk, &requested, &outcome.content);
             return Ok(());
         }
         self.carry_out(desk, recorded, requested).await
+    }
+
+    /// Ends a call whose words are gone: what it was is not known any more, so it cannot be carried out.
+    async fn give_up(&self, mut desk: Desk, requested: &Requested) -> Result<(), RuntimeError> {
+        let Ok(call) = requested.call.parse() else { return Ok(()) };
+        desk.lost(requested, call, &[Touched::Wrote(letter_about(requested))])?;
+        desk.write().await?;
+        self.send_letter(&desk, requested, LOST);
+        Ok(())
     }
 
     async fn carry_out(
@@ -102,7 +134,7 @@ impl Governance {
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
                 desk.write().await?;
-                self.send_letter(&desk, &recorded, &requested, &outcome);
+                self.send_letter(&desk, &requested, &outcome.content);
                 Ok(())
             }
             Judged::Asked(..) => self.ask_again(desk, recorded, requested).await,
@@ -125,7 +157,7 @@ impl Governance {
         let result = desk.ran(&recorded, &done)?;
         desk.write().await?;
         desk.tell_persisted(&recorded, &done.outcome, result);
-        self.send_letter(&desk, &recorded, &requested, &done.outcome);
+        self.send_letter(&desk, &requested, &done.outcome.content);
         Ok(())
     }
 
@@ -152,7 +184,7 @@ impl Governance {
             }
             Judged::Denied(outcome, _) => {
                 desk.write().await?;
-                self.send_letter(&desk, &recorded, &requested, &outcome);
+                self.send_letter(&desk, &requested, &outcome.content);
                 Ok(())
             }
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
@@ -226,10 +258,10 @@ impl Governance {
         Ok(Some(Recorded { call, entry, input_hash: record.input_hash, reworded_by: None }))
     }
 
-    fn send_letter(&self, desk: &Desk, recorded: &Recorded, requested: &Requested, outcome: &ToolOutcome) {
+    fn send_letter(&self, desk: &Desk, requested: &Requested, outcome: &str) {
         let text = format!(
-            "your call `{}` of `{}`, which waited for approval, came to this: {}",
-            recorded.call.id, recorded.call.name, outcome.content
+            "your call `{}` of `{}`, which waited for approval, came to this: {outcome}",
+            requested.call_id, requested.tool
         );
         let text = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
         let (agent, now) = (desk.handle.key.agent(), self.clock.now());

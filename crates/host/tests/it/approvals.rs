@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tribune_client::{Client, Incoming};
+use tribune_host::Reader;
 use tribune_host::daemon::Daemon;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
+use crate::door::within;
 use crate::fixture::Hand;
+use crate::vault::vault;
 
 pub(crate) const KEY: &str = "agent:main:cli:local:dm:op";
 const MANDATE: &str = "---\ntools: read, search, send_message, write, edit, exec\n---\n# For work\n";
@@ -252,6 +255,49 @@ async fn what_waits_survives_a_restart_and_is_carried_out_once() {
     let daemon = TestDaemon::on(home, &config()).await;
     assert_eq!(written(&daemon.home, "a.txt"), None, "it ran a second time");
     assert_sound(&daemon.stop().await.home);
+}
+
+/// A kill can fall after the request is in the log and before the words are in the vault.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
+    let daemon = daemon().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let mut ids = Vec::new();
+    for n in 1..=2 {
+        let key = format!("{KEY}-{n}");
+        talker.call("session.init", &json!({ "session_key": key })).await.unwrap();
+        talker.send("turn.run", &say(&key, &write(&format!("{n}.txt"), "late"))).await.unwrap();
+        let waiting = pending(&mut operator, n).await;
+        let own = waiting.iter().find(|approval| approval["session_key"] == key.as_str());
+        ids.push(id(own.unwrap()));
+    }
+    drop((talker, operator));
+    let home = daemon.stop().await;
+    let newest = "DELETE FROM contents WHERE session = (SELECT MAX(session) FROM sessions)";
+    assert!(vault(&home.home).execute(newest, []).unwrap() > 0);
+
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut operator = daemon.operator().await;
+    assert_eq!(id(&pending(&mut operator, 1).await[0]), ids[0], "the one that has its words still waits");
+    let refused = decide(&mut operator, &ids[1], json!({ "decision": "allow_once" })).await.unwrap_err();
+    assert!(refused.to_string().contains("withdrawn"), "{refused}");
+    let told = async {
+        loop {
+            let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
+            if events.iter().any(|event| event["type"] == "mailbox_injected") {
+                return;
+            }
+        }
+    };
+    within("the agent is told", told).await;
+    drop(operator);
+    let home = daemon.stop().await;
+    let reader = Reader::open(&home.home).unwrap();
+    let open: Vec<String> = reader.open_work().unwrap().into_iter().map(|work| work.session_key).collect();
+    assert_eq!(open, [format!("{KEY}-1")], "the lost call is ended");
+    assert_eq!(written(&home, "2.txt"), None);
+    assert_sound(&home.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,7 @@ async fn history(client: &mut Client, key: &str) -> Vec<Value> {
 }
 
 /// The vault of a home that nobody holds, opened with its own key.
-fn vault(home: &Home) -> Connection {
+pub(crate) fn vault(home: &Home) -> Connection {
     #[expect(clippy::disallowed_methods, reason = "the test looks behind the vault's back on purpose")]
     let connection = Connection::open(home.root().join("vault.db")).unwrap();
     let key = std::fs::read_to_string(home.keys().join("vault.key")).unwrap();
