@@ -69,7 +69,7 @@ impl Client {
         }
         let mut url = self.endpoint().base_url.join(&path);
         url.set_query(query.as_deref());
-        let mut request = self.request(method.clone(), url).headers(headers);
+        let mut request = self.request(method.clone(), url)?.headers(headers);
         if method != Method::GET {
             request = request.body(body);
         }
