@@ -41,6 +41,12 @@ impl Listener {
         Self { backend: futures_util::stream::empty().boxed(), heard: vec![Err(with)], is_silent: true }
     }
 
+    /// Drops the backend's stream, and with it what it was doing.
+    pub(super) fn let_go(&mut self) {
+        self.backend = futures_util::stream::empty().boxed();
+        self.is_silent = true;
+    }
+
     /// Everything said since the last time; waits for the first word. `None` when there will be no more. Nothing is lost
     /// if the wait is given up.
     pub(super) async fn next(&mut self) -> Option<Vec<Item>> {

@@ -395,7 +395,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         }
         self.asked.close();
         // What the backend still did ends here, so that what it cost comes before the turn's end.
-        self.chunks = futures_util::stream::empty().boxed();
+        self.backend.let_go();
         self.calls.give_up(&mut self.desk).await?;
         let outputs_hash = self.desk.content(&[ContentBlock::text(&self.output)])?;
         let End { stop_reason, error } = end;
