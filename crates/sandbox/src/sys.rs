@@ -124,6 +124,16 @@ pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     }
 }
 
+/// Lets all signals through again. Which are held back is inherited, also by another program.
+pub(crate) fn unblock_signals() -> io::Result<()> {
+    // SAFETY: `set` is initialised by sigemptyset before it is read, and outlives the calls.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        checked(libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()).into()).map(drop)
+    }
+}
+
 /// The next signal that came, if any.
 pub(crate) fn next_signal(descriptor: BorrowedFd<'_>) -> Option<i32> {
     const SIGNAL_BYTES: usize = size_of::<libc::signalfd_siginfo>();

@@ -58,6 +58,8 @@ pub(super) struct Root {
     /// What is laid over things that shall not be seen.
     empty_file: OwnedFd,
     empty_folder: OwnedFd,
+    /// For controls: the host's root, taken hold of before anything lies over it.
+    host: Option<OwnedFd>,
     layers: Layers,
 }
 
@@ -68,6 +70,11 @@ impl Root {
         rustix::mount::mount_change("/", private).map_err(|error| stripped(&error.into()))?;
         let limits = layers.has(Layer::TmpfsLimits).then_some((ROOT_BYTES, ROOT_INODES));
         let fd = tmpfs(limits, 0o755, layers).map_err(|error| stripped(&error.into()))?;
+        let host = if layers.has(Layer::Root) {
+            None
+        } else {
+            Some(host_tree("/").at(Stage::Mounts, "keeping the host", REMEDY)?)
+        };
         let stone = rustix::fs::open(STEPPING_STONE, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at(
             Stage::Mounts,
             "opening /tmp",
@@ -76,7 +83,7 @@ impl Root {
         put(&fd, &stone).at(Stage::Mounts, "attaching the root", REMEDY)?;
         let (empty_file, empty_folder) = empties(&fd).at(Stage::Mounts, "making the masks", REMEDY)?;
         let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading the root", REMEDY)?.st_dev;
-        Ok(Self { fd, own: [device].into(), empty_file, empty_folder, layers: layers.clone() })
+        Ok(Self { fd, own: [device].into(), empty_file, empty_folder, host, layers: layers.clone() })
     }
 
     /// Mounts everything.
@@ -177,7 +184,8 @@ impl Root {
     fn proc(&mut self, target: &Path) -> Result<(), Failed> {
         let doing = "mounting /proc";
         let point = self.point(target, true)?;
-        let mount = if self.layers.has(Layer::PidNamespace) { proc(&self.layers) } else { host_proc() };
+        let mount =
+            if self.layers.has(Layer::PidNamespace) { proc(&self.layers) } else { host_tree("/proc") };
         let mount = mount.at(
             Stage::Mounts,
             doing,
@@ -235,8 +243,8 @@ impl Root {
     /// Makes this the root, lets go of the host's, and lets nobody write into it but where something was mounted.
     pub(super) fn enter(self) -> Result<(), Failed> {
         let doing = "moving into the root";
-        if !self.layers.has(Layer::Root) {
-            self.keep_host().at(Stage::Mounts, doing, REMEDY)?;
+        if let Some(host) = &self.host {
+            self.keep(host).at(Stage::Mounts, doing, REMEDY)?;
         }
         rustix::process::fchdir(&self.fd).at(Stage::Mounts, doing, REMEDY)?;
         rustix::process::pivot_root(".", ".").at(
@@ -257,11 +265,10 @@ impl Root {
     }
 
     /// For controls: the host's root stays reachable below `/host`.
-    fn keep_host(&self) -> rustix::io::Result<()> {
+    fn keep(&self, host: &OwnedFd) -> rustix::io::Result<()> {
         rustix::fs::mkdirat(&self.fd, "host", Mode::from_raw_mode(0o755))?;
-        let host = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let point = rustix::fs::openat(&self.fd, "host", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        put(&open_tree(&host)?, &point)
+        put(host, &point)
     }
 
     fn own_device(&mut self, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
@@ -397,9 +404,9 @@ fn proc(layers: &Layers) -> rustix::io::Result<OwnedFd> {
     rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-/// For controls without a pid namespace, where a new one cannot be mounted.
-fn host_proc() -> rustix::io::Result<OwnedFd> {
-    open_tree(&rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+/// For controls, which keep something of the host's.
+fn host_tree(path: &str) -> rustix::io::Result<OwnedFd> {
+    open_tree(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 fn pts() -> rustix::io::Result<OwnedFd> {
