@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path};
 
-use crate::{LaunchProfile, Mount, PROFILE_VERSION, RunsAs, WorkspaceSource};
+use crate::{LaunchProfile, Mode, Mount, PROFILE_VERSION, RunsAs, WorkspaceSource};
 
 /// Bytes of a profile as JSON. Long command lines are most of it.
 pub const MAX_PROFILE_BYTES: usize = 4 * 1024 * 1024;
@@ -57,6 +57,8 @@ pub enum ProfileError {
     Abi(u32),
     #[error("two things would be mounted at `{0}`: keep one")]
     Twice(String),
+    #[error("landlock mode has no mounts of its own, so it cannot have {0}: leave it out, or use full mode")]
+    NeedsMounts(&'static str),
 }
 
 pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
@@ -89,7 +91,40 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
     }
     limits(profile)?;
     mounts(profile)?;
+    if profile.mode == Mode::Landlock {
+        without_mounts(profile)?;
+    }
     relays(profile)
+}
+
+/// What only mounts can do is refused where there are none; it would be missing without a word.
+fn without_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
+    for mount in &profile.mounts {
+        match mount {
+            Mount::ReadOnly { source, target } | Mount::ReadWrite { source, target } if source == target => {}
+            Mount::ReadOnly { .. } | Mount::ReadWrite { .. } => {
+                return Err(ProfileError::NeedsMounts("a folder under another name"));
+            }
+            Mount::Socket { .. } => return Err(ProfileError::NeedsMounts("a socket")),
+            Mount::Tmpfs { .. } => return Err(ProfileError::NeedsMounts("a folder in memory")),
+            Mount::Text { .. } | Mount::Symlink { .. } => {
+                return Err(ProfileError::NeedsMounts("files of its own"));
+            }
+        }
+    }
+    let Some(workspace) = &profile.workspace else { return Ok(()) };
+    if !workspace.hide.is_empty() || !workspace.freeze.is_empty() {
+        return Err(ProfileError::NeedsMounts("hidden or frozen names"));
+    }
+    match &workspace.source {
+        WorkspaceSource::Overlay { .. } => Err(ProfileError::NeedsMounts("an overlay workspace")),
+        WorkspaceSource::Direct { folder } | WorkspaceSource::ReadOnly { folder }
+            if *folder != workspace.target =>
+        {
+            Err(ProfileError::NeedsMounts("a workspace under another name"))
+        }
+        WorkspaceSource::Direct { .. } | WorkspaceSource::ReadOnly { .. } => Ok(()),
+    }
 }
 
 fn limits(profile: &LaunchProfile) -> Result<(), ProfileError> {
@@ -164,7 +199,7 @@ fn relays(profile: &LaunchProfile) -> Result<(), ProfileError> {
         }
         absolute("a relay's socket", &relay.socket)?;
         let has_token = relay.token.as_ref().is_some_and(|token| (16..=512).contains(&token.len()));
-        if profile.mode == crate::Mode::Landlock && !has_token {
+        if profile.mode == Mode::Landlock && !has_token {
             return Err(ProfileError::Token(relay.name.clone()));
         }
     }
@@ -185,4 +220,92 @@ fn absolute(what: &'static str, path: &Path) -> Result<(), ProfileError> {
         && !bytes.contains(&0)
         && !path.components().any(|part| matches!(part, Component::ParentDir));
     if is_plain { Ok(()) } else { Err(ProfileError::Path { what, path: path.display().to_string() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Relay, Session, Workspace};
+
+    fn profile() -> LaunchProfile {
+        LaunchProfile::new(Session::new("a").unwrap(), "/bin/true")
+    }
+
+    #[test]
+    fn a_profile_survives_its_way() {
+        let mut profile = profile();
+        profile.mounts = vec![
+            Mount::ReadOnly { source: "/opt".into(), target: "/opt".into() },
+            Mount::Text { target: "/etc/x".into(), text: "x".to_owned() },
+        ];
+        profile.runs_as = RunsAs::User { uid: 1, gid: 1 };
+        assert_eq!(profile.check(), Ok(()));
+        let text = serde_json::to_string(&profile).unwrap();
+        assert_eq!(serde_json::from_str::<LaunchProfile>(&text).unwrap(), profile);
+    }
+
+    #[test]
+    fn unknown_members_and_names_are_refused() {
+        let text = serde_json::to_string(&profile()).unwrap();
+        for (from, to) in [
+            ("\"version\":1", "\"version\":1,\"more\":1"),
+            ("\"session\":\"a\"", "\"session\":\"../a\""),
+            ("\"mode\":\"full\"", "\"mode\":\"off\""),
+            ("\"memoryBytes\":", "\"memory\":"),
+        ] {
+            let other = text.replacen(from, to, 1);
+            assert_ne!(other, text);
+            assert!(serde_json::from_str::<LaunchProfile>(&other).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        type Change = fn(&mut LaunchProfile);
+        let cases: [(Change, ProfileError); 11] = [
+            (|p| p.version = 2, ProfileError::Version(2)),
+            (|p| p.runs_as = RunsAs::User { uid: 0, gid: 5 }, ProfileError::Root),
+            (|p| p.runs_as = RunsAs::User { uid: 5, gid: 0 }, ProfileError::Root),
+            (|p| p.cwd = "a".into(), ProfileError::Path { what: "the working folder", path: "a".to_owned() }),
+            (
+                |p| p.program = "/a/../b".into(),
+                ProfileError::Path { what: "the program", path: "/a/../b".to_owned() },
+            ),
+            (|p| p.limits.processes = 0, ProfileError::NoRoom("processes")),
+            (|p| p.landlock_abi = 10, ProfileError::Abi(10)),
+            (|p| drop(p.env.insert("A=B".to_owned(), String::new())), ProfileError::Text("the environment")),
+            (
+                |p| {
+                    p.mounts = ["/x", "/x"]
+                        .map(|target| Mount::Symlink { target: target.into(), to: "y".into() })
+                        .into();
+                },
+                ProfileError::Twice("/x".to_owned()),
+            ),
+            (
+                |p| {
+                    let relay = Relay { name: "a".to_owned(), port: 80, socket: "/s".into(), token: None };
+                    p.relays = vec![relay];
+                },
+                ProfileError::Relay("a".to_owned()),
+            ),
+            (
+                |p| {
+                    p.mode = Mode::Landlock;
+                    p.workspace = Some(Workspace {
+                        target: "/w".into(),
+                        source: WorkspaceSource::Direct { folder: "/w".into() },
+                        hide: vec![".env".to_owned()],
+                        freeze: Vec::new(),
+                    });
+                },
+                ProfileError::NeedsMounts("hidden or frozen names"),
+            ),
+        ];
+        for (change, error) in cases {
+            let mut profile = profile();
+            change(&mut profile);
+            assert_eq!(profile.check(), Err(error));
+        }
+    }
 }

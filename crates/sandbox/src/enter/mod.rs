@@ -246,7 +246,7 @@ impl Prepared<'_> {
         }
         let (relays, ports) = self.relays()?;
         if layers.has(Layer::Capabilities) {
-            give_up_capabilities().at(Stage::Namespaces, "giving up capabilities", REMEDY)?;
+            give_up_capabilities(profile.mode).at(Stage::Namespaces, "giving up capabilities", REMEDY)?;
         }
         if layers.has(Layer::NoNewPrivileges) {
             rustix::thread::set_no_new_privs(true).at(Stage::Seccomp, "forgoing new privileges", REMEDY)?;
@@ -307,8 +307,13 @@ fn forbid_namespaces() -> Result<(), Failed> {
     )
 }
 
-fn give_up_capabilities() -> rustix::io::Result<()> {
-    for capability in CapabilitySet::all().iter() {
+fn give_up_capabilities(mode: Mode) -> rustix::io::Result<()> {
+    // Whoever has none cannot shrink the set of those it could get, and gets none without new privileges.
+    let within_reach = match mode {
+        Mode::Full => CapabilitySet::all(),
+        Mode::Landlock => CapabilitySet::empty(),
+    };
+    for capability in within_reach.iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             // One that this kernel does not know.
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::raw;
+use crate::probes::raw;
 
 /// Whom probes run as, on the host.
 pub(crate) const AGENT: u32 = 12_345;

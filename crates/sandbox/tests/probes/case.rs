@@ -10,9 +10,9 @@ use tribune_contract::{
 };
 use tribune_sandbox::{House, Launcher, Layer, Streams};
 
-use crate::bait::{self, AGENT, Laid};
-use crate::probe::{Control, Outcome, Probe, Sign};
-use crate::raw;
+use crate::probes::bait::{self, AGENT, Laid};
+use crate::probes::probe::{Control, Outcome, Probe, Sign};
+use crate::probes::raw;
 
 /// The layers around a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

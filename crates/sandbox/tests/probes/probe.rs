@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tribune_sandbox::Layer;
 
-use crate::acts;
-use crate::bait::Bait;
+use crate::probes::acts;
+use crate::probes::bait::Bait;
 
 /// One attack.
 #[derive(Debug, Clone, Copy)]

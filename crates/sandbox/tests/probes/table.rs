@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::probe::{self, Control};
+use crate::probes::probe::{self, Control};
 
 /// Compares the published table with the probes, or publishes it if `UPDATE_DOCS` is set.
 pub(crate) fn compare() -> Result<(), String> {

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use tribune_sandbox::Layer::{Cgroup, Rlimits, TmpfsLimits};
 
-use crate::bait::Bait;
-use crate::probe::{Outcome, Probe, Sign};
-use crate::raw;
+use crate::probes::bait::Bait;
+use crate::probes::probe::{Outcome, Probe, Sign};
+use crate::probes::raw;
 
 const GROUP: &str = "Using things up";
 

@@ -2,9 +2,9 @@
 
 use tribune_sandbox::Layer::Seccomp;
 
-use crate::bait::Bait;
-use crate::probe::{Outcome, Probe};
-use crate::raw;
+use crate::probes::bait::Bait;
+use crate::probes::probe::{Outcome, Probe};
+use crate::probes::raw;
 
 const GROUP: &str = "System calls";
 

@@ -4,9 +4,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use tribune_sandbox::Layer::{Landlock, ProcMasks, ReadOnlyMounts, Root, Seccomp};
 
-use crate::bait::{Bait, HUSH, taste};
-use crate::probe::{Outcome, Probe};
-use crate::raw;
+use crate::probes::bait::{Bait, HUSH, taste};
+use crate::probes::probe::{Outcome, Probe};
+use crate::probes::raw;
 
 const GROUP: &str = "Files of the host";
 

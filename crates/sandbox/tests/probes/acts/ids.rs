@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use tribune_sandbox::Layer::{Landlock, MountFlags, NoNewPrivileges, Seccomp};
 
-use crate::bait::Bait;
-use crate::probe::{Outcome, Probe};
-use crate::raw;
+use crate::probes::bait::Bait;
+use crate::probes::probe::{Outcome, Probe};
+use crate::probes::raw;
 
 const GROUP: &str = "Set-id bits and devices";
 

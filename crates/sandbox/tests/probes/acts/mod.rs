@@ -10,7 +10,7 @@ mod network;
 mod processes;
 mod traps;
 
-use crate::probe::Probe;
+use crate::probes::probe::Probe;
 
 pub(crate) const ALL: [&[Probe]; 9] = [
     files::PROBES,

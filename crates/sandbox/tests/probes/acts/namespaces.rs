@@ -4,9 +4,9 @@ use tribune_sandbox::Layer::{
     CgroupNamespace, IpcNamespace, Landlock, NestedNamespaces, Seccomp, UtsNamespace,
 };
 
-use crate::bait::Bait;
-use crate::probe::{Outcome, Probe};
-use crate::raw;
+use crate::probes::bait::Bait;
+use crate::probes::probe::{Outcome, Probe};
+use crate::probes::raw;
 
 const GROUP: &str = "Namespaces and mounts";
 

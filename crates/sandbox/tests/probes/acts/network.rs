@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tribune_sandbox::Layer::{Landlock, NetworkNamespace, Root, Seccomp};
 
-use crate::bait::{Bait, HUSH, METADATA, RESOLVER};
-use crate::probe::{Outcome, Probe};
-use crate::raw;
+use crate::probes::bait::{Bait, HUSH, METADATA, RESOLVER};
+use crate::probes::probe::{Outcome, Probe};
+use crate::probes::raw;
 
 const GROUP: &str = "Network";
 

@@ -7,9 +7,9 @@ use tribune_sandbox::Layer::{
     Cgroup, Environment, Keyring, Landlock, NonDumpable, PidNamespace, ProcMasks, Seccomp,
 };
 
-use crate::bait::{Bait, HUSH, taste};
-use crate::probe::{Outcome, Probe, Sign};
-use crate::raw;
+use crate::probes::bait::{Bait, HUSH, taste};
+use crate::probes::probe::{Outcome, Probe, Sign};
+use crate::probes::raw;
 
 const GROUP: &str = "Processes and keys";
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use tribune_sandbox::Layer::WorkspaceMasks;
 
-use crate::bait::{Bait, HUSH, taste};
-use crate::probe::{Outcome, Probe};
+use crate::probes::bait::{Bait, HUSH, taste};
+use crate::probes::probe::{Outcome, Probe};
 
 const GROUP: &str = "The workspace";
 

@@ -2,59 +2,49 @@
 //! must find its way shut. Each has a control: the same probe where the layer that stops it is left out must find it open,
 //! or it would prove nothing.
 //!
-//! This program is all parts of it: the tests, the launcher (`sandbox-enter`), the host around one probe (`case`), and what
-//! runs inside (`act`). Every case runs in a network namespace of its own, so no probe can reach a real network.
-#![allow(unsafe_code, reason = "probes make the very calls that a sandbox must refuse")]
+//! Every case runs in a network namespace of its own, so no probe can reach a real network.
 
 mod acts;
-mod bait;
+pub(crate) mod bait;
 mod case;
 mod probe;
-mod raw;
+pub(crate) mod raw;
 mod table;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 
 use self::case::{Launched, With};
 use self::probe::{Outcome, Probe};
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        ["sandbox-enter"] => {
-            raw::leak_descriptor();
-            tribune_sandbox::enter().unwrap();
-            ExitCode::SUCCESS
-        }
-        ["sandbox-enter-without", off @ ..] => {
-            raw::leak_descriptor();
-            tribune_sandbox::enter_without(&case::layers(off)).unwrap();
-            ExitCode::SUCCESS
-        }
+/// The parts of a probe that are programs of their own: the host around it (`case`), its bait (`wait`) and what runs inside
+/// (`act`).
+pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
+    match words {
         ["act", name, bait] => {
             let outcome = (probe::named(name).act)(&serde_json::from_str(bait).unwrap());
             println!("{}", serde_json::to_string(&outcome).unwrap());
-            ExitCode::SUCCESS
         }
         ["wait"] => {
-            // The bait for signals: ends with whoever holds the other end of its input.
+            // Ends with whoever holds the other end of its input.
             let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
-            ExitCode::SUCCESS
         }
         ["case", name, with, launched, folder] => {
             let outcome =
                 case::run(probe::named(name), With::named(with), Launched::named(launched), folder.as_ref());
             println!("{}", serde_json::to_string(&outcome).unwrap());
-            ExitCode::SUCCESS
         }
-        _ => libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
+        ["sandbox-enter-without", off @ ..] => {
+            raw::leak_descriptor();
+            tribune_sandbox::enter_without(&case::layers(off)).unwrap();
+        }
+        _ => return None,
     }
+    Some(ExitCode::SUCCESS)
 }
 
-fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     // Only root can start as itself and as somebody else.
     let is_root = rustix::process::geteuid().is_root();
     let mut trials = vec![
@@ -67,7 +57,8 @@ fn trials() -> Vec<Trial> {
     for probe in probe::all() {
         for launched in Launched::ALL {
             for with in With::ALL {
-                let name = format!("{}::{}::{}::{}", probe.group, probe.name, launched.name(), with.name());
+                let group = probe.group.to_lowercase().replace(' ', "_");
+                let name = format!("{group}::{}::{}::{}", probe.name, launched.name(), with.name());
                 let run = move || check(probe, with, launched);
                 trials.push(Trial::test(name, run).with_ignored_flag(!is_root));
             }
