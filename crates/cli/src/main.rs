@@ -21,6 +21,7 @@ mod ledger;
 mod output;
 mod progress;
 mod providers;
+mod sandbox_enter;
 mod sessions;
 mod spend;
 mod status;
@@ -39,6 +40,9 @@ use crate::output::Output;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = sandbox_enter::if_asked() {
+        return code;
+    }
     // A daemon that waits most of the time would hold 12 MB more in large pages. Where they cannot be refused, it does.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     let args = match Args::try_parse() {

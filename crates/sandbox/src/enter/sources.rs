@@ -5,8 +5,9 @@
 //! as the sandbox's own, and what it makes is the owner's on disk. No file changes hands, and nothing else is writable.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -113,16 +114,18 @@ impl Opening<'_> {
     }
 
     /// A user namespace in which the owner is the sandbox's user.
-    fn map(&mut self, owner: (u32, u32), user: (u32, u32)) -> Result<BorrowedFd<'_>, Failed> {
-        if !self.maps.contains_key(&owner) {
-            let namespace = mapping(owner, user).at(
-                Stage::Mounts,
-                "mapping the owner of a folder to the sandbox's user",
-                "Start Tribune as the owner of the workspace",
-            )?;
-            self.maps.insert(owner, namespace);
+    fn map(&mut self, owner: (u32, u32), user: (u32, u32)) -> Result<&OwnedFd, Failed> {
+        match self.maps.entry(owner) {
+            Entry::Occupied(made) => Ok(made.into_mut()),
+            Entry::Vacant(place) => {
+                let namespace = mapping(owner, user).at(
+                    Stage::Mounts,
+                    "mapping the owner of a folder to the sandbox's user",
+                    "Start Tribune as the owner of the workspace",
+                )?;
+                Ok(place.insert(namespace))
+            }
         }
-        Ok(self.maps[&owner].as_fd())
     }
 }
 

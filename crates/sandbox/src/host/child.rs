@@ -35,20 +35,6 @@ pub(super) struct Process {
 }
 
 impl Child {
-    pub(super) fn new(mut process: std::process::Child, cgroups: Cgroups) -> io::Result<Process> {
-        let opened = Pid::from_raw(process.id().cast_signed())
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-            .and_then(|pid| Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?));
-        match opened {
-            Ok(pidfd) => Ok(Process { process, pidfd, is_buried: false, _cgroups: cgroups }),
-            Err(error) => {
-                process.kill()?;
-                process.wait()?;
-                Err(error)
-            }
-        }
-    }
-
     /// Who runs it, and what holds its limits.
     #[must_use]
     pub const fn started(&self) -> &Started {
@@ -105,6 +91,20 @@ impl AsFd for Child {
 }
 
 impl Process {
+    pub(super) fn new(mut process: std::process::Child, cgroups: Cgroups) -> io::Result<Self> {
+        let opened = Pid::from_raw(process.id().cast_signed())
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            .and_then(|pid| Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?));
+        match opened {
+            Ok(pidfd) => Ok(Self { process, pidfd, is_buried: false, _cgroups: cgroups }),
+            Err(error) => {
+                process.kill()?;
+                process.wait()?;
+                Err(error)
+            }
+        }
+    }
+
     pub(super) const fn started(self, control: UnixStream, started: Started) -> Child {
         Child { process: self, control, started }
     }

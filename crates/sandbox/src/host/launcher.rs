@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 use tribune_contract::{Failed, LaunchProfile, Order, ProfileError, Report, RunsAs};
 
 use super::cgroup::Cgroups;
-use super::child::Child;
+use super::child::{Child, Process};
 use super::users;
 use crate::{sys, wire};
 
@@ -125,14 +125,14 @@ impl Launcher {
             limited_by: cgroups.limited_by,
             cgroups: cgroups.doors(),
         };
-        let child = Child::new(process, cgroups)?;
+        let process = Process::new(process, cgroups)?;
         control.set_read_timeout(Some(PATIENCE))?;
         control.set_write_timeout(Some(PATIENCE))?;
         wire::write(&mut control, &order)?;
         let report = wire::read::<Report>(&mut control)?;
         control.set_read_timeout(None)?;
         match report {
-            Some(Report::Started(started)) => Ok(child.started(control, started)),
+            Some(Report::Started(started)) => Ok(process.started(control, started)),
             Some(Report::Failed(why_not)) => Err(LaunchError::Refused(why_not)),
             Some(Report::Ended(_)) | None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
