@@ -5,10 +5,13 @@
 //! put in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CStr;
-use std::os::fd::OwnedFd;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use tribune_contract::{Failed, Stage, Workspace, WorkspaceSource};
 
 use super::failure::{At as _, failed};
@@ -26,40 +29,29 @@ const MAX_DEPTH: usize = 256;
 
 const REMEDY: &str = "Use a smaller workspace, or fewer patterns";
 
-/// What is covered, from the root of the workspace.
-#[derive(Debug, Default)]
-struct Found {
-    hidden: BTreeSet<String>,
-    frozen: BTreeSet<String>,
-    /// Files with several names, by device and inode.
-    linked: BTreeMap<(u64, u64), Vec<String>>,
-    hidden_inodes: BTreeSet<(u64, u64)>,
-    links: Vec<String>,
-    seen: usize,
-}
-
 /// Covers everything that the patterns name. Returns how many names that were.
 pub(super) fn cover(root: &Root, workspace: &Workspace) -> Result<u32, Failed> {
-    let hide: Vec<Pattern> = workspace.hide.iter().map(|text| Pattern::new(text)).collect();
-    let freeze: Vec<Pattern> = workspace.freeze.iter().map(|text| Pattern::new(text)).collect();
-    if hide.is_empty() && freeze.is_empty() {
+    if workspace.hide.is_empty() && workspace.freeze.is_empty() {
         return Ok(0);
     }
-    let doing = "searching the workspace";
     let folder = root
         .open(&workspace.target)
         .and_then(|held| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::openat(&held, ".", flags, Mode::empty())
         })
-        .at(Stage::Workspace, doing, "Make the workspace a folder that the sandbox's user can read")?;
-    let mut found = Found::default();
-    found.search(&folder, "", 0, &hide, &freeze)?;
-    for inode in &found.hidden_inodes {
-        found.hidden.extend(found.linked.get(inode).into_iter().flatten().cloned());
+        .at(
+            Stage::Workspace,
+            "searching the workspace",
+            "Make the workspace a folder that the sandbox's user can read",
+        )?;
+    let mut search = Search::new(&folder, workspace);
+    search.folder(&folder, "", 0)?;
+    for inode in &search.hidden_inodes {
+        search.hidden.extend(search.linked.get(inode).into_iter().flatten().cloned());
     }
     if matches!(workspace.source, WorkspaceSource::Direct { .. })
-        && let Some(link) = found.links.first()
+        && let Some(link) = search.loose.first()
     {
         return Err(failed(
             Stage::Workspace,
@@ -71,34 +63,61 @@ pub(super) fn cover(root: &Root, workspace: &Workspace) -> Result<u32, Failed> {
     }
 
     let mut pinned = BTreeSet::new();
-    for path in &found.frozen {
+    for path in &search.frozen {
         pinned.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
     }
-    if found.hidden.len() + found.frozen.len() + pinned.len() > MAX_MASKS {
+    if search.hidden.len() + search.frozen.len() + pinned.len() > MAX_MASKS {
         return Err(failed(Stage::Workspace, format!("more than {MAX_MASKS} names are protected"), REMEDY));
     }
     // Sorted, so that a folder is pinned before what is in it.
     for path in pinned {
         root.pin(&folder, path).at(Stage::Workspace, format_args!("pinning `{path}`"), REMEDY)?;
     }
-    for path in &found.frozen {
+    for path in &search.frozen {
         root.freeze(&folder, path).at(Stage::Workspace, format_args!("freezing `{path}`"), REMEDY)?;
     }
-    for path in &found.hidden {
+    for path in &search.hidden {
         root.hide(&folder, path).at(Stage::Workspace, format_args!("hiding `{path}`"), REMEDY)?;
     }
-    Ok(u32::try_from(found.hidden.len() + found.frozen.len()).unwrap_or(u32::MAX))
+    Ok(u32::try_from(search.hidden.len() + search.frozen.len()).unwrap_or(u32::MAX))
 }
 
-impl Found {
-    fn search(
-        &mut self,
-        folder: &OwnedFd,
-        path: &str,
-        depth: usize,
-        hide: &[Pattern],
-        freeze: &[Pattern],
-    ) -> Result<(), Failed> {
+/// What is covered, from the root of the workspace.
+#[derive(Debug)]
+struct Search<'a> {
+    root: &'a OwnedFd,
+    /// Where the workspace is inside, for links that name it.
+    target: &'a Path,
+    hide: Vec<Pattern>,
+    freeze: Vec<Pattern>,
+    hidden: BTreeSet<String>,
+    frozen: BTreeSet<String>,
+    /// Files with several names, by device and inode.
+    linked: BTreeMap<(u64, u64), Vec<String>>,
+    hidden_inodes: BTreeSet<(u64, u64)>,
+    /// Links that cannot be frozen, because a mount does not lie over a link.
+    loose: Vec<String>,
+    seen: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(root: &'a OwnedFd, workspace: &'a Workspace) -> Self {
+        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
+        Self {
+            root,
+            target: &workspace.target,
+            hide: patterns(&workspace.hide),
+            freeze: patterns(&workspace.freeze),
+            hidden: BTreeSet::new(),
+            frozen: BTreeSet::new(),
+            linked: BTreeMap::new(),
+            hidden_inodes: BTreeSet::new(),
+            loose: Vec::new(),
+            seen: 0,
+        }
+    }
+
+    fn folder(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> Result<(), Failed> {
         let doing = || format!("searching `{path}` in the workspace");
         let too_much = |what: &str| failed(Stage::Workspace, format!("the workspace has {what}"), REMEDY);
         if depth > MAX_DEPTH {
@@ -114,73 +133,75 @@ impl Found {
             if self.seen > MAX_NAMES {
                 return Err(too_much("more than 2,000,000 names"));
             }
-            self.entry(folder, path, entry.file_name(), entry.file_type(), depth, hide, freeze)?;
+            // A name that is no text is compared as what can be read of it.
+            let shown = entry.file_name().to_string_lossy();
+            let inner = if path.is_empty() { shown.to_string() } else { format!("{path}/{shown}") };
+            let is_hidden = self.hide.iter().any(|pattern| pattern.matches(&inner));
+            let is_frozen = self.freeze.iter().any(|pattern| pattern.matches(&inner));
+            if (is_hidden || is_frozen) && entry.file_name().to_str().is_err() {
+                let cause = format!("`{inner}` is to be protected, and its name is no text");
+                return Err(failed(Stage::Workspace, cause, "Rename it"));
+            }
+            match entry.file_type() {
+                FileType::Symlink => {
+                    if is_hidden {
+                        self.hidden.extend(self.end(folder, entry.file_name(), path));
+                    }
+                    if is_frozen {
+                        self.loose.push(inner);
+                    }
+                }
+                FileType::Directory if is_hidden => drop(self.hidden.insert(inner)),
+                FileType::Directory => {
+                    if is_frozen {
+                        self.frozen.insert(inner.clone());
+                    }
+                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    match rustix::fs::openat(folder, entry.file_name(), flags, Mode::empty()) {
+                        Ok(next) => self.folder(&next, &inner, depth + 1)?,
+                        // What the sandbox's user cannot read, it cannot read inside either; gone is gone.
+                        Err(Errno::ACCESS | Errno::NOENT) => {}
+                        Err(error) => return Err(error).at(Stage::Workspace, doing(), REMEDY),
+                    }
+                }
+                _ => self.file(folder, entry.file_name(), inner, is_hidden, is_frozen),
+            }
         }
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one entry of a search, and the search's own state")]
-    fn entry(
-        &mut self,
-        folder: &OwnedFd,
-        path: &str,
-        name: &CStr,
-        kind: FileType,
-        depth: usize,
-        hide: &[Pattern],
-        freeze: &[Pattern],
-    ) -> Result<(), Failed> {
-        // A name that is no text is compared as what can be read of it.
-        let shown = name.to_string_lossy();
-        let inner = if path.is_empty() { shown.to_string() } else { format!("{path}/{shown}") };
-        let doing = || format!("reading `{inner}` in the workspace");
-        let is_hidden = hide.iter().any(|pattern| pattern.matches(&inner));
-        let is_frozen = freeze.iter().any(|pattern| pattern.matches(&inner));
-        if (is_hidden || is_frozen) && name.to_str().is_err() {
-            let cause = format!("`{inner}` is to be protected, and its name is no text");
-            return Err(failed(Stage::Workspace, cause, "Rename it"));
-        }
-        match kind {
-            FileType::Symlink => {
-                if is_hidden || is_frozen {
-                    self.links.push(inner);
-                }
+    fn file(&mut self, folder: &OwnedFd, name: &CStr, path: String, is_hidden: bool, is_frozen: bool) {
+        if !self.hide.is_empty()
+            && let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+        {
+            let inode = (stat.st_dev, stat.st_ino);
+            if stat.st_nlink > 1 {
+                self.linked.entry(inode).or_default().push(path.clone());
             }
-            FileType::Directory => {
-                if is_hidden {
-                    self.hidden.insert(inner);
-                    return Ok(());
-                }
-                if is_frozen {
-                    self.frozen.insert(inner.clone());
-                }
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                match rustix::fs::openat(folder, name, flags, Mode::empty()) {
-                    Ok(next) => self.search(&next, &inner, depth + 1, hide, freeze)?,
-                    // What the sandbox's user cannot read, it cannot read inside either; gone is gone.
-                    Err(rustix::io::Errno::ACCESS | rustix::io::Errno::NOENT) => {}
-                    Err(error) => return Err(error).at(Stage::Workspace, doing(), REMEDY),
-                }
-            }
-            _ => {
-                if !hide.is_empty()
-                    && let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
-                {
-                    let inode = (stat.st_dev, stat.st_ino);
-                    if stat.st_nlink > 1 {
-                        self.linked.entry(inode).or_default().push(inner.clone());
-                    }
-                    if is_hidden {
-                        self.hidden_inodes.insert(inode);
-                    }
-                }
-                if is_hidden {
-                    self.hidden.insert(inner);
-                } else if is_frozen {
-                    self.frozen.insert(inner);
-                }
+            if is_hidden {
+                self.hidden_inodes.insert(inode);
             }
         }
-        Ok(())
+        if is_hidden {
+            self.hidden.insert(path);
+        } else if is_frozen {
+            self.frozen.insert(path);
+        }
+    }
+
+    /// Where a hidden link leads, if that is in the workspace. It is hidden there, because a mount does not lie over a link.
+    fn end(&self, folder: &OwnedFd, name: &CStr, path: &str) -> Option<String> {
+        let text = rustix::fs::readlinkat(folder, name, Vec::new()).ok()?;
+        let text = Path::new(OsStr::from_bytes(text.as_bytes()));
+        let way = match text.strip_prefix(self.target) {
+            Ok(inside) => inside.to_owned(),
+            Err(_) => Path::new(path).join(text),
+        };
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let end = rustix::fs::openat2(self.root, &way, flags, Mode::empty(), resolve).ok()?;
+        let place = |fd: &OwnedFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();
+        let end = place(&end)?.strip_prefix(place(self.root)?).ok()?.to_str()?.to_owned();
+        (!end.is_empty()).then_some(end)
     }
 }

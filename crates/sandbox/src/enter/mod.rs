@@ -89,8 +89,8 @@ fn launch(order: &Order, layers: &Layers) -> Result<First, Failed> {
     }
     let is_full = profile.mode == Mode::Full;
     let steps = if is_full { plan::steps(profile) } else { Vec::new() };
-    let is_root = rustix::process::geteuid().is_root();
-    let sources = match order.becomes.filter(|_| is_root) {
+    // Root that may not mount, as in many containers, goes the way of an ordinary user.
+    let sources = match order.becomes.filter(|_| is_root_that_mounts()) {
         Some(user) => Some(Sources::open(&steps, Some(user), layers)?),
         None => None,
     };
@@ -143,6 +143,11 @@ fn launch(order: &Order, layers: &Layers) -> Result<First, Failed> {
             Ok(first)
         }
     }
+}
+
+fn is_root_that_mounts() -> bool {
+    let may_mount = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
+    rustix::process::geteuid().is_root() && rustix::thread::capabilities(None).is_ok_and(may_mount)
 }
 
 fn map(child: rustix::process::Pid, uid: Uid, gid: Gid) -> Result<(), Failed> {

@@ -1,7 +1,11 @@
 //! The sandbox from outside. This program is also what it tests with: the launcher (`sandbox-enter`) and the programs that
 //! run inside or die.
 #![allow(unsafe_code, reason = "probes make the very calls that a sandbox must refuse")]
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test, which clippy cannot see")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "all of this is a test, which clippy cannot see"
+)]
 
 mod landing;
 mod life;

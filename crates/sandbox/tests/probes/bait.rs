@@ -84,6 +84,10 @@ pub(crate) fn files(host: &Path) {
         write(&format!("workspace/{name}"), text);
     }
     std::fs::hard_link(host.join("workspace/.env"), host.join("workspace/notes")).unwrap();
+    // The file that a hidden link leads to.
+    folder("workspace/kept");
+    write("workspace/kept/token", HUSH);
+    std::os::unix::fs::symlink("../kept/token", host.join("workspace/sub/token.pem")).unwrap();
     // A device that everyone could use, if it were one inside.
     let device = raw::path(host.join("workspace/device"));
     let mode = (libc::S_IFCHR | 0o666) as usize;

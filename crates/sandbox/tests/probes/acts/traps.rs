@@ -53,6 +53,13 @@ pub(crate) const PROBES: &[Probe] = &[
         &[WorkspaceMasks],
         hidden_swapped,
     ),
+    Probe::new(
+        GROUP,
+        "hidden_by_its_link",
+        "read what a hidden link leads to",
+        &[WorkspaceMasks],
+        hidden_by_its_link,
+    ),
     Probe::new(GROUP, "hidden_folder", "read what is in a hidden folder", &[WorkspaceMasks], hidden_folder),
     Probe::new(
         GROUP,
@@ -130,6 +137,13 @@ fn hidden_swapped(bait: &Bait) -> Outcome {
     let flags = rustix::fs::RenameFlags::EXCHANGE;
     let _ = rustix::fs::renameat_with(rustix::fs::CWD, &hidden, rustix::fs::CWD, &plain, flags);
     says(&plain, HUSH)
+}
+
+fn hidden_by_its_link(bait: &Bait) -> Outcome {
+    match says(&bait.workspace.join("kept/token"), HUSH) {
+        Outcome::Shut(_) => says(&bait.workspace.join("sub/token.pem"), HUSH),
+        open => open,
+    }
 }
 
 fn hidden_folder(bait: &Bait) -> Outcome {
