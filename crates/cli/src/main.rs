@@ -21,6 +21,7 @@ mod ledger;
 mod output;
 mod progress;
 mod providers;
+mod sandbox_enter;
 mod sessions;
 mod spend;
 mod status;
@@ -39,6 +40,9 @@ use crate::output::Output;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = sandbox_enter::if_asked() {
+        return code;
+    }
     tribune_host::memory::ask_for_small_pages();
     let args = match Args::try_parse() {
         Ok(args) => args,

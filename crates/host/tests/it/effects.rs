@@ -13,10 +13,12 @@ enum By {
     Operator,
     /// The daemon's own books, whose names no agent chooses.
     House,
+    /// The sandbox, for whoever launches it or lands its changes; those answer for that.
+    Sandbox,
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 27] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 41] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -47,6 +49,20 @@ const REGISTRY: [(&str, &[(Effect, By)]); 27] = [
     ("host/src/tools/target.rs", &[(Effect::Writes, By::Gate)]),
     ("host/src/tools/web/client.rs", &[(Effect::Reaches, By::Gate)]),
     ("host/src/tools/workspace.rs", &[(Effect::Writes, By::Gate)]),
+    ("sandbox/src/enter/agent.rs", &[(Effect::Starts, By::Sandbox)]),
+    ("sandbox/src/enter/filter.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/enter/masks.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/enter/mod.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/enter/relay.rs", &[(Effect::Reaches, By::Sandbox)]),
+    ("sandbox/src/enter/root.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/enter/sources.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/host/cgroup.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/host/launcher.rs", &[(Effect::Starts, By::Sandbox)]),
+    ("sandbox/src/workspace/beneath.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/discard.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/land.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/layers.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/node.rs", &[(Effect::Writes, By::Sandbox)]),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,0 +1,311 @@
+//! How large a profile may be, and what makes no sense in one.
+
+use std::path::{Component, Path};
+
+use crate::{LaunchProfile, Mode, Mount, PROFILE_VERSION, RunsAs, WorkspaceSource};
+
+/// Bytes of a profile as JSON. Long command lines are most of it.
+pub const MAX_PROFILE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Arguments of a program; the kernel's own bound is on their bytes.
+const MAX_ARGS: usize = 16_384;
+
+/// Variables of an environment.
+const MAX_VARIABLES: usize = 1024;
+
+/// Mounts beside the system's own.
+const MAX_MOUNTS: usize = 256;
+
+/// Ports that lead out.
+const MAX_RELAYS: usize = 16;
+
+/// Patterns of hidden and of frozen names, each.
+const MAX_PATTERNS: usize = 512;
+
+/// Bytes of a path; the kernel takes no more.
+const MAX_PATH_BYTES: usize = 4095;
+
+/// Bytes of a file that is part of the profile.
+const MAX_TEXT_BYTES: usize = 256 * 1024;
+
+/// Why a profile is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    #[error("`{0}` cannot name a sandbox: use 1 to 96 lowercase letters, digits and dashes")]
+    Session(String),
+    #[error(
+        "the launch profile has version {0}, and this program knows {PROFILE_VERSION}: run one version of Tribune"
+    )]
+    Version(u32),
+    #[error("the launch profile has too many {what}: {found}, and at most {most} are taken")]
+    TooMany { what: &'static str, found: usize, most: usize },
+    #[error("`{path}` is no path for {what}: give an absolute path without `..`, of at most 4095 bytes")]
+    Path { what: &'static str, path: String },
+    #[error("{0} holds a NUL byte or is no name of a variable: take it out")]
+    Text(&'static str),
+    #[error("a sandbox never runs as root: choose a user id other than 0, for `gid` too")]
+    Root,
+    #[error("the limit `{0}` is 0, and nothing could run: raise it")]
+    NoRoom(&'static str),
+    #[error(
+        "the relay `{0}` needs a name of lowercase letters, digits and dashes, and a port of its own above 1023"
+    )]
+    Relay(String),
+    #[error("in landlock mode the relay `{0}` needs a token of 16 to 512 bytes: others reach its port too")]
+    Token(String),
+    #[error("Landlock version {0} does not exist: ask for one from 1 to 9")]
+    Abi(u32),
+    #[error("two things would be mounted at `{0}`: keep one")]
+    Twice(String),
+    #[error("landlock mode has no mounts of its own, so it cannot have {0}: leave it out, or use full mode")]
+    NeedsMounts(&'static str),
+}
+
+pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
+    if profile.version != PROFILE_VERSION {
+        return Err(ProfileError::Version(profile.version));
+    }
+    at_most("arguments", profile.args.len(), MAX_ARGS)?;
+    at_most("variables", profile.env.len(), MAX_VARIABLES)?;
+    at_most("mounts", profile.mounts.len(), MAX_MOUNTS)?;
+    at_most("relays", profile.relays.len(), MAX_RELAYS)?;
+    absolute("the program", &profile.program)?;
+    absolute("the working folder", &profile.cwd)?;
+    absolute("the home folder", &profile.home)?;
+    if profile.args.iter().any(|arg| arg.contains('\0')) {
+        return Err(ProfileError::Text("an argument"));
+    }
+    let is_variable = |(name, value): (&String, &String)| {
+        !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
+    };
+    if !profile.env.iter().all(is_variable) {
+        return Err(ProfileError::Text("the environment"));
+    }
+    if let RunsAs::User { uid, gid } = profile.runs_as
+        && (uid == 0 || gid == 0 || uid == u32::MAX || gid == u32::MAX)
+    {
+        return Err(ProfileError::Root);
+    }
+    if !(1..=9).contains(&profile.landlock_abi) {
+        return Err(ProfileError::Abi(profile.landlock_abi));
+    }
+    limits(profile)?;
+    mounts(profile)?;
+    if profile.mode == Mode::Landlock {
+        without_mounts(profile)?;
+    }
+    relays(profile)
+}
+
+/// What only mounts can do is refused where there are none; it would be missing without a word.
+fn without_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
+    for mount in &profile.mounts {
+        match mount {
+            Mount::ReadOnly { source, target } | Mount::ReadWrite { source, target } if source == target => {}
+            Mount::ReadOnly { .. } | Mount::ReadWrite { .. } => {
+                return Err(ProfileError::NeedsMounts("a folder under another name"));
+            }
+            Mount::Socket { .. } => return Err(ProfileError::NeedsMounts("a socket")),
+            Mount::Tmpfs { .. } => return Err(ProfileError::NeedsMounts("a folder in memory")),
+            Mount::Text { .. } | Mount::Symlink { .. } => {
+                return Err(ProfileError::NeedsMounts("files of its own"));
+            }
+        }
+    }
+    let Some(workspace) = &profile.workspace else { return Ok(()) };
+    if !workspace.hide.is_empty() || !workspace.freeze.is_empty() {
+        return Err(ProfileError::NeedsMounts("hidden or frozen names"));
+    }
+    match &workspace.source {
+        WorkspaceSource::Overlay { .. } => Err(ProfileError::NeedsMounts("an overlay workspace")),
+        WorkspaceSource::Direct { folder } | WorkspaceSource::ReadOnly { folder }
+            if *folder != workspace.target =>
+        {
+            Err(ProfileError::NeedsMounts("a workspace under another name"))
+        }
+        WorkspaceSource::Direct { .. } | WorkspaceSource::ReadOnly { .. } => Ok(()),
+    }
+}
+
+fn limits(profile: &LaunchProfile) -> Result<(), ProfileError> {
+    let limits = &profile.limits;
+    let all = [
+        ("memoryBytes", limits.memory_bytes),
+        ("processes", limits.processes.into()),
+        ("cpuPercent", limits.cpu_percent.into()),
+        ("fileBytes", limits.file_bytes),
+        ("openFiles", limits.open_files),
+        ("wallMs", limits.wall_ms.unwrap_or(1)),
+        ("tmp", limits.tmp.bytes.min(limits.tmp.inodes)),
+        ("shm", limits.shm.bytes.min(limits.shm.inodes)),
+        ("home", limits.home.bytes.min(limits.home.inodes)),
+    ];
+    match all.into_iter().find(|(_, limit)| *limit == 0) {
+        Some((name, _)) => Err(ProfileError::NoRoom(name)),
+        None => Ok(()),
+    }
+}
+
+fn mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
+    let mut targets: Vec<&Path> = profile.mounts.iter().map(Mount::target).collect();
+    for mount in &profile.mounts {
+        absolute("a mount", mount.target())?;
+        if let Some(source) = mount.source() {
+            absolute("what is mounted", source)?;
+        }
+        match mount {
+            Mount::Text { text, .. } => at_most("bytes in one text", text.len(), MAX_TEXT_BYTES)?,
+            Mount::Tmpfs { bytes, inodes, .. } if (*bytes).min(*inodes) == 0 => {
+                return Err(ProfileError::NoRoom("tmpfs"));
+            }
+            Mount::Symlink { to, .. } if to.as_os_str().is_empty() => {
+                return Err(ProfileError::Path { what: "the end of a link", path: String::new() });
+            }
+            Mount::ReadOnly { .. }
+            | Mount::ReadWrite { .. }
+            | Mount::Socket { .. }
+            | Mount::Tmpfs { .. }
+            | Mount::Symlink { .. } => {}
+        }
+    }
+    if let Some(workspace) = &profile.workspace {
+        absolute("the workspace", &workspace.target)?;
+        targets.push(&workspace.target);
+        at_most("patterns of hidden names", workspace.hide.len(), MAX_PATTERNS)?;
+        at_most("patterns of frozen names", workspace.freeze.len(), MAX_PATTERNS)?;
+        let folders: &[&Path] = match &workspace.source {
+            WorkspaceSource::Overlay { lower, layers } => &[lower, layers],
+            WorkspaceSource::Direct { folder } | WorkspaceSource::ReadOnly { folder } => &[folder],
+        };
+        folders.iter().try_for_each(|folder| absolute("a layer of the workspace", folder))?;
+    }
+    targets.sort_unstable();
+    match targets.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(ProfileError::Twice(pair[0].display().to_string())),
+        None => Ok(()),
+    }
+}
+
+fn relays(profile: &LaunchProfile) -> Result<(), ProfileError> {
+    for (index, relay) in profile.relays.iter().enumerate() {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_name = (1..=32).contains(&relay.name.len()) && relay.name.bytes().all(is_plain);
+        let others = &profile.relays[..index];
+        if !is_name
+            || relay.port < 1024
+            || others.iter().any(|other| other.name == relay.name || other.port == relay.port)
+        {
+            return Err(ProfileError::Relay(relay.name.clone()));
+        }
+        absolute("a relay's socket", &relay.socket)?;
+        let has_token = relay.token.as_ref().is_some_and(|token| (16..=512).contains(&token.len()));
+        if profile.mode == Mode::Landlock && !has_token {
+            return Err(ProfileError::Token(relay.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn at_most(what: &'static str, found: usize, most: usize) -> Result<(), ProfileError> {
+    if found > most {
+        return Err(ProfileError::TooMany { what, found, most });
+    }
+    Ok(())
+}
+
+fn absolute(what: &'static str, path: &Path) -> Result<(), ProfileError> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let is_plain = path.is_absolute()
+        && bytes.len() <= MAX_PATH_BYTES
+        && !bytes.contains(&0)
+        && !path.components().any(|part| matches!(part, Component::ParentDir));
+    if is_plain { Ok(()) } else { Err(ProfileError::Path { what, path: path.display().to_string() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Relay, Session, Workspace};
+
+    fn profile() -> LaunchProfile {
+        LaunchProfile::new(Session::new("a").unwrap(), "/bin/true")
+    }
+
+    #[test]
+    fn a_profile_survives_its_way() {
+        let mut profile = profile();
+        profile.mounts = vec![
+            Mount::ReadOnly { source: "/opt".into(), target: "/opt".into() },
+            Mount::Text { target: "/etc/x".into(), text: "x".to_owned() },
+        ];
+        profile.runs_as = RunsAs::User { uid: 1, gid: 1 };
+        assert_eq!(profile.check(), Ok(()));
+        let text = serde_json::to_string(&profile).unwrap();
+        assert_eq!(serde_json::from_str::<LaunchProfile>(&text).unwrap(), profile);
+    }
+
+    #[test]
+    fn unknown_members_and_names_are_refused() {
+        let text = serde_json::to_string(&profile()).unwrap();
+        for (from, to) in [
+            ("\"version\":1", "\"version\":1,\"more\":1"),
+            ("\"session\":\"a\"", "\"session\":\"../a\""),
+            ("\"mode\":\"full\"", "\"mode\":\"off\""),
+            ("\"memoryBytes\":", "\"memory\":"),
+        ] {
+            let other = text.replacen(from, to, 1);
+            assert_ne!(other, text);
+            assert!(serde_json::from_str::<LaunchProfile>(&other).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        type Change = fn(&mut LaunchProfile);
+        let cases: [(Change, ProfileError); 11] = [
+            (|p| p.version = 2, ProfileError::Version(2)),
+            (|p| p.runs_as = RunsAs::User { uid: 0, gid: 5 }, ProfileError::Root),
+            (|p| p.runs_as = RunsAs::User { uid: 5, gid: 0 }, ProfileError::Root),
+            (|p| p.cwd = "a".into(), ProfileError::Path { what: "the working folder", path: "a".to_owned() }),
+            (
+                |p| p.program = "/a/../b".into(),
+                ProfileError::Path { what: "the program", path: "/a/../b".to_owned() },
+            ),
+            (|p| p.limits.processes = 0, ProfileError::NoRoom("processes")),
+            (|p| p.landlock_abi = 10, ProfileError::Abi(10)),
+            (|p| drop(p.env.insert("A=B".to_owned(), String::new())), ProfileError::Text("the environment")),
+            (
+                |p| {
+                    p.mounts = ["/x", "/x"]
+                        .map(|target| Mount::Symlink { target: target.into(), to: "y".into() })
+                        .into();
+                },
+                ProfileError::Twice("/x".to_owned()),
+            ),
+            (
+                |p| {
+                    let relay = Relay { name: "a".to_owned(), port: 80, socket: "/s".into(), token: None };
+                    p.relays = vec![relay];
+                },
+                ProfileError::Relay("a".to_owned()),
+            ),
+            (
+                |p| {
+                    p.mode = Mode::Landlock;
+                    p.workspace = Some(Workspace {
+                        target: "/w".into(),
+                        source: WorkspaceSource::Direct { folder: "/w".into() },
+                        hide: vec![".env".to_owned()],
+                        freeze: Vec::new(),
+                    });
+                },
+                ProfileError::NeedsMounts("hidden or frozen names"),
+            ),
+        ];
+        for (change, error) in cases {
+            let mut profile = profile();
+            change(&mut profile);
+            assert_eq!(profile.check(), Err(error));
+        }
+    }
+}

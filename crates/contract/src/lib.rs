@@ -1,0 +1,20 @@
+//! What crosses the seam between the host and a sandbox: what is to run and how ([`LaunchProfile`]), and what the other
+//! side says of it ([`Report`]).
+//!
+//! Both are JSON on a descriptor between two processes of the same program. Still nothing is taken on trust: unknown
+//! members, other versions and anything beyond the bounds are refused on both sides. This crate holds types and their
+//! checks; it opens nothing and starts nothing.
+
+mod bounds;
+mod limits;
+mod mount;
+mod profile;
+mod report;
+mod workspace;
+
+pub use bounds::{MAX_PROFILE_BYTES, ProfileError};
+pub use limits::{Limits, Tmpfs};
+pub use mount::Mount;
+pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
+pub use report::{Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
+pub use workspace::{HOST_TRAPS, Workspace, WorkspaceSource};

@@ -1,0 +1,49 @@
+//! What a sandbox sees of the host beside the system and its workspace.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// One thing to put into the sandbox. `target` is an absolute path inside it; `source` one outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
+pub enum Mount {
+    /// A folder or file that can be read and run.
+    ReadOnly { source: PathBuf, target: PathBuf },
+    /// A folder or file that can be changed, and is the host's all the same.
+    ReadWrite { source: PathBuf, target: PathBuf },
+    /// The socket of a broker.
+    Socket { source: PathBuf, target: PathBuf },
+    /// An empty folder in memory.
+    Tmpfs { target: PathBuf, bytes: u64, inodes: u64 },
+    /// A small file that cannot be changed.
+    Text { target: PathBuf, text: String },
+    /// A link.
+    Symlink { target: PathBuf, to: PathBuf },
+}
+
+impl Mount {
+    /// Where it is inside.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        match self {
+            Self::ReadOnly { target, .. }
+            | Self::ReadWrite { target, .. }
+            | Self::Socket { target, .. }
+            | Self::Tmpfs { target, .. }
+            | Self::Text { target, .. }
+            | Self::Symlink { target, .. } => target,
+        }
+    }
+
+    /// Where it is on the host, if it is from there.
+    #[must_use]
+    pub fn source(&self) -> Option<&Path> {
+        match self {
+            Self::ReadOnly { source, .. } | Self::ReadWrite { source, .. } | Self::Socket { source, .. } => {
+                Some(source)
+            }
+            Self::Tmpfs { .. } | Self::Text { .. } | Self::Symlink { .. } => None,
+        }
+    }
+}

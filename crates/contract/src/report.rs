@@ -1,0 +1,140 @@
+//! What the two halves say to each other.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::LaunchProfile;
+
+/// What the host half tells the entering half, once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Order {
+    pub profile: LaunchProfile,
+    /// The user and group to become, if the launcher is root.
+    pub becomes: Option<(u32, u32)>,
+    /// The files that take a process into the cgroups made for this launch.
+    pub cgroups: Vec<PathBuf>,
+    pub limited_by: LimitedBy,
+}
+
+/// What the entering half says. First `Started` or `Failed`; after `Started`, `Ended`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
+pub enum Report {
+    Started(Started),
+    Failed(Failed),
+    Ended(Ended),
+}
+
+/// A signal for what runs inside, on its way there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Signalled {
+    pub signal: i32,
+}
+
+/// What holds a running sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Started {
+    /// The user id on the host.
+    pub uid: u32,
+    pub gid: u32,
+    pub limited_by: LimitedBy,
+    /// The version of Landlock in force.
+    pub landlock_abi: u32,
+    /// How many names of the workspace are hidden or frozen.
+    pub masked: u32,
+}
+
+/// What holds the limits of memory, processes and processor time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LimitedBy {
+    /// One hierarchy for all controllers.
+    CgroupV2,
+    /// A hierarchy per controller.
+    CgroupV1,
+    /// Bounds of each process by itself.
+    Rlimits,
+}
+
+impl fmt::Display for LimitedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CgroupV2 => "cgroup v2",
+            Self::CgroupV1 => "cgroup v1",
+            Self::Rlimits => "rlimits only",
+        })
+    }
+}
+
+/// Why nothing was started: what was being done, what came of it, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[error("{stage}: {cause}. {remedy}")]
+pub struct Failed {
+    pub stage: Stage,
+    pub cause: String,
+    pub remedy: String,
+}
+
+/// The steps of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    Profile,
+    Keyring,
+    Limits,
+    User,
+    Namespaces,
+    Mounts,
+    Workspace,
+    Relays,
+    Landlock,
+    Seccomp,
+    Program,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Profile => "the launch profile",
+            Self::Keyring => "the session keyring",
+            Self::Limits => "the limits",
+            Self::User => "the user of the sandbox",
+            Self::Namespaces => "the namespaces",
+            Self::Mounts => "the mounts",
+            Self::Workspace => "the workspace",
+            Self::Relays => "the relays",
+            Self::Landlock => "Landlock",
+            Self::Seccomp => "the system call filter",
+            Self::Program => "the program",
+        })
+    }
+}
+
+/// How a sandbox ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Ended {
+    pub exit: Exit,
+}
+
+/// What became of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", tag = "by")]
+pub enum Exit {
+    Code {
+        code: i32,
+    },
+    Signal {
+        signal: i32,
+    },
+    /// Its time was over.
+    OutOfTime,
+    /// The whole sandbox was killed from outside.
+    Killed,
+}

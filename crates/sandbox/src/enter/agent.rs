@@ -1,0 +1,89 @@
+//! The last steps before the program: what it cannot undo, and then it runs.
+
+use std::convert::Infallible;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::process::Signal;
+use seccompiler::BpfProgram;
+use tribune_contract::{Failed, LaunchProfile, LimitedBy, Stage};
+
+use super::failure::{At as _, failed};
+use super::{confine, filter, limits};
+use crate::layers::{Layer, Layers};
+use crate::sys;
+
+/// What the program is started with.
+#[derive(Debug)]
+pub(super) struct Agent<'a> {
+    pub(super) profile: &'a LaunchProfile,
+    pub(super) limited_by: LimitedBy,
+    pub(super) landlock: u32,
+    pub(super) filters: &'a [BpfProgram],
+    /// The ports of the relays, in their order.
+    pub(super) ports: &'a [u16],
+    pub(super) layers: &'a Layers,
+}
+
+impl Agent<'_> {
+    /// Becomes the program. Comes back only with the reason why not.
+    pub(super) fn become_program(&self) -> Failed {
+        match self.prepare() {
+            Ok(never) => match never {},
+            Err(failed) => failed,
+        }
+    }
+
+    fn prepare(&self) -> Result<Infallible, Failed> {
+        const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
+        let (profile, layers) = (self.profile, self.layers);
+        // Where no pid namespace ends everything, this ends at least the program together with process 1.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(
+            Stage::Program,
+            "following process 1",
+            REMEDY,
+        )?;
+        // A session of its own: no terminal of anyone's to speak to.
+        rustix::process::setsid().at(Stage::Program, "leaving the terminal", REMEDY)?;
+        sys::unblock_signals().at(Stage::Program, "letting signals through", REMEDY)?;
+        // The daemon gives up large pages for itself; a compiler is faster with them.
+        let _ = rustix::thread::disable_transparent_huge_pages(false);
+        if layers.has(Layer::Rlimits) {
+            limits::bound(&profile.limits, self.limited_by)?;
+        }
+        rustix::process::chdir(&profile.cwd).at(
+            Stage::Program,
+            format_args!("going to the folder `{}`", profile.cwd.display()),
+            "Choose a working folder that exists inside",
+        )?;
+        if layers.has(Layer::Descriptors) {
+            sys::close_on_exec_from(3).at(Stage::Program, "closing descriptors", REMEDY)?;
+        }
+        if layers.has(Layer::Landlock) {
+            confine::confine(profile, self.landlock, self.ports)?;
+        }
+        if layers.has(Layer::Seccomp) {
+            filter::install(self.filters)?;
+        }
+        let mut command = Command::new(&profile.program);
+        command.args(&profile.args);
+        if layers.has(Layer::Environment) {
+            command.env_clear();
+        }
+        command.envs(profile.env.iter().map(|(name, value)| (name, self.filled_in(value))));
+        let error = command.exec();
+        Err(failed(
+            Stage::Program,
+            format!("`{}` cannot be run ({error})", profile.program.display()),
+            "Check that it exists inside the sandbox and that anyone may run it",
+        ))
+    }
+
+    /// A value of the environment, with the numbers of ports that nobody could know before.
+    fn filled_in(&self, value: &str) -> String {
+        let relays = self.profile.relays.iter().zip(self.ports);
+        relays.fold(value.to_owned(), |value, (relay, port)| {
+            value.replace(&format!("${{relay:{}}}", relay.name), &port.to_string())
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! File rights that the program gives up for good (Landlock), on top of what the mounts allow.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath,
+    PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
+};
+use tribune_contract::{Failed, LaunchProfile, Mode, Mount, Stage, WorkspaceSource};
+
+use super::failure::failed;
+use super::plan::RUN_FOLDER;
+use crate::sys;
+
+/// The version of Landlock that the kernel has and this program knows. Zero is none.
+pub(crate) fn version() -> u32 {
+    sys::landlock_version().min(u32::try_from(KNOWN.len()).unwrap_or(u32::MAX))
+}
+
+const KNOWN: [ABI; 9] = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7, ABI::V8, ABI::V9];
+
+/// What may be done below a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum May {
+    List,
+    Look,
+    Run,
+    Change,
+    Device,
+    Connect,
+}
+
+/// Refuses a kernel with less of Landlock than the profile asks for.
+pub(super) fn check(profile: &LaunchProfile) -> Result<u32, Failed> {
+    let found = version();
+    // Without its rules for ports the weaker mode would leave the network open.
+    let needed = match profile.mode {
+        Mode::Full => profile.landlock_abi,
+        Mode::Landlock => profile.landlock_abi.max(6),
+    };
+    if found >= needed {
+        return Ok(found);
+    }
+    let cause = match found {
+        0 => format!("this kernel has no Landlock, and version {needed} is needed"),
+        found => format!("this kernel has version {found}, and version {needed} is needed"),
+    };
+    let remedy =
+        "Use a kernel with a newer Landlock (Linux 6.12 has version 6), with `landlock` in its `lsm=` list";
+    Err(failed(Stage::Landlock, cause, remedy))
+}
+
+/// Confines this process and all that it starts. `ports` are those that may be connected to in the weaker mode.
+pub(super) fn confine(profile: &LaunchProfile, version: u32, ports: &[u16]) -> Result<(), Failed> {
+    let abi = KNOWN[usize::try_from(version).unwrap_or(1).clamp(1, KNOWN.len()) - 1];
+    let rules = match profile.mode {
+        Mode::Full => inside(profile),
+        Mode::Landlock => on_the_host(profile),
+    };
+    let confined = (|| {
+        let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        ruleset = ruleset.handle_access(AccessFs::from_all(abi))?;
+        if version >= 6 {
+            ruleset = ruleset.scope(Scope::from_all(abi))?;
+        }
+        if profile.mode == Mode::Landlock {
+            ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
+        }
+        let mut created = ruleset.create()?;
+        for (path, may) in &rules {
+            // What is not there, on this system or in this profile, needs no right.
+            let Ok(held) = PathFd::new(path) else { continue };
+            let is_folder = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_dir());
+            let rights = rights(*may, abi);
+            let rights = if is_folder { rights } else { rights & AccessFs::from_file(abi) };
+            created = created.add_rule(PathBeneath::new(held, rights))?;
+        }
+        if profile.mode == Mode::Landlock {
+            for port in ports {
+                created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+            }
+        }
+        created.restrict_self()
+    })();
+    match confined {
+        Ok(status) if status.ruleset == RulesetStatus::FullyEnforced => Ok(()),
+        Ok(status) => Err(refused(&format!("only a part of the rules is enforced ({:?})", status.ruleset))),
+        Err(error) => Err(refused(&format!("the rules were refused ({error})"))),
+    }
+}
+
+fn refused(cause: &str) -> Failed {
+    failed(Stage::Landlock, cause, "Run `tribune doctor --sandbox` to see what this machine lacks")
+}
+
+fn rights(may: May, abi: ABI) -> BitFlags<AccessFs> {
+    let unix = AccessFs::from_all(abi) & AccessFs::ResolveUnix;
+    match may {
+        May::List => AccessFs::ReadDir.into(),
+        May::Look => AccessFs::ReadDir | AccessFs::ReadFile,
+        May::Run => AccessFs::from_read(abi),
+        // Everything but making devices, which nobody may; and their controls, which files have not.
+        May::Change => {
+            AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
+        }
+        May::Device => {
+            AccessFs::from_all(abi)
+                & (AccessFs::ReadDir
+                    | AccessFs::ReadFile
+                    | AccessFs::WriteFile
+                    | AccessFs::Truncate
+                    | AccessFs::IoctlDev)
+        }
+        May::Connect => AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::WriteFile | unix,
+    }
+}
+
+/// Inside a root of its own: the mounts over again, so that neither layer has to hold alone.
+fn inside(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
+    let mut rules = system();
+    rules.extend(
+        [("/", May::List), ("/proc", May::Look), ("/dev/shm", May::Change), ("/tmp", May::Change)]
+            .map(|(path, may)| (path.into(), may)),
+    );
+    rules.push((RUN_FOLDER.into(), May::Connect));
+    rules.push((profile.home.clone(), May::Change));
+    for mount in &profile.mounts {
+        let may = match mount {
+            Mount::ReadOnly { .. } => May::Run,
+            Mount::ReadWrite { .. } | Mount::Tmpfs { .. } => May::Change,
+            Mount::Socket { .. } => May::Connect,
+            Mount::Text { .. } => May::Look,
+            Mount::Symlink { .. } => continue,
+        };
+        rules.push((mount.target().to_owned(), may));
+    }
+    if let Some(workspace) = &profile.workspace {
+        let may = match workspace.source {
+            WorkspaceSource::Overlay { .. } | WorkspaceSource::Direct { .. } => May::Change,
+            WorkspaceSource::ReadOnly { .. } => May::Run,
+        };
+        rules.push((workspace.target.clone(), may));
+    }
+    rules
+}
+
+/// On the host's own root: what the profile names, where it is on the host.
+fn on_the_host(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
+    let mut rules = system();
+    for path in ["/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems"] {
+        rules.push((path.into(), May::Look));
+    }
+    for mount in &profile.mounts {
+        let may = match mount {
+            Mount::ReadOnly { .. } => May::Run,
+            Mount::ReadWrite { .. } => May::Change,
+            Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Text { .. } | Mount::Symlink { .. } => {
+                continue;
+            }
+        };
+        if let Some(source) = mount.source() {
+            rules.push((source.to_owned(), may));
+        }
+    }
+    if let Some(workspace) = &profile.workspace {
+        match &workspace.source {
+            WorkspaceSource::Direct { folder } => rules.push((folder.clone(), May::Change)),
+            WorkspaceSource::ReadOnly { folder } => rules.push((folder.clone(), May::Run)),
+            WorkspaceSource::Overlay { .. } => {}
+        }
+    }
+    rules
+}
+
+fn system() -> Vec<(PathBuf, May)> {
+    let run = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].map(|path| (path, May::Run));
+    let etc = [
+        "/etc/alternatives",
+        "/etc/ca-certificates",
+        "/etc/ca-certificates.conf",
+        "/etc/crypto-policies",
+        "/etc/fonts",
+        "/etc/group",
+        "/etc/hosts",
+        "/etc/hostname",
+        "/etc/ld.so.cache",
+        "/etc/ld.so.conf",
+        "/etc/ld.so.conf.d",
+        "/etc/localtime",
+        "/etc/mime.types",
+        "/etc/nsswitch.conf",
+        "/etc/passwd",
+        "/etc/pki",
+        "/etc/protocols",
+        "/etc/resolv.conf",
+        "/etc/services",
+        "/etc/ssl",
+    ]
+    .map(|path| (path, May::Look));
+    let devices = ["null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx"];
+    let devices = devices.map(|name| (Path::new("/dev").join(name), May::Device));
+    let fixed = run.into_iter().chain(etc).map(|(path, may)| (PathBuf::from(path), may));
+    fixed.chain(devices).collect()
+}

@@ -1,0 +1,21 @@
+//! Saying why nothing was started.
+
+use std::fmt::Display;
+use std::io;
+
+use tribune_contract::{Failed, Stage};
+
+pub(super) fn failed(stage: Stage, cause: impl Into<String>, remedy: impl Into<String>) -> Failed {
+    Failed { stage, cause: cause.into(), remedy: remedy.into() }
+}
+
+/// An operating system's error, told as the failure of a step.
+pub(super) trait At<T> {
+    fn at(self, stage: Stage, doing: impl Display, remedy: &str) -> Result<T, Failed>;
+}
+
+impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+    fn at(self, stage: Stage, doing: impl Display, remedy: &str) -> Result<T, Failed> {
+        self.map_err(|error| failed(stage, format!("{doing} failed ({})", error.into()), remedy))
+    }
+}

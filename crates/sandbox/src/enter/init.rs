@@ -1,0 +1,143 @@
+//! Process 1 of a sandbox: starts the program, buries the dead, passes signals on and relays.
+//!
+//! It has no rights that the program has not, cannot be looked into, and the program cannot signal it. When the program ends
+//! it ends too, and the kernel ends whatever is left.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
+use tribune_contract::{Ended, Exit, Failed, Report, Stage, Started};
+
+use super::agent::Agent;
+use super::failure::{At as _, failed};
+use super::relay::Relays;
+use crate::layers::Layer;
+use crate::sys::{self, Cloned};
+use crate::wire;
+
+/// Signals that are meant for the program.
+const PASSED_ON: [i32; 8] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGCONT,
+    libc::SIGWINCH,
+];
+
+const REMEDY: &str = "Try again; if it stays, restart the daemon";
+
+/// Starts the program and stays with it to its end.
+pub(super) fn run(
+    agent: &Agent<'_>,
+    relays: Relays,
+    started: Started,
+    mut report: File,
+) -> Result<(), Failed> {
+    if agent.layers.has(Layer::NonDumpable) {
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).at(
+            Stage::Program,
+            "closing process 1 to others",
+            REMEDY,
+        )?;
+    }
+    let mut signals = PASSED_ON.to_vec();
+    signals.push(libc::SIGCHLD);
+    let signals = sys::signal_descriptor(&signals).at(Stage::Program, "listening for signals", REMEDY)?;
+    let program = start(agent)?;
+    leave_streams().at(Stage::Program, "letting go of the program's streams", REMEDY)?;
+    wire::write(&mut report, &Report::Started(started)).at(Stage::Program, "reporting", REMEDY)?;
+    let exit = accompany(program, relays, &signals).at(Stage::Program, "waiting", REMEDY)?;
+    wire::write(&mut report, &Report::Ended(Ended { exit })).at(Stage::Program, "reporting", REMEDY)
+}
+
+/// Starts the program. It runs when this returns without a reason why not.
+fn start(agent: &Agent<'_>) -> Result<Pid, Failed> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(
+        Stage::Program,
+        "making a pipe",
+        REMEDY,
+    )?;
+    let cloned = sys::clone(0).at(Stage::Program, "starting a process", "Raise the limit of processes")?;
+    match cloned {
+        Cloned::Child => {
+            drop(reader);
+            let why_not = agent.become_program();
+            // If nobody reads it, nobody waits for it.
+            let _ = wire::write(&mut File::from(writer), &why_not);
+            std::process::exit(1);
+        }
+        Cloned::Parent { child, .. } => {
+            drop(writer);
+            // Closed without a word when the program took its place.
+            match wire::read::<Failed>(&mut File::from(reader)).at(Stage::Program, "starting it", REMEDY)? {
+                None => Ok(child),
+                Some(why_not) => Err(why_not),
+            }
+        }
+    }
+}
+
+/// The program's streams are the program's: who reads them shall see their end when it closes them.
+pub(super) fn leave_streams() -> rustix::io::Result<()> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)
+}
+
+fn accompany(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Result<Exit> {
+    loop {
+        // Also before the first wait: the program may have ended already.
+        while let Some((pid, status)) = reaped()? {
+            if pid == program {
+                return Ok(exit(status));
+            }
+        }
+        relays.wait(&[signals.as_fd()])?;
+        while let Some(signal) = sys::next_signal(signals.as_fd()) {
+            if signal != libc::SIGCHLD
+                && let Some(signal) = Signal::from_named_raw(signal)
+            {
+                // It leads a session, and so a group of the same number. One that just ended needs no signal.
+                let _ = rustix::process::kill_process_group(program, signal);
+            }
+        }
+    }
+}
+
+fn reaped() -> std::io::Result<Option<(Pid, WaitStatus)>> {
+    match rustix::process::wait(WaitOptions::NOHANG) {
+        Ok(reaped) => Ok(reaped),
+        Err(rustix::io::Errno::CHILD) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How a process ended.
+pub(super) fn exit(status: WaitStatus) -> Exit {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Exit::Code { code },
+        (None, Some(signal)) => Exit::Signal { signal },
+        (None, None) => Exit::Killed,
+    }
+}
+
+/// What process 1 says when it could not start anything.
+pub(super) fn give_up(report: &mut File, why_not: Failed) {
+    // Without a launcher there is nobody to tell.
+    let _ = wire::write(report, &Report::Failed(why_not));
+}
+
+/// Waits for the launcher's word that the ids are mapped. Nothing, if the launcher is gone.
+pub(super) fn wait_for_go(go: OwnedFd) -> Result<(), Failed> {
+    let mut word = [0];
+    File::from(go)
+        .read_exact(&mut word)
+        .map_err(|_| failed(Stage::Namespaces, "the launcher is gone", "Start it again"))
+}

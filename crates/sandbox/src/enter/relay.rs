@@ -1,0 +1,221 @@
+//! Ports of the loopback that lead to sockets of the host. Bytes go through as they are; descriptors do not.
+
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags};
+
+/// Bytes on their way in one direction.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Connections at a time, over all ports. More wait in the backlog.
+const MAX_CONNECTIONS: usize = 256;
+
+/// Bytes in which a token must be found. The first lines of a request are shorter.
+const TOKEN_WITHIN_BYTES: usize = 16 * 1024;
+
+/// A port, and where it leads.
+#[derive(Debug)]
+pub(super) struct Port {
+    listener: TcpListener,
+    socket: PathBuf,
+    token: Option<Vec<u8>>,
+}
+
+impl Port {
+    /// Listens. Port 0 is any that is free.
+    pub(super) fn listen(port: u16, socket: PathBuf, token: Option<Vec<u8>>) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, socket, token })
+    }
+
+    pub(super) fn number(&self) -> io::Result<u16> {
+        Ok(self.listener.local_addr()?.port())
+    }
+}
+
+/// All ports and their connections.
+#[derive(Debug)]
+pub(super) struct Relays {
+    ports: Vec<Port>,
+    connections: Vec<Connection>,
+}
+
+impl Relays {
+    pub(super) const fn new(ports: Vec<Port>) -> Self {
+        Self { ports, connections: Vec::new() }
+    }
+
+    /// Waits until one of the descriptors can be read or something was relayed. Says which of `others` are ready.
+    pub(super) fn wait(&mut self, others: &[BorrowedFd<'_>]) -> io::Result<Vec<bool>> {
+        let mut polled: Vec<PollFd<'_>> =
+            others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let accepts = self.connections.len() < MAX_CONNECTIONS;
+        let accepting = if accepts { PollFlags::IN } else { PollFlags::empty() };
+        polled.extend(self.ports.iter().map(|port| PollFd::new(&port.listener, accepting)));
+        for connection in &self.connections {
+            polled.extend(connection.polled());
+        }
+        match rustix::event::poll(&mut polled, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(vec![false; others.len()]),
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(polled);
+
+        let (ready_others, rest) = ready.split_at(others.len());
+        let (ready_ports, ready_connections) = rest.split_at(self.ports.len());
+        let mut index = 0;
+        self.connections.retain_mut(|connection| {
+            let is_ready = ready_connections[index] || ready_connections[index + 1];
+            index += 2;
+            !is_ready || connection.carry()
+        });
+        for (port, is_ready) in self.ports.iter().zip(ready_ports) {
+            if *is_ready && self.connections.len() < MAX_CONNECTIONS {
+                // A host that does not answer ends the connection, and nothing else.
+                self.connections.extend(accept(port).ok());
+            }
+        }
+        Ok(ready_others.to_vec())
+    }
+}
+
+fn accept(port: &Port) -> io::Result<Connection> {
+    let (inner, _) = port.listener.accept()?;
+    inner.set_nonblocking(true)?;
+    inner.set_nodelay(true)?;
+    let outer = UnixStream::connect(&port.socket)?;
+    outer.set_nonblocking(true)?;
+    Ok(Connection { inner, outer, out: Way::default(), back: Way::default(), token: port.token.clone() })
+}
+
+#[derive(Debug)]
+struct Connection {
+    inner: TcpStream,
+    outer: UnixStream,
+    out: Way,
+    back: Way,
+    /// What has to come before anything goes out.
+    token: Option<Vec<u8>>,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Way {
+    waiting: Vec<u8>,
+    /// How much of it is gone already.
+    gone: usize,
+    /// The writer has no more.
+    is_over: bool,
+    /// The reader knows that.
+    is_told: bool,
+}
+
+impl Connection {
+    fn polled(&self) -> [PollFd<'_>; 2] {
+        let flags = |reads: &Way, writes: &Way, holds: bool| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, reads.has_room());
+            flags.set(PollFlags::OUT, writes.has_some() && !holds);
+            flags
+        };
+        let inner = flags(&self.out, &self.back, false);
+        let outer = flags(&self.back, &self.out, self.token.is_some());
+        [
+            PollFd::from_borrowed_fd(self.inner.as_fd(), inner),
+            PollFd::from_borrowed_fd(self.outer.as_fd(), outer),
+        ]
+    }
+
+    /// Moves what can be moved. Whether the connection goes on.
+    fn carry(&mut self) -> bool {
+        let carried = (|| -> io::Result<()> {
+            self.out.fill(&mut (&self.inner))?;
+            if let Some(token) = &self.token {
+                match self.out.holds(token) {
+                    Some(true) => self.token = None,
+                    Some(false) => return Err(io::ErrorKind::PermissionDenied.into()),
+                    None => return Ok(()),
+                }
+            }
+            self.out.drain(&mut (&self.outer))?;
+            if self.out.ends() {
+                self.outer.shutdown(Shutdown::Write)?;
+            }
+            self.back.fill(&mut (&self.outer))?;
+            self.back.drain(&mut (&self.inner))?;
+            if self.back.ends() {
+                self.inner.shutdown(Shutdown::Write)?;
+            }
+            Ok(())
+        })();
+        carried.is_ok() && !(self.out.is_told && self.back.is_told)
+    }
+}
+
+impl Way {
+    const fn has_some(&self) -> bool {
+        self.gone < self.waiting.len()
+    }
+
+    const fn has_room(&self) -> bool {
+        !self.is_over && self.waiting.len() < BUFFER_BYTES
+    }
+
+    fn fill(&mut self, from: &mut impl io::Read) -> io::Result<()> {
+        if !self.has_room() {
+            return Ok(());
+        }
+        let held = self.waiting.len();
+        self.waiting.resize(BUFFER_BYTES, 0);
+        let read = from.read(&mut self.waiting[held..]);
+        self.waiting.truncate(held + read.as_ref().map_or(0, |bytes| *bytes));
+        match read {
+            Ok(0) => self.is_over = true,
+            Ok(_) => {}
+            Err(error) if is_later(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, to: &mut impl io::Write) -> io::Result<()> {
+        while self.has_some() {
+            match to.write(&self.waiting[self.gone..]) {
+                Ok(wrote) => self.gone += wrote,
+                Err(error) if is_later(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.waiting.clear();
+        self.gone = 0;
+        Ok(())
+    }
+
+    /// Whether this is the moment to say that there is no more.
+    fn ends(&mut self) -> bool {
+        let ends = self.is_over && !self.has_some() && !self.is_told;
+        self.is_told |= ends;
+        ends
+    }
+
+    /// Whether the token came; nothing as long as it still may.
+    fn holds(&self, token: &[u8]) -> Option<bool> {
+        let head = &self.waiting[..self.waiting.len().min(TOKEN_WITHIN_BYTES)];
+        if head.windows(token.len()).any(|part| part == token) {
+            return Some(true);
+        }
+        let is_whole = head.len() == TOKEN_WITHIN_BYTES || head.windows(4).any(|part| part == b"\r\n\r\n");
+        (is_whole || self.is_over).then_some(false)
+    }
+}
+
+fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,429 @@
+//! Builds the sandbox's root and moves into it. Runs as process 1, before anything else does.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags,
+};
+use tribune_contract::{Failed, Stage};
+
+use super::failure::{At as _, failed};
+use super::plan::{Step, What};
+use super::sources::{Sources, Tree};
+use crate::layers::{Layer, Layers};
+use crate::sys::{self, MountAttributes};
+
+/// Bytes and names of the root itself, which holds mount points and small files.
+const ROOT_BYTES: u64 = 4 * 1024 * 1024;
+const ROOT_INODES: u64 = 4096;
+
+/// Where the new root is attached until it becomes the root. Every system has it, and by then nothing below is looked up.
+const STEPPING_STONE: &str = "/tmp";
+
+/// What of `/proc` can be read and not written, as far as it is there.
+const PROC_READ_ONLY: [&str; 7] = ["acpi", "bus", "fs", "irq", "scsi", "sys", "tty"];
+
+/// What of `/proc` says something about the host, or does something to it.
+const PROC_EMPTY: [&str; 11] = [
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "latency_stats",
+    "sched_debug",
+    "slabinfo",
+    "sysrq-trigger",
+    "timer_list",
+    "vmallocinfo",
+];
+
+/// Where things wait until they are used, gone before anything runs.
+const STAGING: &str = "/.staging";
+
+const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
+
+/// A root under construction.
+#[derive(Debug)]
+pub(super) struct Root {
+    fd: OwnedFd,
+    /// File systems of its own, in which mount points may be made. Others are somebody else's.
+    own: BTreeSet<u64>,
+    /// What is laid over things that shall not be seen.
+    empty_file: OwnedFd,
+    empty_folder: OwnedFd,
+    /// For controls: the host's root, taken hold of before anything lies over it.
+    host: Option<OwnedFd>,
+    layers: Layers,
+}
+
+impl Root {
+    /// An empty root, attached. From here on the host is no longer where it was, so its mounts are taken hold of before.
+    pub(super) fn attach(layers: &Layers) -> Result<Self, Failed> {
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).map_err(|error| stripped(&error.into()))?;
+        let limits = layers.has(Layer::TmpfsLimits).then_some((ROOT_BYTES, ROOT_INODES));
+        let fd = tmpfs(limits, 0o755, layers).map_err(|error| stripped(&error.into()))?;
+        let host = if layers.has(Layer::Root) {
+            None
+        } else {
+            Some(host_tree("/").at(Stage::Mounts, "keeping the host", REMEDY)?)
+        };
+        let stone = rustix::fs::open(STEPPING_STONE, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at(
+            Stage::Mounts,
+            "opening /tmp",
+            "Make a folder /tmp on the host",
+        )?;
+        put(&fd, &stone).at(Stage::Mounts, "attaching the root", REMEDY)?;
+        let (empty_file, empty_folder) = empties(&fd).at(Stage::Mounts, "making the masks", REMEDY)?;
+        let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading the root", REMEDY)?.st_dev;
+        Ok(Self { fd, own: [device].into(), empty_file, empty_folder, host, layers: layers.clone() })
+    }
+
+    /// Mounts everything.
+    pub(super) fn build(&mut self, steps: &[Step], sources: Sources) -> Result<(), Failed> {
+        for (step, trees) in steps.iter().zip(sources.into_steps()) {
+            self.step(step, trees)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, trees: Vec<Tree>) -> Result<(), Failed> {
+        let target = step.target.as_path();
+        let doing = || format!("mounting on `{}`", target.display());
+        let has_limits = self.layers.has(Layer::TmpfsLimits);
+        match &step.what {
+            What::Bind(_) => {
+                for tree in trees {
+                    let point = self.point(target, tree.is_folder)?;
+                    put(&tree.mount, &point).at(Stage::Mounts, doing(), REMEDY)?;
+                }
+            }
+            What::Overlay { .. } => {
+                let [lower, layers] = <[Tree; 2]>::try_from(trees)
+                    .map_err(|_| failed(Stage::Workspace, "a layer is missing", "Open the session again"))?;
+                self.overlay(target, &lower, &layers)?;
+            }
+            What::Tmpfs { bytes, inodes, mode } => {
+                let limits = has_limits.then_some((*bytes, *inodes));
+                let mount = tmpfs(limits, *mode, &self.layers).at(Stage::Mounts, doing(), REMEDY)?;
+                let point = self.point(target, true)?;
+                put(&mount, &point).at(Stage::Mounts, doing(), REMEDY)?;
+                self.own_device(mount.as_fd()).at(Stage::Mounts, doing(), REMEDY)?;
+            }
+            What::Text(text) => {
+                let (parent, name) = self.parent(target)?;
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o444)).at(
+                    Stage::Mounts,
+                    doing(),
+                    REMEDY,
+                )?;
+                std::io::Write::write_all(&mut std::fs::File::from(file), text.as_bytes()).at(
+                    Stage::Mounts,
+                    doing(),
+                    "Keep the texts of a profile under 4 MiB",
+                )?;
+            }
+            What::Symlink(to) => {
+                let (parent, name) = self.parent(target)?;
+                rustix::fs::symlinkat(to, &parent, &name).at(Stage::Mounts, doing(), REMEDY)?;
+            }
+            What::Proc => self.proc(target)?,
+            What::Pts => {
+                let point = self.point(target, true)?;
+                pts().and_then(|pts| put(&pts, &point)).at(Stage::Mounts, doing(), REMEDY)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The workspace as two layers. The kernel finds them by path, so they are attached for the moment.
+    fn overlay(&mut self, target: &Path, lower: &Tree, layers: &Tree) -> Result<(), Failed> {
+        let doing = "laying the workspace over its folder";
+        let remedy = "Use Linux 5.11 or later and a file system with `user.*` attributes, or the workspace mode `direct`";
+        let staged = Path::new(STAGING);
+        for (name, tree) in [("lower", lower), ("layers", layers)] {
+            let point = self.point(&staged.join(name), true)?;
+            put(&tree.mount, &point).at(Stage::Workspace, doing, remedy)?;
+        }
+        let at = |path: &str| format!("{STEPPING_STONE}{STAGING}/{path}");
+        let made = (|| {
+            let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            rustix::mount::fsconfig_set_string(fs.as_fd(), "lowerdir", at("lower"))?;
+            rustix::mount::fsconfig_set_string(fs.as_fd(), "upperdir", at("layers/upper"))?;
+            rustix::mount::fsconfig_set_string(fs.as_fd(), "workdir", at("layers/work"))?;
+            rustix::mount::fsconfig_set_flag(fs.as_fd(), "userxattr")?;
+            rustix::mount::fsconfig_create(fs.as_fd())?;
+            rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags(&self.layers))
+        })();
+        let mount = made.at(Stage::Workspace, doing, remedy)?;
+        let point = self.point(target, true)?;
+        put(&mount, &point).at(Stage::Workspace, doing, remedy)?;
+        for name in ["lower", "layers"] {
+            rustix::mount::unmount(at(name), UnmountFlags::DETACH).at(Stage::Workspace, doing, remedy)?;
+            rustix::fs::unlinkat(&self.fd, format!(".{STAGING}/{name}"), AtFlags::REMOVEDIR).at(
+                Stage::Workspace,
+                doing,
+                remedy,
+            )?;
+        }
+        rustix::fs::unlinkat(&self.fd, format!(".{STAGING}"), AtFlags::REMOVEDIR).at(
+            Stage::Workspace,
+            doing,
+            remedy,
+        )
+    }
+
+    fn proc(&mut self, target: &Path) -> Result<(), Failed> {
+        let doing = "mounting /proc";
+        let point = self.point(target, true)?;
+        let mount =
+            if self.layers.has(Layer::PidNamespace) { proc(&self.layers) } else { host_tree("/proc") };
+        let mount = mount.at(
+            Stage::Mounts,
+            doing,
+            "In a container, run it with an unmasked /proc (Docker: --security-opt systempaths=unconfined)",
+        )?;
+        put(&mount, &point).at(Stage::Mounts, doing, REMEDY)?;
+        if !self.layers.has(Layer::ProcMasks) {
+            return Ok(());
+        }
+        for name in PROC_READ_ONLY {
+            self.freeze(&mount, name).at(Stage::Mounts, format_args!("protecting /proc/{name}"), REMEDY)?;
+        }
+        for name in PROC_EMPTY {
+            self.hide(&mount, name).at(Stage::Mounts, format_args!("hiding /proc/{name}"), REMEDY)?;
+        }
+        Ok(())
+    }
+
+    /// Makes something that is there read-only. What is not there needs no protection.
+    pub(super) fn freeze(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
+        let Some(found) = found(&folder, name)? else { return Ok(()) };
+        let tree = open_tree(&found)?;
+        let read_only = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        set(tree.as_fd(), true, read_only)?;
+        put(&tree, &found)
+    }
+
+    /// Makes something its own mount, so that it cannot be moved away together with what is protected below it.
+    pub(super) fn pin(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
+        let Some(found) = found(&folder, name)? else { return Ok(()) };
+        let tree = open_tree(&found)?;
+        put(&tree, &found)
+    }
+
+    /// Lays an empty file or folder over something that is there.
+    pub(super) fn hide(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
+        let Some(found) = found(&folder, name)? else { return Ok(()) };
+        let stat = rustix::fs::fstat(&found)?;
+        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let empty = open_tree(if is_folder { &self.empty_folder } else { &self.empty_file })?;
+        set(
+            empty.as_fd(),
+            false,
+            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        )?;
+        put(&empty, &found)
+    }
+
+    /// Opens something inside, without following links.
+    pub(super) fn open(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat2(&self.fd, path, flags, Mode::empty(), inside())
+    }
+
+    /// Makes this the root, lets go of the host's, and lets nobody write into it but where something was mounted.
+    pub(super) fn enter(self) -> Result<(), Failed> {
+        let doing = "moving into the root";
+        if let Some(host) = &self.host {
+            self.keep(host).at(Stage::Mounts, doing, REMEDY)?;
+        }
+        rustix::process::fchdir(&self.fd).at(Stage::Mounts, doing, REMEDY)?;
+        rustix::process::pivot_root(".", ".").at(
+            Stage::Mounts,
+            doing,
+            "Start Tribune on a system whose root is a mounted file system and no initial RAM disk",
+        )?;
+        rustix::mount::unmount(".", UnmountFlags::DETACH).at(Stage::Mounts, doing, REMEDY)?;
+        rustix::process::chdir("/").at(Stage::Mounts, doing, REMEDY)?;
+        if self.layers.has(Layer::ReadOnlyMounts) {
+            set(self.fd.as_fd(), false, libc::MOUNT_ATTR_RDONLY).at(
+                Stage::Mounts,
+                "making the root read-only",
+                REMEDY,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// For controls: the host's root stays reachable below `/host`.
+    fn keep(&self, host: &OwnedFd) -> rustix::io::Result<()> {
+        rustix::fs::mkdirat(&self.fd, "host", Mode::from_raw_mode(0o755))?;
+        let point = rustix::fs::openat(&self.fd, "host", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        put(host, &point)
+    }
+
+    fn own_device(&mut self, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        self.own.insert(rustix::fs::fstat(fd)?.st_dev);
+        Ok(())
+    }
+
+    /// A place to mount something on. It is made if it is not there and the folder around it is ours.
+    fn point(&self, target: &Path, is_folder: bool) -> Result<OwnedFd, Failed> {
+        let (parent, name) = self.parent(target)?;
+        let doing = || format!("making the mount point `{}`", target.display());
+        let open = || {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat2(&parent, &name, flags, Mode::empty(), inside())
+        };
+        match open() {
+            Err(Errno::NOENT) => {}
+            opened => return opened.at(Stage::Mounts, doing(), REMEDY),
+        }
+        self.check_own(&parent, target)?;
+        let made = if is_folder {
+            rustix::fs::mkdirat(&parent, &name, Mode::from_raw_mode(0o755))
+        } else {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o444)).map(drop)
+        };
+        made.and_then(|()| open()).at(Stage::Mounts, doing(), REMEDY)
+    }
+
+    /// The folder around a path, made where it may be, and the last name.
+    fn parent(&self, target: &Path) -> Result<(OwnedFd, CString), Failed> {
+        let doing = || format!("making the folders of `{}`", target.display());
+        let mut folder = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).at(Stage::Mounts, doing(), REMEDY)?;
+        let mut names = target.components().filter_map(|part| match part {
+            Component::Normal(name) => CString::new(name.as_encoded_bytes()).ok(),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+        });
+        let Some(mut name) = names.next() else {
+            return Err(failed(Stage::Mounts, "nothing can be mounted on `/`", "Choose a folder below it"));
+        };
+        for next in names {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let open = || rustix::fs::openat2(&folder, &name, flags, Mode::empty(), inside());
+            let opened = match open() {
+                Err(Errno::NOENT) => {
+                    self.check_own(&folder, target)?;
+                    rustix::fs::mkdirat(&folder, &name, Mode::from_raw_mode(0o755)).and_then(|()| open())
+                }
+                opened => opened,
+            };
+            folder = opened.at(Stage::Mounts, doing(), REMEDY)?;
+            name = next;
+        }
+        Ok((folder, name))
+    }
+
+    fn check_own(&self, folder: &OwnedFd, target: &Path) -> Result<(), Failed> {
+        let device = rustix::fs::fstat(folder).at(Stage::Mounts, "reading a folder", REMEDY)?.st_dev;
+        if self.own.contains(&device) {
+            return Ok(());
+        }
+        let cause = format!("`{}` does not exist in the folder mounted around it", target.display());
+        Err(failed(Stage::Mounts, cause, "Make it on the host first, or mount it elsewhere"))
+    }
+}
+
+const fn inside() -> ResolveFlags {
+    ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS)
+}
+
+/// The first mount is what fails where user namespaces are given out without their rights.
+fn stripped(error: &std::io::Error) -> Failed {
+    failed(
+        Stage::Mounts,
+        format!("the new user namespace may not mount anything ({error})"),
+        "On Ubuntu, allow it with an AppArmor profile for tribune that has `userns,`, or with \
+         `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
+    )
+}
+
+fn found(folder: &impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn open_tree(of: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    rustix::mount::open_tree(of, "", flags)
+}
+
+fn put(mount: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(mount, "", point, "", flags)
+}
+
+fn set(mount: BorrowedFd<'_>, recursive: bool, attributes: u64) -> rustix::io::Result<()> {
+    let attributes = MountAttributes { set: attributes, ..MountAttributes::default() };
+    sys::mount_setattr(mount, recursive, attributes)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+}
+
+fn flags(layers: &Layers) -> MountAttrFlags {
+    if layers.has(Layer::MountFlags) {
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
+    } else {
+        MountAttrFlags::empty()
+    }
+}
+
+fn tmpfs(limits: Option<(u64, u64)>, mode: u32, layers: &Layers) -> rustix::io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    if let Some((bytes, inodes)) = limits {
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "size", bytes.to_string())?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "nr_inodes", inodes.to_string())?;
+    }
+    rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", format!("{mode:o}"))?;
+    rustix::mount::fsconfig_create(fs.as_fd())?;
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags(layers))
+}
+
+fn proc(layers: &Layers) -> rustix::io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(fs.as_fd())?;
+    let flags = flags(layers) | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+/// For controls, which keep something of the host's.
+fn host_tree(path: &str) -> rustix::io::Result<OwnedFd> {
+    open_tree(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn pts() -> rustix::io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(fs.as_fd(), "ptmxmode", "666")?;
+    rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", "620")?;
+    rustix::mount::fsconfig_create(fs.as_fd())?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+/// An empty file and an empty folder, in the root itself because only what is attached can be mounted once more.
+fn empties(root: &OwnedFd) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let open = |name: &str| rustix::fs::openat(root, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    rustix::fs::mkdirat(root, "run", Mode::from_raw_mode(0o755))?;
+    rustix::fs::mkdirat(root, "run/empty", Mode::from_raw_mode(0o555))?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::openat(root, "run/nothing", flags, Mode::from_raw_mode(0o444))?;
+    Ok((open("run/nothing")?, open("run/empty")?))
+}

@@ -1,0 +1,172 @@
+//! Takes hold of what is mounted: a detached copy of each mount, so that the thing which was found is the thing which is
+//! mounted, whatever happens to its name.
+//!
+//! As root this is done before root is given up. Then folders that are changed inside are mapped: their owner's files count
+//! as the sandbox's own, and what it makes is the owner's on disk. No file changes hands, and nothing else is writable.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+use rustix::process::Signal;
+use tribune_contract::{Failed, Stage};
+
+use super::failure::{At as _, failed};
+use super::plan::{Access, Bind, Step, What};
+use crate::layers::{Layer, Layers};
+use crate::sys::{self, Cloned, MountAttributes};
+
+/// A detached mount.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) mount: OwnedFd,
+    pub(super) is_folder: bool,
+}
+
+/// What the steps of a plan need, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Sources(Vec<Vec<Tree>>);
+
+impl Sources {
+    /// Opens everything. `mapped_to` is whom owners are mapped to; only root can map.
+    pub(super) fn open(
+        steps: &[Step],
+        mapped_to: Option<(u32, u32)>,
+        layers: &Layers,
+    ) -> Result<Self, Failed> {
+        let mut opening = Opening { mapped_to, layers, maps: BTreeMap::new() };
+        let sources = steps.iter().map(|step| match &step.what {
+            What::Bind(bind) => Ok(opening.open(bind)?.into_iter().collect()),
+            What::Overlay { lower, layers } => {
+                Ok(opening.open(lower)?.into_iter().chain(opening.open(layers)?).collect())
+            }
+            What::Tmpfs { .. } | What::Text(_) | What::Symlink(_) | What::Proc | What::Pts => Ok(Vec::new()),
+        });
+        sources.collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn into_steps(self) -> impl Iterator<Item = Vec<Tree>> {
+        self.0.into_iter()
+    }
+}
+
+struct Opening<'a> {
+    mapped_to: Option<(u32, u32)>,
+    layers: &'a Layers,
+    /// User namespaces that map an owner to the sandbox's user.
+    maps: BTreeMap<(u32, u32), OwnedFd>,
+}
+
+impl Opening<'_> {
+    fn open(&mut self, bind: &Bind) -> Result<Option<Tree>, Failed> {
+        const REMEDY: &str = "Check that it exists and that the sandbox's user can reach it";
+        let source = bind.source.as_path();
+        let doing = || format!("mounting `{}`", source.display());
+        let held = match rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR) if !bind.required => return Ok(None),
+            held => held.at(Stage::Mounts, doing(), REMEDY)?,
+        };
+        let stat = rustix::fs::fstat(&held).at(Stage::Mounts, doing(), REMEDY)?;
+        let owner = (stat.st_uid, stat.st_gid);
+        let is_owned = matches!(bind.access, Access::Write | Access::ReadAsOwner);
+        let map = self.mapped_to.filter(|user| is_owned && *user != owner);
+        let mut flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        // What is mounted below a mapped folder may not be mappable, and is no part of a workspace.
+        flags.set(OpenTreeFlags::AT_RECURSIVE, map.is_none());
+        let mount = rustix::mount::open_tree(&held, "", flags).at(Stage::Mounts, doing(), REMEDY)?;
+
+        let mut attributes = MountAttributes::default();
+        if self.layers.has(Layer::MountFlags) {
+            attributes.set |= libc::MOUNT_ATTR_NOSUID;
+            if bind.access != Access::Device {
+                attributes.set |= libc::MOUNT_ATTR_NODEV;
+            }
+        }
+        let is_read = matches!(bind.access, Access::Read | Access::ReadAsOwner);
+        if is_read && self.layers.has(Layer::ReadOnlyMounts) {
+            attributes.set |= libc::MOUNT_ATTR_RDONLY;
+        }
+        if attributes.set != 0 {
+            sys::mount_setattr(mount.as_fd(), map.is_none(), attributes).at(
+                Stage::Mounts,
+                doing(),
+                "Use Linux 5.12 or later",
+            )?;
+        }
+        if let Some(user) = map {
+            let namespace = self.map(owner, user)?;
+            let idmap = MountAttributes {
+                set: libc::MOUNT_ATTR_IDMAP,
+                userns: u64::from(namespace.as_raw_fd().cast_unsigned()),
+                ..MountAttributes::default()
+            };
+            sys::mount_setattr(mount.as_fd(), false, idmap)
+                .map_err(|error| unmapped(source, owner, user, &error))?;
+        }
+        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        Ok(Some(Tree { mount, is_folder }))
+    }
+
+    /// A user namespace in which the owner is the sandbox's user.
+    fn map(&mut self, owner: (u32, u32), user: (u32, u32)) -> Result<&OwnedFd, Failed> {
+        match self.maps.entry(owner) {
+            Entry::Occupied(made) => Ok(made.into_mut()),
+            Entry::Vacant(place) => {
+                let namespace = mapping(owner, user).at(
+                    Stage::Mounts,
+                    "mapping the owner of a folder to the sandbox's user",
+                    "Start Tribune as the owner of the workspace",
+                )?;
+                Ok(place.insert(namespace))
+            }
+        }
+    }
+}
+
+fn unmapped(source: &Path, owner: (u32, u32), user: (u32, u32), error: &std::io::Error) -> Failed {
+    failed(
+        Stage::Mounts,
+        format!(
+            "`{}` belongs to user {}, and its file system cannot show it as user {}'s ({error})",
+            source.display(),
+            owner.0,
+            user.0
+        ),
+        format!("Start Tribune as user {}, or give the folder to user {}", owner.0, user.0),
+    )
+}
+
+/// Makes a user namespace with one user and one group. It lives for as long as its descriptor or a mount that uses it.
+fn mapping(inside: (u32, u32), outside: (u32, u32)) -> std::io::Result<OwnedFd> {
+    let new_user = libc::CLONE_NEWUSER as u64;
+    match sys::clone(new_user)? {
+        // Waits to be killed; it is there to give the namespace a name in /proc.
+        Cloned::Child => loop {
+            std::thread::park();
+        },
+        Cloned::Parent { child, pidfd } => {
+            let made = (|| {
+                let folder = format!("/proc/{}", child.as_raw_nonzero());
+                write_map(&format!("{folder}/uid_map"), inside.0, outside.0)?;
+                write_map(&format!("{folder}/gid_map"), inside.1, outside.1)?;
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                Ok(rustix::fs::openat(CWD, format!("{folder}/ns/user"), flags, Mode::empty())?)
+            })();
+            rustix::process::pidfd_send_signal(&pidfd, Signal::KILL)?;
+            rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())?;
+            made
+        }
+    }
+}
+
+/// Maps one id. The kernel takes a map in one write, once.
+pub(super) fn write_map(file: &str, inside: u32, outside: u32) -> std::io::Result<()> {
+    let mut map = std::fs::File::options().write(true).open(file)?;
+    map.write_all(format!("{inside} {outside} 1\n").as_bytes())
+}

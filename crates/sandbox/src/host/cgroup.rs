@@ -1,0 +1,290 @@
+//! Cgroups: one for each launch, of version 2 where its controllers are at hand, else of version 1, else none.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use tribune_contract::{LimitedBy, Limits};
+
+use super::launcher::House;
+
+/// How often the removal of a cgroup is tried, and how long it waits in between: the kernel buries its processes first.
+const REMOVE_TRIES: u32 = 500;
+const REMOVE_PAUSE: Duration = Duration::from_millis(4);
+
+/// Microseconds in which a share of processor time is counted.
+const CPU_PERIOD: u64 = 100_000;
+
+static LAUNCHES: AtomicU32 = AtomicU32::new(0);
+
+/// The cgroups of one launch. They are removed, with whatever is left in them, when this is dropped.
+#[derive(Debug)]
+pub(super) struct Cgroups {
+    folders: Vec<PathBuf>,
+    pub(super) limited_by: LimitedBy,
+}
+
+impl Cgroups {
+    /// Makes the best that there is.
+    pub(super) fn make(house: &House, limits: &Limits) -> Self {
+        let name = name(house);
+        let mounts = Hierarchies::of_this_process();
+        let v2 = mounts.unified.iter().flat_map(|place| place.candidates());
+        for parent in v2 {
+            if let Ok(folder) = version_2(&parent.join(&name), &parent, limits) {
+                return Self { folders: vec![folder], limited_by: LimitedBy::CgroupV2 };
+            }
+        }
+        if let Ok(folders) = version_1(&mounts, &name, limits) {
+            return Self { folders, limited_by: LimitedBy::CgroupV1 };
+        }
+        Self { folders: Vec::new(), limited_by: LimitedBy::Rlimits }
+    }
+
+    /// The files that take a process in.
+    pub(super) fn doors(&self) -> Vec<PathBuf> {
+        self.folders.iter().map(|folder| folder.join("cgroup.procs")).collect()
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            remove(folder);
+        }
+    }
+}
+
+/// Ends everything in a cgroup, and removes it. Whether it is gone.
+pub(super) fn remove(folder: &Path) -> bool {
+    for _ in 0..REMOVE_TRIES {
+        match std::fs::remove_dir(folder) {
+            Ok(()) => return true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
+            Err(_) => {}
+        }
+        if std::fs::write(folder.join("cgroup.kill"), "1").is_err() {
+            let members = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            for member in members.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+                // One that just ended needs no signal.
+                let _ = rustix::process::kill_process(member, Signal::KILL);
+            }
+        }
+        std::thread::sleep(REMOVE_PAUSE);
+    }
+    false
+}
+
+/// What the names of a house's cgroups begin with.
+fn prefix(house: &House) -> String {
+    format!("tribune.{}.", house.as_str())
+}
+
+/// A name that tells whose launch it is: of which house, and of which process of it.
+fn name(house: &House) -> String {
+    let pid = std::process::id();
+    let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    format!("{}{pid}.{}.{launch}", prefix(house), started(pid).unwrap_or_default())
+}
+
+/// When a process was started, which with its id tells it from all others.
+fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, which may hold anything, ends with the last parenthesis; the 20th field after it is the start.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Cgroups of this house that belong to processes which are gone.
+pub(super) fn abandoned(house: &House) -> Vec<PathBuf> {
+    let prefix = prefix(house);
+    let mounts = Hierarchies::of_this_process();
+    let places = mounts.unified.iter().chain(mounts.controllers.iter().map(|(_, place)| place));
+    let parents = places.flat_map(Place::ancestors);
+    let folders = parents.filter_map(|parent| std::fs::read_dir(parent).ok()).flatten();
+    let is_abandoned = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(rest) = name.and_then(|name| name.strip_prefix(&prefix)) else { return false };
+        let mut numbers = rest.split('.').map(str::parse::<u64>);
+        let (Some(Ok(pid)), Some(Ok(start))) = (numbers.next(), numbers.next()) else { return false };
+        u32::try_from(pid).ok().and_then(started) != Some(start)
+    };
+    folders.filter_map(|entry| Some(entry.ok()?.path())).filter(is_abandoned).collect()
+}
+
+fn version_2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBuf> {
+    let controllers = std::fs::read_to_string(parent.join("cgroup.subtree_control"))?;
+    let has = |wanted: &str| controllers.split_whitespace().any(|name| name == wanted);
+    if !has("memory") || !has("pids") {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD / 100;
+    made(folder, |set| {
+        set("memory.max", limits.memory_bytes.to_string())?;
+        set("pids.max", limits.processes.to_string())?;
+        // Not every kernel has these.
+        let _ = set("memory.swap.max", "0".to_owned());
+        let _ = set("memory.oom.group", "1".to_owned());
+        if has("cpu") {
+            set("cpu.max", format!("{quota} {CPU_PERIOD}"))?;
+        }
+        Ok(())
+    })
+}
+
+fn version_1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Vec<PathBuf>> {
+    let place = |wanted: &str| {
+        let found =
+            mounts.controllers.iter().find(|(controllers, _)| controllers.iter().any(|c| c == wanted));
+        found.map(|(_, place)| place.here().join(name)).ok_or(io::ErrorKind::Unsupported)
+    };
+    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD / 100;
+    let mut folders = Vec::new();
+    let all = (|| {
+        folders.push(made(&place("pids")?, |set| set("pids.max", limits.processes.to_string()))?);
+        folders.push(made(&place("memory")?, |set| {
+            set("memory.limit_in_bytes", limits.memory_bytes.to_string())?;
+            // Only where the kernel counts swap.
+            let _ = set("memory.memsw.limit_in_bytes", limits.memory_bytes.to_string());
+            Ok(())
+        })?);
+        folders.push(made(&place("cpu")?, |set| {
+            set("cpu.cfs_period_us", CPU_PERIOD.to_string())?;
+            set("cpu.cfs_quota_us", quota.to_string())
+        })?);
+        Ok(())
+    })();
+    if all.is_err() {
+        folders.iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
+    }
+    all.map(|()| folders)
+}
+
+/// Makes a cgroup and sets it up, or leaves none.
+fn made(
+    folder: &Path,
+    set_up: impl FnOnce(&dyn Fn(&str, String) -> io::Result<()>) -> io::Result<()>,
+) -> io::Result<PathBuf> {
+    match std::fs::create_dir(folder) {
+        // Controllers that share a hierarchy share the cgroup.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let set = |file: &str, value: String| std::fs::write(folder.join(file), value);
+    if let Err(error) = set_up(&set) {
+        let _ = std::fs::remove_dir(folder);
+        return Err(error);
+    }
+    Ok(folder.to_owned())
+}
+
+/// Where this process is in each hierarchy that is mounted.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Hierarchies {
+    unified: Option<Place>,
+    controllers: Vec<(Vec<String>, Place)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    mount: PathBuf,
+    /// From the mount.
+    path: PathBuf,
+}
+
+impl Place {
+    fn here(&self) -> PathBuf {
+        self.mount.join(&self.path)
+    }
+
+    /// This cgroup and those around it.
+    fn ancestors(&self) -> Vec<PathBuf> {
+        self.path.ancestors().map(|path| self.mount.join(path)).collect()
+    }
+
+    /// Where a child could have limits: beside this process or further up, where its controllers are handed down.
+    fn candidates(&self) -> Vec<PathBuf> {
+        self.ancestors().into_iter().filter(|folder| folder.join("cgroup.subtree_control").exists()).collect()
+    }
+}
+
+impl Hierarchies {
+    fn of_this_process() -> Self {
+        let read = |file| std::fs::read_to_string(file).unwrap_or_default();
+        Self::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+    }
+
+    fn parse(mounts: &str, own: &str) -> Self {
+        let mut found = Self::default();
+        for line in mounts.lines() {
+            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let left: Vec<&str> = left.split(' ').collect();
+            let right: Vec<&str> = right.split(' ').collect();
+            let (Some(root), Some(mount), Some(kind)) = (left.get(3), left.get(4), right.first()) else {
+                continue;
+            };
+            let options: Vec<String> = right.get(2).unwrap_or(&"").split(',').map(str::to_owned).collect();
+            let place = |path: &str| {
+                let path = Path::new(path);
+                let path = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
+                Place { mount: mount.into(), path: path.to_owned() }
+            };
+            // Each line: number, controllers, path.
+            let mut lines = own.lines().filter_map(|line| {
+                let mut parts = line.splitn(3, ':');
+                parts.next()?;
+                Some((parts.next()?, parts.next()?))
+            });
+            match *kind {
+                "cgroup2" => {
+                    found.unified = lines.find(|(names, _)| names.is_empty()).map(|(_, path)| place(path));
+                }
+                "cgroup" => {
+                    let own = lines.find(|(names, _)| {
+                        !names.is_empty() && names.split(',').all(|name| options.iter().any(|o| o == name))
+                    });
+                    found.controllers.extend(
+                        own.map(|(names, path)| (names.split(',').map(str::to_owned).collect(), place(path))),
+                    );
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_found_where_they_are() {
+        let mounts = "\
+30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+32 24 0:28 /pod /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+33 24 0:29 / /proc rw - proc proc rw
+";
+        let own = "4:memory:/user/a\n3:cpu,cpuacct:/\n0::/pod/b\n";
+        let found = Hierarchies::parse(mounts, own);
+        let place = |mount: &str, path: &str| Place { mount: mount.into(), path: path.into() };
+        assert_eq!(
+            found,
+            Hierarchies {
+                unified: Some(place("/sys/fs/cgroup/unified", "b")),
+                controllers: vec![
+                    (vec!["memory".to_owned()], place("/sys/fs/cgroup/memory", "user/a")),
+                    (vec!["cpu".to_owned(), "cpuacct".to_owned()], place("/sys/fs/cgroup/cpu,cpuacct", "")),
+                ],
+            }
+        );
+    }
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_with_its_number() {
+        assert!(started(std::process::id()).is_some_and(|start| start > 0));
+        assert_eq!(started(u32::MAX), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! A sandbox that runs, as the host holds it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{ChildStderr, ChildStdin, ChildStdout};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use tribune_contract::{Exit, Report, Signalled, Started};
+
+use super::cgroup::Cgroups;
+use crate::wire;
+
+/// How long the launcher may take to end a sandbox before it is ended itself.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A running sandbox. Dropping it ends everything in it.
+#[derive(Debug)]
+pub struct Child {
+    process: Process,
+    control: UnixStream,
+    started: Started,
+}
+
+/// A launcher, perhaps before it has launched. It is killed and buried when this is dropped, and its cgroups removed.
+#[derive(Debug)]
+pub(super) struct Process {
+    process: std::process::Child,
+    pidfd: OwnedFd,
+    is_buried: bool,
+    /// Last, so that they are removed when nothing is in them.
+    _cgroups: Cgroups,
+}
+
+impl Child {
+    /// Who runs it, and what holds its limits.
+    #[must_use]
+    pub const fn started(&self) -> &Started {
+        &self.started
+    }
+
+    /// The process id of its launcher.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.process.id()
+    }
+
+    pub const fn stdin(&mut self) -> Option<ChildStdin> {
+        self.process.process.stdin.take()
+    }
+
+    pub const fn stdout(&mut self) -> Option<ChildStdout> {
+        self.process.process.stdout.take()
+    }
+
+    pub const fn stderr(&mut self) -> Option<ChildStderr> {
+        self.process.process.stderr.take()
+    }
+
+    /// Sends a signal to the program's process group. One that ended takes none.
+    pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        wire::write(&mut self.control, &Signalled { signal: signal.as_raw() })
+    }
+
+    /// Ends everything in it, now. [`Self::wait`] returns when it is gone.
+    pub fn kill(&mut self) {
+        if self.signal(Signal::KILL).is_err() || !self.process.ends_within(PATIENCE) {
+            self.process.kill();
+        }
+    }
+
+    /// Waits for the end of everything in it.
+    pub fn wait(mut self) -> io::Result<Exit> {
+        let exit = match wire::read::<Report>(&mut self.control) {
+            Ok(Some(Report::Ended(ended))) => ended.exit,
+            // The launcher is gone without a word, and so is all that it launched.
+            Ok(_) | Err(_) => Exit::Killed,
+        };
+        self.process.bury()?;
+        Ok(exit)
+    }
+}
+
+/// Readable when everything in it is gone, or its launcher is.
+impl AsFd for Child {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.process.pidfd.as_fd()
+    }
+}
+
+impl Process {
+    pub(super) fn new(mut process: std::process::Child, cgroups: Cgroups) -> io::Result<Self> {
+        let opened = Pid::from_raw(process.id().cast_signed())
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            .and_then(|pid| Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?));
+        match opened {
+            Ok(pidfd) => Ok(Self { process, pidfd, is_buried: false, _cgroups: cgroups }),
+            Err(error) => {
+                process.kill()?;
+                process.wait()?;
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) const fn started(self, control: UnixStream, started: Started) -> Child {
+        Child { process: self, control, started }
+    }
+
+    fn ends_within(&self, time: Duration) -> bool {
+        let timeout = Timespec::try_from(time).ok();
+        let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
+    }
+
+    fn kill(&self) {
+        // One that just ended needs no signal.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    fn bury(&mut self) -> io::Result<()> {
+        self.process.wait()?;
+        self.is_buried = true;
+        Ok(())
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.process.is_buried {
+            self.kill();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.is_buried {
+            self.kill();
+            // Killed, so this ends.
+            let _ = self.bury();
+        }
+    }
+}

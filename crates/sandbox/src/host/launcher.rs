@@ -1,0 +1,154 @@
+//! Starts sandboxes.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::geteuid;
+use tribune_contract::{Failed, LaunchProfile, Order, ProfileError, Report, RunsAs};
+
+use super::cgroup::Cgroups;
+use super::child::{Child, Process};
+use super::users;
+use crate::{sys, wire};
+
+/// How long a start may take. It is milliseconds; a machine that swaps needs longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The hidden subcommand of the same program.
+const ENTER: &str = "sandbox-enter";
+
+/// Starts sandboxes of one house.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    program: PathBuf,
+    args: Vec<OsString>,
+    house: House,
+}
+
+/// The name under which a house's cgroups are found again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct House(String);
+
+impl House {
+    /// A name made from the path of the house's folder, the same after each start.
+    #[must_use]
+    pub fn of(folder: &Path) -> Self {
+        // FNV-1a: names need not be secret, only the same next time.
+        let bytes = folder.as_os_str().as_encoded_bytes().iter();
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self(format!("{hash:016x}"))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What the program is connected to.
+#[derive(Debug)]
+pub struct Streams {
+    pub stdin: Stdio,
+    pub stdout: Stdio,
+    pub stderr: Stdio,
+}
+
+impl Streams {
+    /// Nothing to read, and both outputs to be read by the caller.
+    #[must_use]
+    pub fn captured() -> Self {
+        Self { stdin: Stdio::null(), stdout: Stdio::piped(), stderr: Stdio::piped() }
+    }
+
+    /// Pipes in all directions.
+    #[must_use]
+    pub fn piped() -> Self {
+        Self { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() }
+    }
+}
+
+/// Why nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error("only root can choose the user of a sandbox, and this is user {0}: leave the choice out")]
+    NotRoot(u32),
+    #[error("the sandbox cannot be started: {0}")]
+    Refused(#[from] Failed),
+    #[error(
+        "the sandbox cannot be started: its launcher failed ({0}). Try again; if it stays, reinstall Tribune"
+    )]
+    Io(#[from] io::Error),
+}
+
+impl Launcher {
+    /// Re-executes this very program, even if its file was replaced meanwhile.
+    #[must_use]
+    pub fn this_program(house: House) -> Self {
+        Self::new("/proc/self/exe", [ENTER.into()], house)
+    }
+
+    /// Executes a program that calls [`crate::enter`].
+    #[must_use]
+    pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, house: House) -> Self {
+        Self { program: program.into(), args: args.into(), house }
+    }
+
+    /// Starts a sandbox and returns when its program runs. Takes milliseconds, and blocks for as long.
+    pub fn launch(&self, profile: &LaunchProfile, streams: Streams) -> Result<Child, LaunchError> {
+        profile.check()?;
+        let becomes = becomes(profile.runs_as)?;
+        let cgroups = Cgroups::make(&self.house, &profile.limits);
+        let (mut control, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .env_clear()
+            .current_dir("/")
+            .stdin(streams.stdin)
+            .stdout(streams.stdout)
+            .stderr(streams.stderr);
+        sys::pass_control(&mut command, OwnedFd::from(theirs));
+        let process = command.spawn()?;
+        // With it goes our copy of their end, so that we see when they are gone.
+        drop(command);
+        let order = Order {
+            profile: profile.clone(),
+            becomes,
+            limited_by: cgroups.limited_by,
+            cgroups: cgroups.doors(),
+        };
+        let process = Process::new(process, cgroups)?;
+        control.set_read_timeout(Some(PATIENCE))?;
+        control.set_write_timeout(Some(PATIENCE))?;
+        wire::write(&mut control, &order)?;
+        let report = wire::read::<Report>(&mut control)?;
+        control.set_read_timeout(None)?;
+        match report {
+            Some(Report::Started(started)) => Ok(process.started(control, started)),
+            Some(Report::Failed(why_not)) => Err(LaunchError::Refused(why_not)),
+            Some(Report::Ended(_)) | None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        }
+    }
+}
+
+/// Whom the launcher becomes: nobody else, unless it is root.
+fn becomes(runs_as: RunsAs) -> Result<Option<(u32, u32)>, LaunchError> {
+    let own = geteuid();
+    match (own.is_root(), runs_as) {
+        (true, RunsAs::Dynamic) => {
+            let user = users::next();
+            Ok(Some((user, user)))
+        }
+        (true, RunsAs::User { uid, gid }) => Ok(Some((uid, gid))),
+        (false, RunsAs::User { uid, .. }) if uid != own.as_raw() => Err(LaunchError::NotRoot(own.as_raw())),
+        (false, RunsAs::User { .. } | RunsAs::Dynamic) => Ok(None),
+    }
+}

@@ -1,0 +1,11 @@
+//! The host half: starts the entering half, gives it its order, and holds what it started.
+
+mod cgroup;
+mod child;
+mod launcher;
+mod sweep;
+mod users;
+
+pub use child::Child;
+pub use launcher::{House, LaunchError, Launcher, Streams};
+pub use sweep::{Swept, sweep};

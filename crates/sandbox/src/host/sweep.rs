@@ -1,0 +1,43 @@
+//! Removes what a daemon left behind that was killed.
+//!
+//! Its sandboxes ended with it. What stays are their cgroups, and the folders in which the kernel prepared changes of
+//! workspaces; the changes themselves are kept, they belong to whoever lands them.
+
+use std::path::{Path, PathBuf};
+
+use super::cgroup;
+use super::launcher::House;
+use crate::workspace::Layers;
+
+/// What was removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    pub cgroups: Vec<PathBuf>,
+    pub work_folders: Vec<PathBuf>,
+    /// What is still there, because something in it would not go.
+    pub left: Vec<PathBuf>,
+}
+
+/// Sweeps a house. `sessions` is the folder with the layers of its sessions, one folder each; no session of this house may
+/// run while this does.
+#[must_use]
+pub fn sweep(house: &House, sessions: &Path) -> Swept {
+    let mut swept = Swept::default();
+    for folder in cgroup::abandoned(house) {
+        if cgroup::remove(&folder) {
+            swept.cgroups.push(folder);
+        } else {
+            swept.left.push(folder);
+        }
+    }
+    let folders = std::fs::read_dir(sessions).into_iter().flatten();
+    for layers in folders.filter_map(|entry| Some(Layers::new(entry.ok()?.path()))) {
+        let work = layers.work();
+        match layers.clear_work() {
+            Ok(true) => swept.work_folders.push(work),
+            Ok(false) => {}
+            Err(_) => swept.left.push(work),
+        }
+    }
+    swept
+}

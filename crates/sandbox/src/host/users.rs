@@ -1,0 +1,58 @@
+//! Users that nothing else has, for sandboxes that root starts.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Far above the ids that systems give to people, services and containers.
+const HIGH: u32 = 0x7000_0000;
+
+/// Where only the usual 65536 ids exist, as in many containers: below `nobody`, above people and services.
+const LOW: std::ops::Range<u32> = 61_184..65_519;
+
+/// Bits for the launches of one process, and above them for its pid.
+const LAUNCH_BITS: u32 = 12;
+const PID_BITS: u32 = 16;
+
+static LAUNCHES: AtomicU32 = AtomicU32::new(0);
+
+/// The next one. Its number is its group's too.
+pub(super) fn next() -> u32 {
+    let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    let pid = std::process::id();
+    let high = HIGH + ((pid % (1 << PID_BITS)) << LAUNCH_BITS) + launch % (1 << LAUNCH_BITS);
+    let maps = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    if is_mapped(&maps, high) {
+        return high;
+    }
+    LOW.start + pid.wrapping_add(launch) % (LOW.end - LOW.start)
+}
+
+/// Whether an id exists in this user namespace.
+fn is_mapped(maps: &str, id: u32) -> bool {
+    maps.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map_while(|number| number.parse::<u64>().ok());
+        let (Some(first), Some(_), Some(count)) = (numbers.next(), numbers.next(), numbers.next()) else {
+            return false;
+        };
+        (first..first.saturating_add(count)).contains(&id.into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_do_not_exist_are_not_taken() {
+        assert!(is_mapped("         0          0 4294967295\n", HIGH));
+        assert!(!is_mapped("0 100000 65536\n", HIGH));
+        assert!(is_mapped("0 100000 65536\n", LOW.start));
+        assert!(!is_mapped("", 0));
+    }
+
+    #[test]
+    fn each_is_new_and_none_is_root() {
+        let (first, second) = (next(), next());
+        assert_ne!(first, second);
+        assert!(first != 0 && second != 0);
+    }
+}

@@ -1,0 +1,106 @@
+//! The layers of a sandbox, by name.
+
+/// What can be left out of a sandbox to show that it matters. No profile can name one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    /// A session keyring of its own.
+    Keyring,
+    Cgroup,
+    Rlimits,
+    NetworkNamespace,
+    PidNamespace,
+    IpcNamespace,
+    UtsNamespace,
+    CgroupNamespace,
+    /// The limit that forbids user namespaces inside.
+    NestedNamespaces,
+    /// Only what was asked for is there.
+    Root,
+    /// Parts of `/proc` are read-only or empty.
+    ProcMasks,
+    WorkspaceMasks,
+    /// `nosuid` and `nodev`.
+    MountFlags,
+    ReadOnlyMounts,
+    TmpfsLimits,
+    /// Process 1 cannot be looked into.
+    NonDumpable,
+    NoNewPrivileges,
+    Capabilities,
+    Descriptors,
+    Environment,
+    Landlock,
+    Seccomp,
+}
+
+impl Layer {
+    pub const ALL: [Self; 22] = [
+        Self::Keyring,
+        Self::Cgroup,
+        Self::Rlimits,
+        Self::NetworkNamespace,
+        Self::PidNamespace,
+        Self::IpcNamespace,
+        Self::UtsNamespace,
+        Self::CgroupNamespace,
+        Self::NestedNamespaces,
+        Self::Root,
+        Self::ProcMasks,
+        Self::WorkspaceMasks,
+        Self::MountFlags,
+        Self::ReadOnlyMounts,
+        Self::TmpfsLimits,
+        Self::NonDumpable,
+        Self::NoNewPrivileges,
+        Self::Capabilities,
+        Self::Descriptors,
+        Self::Environment,
+        Self::Landlock,
+        Self::Seccomp,
+    ];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Keyring => "keyring",
+            Self::Cgroup => "cgroup",
+            Self::Rlimits => "rlimits",
+            Self::NetworkNamespace => "network namespace",
+            Self::PidNamespace => "pid namespace",
+            Self::IpcNamespace => "ipc namespace",
+            Self::UtsNamespace => "uts namespace",
+            Self::CgroupNamespace => "cgroup namespace",
+            Self::NestedNamespaces => "no nested namespaces",
+            Self::Root => "own root",
+            Self::ProcMasks => "/proc masks",
+            Self::WorkspaceMasks => "workspace masks",
+            Self::MountFlags => "nosuid, nodev",
+            Self::ReadOnlyMounts => "read-only mounts",
+            Self::TmpfsLimits => "tmpfs sizes",
+            Self::NonDumpable => "non-dumpable pid 1",
+            Self::NoNewPrivileges => "no_new_privs",
+            Self::Capabilities => "no capabilities",
+            Self::Descriptors => "no descriptors",
+            Self::Environment => "no environment",
+            Self::Landlock => "Landlock",
+            Self::Seccomp => "seccomp",
+        }
+    }
+}
+
+/// The layers that are there: all of them, but in a test's control.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Layers {
+    off: Vec<Layer>,
+}
+
+impl Layers {
+    #[cfg(feature = "controls")]
+    pub(crate) fn without(off: &[Layer]) -> Self {
+        Self { off: off.to_vec() }
+    }
+
+    pub(crate) fn has(&self, layer: Layer) -> bool {
+        !self.off.contains(&layer)
+    }
+}

@@ -1,0 +1,40 @@
+//! Opening names beneath a folder, without following any link.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fd::AsFd;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// How often to try again when the kernel could not tell whether a path stays inside, because something moved.
+const MOVED_TRIES: usize = 64;
+
+/// Opens a folder by its own path.
+pub(super) fn folder(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens something beneath a folder. An empty path is the folder itself.
+pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for _ in 0..MOVED_TRIES {
+        match rustix::fs::openat2(&folder, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => {}
+            opened => return opened,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Opens a folder beneath a folder, to read its names and to change it.
+pub(super) fn open_folder(beneath: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    open(beneath, path, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// Opens a plain file to read, waiting for nobody.
+pub(super) fn open_file(beneath: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    open(beneath, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+}

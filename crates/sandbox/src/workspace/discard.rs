@@ -1,0 +1,40 @@
+//! Throws the changes of a session away.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::land::Selection;
+use super::{Layers, WorkspaceError, beneath, unreadable, unwritable};
+
+/// Forgets changes. The session must have ended: the kernel does not expect its layers to change under it.
+pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceError> {
+    let upper = layers.upper();
+    match selection {
+        Selection::All => {
+            let mode = std::fs::metadata(&upper).map_err(|error| unreadable(&upper, error))?.permissions();
+            std::fs::remove_dir_all(&upper)
+                .and_then(|()| std::fs::create_dir(&upper))
+                .and_then(|()| std::fs::set_permissions(&upper, PermissionsExt::from_mode(mode.mode())))
+                .map_err(|error| unwritable(&upper, error))
+        }
+        Selection::Paths(paths) => {
+            let folder = beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
+            paths.iter().try_for_each(|path| remove(&folder, path))
+        }
+    }
+}
+
+fn remove(upper: &std::os::fd::OwnedFd, path: &Path) -> Result<(), WorkspaceError> {
+    let Some(name) = path.file_name() else {
+        return Err(unwritable(path, std::io::Error::from(std::io::ErrorKind::InvalidInput)));
+    };
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let parent = beneath::open_folder(upper, parent).map_err(|error| unreadable(path, error))?;
+    // By its descriptor, so that nobody puts another folder in its place.
+    let held = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&parent));
+    let held = Path::new(&held).join(name);
+    let metadata = std::fs::symlink_metadata(&held).map_err(|error| unreadable(path, error))?;
+    let removed =
+        if metadata.is_dir() { std::fs::remove_dir_all(&held) } else { std::fs::remove_file(&held) };
+    removed.map_err(|error| unwritable(path, error))
+}

@@ -1,0 +1,127 @@
+//! The folders that hold the changes of a workspace, and what was true when they were made.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::WorkspaceError;
+
+/// How often the clock is read until it has moved on; it does every few milliseconds.
+const TICK_TRIES: usize = 1000;
+
+/// Where the changes of one session are: `upper` has the changes, `work` is the kernel's, `base.json` is ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layers {
+    folder: PathBuf,
+}
+
+/// What tells a change of the session from one that somebody else made since.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Base {
+    /// When the session began, in nanoseconds of the kernel's clock for files. What was changed later was changed since.
+    pub(super) began: i128,
+    /// What was landed already, and when the file was changed by that.
+    pub(super) landed: BTreeMap<PathBuf, i128>,
+}
+
+impl Layers {
+    #[must_use]
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// Makes the folders, which only their owner can enter, for a session on `lower` that begins now.
+    pub fn create(folder: impl Into<PathBuf>, lower: &Path) -> io::Result<Self> {
+        let layers = Self::new(folder);
+        for path in [layers.folder.clone(), layers.upper(), layers.work()] {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        }
+        // The root of the upper layer is the root of the workspace inside, and looks like the lower one.
+        let mode = std::fs::metadata(lower)?.permissions().mode() & 0o777;
+        std::fs::set_permissions(layers.upper(), PermissionsExt::from_mode(mode | 0o700))?;
+        let began = layers.now()?;
+        layers.write(&Base { began, landed: BTreeMap::new() })?;
+        // Once the clock has moved on, nothing that is changed from now on looks as if it were older.
+        for _ in 0..TICK_TRIES {
+            if layers.now()? > began {
+                return Ok(layers);
+            }
+            std::thread::sleep(std::time::Duration::from_micros(500));
+        }
+        Err(io::Error::other("the clock stands still"))
+    }
+
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    #[must_use]
+    pub fn upper(&self) -> PathBuf {
+        self.folder.join("upper")
+    }
+
+    #[must_use]
+    pub fn work(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    /// Bytes on disk that the changes take. For a quota, which the host keeps: no file system does it for an ordinary user.
+    pub fn usage(&self) -> Result<u64, WorkspaceError> {
+        let mut bytes = 0_u64;
+        let mut folders = vec![self.upper()];
+        while let Some(folder) = folders.pop() {
+            let unreadable = |error: io::Error| super::unreadable(&folder, error);
+            for entry in std::fs::read_dir(&folder).map_err(unreadable)? {
+                let entry = entry.map_err(unreadable)?;
+                let metadata = entry.metadata().map_err(unreadable)?;
+                bytes = bytes.saturating_add(metadata.blocks().saturating_mul(512));
+                if metadata.is_dir() {
+                    folders.push(entry.path());
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Empties the kernel's folder. Whether there was anything in it.
+    pub(crate) fn clear_work(&self) -> io::Result<bool> {
+        let inner = self.work().join("work");
+        if !inner.is_dir() {
+            return Ok(false);
+        }
+        // The kernel makes it without any rights.
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o700))?;
+        std::fs::remove_dir_all(inner)?;
+        Ok(true)
+    }
+
+    pub(super) fn base(&self) -> Result<Base, WorkspaceError> {
+        let path = self.record();
+        let read = std::fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+        read.map_err(|error| WorkspaceError::Record { path, error })
+    }
+
+    pub(super) fn write(&self, base: &Base) -> io::Result<()> {
+        let new = self.folder.join("base.json.new");
+        std::fs::write(&new, serde_json::to_vec(base)?)?;
+        std::fs::rename(new, self.record())
+    }
+
+    fn record(&self) -> PathBuf {
+        self.folder.join("base.json")
+    }
+
+    /// What time the kernel writes on a file that is changed now.
+    fn now(&self) -> io::Result<i128> {
+        let clock = self.folder.join("clock");
+        std::fs::write(&clock, "")?;
+        let metadata = std::fs::metadata(&clock)?;
+        std::fs::remove_file(&clock)?;
+        Ok(i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec()))
+    }
+}

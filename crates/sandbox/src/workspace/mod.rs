@@ -1,0 +1,47 @@
+//! The changes of a sandbox to its workspace, seen from the host: what they are ([`diff`]), taking them over ([`land`]) and
+//! throwing them away ([`discard`]).
+//!
+//! Whatever lies in the upper layer was put there by the agent. It is never followed, run or believed: every name is opened
+//! beneath its folder without following links, only plain files, folders and links that stay inside are landed, and set-id
+//! bits are dropped on the way. Who may land what is the gate's to say.
+
+mod beneath;
+mod diff;
+mod discard;
+mod land;
+mod layers;
+mod node;
+
+pub use diff::{Change, Diff, Kind, diff};
+pub use discard::discard;
+pub use land::{Landing, Selection, Unlanded, Why, land};
+pub use layers::Layers;
+pub use node::Node;
+
+use std::path::PathBuf;
+
+/// Why changes cannot be told or taken over at all.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    #[error("`{path}` cannot be read ({error}): check who may read it")]
+    Unreadable { path: PathBuf, error: std::io::Error },
+    #[error("`{path}` cannot be written ({error}): check who may write it, and how much room is left")]
+    Unwritable { path: PathBuf, error: std::io::Error },
+    #[error("the workspace has more than {MAX_CHANGES} changes: discard some, or land them from a copy")]
+    TooMany,
+    #[error("`{path}` was changed in a way that this version does not know: discard it")]
+    Unknown { path: PathBuf },
+    #[error("the record of the session at `{path}` cannot be read ({error}): discard its changes")]
+    Record { path: PathBuf, error: std::io::Error },
+}
+
+/// Changes of one session.
+pub const MAX_CHANGES: usize = 200_000;
+
+fn unreadable(path: impl Into<PathBuf>, error: impl Into<std::io::Error>) -> WorkspaceError {
+    WorkspaceError::Unreadable { path: path.into(), error: error.into() }
+}
+
+fn unwritable(path: impl Into<PathBuf>, error: impl Into<std::io::Error>) -> WorkspaceError {
+    WorkspaceError::Unwritable { path: path.into(), error: error.into() }
+}

@@ -1,0 +1,138 @@
+//! What there is under a name.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::io::Errno;
+
+use super::beneath;
+
+/// Bytes that are compared at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Something with a name in a workspace. Modes are the nine bits of rights; others do not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    File {
+        mode: u32,
+        bytes: u64,
+    },
+    Folder {
+        mode: u32,
+    },
+    Symlink {
+        to: PathBuf,
+    },
+    /// A pipe, a socket or a device. It is shown and never landed.
+    Other,
+}
+
+/// A node as it was found.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) node: Node,
+    pub(super) stat: Stat,
+}
+
+impl Found {
+    /// What has this name in a folder, if anything.
+    pub(super) fn in_folder(folder: &OwnedFd, name: &Path) -> rustix::io::Result<Option<Self>> {
+        let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mode = stat.st_mode & 0o777;
+        let node = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Node::File { mode, bytes: stat.st_size.cast_unsigned() },
+            FileType::Directory => Node::Folder { mode },
+            FileType::Symlink => {
+                let to = rustix::fs::readlinkat(folder, name, Vec::new())?;
+                Node::Symlink { to: OsString::from_vec(to.into_bytes()).into() }
+            }
+            _ => Node::Other,
+        };
+        Ok(Some(Self { node, stat }))
+    }
+
+    /// Whether this is how the upper layer says that something was removed.
+    pub(super) fn is_whiteout(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::CharacterDevice && self.stat.st_rdev == 0
+    }
+
+    /// When it was last changed in any way, in nanoseconds. No program can choose that.
+    pub(super) fn changed_at(&self) -> i128 {
+        i128::from(self.stat.st_ctime) * 1_000_000_000 + i128::from(self.stat.st_ctime_nsec)
+    }
+}
+
+/// Whether two plain files hold the same bytes.
+pub(super) fn same_content(
+    (left, left_path): (&OwnedFd, &Path),
+    (right, right_path): (&OwnedFd, &Path),
+) -> std::io::Result<bool> {
+    let open = |folder, path| Ok::<_, std::io::Error>(std::fs::File::from(beneath::open_file(folder, path)?));
+    let (mut left, mut right) = (open(left, left_path)?, open(right, right_path)?);
+    let (mut ours, mut theirs) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+    loop {
+        let (some, others) = (fill(&mut left, &mut ours)?, fill(&mut right, &mut theirs)?);
+        if ours[..some] != theirs[..others] {
+            return Ok(false);
+        }
+        if some == 0 {
+            return Ok(true);
+        }
+    }
+}
+
+fn fill(from: &mut impl Read, chunk: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < chunk.len() {
+        match from.read(&mut chunk[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
+/// Whether a link at `path` stays in the workspace, as far as its text says.
+pub(super) fn stays_inside(path: &Path, to: &Path) -> bool {
+    let mut depth = path.components().count().saturating_sub(1);
+    to.components().all(|part| match part {
+        Component::Normal(_) => {
+            depth += 1;
+            true
+        }
+        Component::CurDir => true,
+        Component::ParentDir if depth > 0 => {
+            depth -= 1;
+            true
+        }
+        Component::ParentDir | Component::RootDir | Component::Prefix(_) => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_that_leave_are_known() {
+        for (path, to, stays) in [
+            ("a", "b", true),
+            ("a/b", "../c", true),
+            ("a", "../c", false),
+            ("a/b", "../../c", false),
+            ("a", "/etc/passwd", false),
+            ("a/b/c", "../../x/../y", true),
+            ("a", "b/../../c", false),
+        ] {
+            assert_eq!(stays_inside(path.as_ref(), to.as_ref()), stays, "{path} -> {to}");
+        }
+    }
+}

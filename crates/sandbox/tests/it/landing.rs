@@ -1,0 +1,284 @@
+//! Changes of an overlay workspace, from the agent to the folder.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use tribune_contract::{HOST_TRAPS, Workspace, WorkspaceSource};
+use tribune_sandbox::workspace::{Change, Kind, Landing, Selection, Unlanded, Why, diff, discard, land};
+
+use crate::stage::{Field, Test, as_user, run, shell};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("every_kind_of_change_is_told", every_kind_of_change_is_told),
+    ("the_folder_stays_until_changes_are_landed", the_folder_stays_until_changes_are_landed),
+    ("landing_by_file", landing_by_file),
+    ("conflicts_keep_both_versions", conflicts_keep_both_versions),
+    ("landing_again_after_more_work", landing_again_after_more_work),
+    ("traps_links_and_devices_are_not_landed", traps_links_and_devices_are_not_landed),
+    ("set_id_bits_do_not_land", set_id_bits_do_not_land),
+    ("a_replaced_folder_lands", a_replaced_folder_lands),
+    ("discarding", discarding),
+    ("usage_is_counted", usage_is_counted),
+    ("landing_never_leaves_the_folder", landing_never_leaves_the_folder),
+    ("owners_stay", owners_stay),
+    ("an_ordinary_user_works_and_lands", an_ordinary_user_works_and_lands),
+    ("masks_hold_in_an_overlay_too", masks_hold_in_an_overlay_too),
+];
+
+/// What an ordinary user does.
+pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
+    if words != ["work-and-land"] {
+        return None;
+    }
+    the_folder_stays_until_changes_are_landed();
+    every_kind_of_change_is_told();
+    println!("landed");
+    Some(ExitCode::SUCCESS)
+}
+
+fn kinds(changes: &[Change]) -> Vec<(String, Kind)> {
+    changes.iter().map(|change| (change.path.display().to_string(), change.kind())).collect()
+}
+
+fn changes(field: &Field) -> Vec<Change> {
+    diff(&field.lower(), &field.layers).unwrap().changes
+}
+
+fn landed(paths: &[&str]) -> Landing {
+    Landing { landed: paths.iter().map(PathBuf::from).collect(), unlanded: Vec::new() }
+}
+
+fn paths(paths: &[&str]) -> Selection {
+    Selection::Paths(paths.iter().map(PathBuf::from).collect())
+}
+
+fn every_kind_of_change_is_told() {
+    let field = Field::with(&[
+        ("kept", "a"),
+        ("changed", "a"),
+        ("mode", "a"),
+        ("gone", "a"),
+        ("folder/in", "a"),
+        ("touched", "a"),
+    ]);
+    field
+        .run(shell(
+            "echo b > changed; chmod 755 mode; rm gone; rm -r folder; mkdir -p new/deep; echo c > new/deep/file; \
+             ln -s kept link; touch touched; mkfifo pipe",
+        ))
+        .ok();
+    let all = diff(&field.lower(), &field.layers).unwrap();
+    let expected = [
+        ("changed", Kind::Changed),
+        ("folder", Kind::Removed),
+        ("gone", Kind::Removed),
+        ("link", Kind::Added),
+        ("mode", Kind::Mode),
+        ("new", Kind::Added),
+        ("new/deep", Kind::Added),
+        ("new/deep/file", Kind::Added),
+        ("pipe", Kind::Added),
+    ];
+    assert_eq!(kinds(&all.changes), expected.map(|(path, kind)| (path.to_owned(), kind)));
+    assert_eq!(all.bytes, 5);
+}
+
+fn the_folder_stays_until_changes_are_landed() {
+    let field = Field::with(&[("file", "a"), ("gone", "a"), ("folder/in", "a")]);
+    field
+        .run(shell("echo b > file; rm -r gone folder; mkdir -m 700 new; echo c > new/file; ln -s file link"))
+        .ok();
+    assert_eq!((field.read("file").as_str(), field.read("folder/in").as_str()), ("a", "a"));
+    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    assert_eq!(done, landed(&["file", "folder", "gone", "link", "new", "new/file"]));
+    assert_eq!((field.read("file").as_str(), field.read("new/file").as_str()), ("b\n", "c\n"));
+    assert!(!field.lower().join("gone").exists() && !field.lower().join("folder").exists());
+    assert_eq!(std::fs::read_link(field.lower().join("link")).unwrap(), PathBuf::from("file"));
+    assert_eq!(std::fs::metadata(field.lower().join("new")).unwrap().mode() & 0o7777, 0o700);
+    assert_eq!(changes(&field), []);
+    assert_eq!(std::fs::read_dir(field.lower()).unwrap().count(), 3);
+}
+
+fn landing_by_file() {
+    let field = Field::with(&[("a", "1"), ("b", "1")]);
+    field.run(shell("echo 2 > a; echo 2 > b; mkdir -p x/y; echo 2 > x/y/c; echo 2 > x/d")).ok();
+    let done = land(&field.lower(), &field.layers, &paths(&["a", "x/y/c"])).unwrap();
+    assert_eq!(done, landed(&["a", "x", "x/y", "x/y/c"]));
+    assert_eq!((field.read("a").as_str(), field.read("b").as_str()), ("2\n", "1"));
+    assert_eq!(kinds(&changes(&field)), [("b".to_owned(), Kind::Changed), ("x/d".to_owned(), Kind::Added)]);
+}
+
+fn conflicts_keep_both_versions() {
+    let field = Field::with(&[("a", "1"), ("b", "1"), ("c", "1"), ("folder/in", "1")]);
+    field.run(shell("echo ours > a; echo ours > b; rm c; echo ours > new; rm -r folder")).ok();
+    std::fs::write(field.lower().join("a"), "theirs").unwrap();
+    std::fs::write(field.lower().join("c"), "theirs").unwrap();
+    std::fs::write(field.lower().join("new"), "theirs").unwrap();
+    std::fs::write(field.lower().join("folder/in"), "theirs").unwrap();
+    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    assert_eq!(done.landed, [PathBuf::from("b")]);
+    let conflict = |path: &str| Unlanded { path: path.into(), why: Why::Conflict };
+    assert_eq!(done.unlanded, [conflict("a"), conflict("c"), conflict("folder"), conflict("new")]);
+    for name in ["a", "c", "new", "folder/in"] {
+        assert_eq!(field.read(name), "theirs");
+    }
+    assert_eq!(std::fs::read_to_string(field.layers.upper().join("a")).unwrap(), "ours\n");
+}
+
+fn landing_again_after_more_work() {
+    let field = Field::with(&[("a", "1")]);
+    field.run(shell("echo 2 > a; echo 2 > b")).ok();
+    land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    field.run(shell("echo 3 > a; rm b")).ok();
+    assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["a", "b"]));
+    assert_eq!(field.read("a"), "3\n");
+    assert!(!field.lower().join("b").exists());
+}
+
+fn traps_links_and_devices_are_not_landed() {
+    let field = Field::with(&[(".git/config", "[core]\n"), ("plain", "a")]);
+    field
+        .run(shell(
+            "echo evil > .git/config; mkdir .git/hooks; echo evil > .git/hooks/pre-commit; echo evil > .envrc; \
+             ln -s /etc/passwd out; ln -s ../../up up; mkfifo pipe; echo b > plain; mkdir sub; ln -s ../plain sub/in",
+        ))
+        .ok();
+    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    assert_eq!(done.landed, ["plain", "sub", "sub/in"].map(PathBuf::from));
+    let unlanded: Vec<(String, Why)> =
+        done.unlanded.into_iter().map(|left| (left.path.display().to_string(), left.why)).collect();
+    assert_eq!(
+        unlanded,
+        [
+            (".envrc", Why::Trap),
+            (".git/config", Why::Trap),
+            (".git/hooks", Why::Trap),
+            (".git/hooks/pre-commit", Why::Trap),
+            ("out", Why::LinkLeaves),
+            ("pipe", Why::NoFile),
+            ("up", Why::LinkLeaves),
+        ]
+        .map(|(path, why)| (path.to_owned(), why))
+    );
+    assert_eq!(field.read(".git/config"), "[core]\n");
+    // Named by itself, somebody has read it.
+    assert_eq!(land(&field.lower(), &field.layers, &paths(&[".envrc"])).unwrap(), landed(&[".envrc"]));
+}
+
+fn set_id_bits_do_not_land() {
+    let field = Field::with(&[]);
+    let upper = field.layers.upper().join("program");
+    std::fs::write(&upper, "x").unwrap();
+    std::fs::set_permissions(&upper, PermissionsExt::from_mode(0o6755)).unwrap();
+    assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["program"]));
+    assert_eq!(std::fs::metadata(field.lower().join("program")).unwrap().mode() & 0o7777, 0o755);
+}
+
+fn a_replaced_folder_lands() {
+    let field = Field::with(&[("folder/old", "a"), ("file", "a"), ("other/x", "a")]);
+    field.run(shell("rm -r folder; mkdir folder; echo b > folder/new; rm file; mkdir file; rm -r other; echo c > other")).ok();
+    land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    assert_eq!((field.read("folder/new").as_str(), field.read("other").as_str()), ("b\n", "c\n"));
+    assert!(!field.lower().join("folder/old").exists() && field.lower().join("file").is_dir());
+    assert_eq!(changes(&field), []);
+}
+
+fn discarding() {
+    let field = Field::with(&[("a", "1")]);
+    field.run(shell("echo 2 > a; mkdir -p x/y; echo 2 > x/y/z; rm -f nothing")).ok();
+    discard(&field.layers, &paths(&["x"])).unwrap();
+    assert_eq!(kinds(&changes(&field)), [("a".to_owned(), Kind::Changed)]);
+    discard(&field.layers, &Selection::All).unwrap();
+    assert_eq!(changes(&field), []);
+    assert!(discard(&field.layers, &paths(&["../upper"])).is_err());
+    // The session can go on from there.
+    assert_eq!(field.run(shell("cat a")).ok(), "1");
+}
+
+fn usage_is_counted() {
+    let field = Field::with(&[]);
+    let before = field.layers.usage().unwrap();
+    field.run(shell("head -c 1000000 /dev/zero > zeros")).ok();
+    assert!(field.layers.usage().unwrap() - before >= 1_000_000);
+}
+
+/// Somebody swaps a folder of the workspace with a link to elsewhere, all the time.
+fn landing_never_leaves_the_folder() {
+    let field = Field::with(&[("folder/file", "a")]);
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("file"), "outside").unwrap();
+    symlink(outside.path(), field.lower().join("link")).unwrap();
+    let (folder, link) = (field.lower().join("folder"), field.lower().join("link"));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                let _ = rustix::fs::renameat_with(rustix::fs::CWD, &folder, rustix::fs::CWD, &link, flags);
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(3);
+        let mut tries = 0;
+        while Instant::now() < until {
+            let upper = field.layers.upper().join("folder");
+            std::fs::create_dir_all(&upper).unwrap();
+            std::fs::write(upper.join("file"), format!("evil {tries}")).unwrap();
+            std::fs::write(upper.join(format!("new-{tries}")), "evil").unwrap();
+            // Whatever comes of it, it stays inside.
+            let _ =
+                land(&field.lower(), &field.layers, &paths(&["folder/file", &format!("folder/new-{tries}")]));
+            std::fs::remove_dir_all(&upper).unwrap();
+            tries += 1;
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(tries > 100, "only {tries}");
+    });
+    assert_eq!(std::fs::read_to_string(outside.path().join("file")).unwrap(), "outside");
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+fn owners_stay() {
+    let field = Field::with(&[("a", "1")]);
+    for path in [field.lower(), field.lower().join("a")] {
+        std::os::unix::fs::chown(path, Some(4321), Some(4321)).unwrap();
+    }
+    // The change of owner is no change of this session.
+    let layers =
+        tribune_sandbox::workspace::Layers::create(field.layers.folder().with_extension("2"), &field.lower())
+            .unwrap();
+    let field = Field { layers, ..field };
+    field.run(shell("echo 2 > a; echo 2 > b")).ok();
+    assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["a", "b"]));
+    for name in ["a", "b"] {
+        let metadata = std::fs::metadata(field.lower().join(name)).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (4321, 4321));
+    }
+}
+
+fn an_ordinary_user_works_and_lands() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = as_user(folder.path(), &["work-and-land"]);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "landed\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn masks_hold_in_an_overlay_too() {
+    let field = Field::with(&[(".env", "hush"), (".git/config", "[core]\n"), ("plain", "a")]);
+    let mut profile =
+        shell("cat .env; echo evil > .git/config; mv .git away; rm .env; echo b > plain; echo done");
+    profile.cwd = "/workspace".into();
+    profile.workspace = Some(Workspace {
+        target: "/workspace".into(),
+        source: WorkspaceSource::Overlay { lower: field.lower(), layers: field.layers.folder().to_owned() },
+        hide: vec![".env".to_owned()],
+        freeze: HOST_TRAPS.map(str::to_owned).into(),
+    });
+    assert_eq!(run(&profile).unwrap().ok(), "done\n");
+    assert_eq!(kinds(&changes(&field)), [("plain".to_owned(), Kind::Changed)]);
+}

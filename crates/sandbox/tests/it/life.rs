@@ -1,0 +1,256 @@
+//! Starting, ending and being ended.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::process::Signal;
+use tribune_contract::{Exit, LimitedBy, Mount, RunsAs, Stage};
+use tribune_sandbox::{House, LaunchError, Streams, sweep};
+
+use crate::stage::{
+    Test, as_user, cgroups, finish, launcher, marked, run, shell, unique_sleep, wait_for_end,
+};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("what_a_program_says_and_how_it_ends_is_told", what_a_program_says_and_how_it_ends_is_told),
+    ("a_program_reads_what_it_is_given", a_program_reads_what_it_is_given),
+    ("signals_reach_the_program", signals_reach_the_program),
+    ("time_runs_out", time_runs_out),
+    ("a_kill_ends_everything", a_kill_ends_everything),
+    ("dropping_ends_everything", dropping_ends_everything),
+    ("killing_the_launcher_ends_everything", killing_the_launcher_ends_everything),
+    (
+        "a_daemon_that_is_killed_leaves_nothing_after_a_sweep",
+        a_daemon_that_is_killed_leaves_nothing_after_a_sweep,
+    ),
+    ("200_starts_leave_nothing", starts_leave_nothing),
+    ("200_starts_by_a_user_leave_nothing", starts_by_a_user_leave_nothing),
+    ("orphans_are_buried", orphans_are_buried),
+    ("it_says_who_it_is_and_what_limits_it", it_says_who_it_is_and_what_limits_it),
+    ("failures_name_their_cause", failures_name_their_cause),
+    ("a_user_cannot_choose_another", a_user_cannot_choose_another),
+];
+
+/// Programs that these tests start.
+pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
+    match words {
+        ["hold", house, seconds] => {
+            let mut child = launcher(house.as_ref())
+                .launch(&shell(&format!("sleep {seconds}")), Streams::captured())
+                .unwrap();
+            println!("held");
+            let _ = child.stdout().unwrap().read(&mut [0]);
+        }
+        ["many", house] => many(house.as_ref()),
+        ["choose"] => {
+            let mut profile = shell("true");
+            profile.runs_as = RunsAs::User { uid: 4242, gid: 4242 };
+            println!("{}", run(&profile).unwrap_err());
+        }
+        _ => return None,
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+fn what_a_program_says_and_how_it_ends_is_told() {
+    let ran = run(&shell("echo out; echo err >&2; exit 7")).unwrap();
+    assert_eq!(
+        (ran.exit, ran.stdout.as_str(), ran.stderr.as_str()),
+        (Exit::Code { code: 7 }, "out\n", "err\n")
+    );
+    assert_eq!(run(&shell("kill -9 $$")).unwrap().exit, Exit::Signal { signal: 9 });
+}
+
+fn a_program_reads_what_it_is_given() {
+    let house = tempfile::tempdir().unwrap();
+    let mut child = launcher(house.path()).launch(&shell("cat"), Streams::piped()).unwrap();
+    let mut stdin = child.stdin().unwrap();
+    stdin.write_all(b"to and fro").unwrap();
+    drop(stdin);
+    assert_eq!(finish(child).ok(), "to and fro");
+}
+
+fn signals_reach_the_program() {
+    let house = tempfile::tempdir().unwrap();
+    let line = "trap 'exit 42' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = launcher(house.path()).launch(&shell(line), Streams::captured()).unwrap();
+    let mut lines = BufReader::new(child.stdout().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    child.signal(Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap(), Exit::Code { code: 42 });
+}
+
+fn time_runs_out() {
+    let mut profile = shell("sleep 1000 & sleep 1000");
+    profile.limits.wall_ms = Some(100);
+    assert_eq!(run(&profile).unwrap().exit, Exit::OutOfTime);
+}
+
+fn a_kill_ends_everything() {
+    let (house, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
+    let line = format!("sleep {seconds} & setsid sleep {seconds} & sleep {seconds}");
+    let mut child = launcher(house.path()).launch(&shell(&line), Streams::captured()).unwrap();
+    child.kill();
+    assert_eq!(child.wait().unwrap(), Exit::Killed);
+    assert_eq!(marked(&seconds), []);
+}
+
+fn dropping_ends_everything() {
+    let (house, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
+    let child =
+        launcher(house.path()).launch(&shell(&format!("sleep {seconds}")), Streams::captured()).unwrap();
+    drop(child);
+    assert_eq!(marked(&seconds), []);
+}
+
+fn killing_the_launcher_ends_everything() {
+    let (house, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
+    let line = format!("setsid sleep {seconds} & echo ready; exec sleep {seconds}");
+    let mut child = launcher(house.path()).launch(&shell(&line), Streams::captured()).unwrap();
+    let mut lines = BufReader::new(child.stdout().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let inside = marked(&seconds);
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    inside.into_iter().for_each(wait_for_end);
+    assert_eq!(child.wait().unwrap(), Exit::Killed);
+    assert_eq!(marked(&seconds), []);
+}
+
+fn a_daemon_that_is_killed_leaves_nothing_after_a_sweep() {
+    let (house, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
+    let mut daemon = Command::new(std::env::current_exe().unwrap())
+        .args(["hold".as_ref(), house.path().as_os_str(), seconds.as_ref()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "held\n");
+    let name = House::of(house.path());
+    let sessions = house.path().join("sessions");
+    // While it lives, nothing of it is swept.
+    assert_eq!(sweep(&name, &sessions).cgroups, [] as [std::path::PathBuf; 0]);
+    let inside = marked(&seconds);
+    assert!(!inside.is_empty());
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    inside.into_iter().for_each(wait_for_end);
+    assert_eq!(marked(&seconds), []);
+
+    let mark = daemon.id().to_string();
+    assert!(!cgroups(&format!(".{mark}.")).is_empty());
+    let swept = sweep(&name, &sessions);
+    assert!(!swept.cgroups.is_empty() && swept.left.is_empty(), "{swept:?}");
+    assert_eq!(cgroups(&format!(".{mark}.")), [] as [std::path::PathBuf; 0]);
+}
+
+/// Starts 200 sandboxes and ends them in different ways. Runs in a process of its own, whose descriptors it counts.
+fn many(house: &std::path::Path) {
+    let seconds = unique_sleep();
+    let count = |path: &str| std::fs::read_dir(path).unwrap().count();
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count();
+    let before = (count("/proc/self/fd"), mounts(), count(house.to_str().unwrap()));
+    for index in 0..200 {
+        let mut child = launcher(house)
+            .launch(&shell(&format!("sleep {seconds} & sleep {seconds}")), Streams::captured())
+            .unwrap();
+        match index % 3 {
+            0 => {
+                child.kill();
+                assert_eq!(child.wait().unwrap(), Exit::Killed);
+            }
+            1 => drop(child),
+            _ => {
+                child.signal(Signal::TERM).unwrap();
+                assert_eq!(child.wait().unwrap(), Exit::Signal { signal: Signal::TERM.as_raw() });
+            }
+        }
+    }
+    let after = (count("/proc/self/fd"), mounts(), count(house.to_str().unwrap()));
+    assert_eq!(before, after);
+    assert_eq!(marked(&seconds), []);
+    assert_eq!(cgroups(&format!(".{}.", std::process::id())), [] as [std::path::PathBuf; 0]);
+    println!("nothing is left");
+}
+
+fn starts_leave_nothing() {
+    let house = tempfile::tempdir().unwrap();
+    let output =
+        Command::new(std::env::current_exe().unwrap()).arg("many").arg(house.path()).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "nothing is left\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn starts_by_a_user_leave_nothing() {
+    let house = tempfile::tempdir().unwrap();
+    let output = as_user(house.path(), &["many", house.path().to_str().unwrap()]);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "nothing is left\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn orphans_are_buried() {
+    // A hundred orphans that end at once; none may stay as a zombie of process 1.
+    let line = "for i in $(seq 100); do (sh -c 'exit 0' &) ; done; \
+                for i in $(seq 200); do n=$(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l); \
+                [ $n = 0 ] && echo buried && exit; sleep 0.05; done";
+    assert_eq!(run(&shell(line)).unwrap().ok(), "buried\n");
+}
+
+fn it_says_who_it_is_and_what_limits_it() {
+    let house = tempfile::tempdir().unwrap();
+    let child = launcher(house.path())
+        .launch(&shell("id -u; hostname; ls /proc/self/fd"), Streams::captured())
+        .unwrap();
+    let started = child.started().clone();
+    assert!(started.uid > 1000 && started.gid == started.uid, "{started:?}");
+    assert_ne!(started.limited_by, LimitedBy::Rlimits, "root can always make a cgroup");
+    assert_eq!(finish(child).ok(), "1000\nsandbox\n0\n1\n2\n3\n");
+}
+
+fn failures_name_their_cause() {
+    let stage = |profile: &tribune_contract::LaunchProfile| match run(profile) {
+        Err(LaunchError::Refused(failed)) => (failed.stage, failed.to_string()),
+        other => panic!("{other:?}"),
+    };
+    let mut missing = shell("true");
+    missing.program = "/nowhere/program".into();
+    let (at, text) = stage(&missing);
+    assert_eq!(at, Stage::Program);
+    assert!(text.contains("/nowhere/program"), "{text}");
+
+    let mut unmounted = shell("true");
+    unmounted.mounts = vec![Mount::ReadOnly { source: "/nowhere/folder".into(), target: "/there".into() }];
+    let (at, text) = stage(&unmounted);
+    assert_eq!(at, Stage::Mounts);
+    assert!(text.contains("/nowhere/folder"), "{text}");
+
+    let mut inside_usr = shell("true");
+    inside_usr.mounts = vec![Mount::Tmpfs { target: "/usr/made-up/x".into(), bytes: 4096, inodes: 10 }];
+    assert_eq!(stage(&inside_usr).0, Stage::Mounts);
+
+    let mut newer = shell("true");
+    newer.landlock_abi = 9;
+    let (at, text) = stage(&newer);
+    assert_eq!(at, Stage::Landlock);
+    assert!(text.contains("version 9 is needed"), "{text}");
+
+    let mut lost = shell("true");
+    lost.cwd = "/nowhere".into();
+    assert_eq!(stage(&lost).0, Stage::Program);
+}
+
+fn a_user_cannot_choose_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = as_user(folder.path(), &["choose"]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("only root can choose"), "{said}");
+}

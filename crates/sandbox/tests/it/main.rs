@@ -1,0 +1,54 @@
+//! The sandbox from outside. This program is also what it tests with: the launcher (`sandbox-enter`) and the programs that
+//! run inside or die.
+#![allow(unsafe_code, reason = "probes make the very calls that a sandbox must refuse")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "all of this is a test, which clippy cannot see"
+)]
+
+mod landing;
+mod life;
+mod modes;
+#[path = "../probes/mod.rs"]
+mod probes;
+mod relays;
+mod stage;
+mod tools;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    if words == ["sandbox-enter"] {
+        probes::raw::leak_descriptor();
+        tribune_sandbox::enter().unwrap();
+        return ExitCode::SUCCESS;
+    }
+    let programs = [probes::program, life::program, relays::program, landing::program];
+    if let Some(code) = programs.iter().find_map(|program| program(&words)) {
+        return code;
+    }
+    let mut trials = probes::trials();
+    let is_root = rustix::process::geteuid().is_root();
+    for (group, tests) in [
+        ("life", life::TESTS),
+        ("relays", relays::TESTS),
+        ("landing", landing::TESTS),
+        ("tools", tools::TESTS),
+        ("modes", modes::TESTS),
+    ] {
+        trials.extend(tests.iter().map(|(name, test)| {
+            let run = || {
+                test();
+                Ok(())
+            };
+            // Only root can start as itself and as somebody else.
+            Trial::test(format!("{group}::{name}"), run).with_ignored_flag(!is_root)
+        }));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

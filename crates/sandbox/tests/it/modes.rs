@@ -1,0 +1,128 @@
+//! The weaker mode, and the self-test.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+
+use tribune_contract::{LaunchProfile, Mode, Mount, Relay, Workspace, WorkspaceSource};
+use tribune_sandbox::self_test;
+
+use crate::stage::{Test, launcher, run, shell};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("the_self_test_passes_here", the_self_test_passes_here),
+    (
+        "landlock_lets_the_workspace_be_changed_and_nothing_else",
+        landlock_lets_the_workspace_be_changed_and_nothing_else,
+    ),
+    ("landlock_leaves_one_way_out", landlock_leaves_one_way_out),
+    ("landlock_refuses_sockets_it_cannot_judge", landlock_refuses_sockets_it_cannot_judge),
+    ("landlock_ends_what_it_started", landlock_ends_what_it_started),
+];
+
+fn the_self_test_passes_here() {
+    let house = tempfile::tempdir().unwrap();
+    let found = self_test(&launcher(house.path()));
+    assert!(found.full.is_ok() && found.landlock.is_ok() && found.landlock_abi >= 6, "{found:?}");
+    assert!(found.advice().is_empty());
+}
+
+/// A shell on the host's own root, with a workspace that anyone may write.
+fn weaker(line: &str, workspace: &std::path::Path) -> LaunchProfile {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(workspace, PermissionsExt::from_mode(0o777)).unwrap();
+    let mut profile = shell(line);
+    profile.mode = Mode::Landlock;
+    profile.cwd = workspace.to_owned();
+    profile.workspace = Some(Workspace {
+        target: workspace.to_owned(),
+        source: WorkspaceSource::Direct { folder: workspace.to_owned() },
+        hide: Vec::new(),
+        freeze: Vec::new(),
+    });
+    profile
+}
+
+fn landlock_lets_the_workspace_be_changed_and_nothing_else() {
+    use std::os::unix::fs::PermissionsExt;
+    let (workspace, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::set_permissions(other.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let secret = other.path().join("secret");
+    std::fs::write(&secret, "hush").unwrap();
+    let line = format!(
+        "echo new > made; cat made; cat {0}; echo x > {1}/planted; cat /proc/1/environ; kill -0 1; id -u; echo done",
+        secret.display(),
+        other.path().display()
+    );
+    let said = run(&weaker(&line, workspace.path())).unwrap().ok();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((lines[0], lines[2]), ("new", "done"), "{said}");
+    assert_ne!(lines[1], "0");
+    assert!(!other.path().join("planted").exists());
+}
+
+/// A model that knows no manners: one line in, one line out.
+fn answer(listener: UnixListener) {
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut request = [0; 256];
+            let length = stream.read(&mut request).unwrap_or(0);
+            let _ = stream.write_all(format!("{length} bytes came").as_bytes());
+        }
+    });
+}
+
+fn landlock_leaves_one_way_out() {
+    let (workspace, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let socket = host.path().join("model.sock");
+    answer(UnixListener::bind(&socket).unwrap());
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(host.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
+    }
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let talk = "import os,socket,sys\n\
+        def ask(port, words):\n  s=socket.create_connection(('127.0.0.1',int(port)),2); s.sendall(words); return s.recv(64).decode()\n\
+        def tried(*a):\n  try: return ask(*a) or 'closed'\n  except OSError as e: return type(e).__name__\n\
+        p=os.environ['MODEL']\n\
+        print(tried(p, b'GET /token-of-16-bytes HTTP/1.1\\r\\n\\r\\n'))\n\
+        print(tried(p, b'GET / HTTP/1.1\\r\\n\\r\\n'))\n\
+        print(tried(sys.argv[1], b'x'))\n";
+    let mut profile = weaker("", workspace.path());
+    profile.program = "/usr/bin/python3".into();
+    profile.args = vec!["-c".into(), talk.into(), other.local_addr().unwrap().port().to_string()];
+    profile.env.insert("MODEL".into(), "${relay:model}".into());
+    profile.relays =
+        vec![Relay { name: "model".into(), port: 4000, socket, token: Some("token-of-16-bytes".into()) }];
+    let said = run(&profile).unwrap().ok();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "35 bytes came");
+    assert!(["closed", "ConnectionResetError"].contains(&lines[1]), "{said}");
+    assert_eq!(lines[2], "PermissionError");
+}
+
+fn landlock_refuses_sockets_it_cannot_judge() {
+    let workspace = tempfile::tempdir().unwrap();
+    let tries = "import socket\n\
+        for f,t in [(socket.AF_UNIX,1),(socket.AF_INET,2),(socket.AF_INET6,2),(socket.AF_NETLINK,3),(socket.AF_VSOCK,1),(socket.AF_INET,1)]:\n\
+        \x20 try: socket.socket(f,t); print('made')\n\
+        \x20 except PermissionError: print('refused')\n\
+        socket.socketpair(); print('pair')\n";
+    let mut profile = weaker("", workspace.path());
+    profile.program = "/usr/bin/python3".into();
+    profile.args = vec!["-c".into(), tries.into()];
+    assert_eq!(run(&profile).unwrap().ok(), "refused\nrefused\nrefused\nrefused\nrefused\nmade\npair\n");
+}
+
+fn landlock_ends_what_it_started() {
+    let (workspace, seconds) = (tempfile::tempdir().unwrap(), crate::stage::unique_sleep());
+    let line = format!(
+        "setsid sleep {seconds} > /dev/null 2>&1 & setsid sleep {seconds} > /dev/null 2>&1 & echo left"
+    );
+    assert_eq!(run(&weaker(&line, workspace.path())).unwrap().ok(), "left\n");
+    assert_eq!(crate::stage::marked(&seconds), []);
+    let mut mounted = weaker("true", workspace.path());
+    mounted.mounts = vec![Mount::ReadOnly { source: "/usr".into(), target: "/usr".into() }];
+    assert_eq!(run(&mounted).unwrap().ok(), "");
+}

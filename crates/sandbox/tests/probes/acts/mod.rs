@@ -1,0 +1,25 @@
+//! The probes, by what they are after.
+
+mod bombs;
+mod calls;
+mod files;
+mod ids;
+mod leaks;
+mod namespaces;
+mod network;
+mod processes;
+mod traps;
+
+use crate::probes::probe::Probe;
+
+pub(crate) const ALL: [&[Probe]; 9] = [
+    files::PROBES,
+    processes::PROBES,
+    network::PROBES,
+    namespaces::PROBES,
+    ids::PROBES,
+    leaks::PROBES,
+    calls::PROBES,
+    bombs::PROBES,
+    traps::PROBES,
+];

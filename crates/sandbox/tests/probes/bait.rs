@@ -1,0 +1,205 @@
+//! What lies around on the host for probes to find.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::probes::raw;
+
+/// Whom probes run as, on the host.
+pub(crate) const AGENT: u32 = 12_345;
+
+/// What is written in everything that must not be read.
+pub(crate) const HUSH: &str = "hush-5a1e";
+
+/// The address at which clouds hand out credentials, and one of a name server.
+pub(crate) const METADATA: [u8; 4] = [169, 254, 169, 254];
+pub(crate) const RESOLVER: [u8; 4] = [192, 0, 2, 53];
+
+/// What a probe is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Bait {
+    /// The folder of everything on the host.
+    pub(crate) host: PathBuf,
+    /// The workspace, where the probe sees it.
+    pub(crate) workspace: PathBuf,
+    /// A folder mounted read-only.
+    pub(crate) shelf: PathBuf,
+    pub(crate) tcp: u16,
+    pub(crate) tcp6: u16,
+    pub(crate) udp: u16,
+    pub(crate) abstract_name: String,
+    pub(crate) victim: i32,
+    pub(crate) shm_key: i32,
+    pub(crate) hostname: String,
+}
+
+impl Bait {
+    /// A path of the host, as it is named there and as a control without a root of its own names it.
+    pub(crate) fn on_host(&self, name: &str) -> [PathBuf; 2] {
+        let path = self.host.join(name);
+        let kept = Path::new("/host").join(path.strip_prefix("/").unwrap());
+        [path, kept]
+    }
+}
+
+/// The host's side of it. Ends with this.
+#[derive(Debug)]
+pub(crate) struct Laid {
+    pub(crate) bait: Bait,
+    pub(crate) victim: Child,
+    shm: i32,
+}
+
+/// Makes the files, as root.
+pub(crate) fn files(host: &Path) {
+    let write = |name: &str, text: &str| std::fs::write(host.join(name), text).unwrap();
+    let folder = |name: &str| std::fs::create_dir_all(host.join(name)).unwrap();
+    std::fs::set_permissions(host, PermissionsExt::from_mode(0o755)).unwrap();
+    write("secret", HUSH);
+    write("open-to-all", "as it was");
+    std::fs::set_permissions(host.join("open-to-all"), PermissionsExt::from_mode(0o666)).unwrap();
+    folder("shelf/folder");
+    write("shelf/book", "as it was");
+    for name in [".git/hooks", "sub/.git", "secrets", ".vscode"] {
+        folder(&format!("workspace/{name}"));
+    }
+    for (name, text) in [
+        (".env", HUSH),
+        ("secrets/key", HUSH),
+        ("Host.PEM", HUSH),
+        (".git/config", "[core]\n"),
+        (".git/hooks/pre-commit", "#!/bin/sh\n"),
+        ("sub/.git/config", "[core]\n"),
+        (".envrc", "as it was"),
+        (".mcp.json", "{}"),
+        ("plain", "as it was"),
+    ] {
+        write(&format!("workspace/{name}"), text);
+    }
+    std::fs::hard_link(host.join("workspace/.env"), host.join("workspace/notes")).unwrap();
+    // The file that a hidden link leads to.
+    folder("workspace/kept");
+    write("workspace/kept/token", HUSH);
+    std::os::unix::fs::symlink("../kept/token", host.join("workspace/sub/token.pem")).unwrap();
+    // A device that everyone could use, if it were one inside.
+    let device = raw::path(host.join("workspace/device"));
+    let mode = (libc::S_IFCHR | 0o666) as usize;
+    raw::call(libc::SYS_mknodat, &[libc::AT_FDCWD as usize, device.as_ptr() as usize, mode, (1 << 8) | 5])
+        .unwrap();
+    std::fs::set_permissions(host.join("workspace/device"), PermissionsExt::from_mode(0o666)).unwrap();
+    give(&host.join("shelf"), AGENT);
+}
+
+/// Gives a folder and what is in it to somebody.
+pub(crate) fn give(folder: &Path, to: u32) {
+    chown(folder, Some(to), Some(to)).unwrap();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            give(&path, to);
+        } else {
+            std::os::unix::fs::lchown(&path, Some(to), Some(to)).unwrap();
+        }
+    }
+}
+
+/// Starts what listens and waits, as whoever launches.
+pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let metadata =
+        TcpListener::bind((std::net::Ipv4Addr::from(METADATA), tcp.local_addr().unwrap().port())).unwrap();
+    let tcp6 = TcpListener::bind("[::1]:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let resolver =
+        UdpSocket::bind((std::net::Ipv4Addr::from(RESOLVER), udp.local_addr().unwrap().port())).unwrap();
+    let abstract_name = format!("tribune-probe-{}", std::process::id());
+    let name = SocketAddr::from_abstract_name(&abstract_name).unwrap();
+    let abstract_socket = UnixListener::bind_addr(&name).unwrap();
+    let by_path = UnixListener::bind(host.join("sockets/open.sock")).unwrap();
+    std::fs::set_permissions(host.join("sockets/open.sock"), PermissionsExt::from_mode(0o666)).unwrap();
+    let shm_key = std::process::id().cast_signed();
+    let bait = Bait {
+        host: host.to_owned(),
+        workspace: "/workspace".into(),
+        shelf: "/shelf".into(),
+        tcp: tcp.local_addr().unwrap().port(),
+        tcp6: tcp6.local_addr().unwrap().port(),
+        udp: udp.local_addr().unwrap().port(),
+        abstract_name,
+        victim: 0,
+        shm_key,
+        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    };
+    for listener in [tcp, metadata, tcp6] {
+        std::thread::spawn(move || {
+            while let Ok((mut peer, _)) = listener.accept() {
+                let _ = peer.write_all(HUSH.as_bytes());
+            }
+        });
+    }
+    for listener in [abstract_socket, by_path] {
+        std::thread::spawn(move || {
+            while let Ok((mut peer, _)) = listener.accept() {
+                let _ = peer.write_all(HUSH.as_bytes());
+            }
+        });
+    }
+    for socket in [udp, resolver] {
+        std::thread::spawn(move || {
+            let mut packet = [0; 64];
+            while let Ok((_, peer)) = socket.recv_from(&mut packet) {
+                let _ = socket.send_to(HUSH.as_bytes(), peer);
+            }
+        });
+    }
+    let flags = (libc::IPC_CREAT | libc::IPC_EXCL | 0o666) as usize;
+    let shm = raw::call(libc::SYS_shmget, &[shm_key as usize, 4096, flags]).unwrap();
+    let (kind, about) = (c"user", c"tribune-probe");
+    const SESSION_KEYRING: isize = -3;
+    let key = raw::call(
+        libc::SYS_add_key,
+        &[
+            kind.as_ptr() as usize,
+            about.as_ptr() as usize,
+            HUSH.as_ptr() as usize,
+            HUSH.len(),
+            SESSION_KEYRING.cast_unsigned(),
+        ],
+    )
+    .unwrap();
+    if rustix::process::geteuid().is_root() {
+        const CHOWN: usize = 4;
+        raw::call(libc::SYS_keyctl, &[CHOWN, key, AGENT as usize, AGENT as usize]).unwrap();
+    }
+    let mut victim = Command::new(exe);
+    victim.arg("wait").stdin(Stdio::piped()).stdout(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        use std::os::unix::process::CommandExt as _;
+        victim.uid(AGENT).gid(AGENT);
+    }
+    let victim = victim.spawn().unwrap();
+    let bait = Bait { victim: victim.id().cast_signed(), ..bait };
+    Laid { bait, victim, shm: i32::try_from(shm).unwrap() }
+}
+
+impl Drop for Laid {
+    fn drop(&mut self) {
+        let _ = self.victim.kill();
+        let _ = self.victim.wait();
+        let _ = raw::call(libc::SYS_shmctl, &[self.shm as usize, libc::IPC_RMID as usize, 0]);
+    }
+}
+
+/// Reads a little, to see whether it can be read at all.
+pub(crate) fn taste(path: impl AsRef<Path>) -> std::io::Result<String> {
+    let mut bytes = [0; 256];
+    let read = std::fs::File::open(path)?.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..read]).into_owned())
+}

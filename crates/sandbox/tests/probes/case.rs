@@ -1,0 +1,201 @@
+//! One probe, in one sandbox.
+
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use tribune_contract::{
+    HOST_TRAPS, LaunchProfile, Limits, Mount, RunsAs, Session, Tmpfs, Workspace, WorkspaceSource,
+};
+use tribune_sandbox::{House, Launcher, Layer, Streams};
+
+use crate::probes::bait::{self, AGENT, Laid};
+use crate::probes::probe::{Control, Outcome, Probe, Sign};
+use crate::probes::raw;
+
+/// The layers around a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum With {
+    AllLayers,
+    ControlLayers,
+}
+
+/// Who starts the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Launched {
+    ByRoot,
+    ByUser,
+}
+
+impl With {
+    pub(crate) const ALL: [Self; 2] = [Self::AllLayers, Self::ControlLayers];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::AllLayers => "sandbox",
+            Self::ControlLayers => "control",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Self::ALL.into_iter().find(|with| with.name() == name).unwrap()
+    }
+}
+
+impl Launched {
+    pub(crate) const ALL: [Self; 2] = [Self::ByRoot, Self::ByUser];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::ByRoot => "by_root",
+            Self::ByUser => "by_user",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Self::ALL.into_iter().find(|launched| launched.name() == name).unwrap()
+    }
+}
+
+/// Layers by their position in the list of all.
+pub(crate) fn layers(numbers: &[&str]) -> Vec<Layer> {
+    numbers.iter().map(|number| Layer::ALL[number.parse::<usize>().unwrap()]).collect()
+}
+
+/// Runs a case in a process of its own, where it may leave the network and become somebody else.
+pub(crate) fn start(probe: &Probe, with: With, launched: Launched) -> Result<Outcome, String> {
+    // Made and removed here, because who makes it in the case may no longer be able to remove it.
+    let host = tempfile::Builder::new().prefix("tribune-probe-").tempdir().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["case", probe.name, with.name(), launched.name()])
+        .arg(host.path())
+        .output()
+        .map_err(|error| error.to_string())?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        format!(
+            "the case said nothing ({}): {}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
+    })
+}
+
+pub(crate) fn run(probe: &Probe, with: With, launched: Launched, folder: &Path) -> Outcome {
+    raw::leave_network().unwrap();
+    raw::loopback_address(0, [127, 0, 0, 1]).unwrap();
+    raw::loopback_address(1, bait::METADATA).unwrap();
+    raw::loopback_address(2, bait::RESOLVER).unwrap();
+    bait::files(folder);
+    std::fs::create_dir(folder.join("sockets")).unwrap();
+    std::fs::set_permissions(folder.join("sockets"), PermissionsExt::from_mode(0o777)).unwrap();
+    // Where anyone can run it, wherever it was built.
+    let exe = folder.join("probe");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+
+    let (without, is_bare) = match (with, probe.control) {
+        (With::AllLayers, _) => (None, false),
+        (With::ControlLayers, Control::Without(off)) => (Some(off), false),
+        (With::ControlLayers, Control::AsRoot) => (None, true),
+    };
+    // As the user the files are its own; as root they stay root's, and are mapped.
+    if launched == Launched::ByUser && !is_bare {
+        bait::give(&folder.join("workspace"), AGENT);
+        raw::become_user(AGENT).unwrap();
+    }
+    let laid = bait::lay(folder, &exe);
+    if is_bare { bare(probe, &laid, folder) } else { boxed(probe, laid, folder, without) }
+}
+
+/// Outside of any sandbox.
+fn bare(probe: &Probe, laid: &Laid, folder: &Path) -> Outcome {
+    let mut bait = laid.bait.clone();
+    bait.workspace = folder.join("workspace");
+    bait.shelf = folder.join("shelf");
+    let bait = serde_json::to_string(&bait).unwrap();
+    let output = Command::new(folder.join("probe")).args(["act", probe.name, &bait]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Inside, through the production launch.
+fn boxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Layer]>) -> Outcome {
+    let exe = folder.join("probe");
+    let mut args = vec!["TRIBUNE_PROBE_LEAK=hush-5a1e".into(), exe.clone().into_os_string()];
+    match without {
+        None => args.push("sandbox-enter".into()),
+        Some(off) => {
+            args.push("sandbox-enter-without".into());
+            let number = |layer: &Layer| Layer::ALL.iter().position(|known| known == layer).unwrap();
+            args.extend(off.iter().map(|layer| number(layer).to_string().into()));
+        }
+    }
+    // A launcher with an environment, to see that none of it goes inside.
+    let launcher = Launcher::new("/usr/bin/env", args, House::of(folder));
+    let mut child = launcher.launch(&profile(probe, &laid, folder), Streams::captured()).unwrap();
+    let (mut said, mut erred) = (String::new(), String::new());
+    child.stdout().unwrap().read_to_string(&mut said).unwrap();
+    child.stderr().unwrap().read_to_string(&mut erred).unwrap();
+    let uid = child.started().uid;
+    assert_eq!(uid, AGENT);
+    let exit = child.wait().unwrap();
+    match probe.sign {
+        Sign::Inside => {
+            serde_json::from_str(&said).unwrap_or_else(|_| panic!("no outcome: {exit:?} {said} {erred}"))
+        }
+        Sign::InsideOrKilled => {
+            serde_json::from_str(&said).unwrap_or_else(|_| Outcome::Shut(format!("ended by {exit:?}")))
+        }
+        Sign::VictimGone => {
+            let ended = laid.victim.try_wait().unwrap();
+            Outcome::when(ended.is_some(), format!("the victim: {ended:?}; the probe: {said}"))
+        }
+        Sign::Survivor => {
+            // Said by the probe: the name under which what it left behind can be found.
+            let name: String = serde_json::from_str(&said).unwrap();
+            let survivors = named_processes(&name);
+            survivors.iter().for_each(|pid| raw::end(*pid));
+            Outcome::when(!survivors.is_empty(), format!("{} of it were left", survivors.len()))
+        }
+    }
+}
+
+/// Processes of the host with this name.
+fn named_processes(name: &str) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_named = |pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+    };
+    pids.filter(is_named).collect()
+}
+
+fn profile(probe: &Probe, laid: &Laid, folder: &Path) -> LaunchProfile {
+    const MIB: u64 = 1024 * 1024;
+    let mut profile = LaunchProfile::new(Session::new("probe").unwrap(), "/opt/probe");
+    profile.args = vec!["act".into(), probe.name.into(), serde_json::to_string(&laid.bait).unwrap()];
+    profile.runs_as = RunsAs::User { uid: AGENT, gid: AGENT };
+    profile.cwd = "/workspace".into();
+    profile.mounts = vec![
+        Mount::ReadOnly { source: folder.join("probe"), target: "/opt/probe".into() },
+        Mount::ReadOnly { source: folder.join("shelf"), target: "/shelf".into() },
+    ];
+    profile.workspace = Some(Workspace {
+        target: "/workspace".into(),
+        source: WorkspaceSource::Direct { folder: folder.join("workspace") },
+        hide: [".env", "secrets", "*.pem"].map(str::to_owned).into(),
+        freeze: HOST_TRAPS.map(str::to_owned).into(),
+    });
+    profile.limits = Limits {
+        memory_bytes: 192 * MIB,
+        processes: 64,
+        cpu_percent: 400,
+        file_bytes: 32 * MIB,
+        open_files: 128,
+        wall_ms: Some(60_000),
+        tmp: Tmpfs { bytes: 8 * MIB, inodes: 500 },
+        shm: Tmpfs { bytes: 4 * MIB, inodes: 200 },
+        home: Tmpfs { bytes: 4 * MIB, inodes: 200 },
+    };
+    profile
+}

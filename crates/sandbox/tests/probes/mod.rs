@@ -1,0 +1,79 @@
+//! Attacks on the sandbox. Each probe runs inside through the production launch, started by root and by an ordinary user, and
+//! must find its way shut. Each has a control: the same probe where the layer that stops it is left out must find it open,
+//! or it would prove nothing.
+//!
+//! Every case runs in a network namespace of its own, so no probe can reach a real network.
+
+mod acts;
+pub(crate) mod bait;
+mod case;
+mod probe;
+pub(crate) mod raw;
+mod table;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Failed, Trial};
+
+use self::case::{Launched, With};
+use self::probe::{Outcome, Probe};
+
+/// The parts of a probe that are programs of their own: the host around it (`case`), its bait (`wait`) and what runs inside
+/// (`act`).
+pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
+    match words {
+        ["act", name, bait] => {
+            let outcome = (probe::named(name).act)(&serde_json::from_str(bait).unwrap());
+            println!("{}", serde_json::to_string(&outcome).unwrap());
+        }
+        ["wait"] => {
+            // Ends with whoever holds the other end of its input.
+            let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+        }
+        ["case", name, with, launched, folder] => {
+            let outcome =
+                case::run(probe::named(name), With::named(with), Launched::named(launched), folder.as_ref());
+            println!("{}", serde_json::to_string(&outcome).unwrap());
+        }
+        ["sandbox-enter-without", off @ ..] => {
+            raw::leak_descriptor();
+            tribune_sandbox::enter_without(&case::layers(off)).unwrap();
+        }
+        _ => return None,
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    // Only root can start as itself and as somebody else.
+    let is_root = rustix::process::geteuid().is_root();
+    let mut trials = vec![
+        Trial::test("at_least_90_probes", || {
+            let found = probe::all().count();
+            if found >= 90 { Ok(()) } else { Err(format!("only {found}").into()) }
+        }),
+        Trial::test("the_published_table_is_this_one", || table::compare().map_err(Failed::from)),
+    ];
+    for probe in probe::all() {
+        for launched in Launched::ALL {
+            for with in With::ALL {
+                let group = probe.group.to_lowercase().replace(' ', "_");
+                let name = format!("{group}::{}::{}::{}", probe.name, launched.name(), with.name());
+                let run = move || check(probe, with, launched);
+                trials.push(Trial::test(name, run).with_ignored_flag(!is_root));
+            }
+        }
+    }
+    trials
+}
+
+fn check(probe: &Probe, with: With, launched: Launched) -> Result<(), Failed> {
+    let outcome = case::start(probe, with, launched)?;
+    match (with, outcome) {
+        (With::AllLayers, Outcome::Shut(_)) | (With::ControlLayers, Outcome::Open(_)) => Ok(()),
+        (With::AllLayers, Outcome::Open(how)) => Err(format!("the sandbox is open: {how}").into()),
+        (With::ControlLayers, Outcome::Shut(why)) => {
+            Err(format!("the control is shut too, so the probe proves nothing: {why}").into())
+        }
+    }
+}

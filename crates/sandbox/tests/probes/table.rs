@@ -1,0 +1,47 @@
+//! The table of probes in the documentation.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use crate::probes::probe::{self, Control};
+
+/// Compares the published table with the probes, or publishes it if `UPDATE_DOCS` is set.
+pub(crate) fn compare() -> Result<(), String> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/sandbox-probes.md");
+    let table = table();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        return std::fs::write(&path, table).map_err(|error| error.to_string());
+    }
+    let published = std::fs::read_to_string(&path).unwrap_or_default();
+    if published == table {
+        return Ok(());
+    }
+    Err("docs/sandbox-probes.md is not about these probes: run the test again with UPDATE_DOCS=1".to_owned())
+}
+
+fn table() -> String {
+    let mut text = String::from(
+        "# What is tried against the sandbox\n\n\
+         Each of these runs inside through the same launch as an agent, once started by root and once by an ordinary user, and\n\
+         has to fail. Each also runs where the layers named last are left out (or, where no unprivileged user could succeed\n\
+         anywhere, as root without a sandbox), and there it has to succeed: otherwise its failure would prove nothing.\n\
+         `crates/sandbox/tests/probes` has them; this table is written by its test with `UPDATE_DOCS=1`.\n",
+    );
+    let mut group = "";
+    for probe in probe::all() {
+        if probe.group != group {
+            group = probe.group;
+            let _ =
+                write!(text, "\n## {group}\n\n| probe | what it tries | succeeds without |\n|---|---|---|\n");
+        }
+        let control = match probe.control {
+            Control::Without(layers) => {
+                layers.iter().map(|layer| layer.name()).collect::<Vec<_>>().join(" + ")
+            }
+            Control::AsRoot => "any sandbox, as root".to_owned(),
+        };
+        let _ = writeln!(text, "| `{}` | {} | {control} |", probe.name, probe.tries);
+    }
+    let _ = write!(text, "\n{} probes.\n", probe::all().count());
+    text
+}
