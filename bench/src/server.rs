@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tribune_client::Client;
 use tribune_host::config::Config;
 use tribune_host::daemon::Daemon;
-use tribune_host::{Home, SystemClock};
+use tribune_host::{Home, SystemClock, memory};
 
 /// A daemon that ends with this.
 pub(crate) struct Server {
@@ -63,6 +63,7 @@ impl Drop for Server {
 
 /// The other side: serves `home` until standard input ends.
 pub(crate) fn serve(home: &str) -> Result<(), Box<dyn Error>> {
+    memory::ask_for_small_pages();
     let mut config = Config::load(&Home::at(home).root().join("config.json5"))?;
     config.gateway.address = "127.0.0.1:0".parse()?;
     config.gateway.drain = Duration::from_secs(1);
@@ -71,6 +72,7 @@ pub(crate) fn serve(home: &str) -> Result<(), Box<dyn Error>> {
     runtime.block_on(async {
         let daemon = Daemon::start(&Home::at(home), &config, Arc::new(SystemClock)).await?;
         println!("{}", daemon.address());
+        memory::let_go_of_code();
         let ended =
             tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
         let _ = ended.await?;

@@ -18,8 +18,13 @@ use crate::log::TempHome;
 use crate::server::{Server, percentile};
 use crate::turns::{ms, sync_cost};
 
-/// Answers of one word, for the time until it is there.
+/// Short answers, for the time until something of them is there, and how many words they have: a word alone may be held
+/// back until the next one shows that it is not the beginning of something secret.
 const FIRST: usize = 400;
+const FEW_WORDS: usize = 20;
+
+/// Turns of a session before the next is begun: a plain client sends no history either.
+const PER_SESSION: usize = 10;
 
 /// Words of a long answer, sent as fast as they are taken, and how many such answers.
 const WORDS: usize = 4_000;
@@ -41,7 +46,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let root = home.home.root();
     std::fs::create_dir_all(root.join("data"))?;
     std::fs::write(root.join("config.json5"), config(upstream))?;
-    let roster = json!({ "id": "main", "backend": "native", "model": "bench:one", "mandate": "default", "standing": false });
+    let roster = json!({ "id": "main", "backend": "native", "model": "bench:few", "mandate": "default", "standing": false });
     std::fs::write(root.join("data/agent-roster.jsonl"), format!("{roster}\n"))?;
     let server = Server::start(&home.home)?;
     let sync = sync_cost(root)?;
@@ -55,20 +60,23 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 
 async fn compare(upstream: SocketAddr, server: &Server) -> Result<(), Box<dyn Error>> {
     let (plain, provider) = (plain()?, provider(upstream)?);
-    let (mut client, key) = (server.client().await?, "agent:main:rpc:local:dm:bench");
+    let (mut client, mut key) = (server.client().await?, String::new());
     let (mut first, mut each) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
-    open(&mut client, key, "bench:one").await?;
-    for _ in 0..FIRST {
-        first[0].push(by_hand(&plain, upstream, "one").await?.0);
-        first[1].push(by_provider(&provider, "one").await?.0);
-        first[2].push(by_daemon(&mut client, key).await?.0);
+    for n in 0..FIRST {
+        if n % PER_SESSION == 0 {
+            key = format!("agent:main:rpc:local:dm:bench-{n}");
+            open(&mut client, &key, "bench:few").await?;
+        }
+        first[0].push(by_hand(&plain, upstream, "few").await?.0);
+        first[1].push(by_provider(&provider, "few").await?.0);
+        first[2].push(by_daemon(&mut client, &key).await?.0);
     }
-    let long = "agent:main:rpc:local:dm:long";
-    open(&mut client, long, "bench:many").await?;
-    for _ in 0..LONG {
+    for n in 0..LONG {
+        let long = format!("agent:main:rpc:local:dm:long-{n}");
+        open(&mut client, &long, "bench:many").await?;
         each[0].push(by_hand(&plain, upstream, "many").await?.1);
         each[1].push(by_provider(&provider, "many").await?.1);
-        each[2].push(by_daemon(&mut client, long).await?.1);
+        each[2].push(by_daemon(&mut client, &long).await?.1);
     }
     let micros = |time: Duration| time.as_secs_f64() * 1e6 / WORDS as f64;
     for (n, name) in ["plain client", "provider", "daemon"].into_iter().enumerate() {
@@ -235,11 +243,11 @@ fn config(upstream: SocketAddr) -> String {
     let limits = "{ contextWindow: 10000000, maxOutputTokens: 1000 }";
     format!(
         "{{ models: {{ providers: {{ bench: {{ kind: 'openai', baseUrl: 'http://{upstream}/v1', local: true, startupValidation: 'off', \
-         models: {{ one: {limits}, many: {limits}, slow: {limits} }} }} }} }} }}"
+         models: {{ few: {limits}, many: {limits}, slow: {limits} }} }} }} }} }}"
     )
 }
 
-/// A model on a thread of its own: it says `one` word, `many` at once, or some `slow`ly.
+/// A model on a thread of its own: it says a `few` words, `many` at once, or some `slow`ly.
 fn upstream() -> Result<SocketAddr, Box<dyn Error>> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
@@ -266,7 +274,7 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
         let (words, pause) = match model.as_str() {
             Some("many") => (WORDS, Duration::ZERO),
             Some("slow") => (SLOW_WORDS, PAUSE),
-            _ => (1, Duration::ZERO),
+            _ => (FEW_WORDS, Duration::ZERO),
         };
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head.as_bytes()).await?;

@@ -11,6 +11,9 @@ pub const MAX_SESSION_KEY_BYTES: usize = 200;
 /// Bytes of an agent id: a word, not a sentence.
 pub const MAX_AGENT_ID_BYTES: usize = 64;
 
+/// Who is not an agent, and is named in the log beside them.
+const RESERVED: [&str; 4] = ["operator", "(operator)", "house", "tribune"];
+
 /// The roster id of an agent: lowercase letters, digits, `-` and `_`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -32,6 +35,10 @@ pub enum NameError {
         "`{0}` is not an agent id: lowercase letters, digits, `-` and `_`, beginning with a letter or digit, at most {MAX_AGENT_ID_BYTES}"
     )]
     Agent(String),
+    #[error(
+        "`{0}` is no name for an agent: the log means the house or its operator by it, so choose another"
+    )]
+    Reserved(String),
     #[error("`{0}` is not a session key: the form is agent:AGENT:CHANNEL:ACCOUNT:dm:PEER")]
     SessionForm(String),
     #[error(
@@ -56,6 +63,9 @@ impl FromStr for AgentId {
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         let begins =
             text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        if RESERVED.contains(&text) {
+            return Err(NameError::Reserved(text.to_owned()));
+        }
         if begins && text.len() <= MAX_AGENT_ID_BYTES && text.bytes().all(word) {
             Ok(Self(text.into()))
         } else {
@@ -227,6 +237,17 @@ pub struct SessionStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_house_and_its_operator_are_no_agents() {
+        for name in RESERVED {
+            assert_eq!(name.parse::<AgentId>(), Err(NameError::Reserved(name.to_owned())));
+        }
+        for key in ["agent:operator:cli:local:dm:x", "agent:house:cli:local:dm:x"] {
+            assert!(matches!(key.parse::<SessionKey>(), Err(NameError::Reserved(_))), "{key}");
+        }
+        assert!("operators".parse::<AgentId>().is_ok());
+    }
 
     #[test]
     fn session_key_format_stable() {

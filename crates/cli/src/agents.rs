@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_agents::AgentId;
+use tribune_agents::provider::ModelRef;
 use tribune_client::Client;
 use tribune_constitution::nearest::nearest;
 use tribune_constitution::{Constitution, DEFAULT_MANDATE};
@@ -17,7 +18,9 @@ use tribune_host::{Home, Reader, law};
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, table};
+use crate::providers::house::from_here;
 use crate::sessions::cell;
+use crate::up::next_command;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
@@ -79,7 +82,7 @@ pub(crate) struct AddArgs {
 pub(crate) fn run(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     daemon::runtime()?.block_on(async {
         match daemon::connect(home).await {
-            Ok(client) => over_rpc(client, command, output).await,
+            Ok(client) => over_rpc(client, command, home, output).await,
             Err(CliError::NoDaemon(_)) => by_hand(command, home, output),
             Err(error) => Err(error),
         }
@@ -87,7 +90,12 @@ pub(crate) fn run(command: AgentsCommand, home: &Home, output: &mut Output) -> R
     Ok(Outcome::Done)
 }
 
-async fn over_rpc(mut client: Client, command: AgentsCommand, output: &mut Output) -> Result<(), CliError> {
+async fn over_rpc(
+    mut client: Client,
+    command: AgentsCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<(), CliError> {
     match command {
         AgentsCommand::List => {
             let agents = client.call("agent.list", &json!({})).await?;
@@ -104,7 +112,9 @@ async fn over_rpc(mut client: Client, command: AgentsCommand, output: &mut Outpu
                 "standing": standing, "pubkey": pubkey,
             });
             let agent = client.call("agent.add", &params).await?;
-            added(&agent, output)?;
+            added(&agent, home, output)?;
+            let survey = client.call("provider.list", &json!({})).await?;
+            warn_of_fault(&survey, &agent, home, output);
         }
         AgentsCommand::Pass { id, minutes } => {
             let pass = client.call("proxy.pass", &json!({ "agent_id": id, "minutes": minutes })).await?;
@@ -137,12 +147,17 @@ fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(
             let roster = Roster::add(&path, agent)?;
             let agents = agents_of(&roster, &law, &seen);
             let agent = find(&agents, id.as_str()).cloned().unwrap_or_default();
-            added(&agent, output)?;
+            added(&agent, home, output)?;
+            if let Ok((_, survey)) = from_here(home) {
+                // INVARIANT: names, numbers and texts are JSON.
+                warn_of_fault(&serde_json::to_value(survey).unwrap_or_default(), &agent, home, output);
+            }
         }
         AgentsCommand::Pass { .. } => {
-            let what =
-                "a pass is good as long as its daemon runs, and none does: start one with `tribune up`";
-            return Err(CliError::Input(what.to_owned()));
+            return Err(CliError::Input(format!(
+                "a pass is good as long as its daemon runs, and none does: start one with `{}`",
+                next_command(home, "up")
+            )));
         }
     }
     Ok(())
@@ -246,15 +261,52 @@ fn agent_text(agent: &Value, paint: Paint) -> String {
     lines.join("\n")
 }
 
-fn added(agent: &Value, output: &mut Output) -> Result<(), CliError> {
+/// Says what an agent that was added still lacks to think.
+fn warn_of_fault(survey: &Value, agent: &Value, home: &Home, output: &Output) {
+    let mut all = survey["agents"].as_array().into_iter().flatten();
+    let Some(fault) =
+        all.find(|known| known["agent_id"] == agent["agent_id"]).and_then(|own| own["fault"].as_str())
+    else {
+        return;
+    };
     let id = cell(&agent["agent_id"]);
+    output.aside(&format!("{id} cannot think yet: {}", clean(fault)));
+    let model = agent["model"].as_str().and_then(|model| model.parse().ok());
+    let is_known_here = |model| from_here(home).is_ok_and(|(providers, _)| providers.resolve(&model).is_ok());
+    if daemon::is_running(home).is_some()
+        && model.clone().is_some_and(|model: ModelRef| !is_in(survey, &model))
+        && model.is_some_and(is_known_here)
+    {
+        output.aside(&format!(
+            "config.json5 has it, but the daemon was started before: run `{}` and `{}`",
+            next_command(home, "down"),
+            next_command(home, "up")
+        ));
+    } else {
+        output.aside(&format!(
+            "`{}` lists the models there are, `{}` adds one",
+            next_command(home, "models"),
+            next_command(home, "providers add")
+        ));
+    }
+}
+
+/// Whether the daemon knows a model.
+fn is_in(survey: &Value, model: &ModelRef) -> bool {
+    let providers = survey["providers"].as_array().into_iter().flatten();
+    let mut models = providers.flat_map(|provider| provider["models"].as_array().into_iter().flatten());
+    models.any(|known| known["model"] == model.to_string())
+}
+
+fn added(agent: &Value, home: &Home, output: &mut Output) -> Result<(), CliError> {
+    let id = cell(&agent["agent_id"]);
+    let chat = next_command(home, &format!("chat --agent {id}"));
     output.result(
         |_| {
             format!(
-                "added {id}, under the mandate {}, which allows: {}\ntalk to it with: tribune chat --agent {}",
+                "added {id}, under the mandate {}, which allows: {}\ntalk to it with: {chat}",
                 cell(&agent["mandate"]),
                 tools(agent),
-                clean(&id)
             )
         },
         agent,

@@ -43,8 +43,7 @@ fn main() -> ExitCode {
     if let Some(code) = sandbox_enter::if_asked() {
         return code;
     }
-    // A daemon that waits most of the time would hold 12 MB more in large pages. Where they cannot be refused, it does.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    tribune_host::memory::ask_for_small_pages();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return error::usage(&error),

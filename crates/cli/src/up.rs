@@ -11,7 +11,7 @@ use tribune_host::config::Config;
 use tribune_host::daemon::{Daemon, StartError, Whereabouts};
 use tribune_host::governed::Recovered;
 use tribune_host::home::HomeError;
-use tribune_host::{Home, StoreError, SystemClock, telemetry};
+use tribune_host::{Home, StoreError, SystemClock, memory, telemetry};
 
 use crate::args::default_home;
 use crate::error::{CliError, Outcome};
@@ -120,6 +120,7 @@ async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outc
     };
     // A daemon whose greeting cannot be written serves all the same.
     let _ = started.tell(output);
+    memory::let_go_of_code();
 
     stop.next().await;
     let seconds = config.gateway.drain.as_secs();

@@ -18,6 +18,7 @@ pub mod home;
 pub mod keys;
 pub mod law;
 pub mod law_record;
+pub mod memory;
 pub mod models;
 pub mod record;
 pub mod registry;

@@ -15,6 +15,7 @@ mod bytes;
 mod chance;
 mod contact;
 mod context;
+mod json;
 mod known;
 mod literals;
 mod pem;

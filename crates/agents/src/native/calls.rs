@@ -26,9 +26,10 @@ pub(super) fn wanted(parts: &[AssistantPart]) -> Vec<Wanted> {
         AssistantPart::ToolUse { id, name, arguments, .. } => {
             Some(Wanted { id: id.clone(), name: name.clone(), arguments: arguments.clone() })
         }
-        AssistantPart::Thinking { .. } | AssistantPart::RedactedThinking { .. } | AssistantPart::Text(_) => {
-            None
-        }
+        AssistantPart::Thinking { .. }
+        | AssistantPart::RedactedThinking { .. }
+        | AssistantPart::ReasoningDetail(_)
+        | AssistantPart::Text(_) => None,
     };
     parts.iter().filter_map(call).collect()
 }

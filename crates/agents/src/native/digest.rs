@@ -67,7 +67,9 @@ fn line(one: &Remembered) -> Vec<String> {
                 AssistantPart::ToolUse { name, arguments, .. } => {
                     Some(format!("{turn} agent called {name}: {}", excerpt(arguments)))
                 }
-                AssistantPart::Thinking { .. } | AssistantPart::RedactedThinking { .. } => None,
+                AssistantPart::Thinking { .. }
+                | AssistantPart::RedactedThinking { .. }
+                | AssistantPart::ReasoningDetail(_) => None,
             })
             .collect(),
         Said::Results(results) => results

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use async_trait::async_trait;
+use serde_json::Value;
 
 use crate::provider::{ModelRef, Said, TokenUsage};
 use crate::runtime::{RuntimeError, ToolCall};
@@ -68,6 +69,9 @@ pub trait House: Send + Sync {
     /// A text without the secrets in it. Everything that is sent to a model goes through this.
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str>;
 
+    /// The same for every text of a value.
+    fn redact_json(&self, value: &Value) -> Value;
+
     /// The conversation so far.
     async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError>;
 
@@ -106,6 +110,10 @@ impl House for NoHouse {
 
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         Cow::Borrowed(text)
+    }
+
+    fn redact_json(&self, value: &Value) -> Value {
+        value.clone()
     }
 
     async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {

@@ -60,9 +60,10 @@ fn interrupted(id: String) -> ToolResult {
 fn calls(parts: &[AssistantPart]) -> Vec<String> {
     let id = |part: &AssistantPart| match part {
         AssistantPart::ToolUse { id, .. } => Some(id.clone()),
-        AssistantPart::Thinking { .. } | AssistantPart::RedactedThinking { .. } | AssistantPart::Text(_) => {
-            None
-        }
+        AssistantPart::Thinking { .. }
+        | AssistantPart::RedactedThinking { .. }
+        | AssistantPart::ReasoningDetail(_)
+        | AssistantPart::Text(_) => None,
     };
     parts.iter().filter_map(id).collect()
 }

@@ -85,6 +85,7 @@ pub(super) async fn round(
             ModelEvent::Usage(usage) => Some(tally.event(&usage)),
             ModelEvent::Signature(_)
             | ModelEvent::RedactedThinking(_)
+            | ModelEvent::ReasoningDetail(_)
             | ModelEvent::CallSignature { .. }
             | ModelEvent::Ended(_) => None,
         };

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::calls::{Names, Repeats, carry_out, not_run, wanted};
 use super::digest::digest;
-use super::house::{Asked, Came, Remembered};
+use super::house::{Asked, Came, House, Remembered};
 use super::repair::repaired;
 use super::round::{Out, Round, Tally, round};
 use super::seat::Seat;
@@ -256,10 +256,12 @@ impl Turn {
         match part {
             AssistantPart::Text(text) => AssistantPart::Text(redact(&text)),
             AssistantPart::ToolUse { id, name, arguments, signature } => {
-                let arguments = cleared_json(&arguments, &redact).unwrap_or(arguments);
+                let arguments = cleared_json(&*self.input.house, arguments);
                 AssistantPart::ToolUse { id, name, arguments, signature }
             }
-            AssistantPart::Thinking { .. } | AssistantPart::RedactedThinking { .. } => part,
+            AssistantPart::Thinking { .. }
+            | AssistantPart::RedactedThinking { .. }
+            | AssistantPart::ReasoningDetail(_) => part,
         }
     }
 
@@ -270,6 +272,7 @@ impl Turn {
             // A thought without its proof is refused, and a call without its end is none.
             AssistantPart::Thinking { .. }
             | AssistantPart::RedactedThinking { .. }
+            | AssistantPart::ReasoningDetail(_)
             | AssistantPart::ToolUse { .. } => false,
         };
         let parts: Vec<AssistantPart> = answer.parts.into_iter().filter(whole).collect();
@@ -299,24 +302,14 @@ impl Turn {
     }
 }
 
-/// JSON without the secrets in its texts and names, if there are any.
-fn cleared_json(text: &str, redact: &impl Fn(&str) -> String) -> Option<String> {
-    fn clear(value: Value, redact: &impl Fn(&str) -> String) -> Value {
-        match value {
-            Value::String(text) => Value::String(redact(&text)),
-            Value::Array(items) => items.into_iter().map(|item| clear(item, redact)).collect(),
-            Value::Object(members) => {
-                members.into_iter().map(|(name, value)| (redact(&name), clear(value, redact))).collect()
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => value,
-        }
-    }
-    match serde_json::from_str::<Value>(text) {
-        Ok(value) => {
-            let cleared = clear(value.clone(), redact);
-            (cleared != value).then(|| cleared.to_string())
-        }
-        Err(_) => Some(redact(text)),
+/// JSON without the secrets in its texts and names; the very same text if there are none.
+fn cleared_json(house: &dyn House, text: String) -> String {
+    match serde_json::from_str::<Value>(&text) {
+        Ok(value) => match house.redact_json(&value) {
+            cleared if cleared != value => cleared.to_string(),
+            _ => text,
+        },
+        Err(_) => house.redact(&text).into_owned(),
     }
 }
 

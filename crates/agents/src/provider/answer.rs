@@ -1,6 +1,7 @@
 //! Folds the events of an answer into the parts that are stored and sent back.
 
 use super::event::{Ended, ModelEvent, TokenUsage};
+use super::openai::reasoning;
 use super::said::AssistantPart;
 
 /// An answer, as far as it has arrived. After an error it holds what arrived before.
@@ -21,7 +22,8 @@ impl Answer {
                 Some(AssistantPart::Text(text)) => text.push_str(delta),
                 _ => self.parts.push(AssistantPart::Text(delta.clone())),
             },
-            ModelEvent::Thinking(delta) => match self.parts.last_mut() {
+            // Some providers tell a thought twice, in words and in a form of their own.
+            ModelEvent::Thinking(delta) => match last_but(&mut self.parts, is_detail) {
                 Some(AssistantPart::Thinking { text, signature: None }) => text.push_str(delta),
                 _ => self.parts.push(AssistantPart::Thinking { text: delta.clone(), signature: None }),
             },
@@ -35,6 +37,16 @@ impl Answer {
             },
             ModelEvent::RedactedThinking(data) => {
                 self.parts.push(AssistantPart::RedactedThinking { data: data.clone() });
+            }
+            ModelEvent::ReasoningDetail(detail) => {
+                let last = last_but(&mut self.parts, |part| !is_detail(part));
+                let is_taken = match last {
+                    Some(AssistantPart::ReasoningDetail(known)) => reasoning::join(known, detail),
+                    _ => false,
+                };
+                if !is_taken {
+                    self.parts.push(AssistantPart::ReasoningDetail(detail.clone()));
+                }
             }
             ModelEvent::CallBegun { id, name, .. } => {
                 self.calls.push(self.parts.len());
@@ -71,10 +83,23 @@ impl Answer {
             AssistantPart::Text(text) => Some(text.as_str()),
             AssistantPart::Thinking { .. }
             | AssistantPart::RedactedThinking { .. }
+            | AssistantPart::ReasoningDetail(_)
             | AssistantPart::ToolUse { .. } => None,
         });
         texts.collect()
     }
+}
+
+const fn is_detail(part: &AssistantPart) -> bool {
+    matches!(part, AssistantPart::ReasoningDetail(_))
+}
+
+/// The last part, behind those that are passed over.
+fn last_but(
+    parts: &mut [AssistantPart],
+    passed_over: impl Fn(&AssistantPart) -> bool,
+) -> Option<&mut AssistantPart> {
+    parts.iter_mut().rev().find(|part| !passed_over(part))
 }
 
 #[cfg(test)]

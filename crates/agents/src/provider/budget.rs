@@ -78,6 +78,7 @@ fn assistant(part: &AssistantPart) -> u64 {
     match part {
         AssistantPart::Thinking { text, signature } => bytes(text) + signed(signature),
         AssistantPart::RedactedThinking { data } => bytes(data),
+        AssistantPart::ReasoningDetail(detail) => bytes(&detail.to_string()),
         AssistantPart::Text(text) => bytes(text),
         AssistantPart::ToolUse { id, name, arguments, signature } => {
             bytes(id) + bytes(name) + bytes(arguments) + signed(signature)

@@ -1,7 +1,7 @@
 //! Speaks to one provider. No redirects, no proxies of the environment, no other provider if this one fails.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
@@ -32,10 +32,30 @@ const LISTING: Duration = Duration::from_secs(30);
 /// A provider that can be asked. Clones share their connections.
 #[derive(Clone)]
 pub struct Client {
-    /// Begins a request. The types of the HTTP library are hidden behind this and [`Sending`], because they are nested too
-    /// deep to be looked through from where a turn is spawned.
-    http: Arc<dyn Fn(Method, Url) -> RequestBuilder + Send + Sync>,
+    /// Made when something is first asked: a daemon may know many providers and speak to few, and the machine's
+    /// certificates take a while to read. `None` if it cannot be made.
+    http: Arc<OnceLock<Option<Begin>>>,
     endpoint: Endpoint,
+}
+
+/// Begins a request. The types of the HTTP library are hidden behind this and [`Sending`], because they are nested too
+/// deep to be looked through from where a turn is spawned.
+type Begin = Box<dyn Fn(Method, Url) -> RequestBuilder + Send + Sync>;
+
+fn begin(endpoint: &Endpoint) -> Option<Begin> {
+    let mut http = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .connect_timeout(endpoint.patience.connect)
+        .user_agent(concat!("tribune/", env!("CARGO_PKG_VERSION")))
+        .dns_resolver(Arc::new(Resolver));
+    if !endpoint.base_url.is_https() {
+        // Nobody is to be trusted, so the machine's certificates need not be read.
+        http = http.tls_certs_only([]);
+    }
+    let http = http.build().ok()?;
+    Some(Box::new(move |method, url| http.request(method, url)))
 }
 
 /// A request on its way.
@@ -56,20 +76,7 @@ impl Client {
         if has_key && !base.is_https() && !base.is_loopback() {
             return Err(ProviderError::InsecureUrl { provider: provider() });
         }
-        let mut http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            .connect_timeout(endpoint.patience.connect)
-            .user_agent(concat!("tribune/", env!("CARGO_PKG_VERSION")))
-            .dns_resolver(Arc::new(Resolver));
-        if !base.is_https() {
-            // Nobody is to be trusted, so the machine's certificates need not be read.
-            http = http.tls_certs_only([]);
-        }
-        let http = http.build().map_err(|_| ProviderError::NoTls { provider: provider() })?;
-        let http = Arc::new(move |method, url| http.request(method, url));
-        Ok(Self { http, endpoint })
+        Ok(Self { http: Arc::default(), endpoint })
     }
 
     /// The same provider over the same connections, waited for in another way. How long a connection may take stays.
@@ -99,7 +106,7 @@ impl Client {
         let ids = CallIds::of(&request.messages);
         let mut attempt = 1;
         loop {
-            let sent = self.ask(Purpose::Answer, headers.clone(), body.clone());
+            let sent = self.ask(Purpose::Answer, headers.clone(), body.clone())?;
             let answer = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(cancelled()),
@@ -126,7 +133,7 @@ impl Client {
         let provider = || self.endpoint.provider.clone();
         let limit = self.endpoint.patience.first_byte.min(LISTING);
         let headers = self.headers()?;
-        let sent = self.ask(Purpose::Models, headers, Vec::new());
+        let sent = self.ask(Purpose::Models, headers, Vec::new())?;
         let list = timeout(limit, async {
             let mut response = self.take(sent).await?;
             Ok(beginning(&mut response, MAX_MODELS_BYTES).await)
@@ -198,21 +205,24 @@ impl Client {
     }
 
     /// Begins a request to a path behind the base.
-    pub(super) fn request(&self, method: Method, url: Url) -> RequestBuilder {
-        (self.http)(method, url)
+    pub(super) fn request(&self, method: Method, url: Url) -> Result<RequestBuilder, ProviderError> {
+        match self.http.get_or_init(|| begin(&self.endpoint)) {
+            Some(begin) => Ok(begin(method, url)),
+            None => Err(ProviderError::NoTls { provider: self.endpoint.provider.clone() }),
+        }
     }
 
-    fn ask(&self, purpose: Purpose, headers: HeaderMap, body: Vec<u8>) -> Sending {
+    fn ask(&self, purpose: Purpose, headers: HeaderMap, body: Vec<u8>) -> Result<Sending, ProviderError> {
         let url = self.url(purpose);
         let request = match purpose {
-            Purpose::Models => self.request(Method::GET, url),
+            Purpose::Models => self.request(Method::GET, url)?,
             Purpose::Answer => self
-                .request(Method::POST, url)
+                .request(Method::POST, url)?
                 .header(ACCEPT, HeaderValue::from_static("text/event-stream"))
                 .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
                 .body(body),
         };
-        Box::pin(request.headers(headers).send())
+        Ok(Box::pin(request.headers(headers).send()))
     }
 
     fn url(&self, purpose: Purpose) -> Url {

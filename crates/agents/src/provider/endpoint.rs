@@ -117,12 +117,13 @@ impl BaseUrl {
         }
     }
 
-    pub(super) fn is_https(&self) -> bool {
+    /// Whether what is sent there is sealed.
+    pub fn is_https(&self) -> bool {
         self.0.scheme() == "https"
     }
 
     /// Whether nothing that is sent there leaves the machine.
-    pub(super) fn is_loopback(&self) -> bool {
+    pub fn is_loopback(&self) -> bool {
         let host = self.0.host_str().unwrap_or_default();
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         address.map_or(host == "localhost", |address| address.is_loopback())

@@ -1,6 +1,7 @@
 //! What a model's answer is made of while it arrives, whatever the dialect.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// One event of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub enum ModelEvent {
     /// Ends a thought, and may be all there is of it.
     Signature(String),
     RedactedThinking(String),
+    /// A piece of a thought in a form of the provider's, to go back as it came.
+    ReasoningDetail(Value),
     /// A call begins. `index` counts the calls of this answer from 0.
     CallBegun {
         index: usize,
@@ -42,6 +45,7 @@ impl ModelEvent {
             | Self::Thinking(_)
             | Self::Signature(_)
             | Self::RedactedThinking(_)
+            | Self::ReasoningDetail(_)
             | Self::CallBegun { .. }
             | Self::CallArguments { .. }
             | Self::CallSignature { .. }

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::runtime::ToolSpec;
 
@@ -79,6 +80,8 @@ pub enum AssistantPart {
     RedactedThinking {
         data: String,
     },
+    /// A thought in a form of the provider's, signed or sealed or not. Sent back as it came.
+    ReasoningDetail(Value),
     Text(String),
     ToolUse {
         /// Unique in the conversation.
@@ -122,6 +125,7 @@ mod tests {
             Said::Assistant(vec![
                 AssistantPart::Thinking { text: "hm".into(), signature: Some("c2ln".into()) },
                 AssistantPart::RedactedThinking { data: "ZGF0YQ==".into() },
+                AssistantPart::ReasoningDetail(serde_json::json!({ "type": "reasoning.text" })),
                 AssistantPart::Text("I look".into()),
                 AssistantPart::ToolUse {
                     id: "c1".into(),
@@ -139,7 +143,8 @@ mod tests {
                 r#"[{"role":"user","parts":[{"type":"text","value":"look"},"#,
                 r#"{"type":"image","value":{"mime_type":"image/png","data":"AA=="}}]},"#,
                 r#"{"role":"assistant","parts":[{"type":"thinking","value":{"text":"hm","signature":"c2ln"}},"#,
-                r#"{"type":"redacted_thinking","value":{"data":"ZGF0YQ=="}},{"type":"text","value":"I look"},"#,
+                r#"{"type":"redacted_thinking","value":{"data":"ZGF0YQ=="}},"#,
+                r#"{"type":"reasoning_detail","value":{"type":"reasoning.text"}},{"type":"text","value":"I look"},"#,
                 r#"{"type":"tool_use","value":{"id":"c1","name":"read","arguments":"{ \"path\":\"x\" }"}}]},"#,
                 r#"{"role":"results","parts":[{"id":"c1","content":"no","is_error":true}]}]"#,
             )

@@ -85,6 +85,10 @@ impl House for Home {
         Cow::Owned(text.replace("hunter2", "[redacted]"))
     }
 
+    fn redact_json(&self, value: &Value) -> Value {
+        serde_json::from_str(&self.redact(&value.to_string())).unwrap()
+    }
+
     async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
         *self.turn.lock().unwrap() += 1;
         Ok(self.said.lock().unwrap().clone())
@@ -449,4 +453,33 @@ async fn bad_arguments_are_told_and_a_cut_call_is_not_carried_out() {
     assert_eq!(end, Ok(StopReason::MaxTokens));
     assert!(house.tools.calls.lock().unwrap().is_empty(), "nothing was carried out");
     assert!(house.bodies()[1]["messages"].to_string().contains("the arguments are not JSON"));
+}
+
+#[tokio::test]
+async fn reasoning_details_go_back_as_they_came() {
+    let rig = Rig::new(Dialect::OpenAiCompatible, Tools::new(&[("read", ToolOutcome::good("hello"))])).await;
+    let piece = |text: &str, signature: Value| json!({ "type": "reasoning.text", "text": text, "signature": signature, "format": "anthropic-claude-v1", "index": 0 });
+    let sealed = json!({ "type": "reasoning.encrypted", "data": "c2VhbGVk", "id": "r1", "index": 1 });
+    let first = Say::new()
+        .reasoning_detail("I ", piece("I ", Value::Null))
+        .reasoning_detail("look", piece("look", Value::Null))
+        .reasoning_detail("", piece("", "c2ln".into()))
+        .reasoning_detail("", sealed.clone())
+        .call("c1", "read", r#"{"path":"a"}"#);
+    rig.upstream.reply(first.openai()).reply(Say::new().text("hello").openai());
+    let (events, end) = rig.turn("read it").await;
+    assert_eq!((text(&events).as_str(), end), ("hello", Ok(StopReason::EndTurn)));
+    let thought = |event: &EventKind| match event {
+        EventKind::ReasoningDelta { text } => Some(text.clone()),
+        _ => None,
+    };
+    assert_eq!(events.iter().filter_map(thought).collect::<String>(), "I look");
+    let details = json!([piece("I look", "c2ln".into()), sealed]);
+    let said = &rig.bodies()[1]["messages"][2];
+    assert_eq!((&said["role"], &said["reasoning_details"]), (&json!("assistant"), &details), "{said}");
+    assert_eq!(said.get("reasoning_content"), None);
+    // In the next turn they are still the same.
+    rig.upstream.reply(Say::new().text("again").openai());
+    rig.turn("once more").await.1.unwrap();
+    assert_eq!(rig.bodies()[2]["messages"][2]["reasoning_details"], details);
 }

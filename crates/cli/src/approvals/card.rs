@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::Value;
+use tribune_constitution::SPEND;
 use tribune_host::Home;
 
 use crate::output::{Paint, clean, clean_exact, sorted};
@@ -26,11 +27,30 @@ pub(crate) fn what(approval: &Value) -> String {
     if action.is_null() {
         return "(forgotten)".to_owned();
     }
+    if approval["tool"] == SPEND {
+        return raises(input).join(", and ");
+    }
     let named = ["command", "path", "url", "host", "to", "recipient", "query", "name"];
     match named.iter().find_map(|name| input[name].as_str()) {
         Some(text) => clean(&clean_exact(text)),
         None => clean(&clean_exact(&sorted(input).to_string())),
     }
+}
+
+/// By how much which limits would be raised, in words.
+pub(crate) fn raises(input: &Value) -> Vec<String> {
+    let one = |one: &Value| {
+        let tokens = one["tokens"].as_u64().map(|tokens| format!("{tokens} tokens"));
+        let cost = one["cost"].as_str().map(|cost| format!("a cost of {}", clean(cost)));
+        let more: Vec<String> = tokens.into_iter().chain(cost).collect();
+        let of = match one["scope"].as_str() {
+            Some("session") => "this session".to_owned(),
+            Some("agent") => format!("{} on {}", cell(&one["name"]), cell(&one["day"])),
+            _ => format!("everyone on {}", cell(&one["day"])),
+        };
+        format!("{} more for {of}", more.join(" and "))
+    };
+    input["raise"].as_array().into_iter().flatten().map(one).collect()
 }
 
 /// What the session has taken in, in words.
@@ -67,7 +87,10 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
     if let Some(word) = approval["came_of_it"].as_str() {
         card.field("came of it", &clean(word));
     }
-    card.field("why", &clean(word("reason")));
+    match approval["action"]["input"]["why"].as_str().filter(|_| word("tool") == SPEND) {
+        Some(why) => card.field("why", &clean(why)),
+        None => card.field("why", &clean(word("reason"))),
+    }
     card.field("rules", &list(&approval["rules"]));
     card.field("risk", &cell(&approval["risk"]));
     card.field("context", &context(word("trust"), approval["private"] == true));
@@ -161,6 +184,12 @@ impl Card {
             return self.field("action", &gone);
         }
         let input = &action["input"];
+        if approval["tool"] == SPEND {
+            for (n, raise) in raises(input).iter().enumerate() {
+                self.field(if n == 0 { "allows" } else { "" }, raise);
+            }
+            return;
+        }
         let (old, new) = (input["old"].as_str(), input["new"].as_str());
         let path = input["path"].as_str();
         for (name, value) in sorted(input).as_object().into_iter().flatten() {
@@ -302,6 +331,29 @@ mod tests {
         ] {
             assert!(text.contains(said), "{said}\n{text}");
         }
+    }
+
+    #[test]
+    fn a_budget_that_is_to_be_raised_is_told_in_words() {
+        let approval = json!({
+            "id": "0a1b2c3d", "state": "pending", "tool": "spend", "agent_id": "main", "reason": "a side effect",
+            "rules": ["effect.side_effect"], "trust": "owner", "created_at": "", "expires_at": "",
+            "action": { "input": { "why": "the next request would go beyond the limit", "raise": [
+                { "scope": "session", "name": "agent:main:cli:local:dm:op", "tokens": 60_000 },
+                { "scope": "agent", "name": "main", "day": "2030-01-01", "cost": "5.00", "tokens": 7 },
+                { "scope": "day", "name": "", "day": "2030-01-01", "cost": "0.10" },
+            ] } },
+        });
+        assert_eq!(
+            what(&approval),
+            "60000 tokens more for this session, and 7 tokens and a cost of 5.00 more for main on 2030-01-01, and a cost of 0.10 \
+             more for everyone on 2030-01-01"
+        );
+        let text = text(&approval, None, Paint::OFF);
+        assert!(text.contains("allows    60000 tokens more for this session\n"), "{text}");
+        assert!(text.contains("why       the next request would go beyond the limit\n"), "{text}");
+        assert_eq!(text.matches("why ").count(), 1, "{text}");
+        assert!(!text.contains('{') && !text.contains("scope"), "{text}");
     }
 
     #[test]

@@ -10,11 +10,16 @@ use tribune_host::Home;
 
 use super::view::View;
 use crate::error::CliError;
+use crate::output::clean;
+use crate::up::next_command;
 use crate::{approvals, daemon};
 
 /// How often and how long a lost daemon is looked for: as long as a restart takes.
 const ATTEMPTS: u32 = 60;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(250);
+
+/// Approvals that are looked through for those of this session.
+const LOOKED_THROUGH: usize = 1_000;
 
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -80,18 +85,35 @@ impl<'a> Talk<'a> {
     /// Goes on in another session.
     pub(super) async fn move_to(&mut self, key: SessionKey) -> Result<(), CliError> {
         self.key = key;
-        self.init().await
+        self.init().await.map(drop)
     }
 
     /// Opens the session, or finds it open. What others did in it meanwhile is theirs.
-    async fn init(&mut self) -> Result<(), CliError> {
+    async fn init(&mut self) -> Result<Value, CliError> {
         let mut params = json!({ "session_key": self.key });
         if let Some(model) = &self.model {
             params["model"] = model.as_str().into();
         }
         let info = self.call("session.init", &params).await?;
         self.last_seq = info["last_seq"].as_u64().unwrap_or(0);
-        Ok(())
+        Ok(info)
+    }
+
+    /// Says what the turn before waits for, which the next one waits for too.
+    async fn tell_what_waits(&mut self, view: &mut View<'_>) -> Result<Vec<String>, CliError> {
+        let page = self.call("approval.list", &json!({ "limit": LOOKED_THROUGH })).await?;
+        let own = approvals::rows(&page).filter(|row| row["session_key"] == self.key.as_str());
+        let own: Vec<Value> = own.cloned().collect();
+        if own.is_empty() {
+            view.note("the session is busy with another turn: this message comes after it");
+        }
+        for row in &own {
+            let decide = |word: &str| {
+                next_command(self.home, &format!("approvals {word} {}", clean(approvals::id_of(row))))
+            };
+            view.queued_behind(row, (&decide("allow"), &decide("deny")));
+        }
+        Ok(own.iter().map(|row| approvals::id_of(row).to_owned()).collect())
     }
 
     /// Asks something between turns.
@@ -129,8 +151,11 @@ impl<'a> Talk<'a> {
             self.client = Some(self.find_daemon().await?);
             view.note("connected again");
         }
-        self.init().await?;
+        let info = self.init().await?;
         self.turn = Turn::default();
+        if info["state"] == "running" {
+            self.turn.waiting = self.tell_what_waits(view).await?;
+        }
         let params =
             json!({ "session_key": self.key, "input": { "content": [{ "type": "text", "text": text }] } });
         let request = self.connected().await?.send("turn.run", &params).await?;

@@ -6,7 +6,9 @@ use std::io::{self, IsTerminal as _};
 
 use serde_json::{Value, json};
 use tribune_agents::{SessionKey, StopReason};
+use tribune_constitution::SPEND;
 
+use crate::approvals::card;
 use crate::error::CliError;
 use crate::output::{Format, Output, Paint, clean, clean_text, excerpt, short_cid, sorted};
 
@@ -83,11 +85,12 @@ impl<'a> View<'a> {
             "tool_call" => {
                 let (id, name) = (text("id"), text("name"));
                 self.turn.calls.insert(id.to_owned(), name.to_owned());
-                let line = format!(
-                    "→ {} {}",
-                    clean(name),
-                    excerpt(&sorted(&event["input"]).to_string(), INPUT_CHARS)
-                );
+                let input = &event["input"];
+                let about = match name == SPEND {
+                    true => card::raises(input).join(", and "),
+                    false => excerpt(&sorted(input).to_string(), INPUT_CHARS),
+                };
+                let line = format!("→ {} {about}", clean(name));
                 self.line(|paint| paint.faint(&line));
             }
             "tool_result" => self.result(event),
@@ -192,6 +195,17 @@ impl<'a> View<'a> {
             text("tool"),
             rules(asked),
             text("reason")
+        );
+        self.line(|paint| paint.unsure(&line));
+    }
+
+    /// A call of the turn before waits for a person, and what was just said with it.
+    pub(super) fn queued_behind(&mut self, row: &Value, (allow, deny): (&str, &str)) {
+        let text = |name: &str| excerpt(row[name].as_str().unwrap_or_default(), ERROR_CHARS);
+        let (id, tool) = (text("id"), text("tool"));
+        let line = format!(
+            "⏸ the turn before waits for approval {id} ({tool}): {}\n  this message comes after it; decide with: {allow}, or: {deny}",
+            text("reason"),
         );
         self.line(|paint| paint.unsure(&line));
     }

@@ -14,8 +14,9 @@ use crate::{daemon, init};
 
 /// Add a provider, or models of one that is built in, to config.json5.
 ///
-/// Comments and formatting stay as they are, and the file is replaced in one step, only if the daemon would take it. No key
-/// goes into it: --key-env names the variable that holds the key when the daemon starts.
+/// A provider that is there already gets the models, and stays as it is otherwise. Comments and formatting stay as they are,
+/// and the file is replaced in one step, only if the daemon would take it. No key goes into it: --key-env names the variable
+/// that holds the key when the daemon starts.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tribune providers add ollama --model qwen3:8b --context-window 40960 --max-output 8192\n  tribune providers add house --dialect openai-compatible --base-url https://models.example.org/v1 --key-env HOUSE_API_KEY --model large --context-window 128000 --max-output 8192\n  tribune providers add llama --base-url http://127.0.0.1:8080/v1 --local --model llama --context-window 32768 --max-output 4096"
@@ -121,6 +122,8 @@ fn refused(error: EditError) -> CliError {
         | EditError::Secret(_)
         | EditError::NoVariable
         | EditError::Exists(_)
+        | EditError::ModelExists { .. }
+        | EditError::Insecure(_)
         | EditError::Unclear(_) => CliError::Input(error.to_string()),
     }
 }

@@ -1,8 +1,10 @@
 //! `tribune providers test`: one line for each thing that was tried.
 
 use serde_json::{Value, json};
+use tribune_agents::RuntimeError;
 use tribune_host::Home;
-use tribune_host::models::try_out;
+use tribune_host::config::Config;
+use tribune_host::models::{Till, tries_any, try_out};
 
 use super::house;
 use crate::daemon;
@@ -20,10 +22,17 @@ pub(crate) fn run(target: Option<&str>, home: &Home, output: &mut Output) -> Res
         Err(CliError::NoDaemon(_)) => {
             output.aside("no daemon is running: asking from here, with the environment of this shell");
             let (providers, survey) = house::from_here(home)?;
-            let tried = daemon::runtime()?.block_on(try_out(&providers, &survey, target));
-            let trials = tried.map_err(|error| CliError::Input(error.message))?;
-            // INVARIANT: names, numbers and texts are JSON.
-            serde_json::to_value(trials).unwrap_or_default()
+            let refused = |error: RuntimeError| CliError::Input(error.message);
+            if tries_any(&providers, &survey, target).map_err(refused)? {
+                // What it costs is written down where a daemon would.
+                let config = Config::load(&home.root().join("config.json5"))?;
+                let (till, _held) = Till::open(home, &config)?;
+                let tried = daemon::runtime()?.block_on(try_out(&providers, &survey, target, &till));
+                // INVARIANT: names, numbers and texts are JSON.
+                serde_json::to_value(tried.map_err(refused)?).unwrap_or_default()
+            } else {
+                json!({ "ok": false, "providers": [] })
+            }
         }
         Err(CliError::Daemon(error)) if error.code() == Some("not_found") && is_known_here(target, home) => {
             return Err(CliError::Input(format!(

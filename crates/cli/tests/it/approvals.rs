@@ -318,3 +318,20 @@ fn a_conversation_decides_and_shows_how_the_law_stands() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(house.ask("session.status", &json!({ "session_key": KEY }))["turns"], 3);
 }
+
+#[test]
+fn a_message_behind_a_turn_that_waits_is_told_what_it_waits_for() {
+    let house = asking();
+    let (first, id) = waiting(&house, "one");
+    let second = house.start(&["chat", "--session", "agent:main:cli:local:dm:one", "!say two"]);
+    let line = second.until_err("the turn before waits for approval ");
+    assert!(line.contains(&id) && line.contains("(read)"), "{line}");
+    let line = second.until_err("this message comes after it");
+    assert!(
+        line.contains(&format!("approvals allow {id}")) && line.contains(&format!("approvals deny {id}")),
+        "{line}"
+    );
+    house.ok(&["approvals", "allow", &id]);
+    assert_eq!(first.end().1, "it said: hello\n");
+    assert_eq!(second.end().1, "two\n");
+}

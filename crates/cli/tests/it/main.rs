@@ -19,6 +19,7 @@ mod killing;
 mod law;
 mod lifecycle;
 mod parking;
+mod paying;
 mod providers;
 mod proxy;
 mod replaying;

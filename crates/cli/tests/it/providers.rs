@@ -105,6 +105,8 @@ fn a_provider_is_added_tried_and_used_with_and_without_a_daemon() {
     assert_eq!(tried.code, 0, "{tried:?}");
     assert!(tried.err.contains("no daemon is running"), "{tried:?}");
     settings(&place).bind(|| assert_snapshot!("providers_test", tried.out));
+    let spent = place.ok(&["spend", "--by", "agent"]);
+    assert!(spent.contains("(operator)"), "{spent}");
 
     place.ok(&["agents", "add", "ada", "--model", "fake:m"]);
     let mut up = place.command(&["up", "--port", "0"]);
@@ -224,6 +226,15 @@ fn comments_stay_and_what_is_broken_or_taken_is_left_alone() {
     assert_eq!((again.code, fs::read_to_string(&path).unwrap()), (64, after));
     assert!(again.err.contains("--replace"), "{again:?}");
     place.ok(&[&add[..], &["--replace"]].concat());
+    let mut other = add;
+    other[4] = "qwen3:14b";
+    place.ok(&other);
+    let both = fs::read_to_string(&path).unwrap();
+    assert!(both.contains("qwen3:8b") && both.contains("qwen3:14b"), "{both}");
+    let open = ["--base-url", "http://models.example.org/v1", "--key-env", "HOUSE_KEY"];
+    let open = place.call(&[&["providers", "add", "house"][..], &open].concat());
+    assert!(open.code == 64 && open.err.contains("write https"), "{open:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), both);
 
     let refused = place.call(&["providers", "add", "house", "--key-env", "HOUSE_KEY"]);
     assert!(refused.err.contains("give its `baseUrl`") && refused.code == 64, "{refused:?}");
@@ -267,6 +278,19 @@ fn an_agent_is_added_with_a_model_and_never_with_one_that_is_ignored() {
     let ignored =
         place.call(&["agents", "add", "bob", "--backend", "rehearsal", "--model", "moonshot:kimi-k1-128k"]);
     assert!(ignored.code == 64 && ignored.err.contains("has no model behind it"), "{ignored:?}");
+    // What it lacks is told at once, and its hints lead to the same home.
+    let unknown = place.call(&["agents", "add", "eve", "--model", "mooonshot:kimi-k1-128k"]);
+    assert!(unknown.code == 0 && unknown.err.contains("eve cannot think yet"), "{unknown:?}");
+    assert!(unknown.err.contains("did you mean") || unknown.err.contains("no provider"), "{unknown:?}");
+    let other = place.path("other").display().to_string();
+    let elsewhere = place.call(&["agents", "add", "eve", "--model", "moonshot:nope", "--home", &other]);
+    assert!(elsewhere.code == 0 && elsewhere.err.contains("eve cannot think yet"), "{elsewhere:?}");
+    assert!(elsewhere.err.contains(&format!("tribune models --home {other}")), "{elsewhere:?}");
+    assert!(elsewhere.out.contains(&format!("tribune chat --agent eve --home {other}")), "{elsewhere:?}");
+    for reserved in ["operator", "(operator)", "house", "tribune"] {
+        let refused = place.call(&["agents", "add", reserved]);
+        assert!(refused.code == 64 && refused.err.contains("choose another"), "{refused:?}");
+    }
     let nameless = place.call(&["agents", "add", "bob", "--model", "kimi"]);
     assert!(nameless.code == 64 && nameless.err.contains("names no provider"), "{nameless:?}");
 }

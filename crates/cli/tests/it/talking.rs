@@ -363,7 +363,9 @@ fn agents_are_added_with_a_daemon_and_without() {
         assert_eq!(said.code, 0, "{args:?}: {said:?}");
         said.out
     };
-    settings().bind(|| {
+    let mut settings = settings();
+    settings.add_filter(r"--home \S+", "--home [HOME]");
+    settings.bind(|| {
         assert_snapshot!("agents_list_empty", ok(&["agents", "list"]));
         assert_snapshot!(
             "agents_add",
@@ -381,7 +383,7 @@ fn agents_are_added_with_a_daemon_and_without() {
         wrong(&["agents", "show", "nobody"], 64, "tribune agents add nobody");
     };
     refusals();
-    wrong(&["agents", "pass", "scribe"], 64, "start one with `tribune up`");
+    wrong(&["agents", "pass", "scribe"], 64, "start one with `tribune up --home ");
     wrong(&["agents", "add", "scribe"], 1, "already on line 2");
     wrong(&["agents", "add", "Bad Id"], 64, "is not an agent id");
     wrong(&["agents", "add", "x", "--mandate", "none"], 64, "this home has default");

@@ -304,6 +304,18 @@ impl Inbox {
         self.end_all(|card| ids.contains(&card.requested.id), Ruling::Withdrawn).await
     }
 
+    /// Takes back what was allowed meanwhile without being decided itself.
+    pub(crate) async fn answer(&self, ids: &[String]) -> Vec<Requested> {
+        self.end_all(|card| ids.contains(&card.requested.id), Ruling::Answered).await
+    }
+
+    /// What waits of a tool.
+    pub(crate) fn waiting_of(&self, tool: &str) -> Vec<Requested> {
+        let state = self.state();
+        let of_tool = state.cards.values().filter(|card| card.requested.tool == tool);
+        of_tool.map(|card| card.requested.clone()).collect()
+    }
+
     /// Takes back everything of a session.
     pub(crate) async fn withdraw_session(&self, session: &str) -> Vec<Requested> {
         self.end_all(|card| card.requested.session == session, Ruling::Withdrawn).await

@@ -20,6 +20,8 @@ pub enum Ruling {
     },
     Expired,
     Withdrawn,
+    /// What it asked for came about without it.
+    Answered,
 }
 
 impl Ruling {
@@ -28,7 +30,7 @@ impl Ruling {
             Self::Allowed { .. } => State::Allowed,
             Self::Denied { .. } => State::Denied,
             Self::Expired => State::Expired,
-            Self::Withdrawn => State::Withdrawn,
+            Self::Withdrawn | Self::Answered => State::Withdrawn,
         }
     }
 
@@ -40,6 +42,7 @@ impl Ruling {
             Self::Denied { by, reason: None, .. } => format!("denied by {by}"),
             Self::Expired => "denied: nobody decided in time".to_owned(),
             Self::Withdrawn => "the call was taken back before anyone decided".to_owned(),
+            Self::Answered => "what it asked for was allowed meanwhile".to_owned(),
         }
     }
 }

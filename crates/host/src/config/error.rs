@@ -42,6 +42,7 @@ pub(super) fn in_value(file: &str, error: &serde_path_to_error::Error<json5::Err
     let message = match inner.code() {
         Some(code) => format!("{subject} {}", wrong_type(code)),
         None if text.starts_with("unknown field") => unknown_key(&path, &text),
+        None if text.starts_with("missing field") => missing_key(&path, &subject, &text),
         None => format!("{subject} {text}"),
     };
     at(file, inner.position(), message)
@@ -80,6 +81,16 @@ fn unknown_key(path: &str, text: &str) -> String {
     let meant =
         nearest(key, &names).map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"));
     format!("unknown key `{path}`: {meant} keys here are {}", names.join(", "))
+}
+
+/// `serde` says: missing field `x`. The name is ours.
+fn missing_key(path: &str, subject: &str, text: &str) -> String {
+    let name = text.split('`').nth(1).unwrap_or_default();
+    let how = match path.starts_with("spend.prices.") {
+        true => format!("`{name}: 15` is what a million such tokens cost, `{name}: 0` if they are free"),
+        false => format!("write `{name}: …` there"),
+    };
+    format!("{subject} has no `{name}`: add it; {how}")
 }
 
 fn wrong_type(code: ErrorCode) -> String {

@@ -202,7 +202,10 @@ mod tests {
             ("{ perDay: { tokens: 0 } }", "`spend.perDay.tokens` is 0: use a whole number from 1"),
             ("{ perday: {} }", "did you mean `perDay`?"),
             ("{ prices: { gpt: { input: 1, output: 1 } } }", "names no provider"),
-            ("{ prices: { 'a:b': { input: 1 } } }", "output"),
+            (
+                "{ prices: { 'a:b': { input: 1 } } }",
+                "has no `output`: add it; `output: 15` is what a million such tokens cost",
+            ),
             ("{ prices: { 'a:b': { input: NaN, output: 1 } } }", "is NaN"),
         ] {
             let refused = read(text).unwrap_err();

@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::principal::Principal;
 use super::rest::{Body, Operator};
 use super::wire::ErrorBody;
-use crate::models::{Survey, Trials, survey, try_out};
+use crate::models::{Survey, Till, Trials, survey, try_out};
 use crate::session::SessionError;
 
 /// `provider.test`.
@@ -36,10 +36,13 @@ impl Api {
     /// Asks providers, which costs a few tokens each.
     pub async fn provider_test(&self, who: &Principal, test: ProviderTest) -> Result<Trials, ApiError> {
         let survey = self.providers(who)?;
+        let governance = self.sessions.governance();
+        let (purse, clock) = (Arc::clone(&governance.purse), Arc::clone(&governance.clock));
+        let till = Till::new(purse, governance.requests.clone(), clock);
         let refused = |error: RuntimeError| ApiError::new("not_found", error.message);
         tokio::select! {
             () = self.status.draining.cancelled() => Err(SessionError::Draining.into()),
-            tried = try_out(&self.providers, &survey, test.target.as_deref()) => tried.map_err(refused),
+            tried = try_out(&self.providers, &survey, test.target.as_deref(), &till) => tried.map_err(refused),
         }
     }
 }

@@ -8,7 +8,6 @@ use tribune_redact::Redactor;
 use utoipa::ToSchema;
 
 use super::schema;
-use crate::governed::speech::redacted;
 use crate::store::{Heartbeat, MessageRow, SessionRow, Stored, TurnRow};
 
 /// `session.init`: opens a session, or finds it open.
@@ -265,7 +264,7 @@ impl MessageInfo {
             name: row.name,
             at: row.created_at,
             hash: row.content,
-            content: content.map(|content: Value| redacted(&content, redactor)),
+            content: content.map(|content: Value| redactor.redact_json(&content)),
         }
     }
 }

@@ -168,6 +168,7 @@ impl Calls {
                 self.last_result = Some(result);
                 let written = desk.write().await?;
                 desk.tell_persisted(&recorded, &done.outcome, result);
+                desk.governance.answer_others(&recorded.call, &done.outcome).await;
                 let _ = answer.send(done.outcome);
                 Ok(Handled::events(written.events))
             }
@@ -188,7 +189,10 @@ impl Calls {
         desk.event(EventKind::ApprovalDecided { id: requested.id.clone(), state: state.as_str().to_owned() });
         if state != State::Allowed {
             let stop = matches!(ruling, Ruling::Denied { stop: true, .. });
-            let outcome = ToolOutcome::error(ruling.sentence());
+            let outcome = match ruling {
+                Ruling::Answered => ToolOutcome::good(ruling.sentence()),
+                _ => ToolOutcome::error(ruling.sentence()),
+            };
             let how = if state == State::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
             let result = desk.refused(&recorded, &outcome, how, vec![recorded.entry])?;
             let handled = self.refuse(desk, &recorded, answer, (outcome, result)).await?;
@@ -296,7 +300,9 @@ impl Calls {
         // Others read this; a name that the caller made up is none of their business.
         let tool = &recorded.call.name;
         let known = desk.governance.gate.law.tools().contains(tool);
-        self.denied.push(if known { tool.clone() } else { "an unknown tool".to_owned() });
+        if outcome.is_error {
+            self.denied.push(if known { tool.clone() } else { "an unknown tool".to_owned() });
+        }
         let written = desk.write().await?;
         desk.tell_persisted(recorded, &outcome, result);
         let _ = answer.send(outcome);

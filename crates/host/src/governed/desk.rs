@@ -12,7 +12,6 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 
 use super::journal::{Journal, Line, Page, Written};
-use super::speech::redacted;
 use super::{Governance, failed};
 use crate::approval::action::{Action, approval_id};
 use crate::approval::draft;
@@ -113,7 +112,7 @@ impl Desk {
         let entry = self.line(EntryQuality::ToolCall, &call.name, parents, &record)?;
         let cid = entry.cid;
         let (id, name) = (call.id.clone(), call.name.clone());
-        let input = redacted(&call.input, &self.governance.redactor);
+        let input = self.governance.redactor.redact_json(&call.input);
         self.event(EventKind::ToolCall { id, name, input });
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
         Ok(Recorded { call, entry: cid, input_hash, reworded_by: None })

@@ -68,13 +68,13 @@ impl TurnHouse {
     }
 
     /// Counts what a request cost.
-    async fn pay(&self, reservation: Reservation, asked: &Asked) {
+    async fn pay(reservation: Reservation, asked: &Asked) {
         let told = match asked.came {
-            Came::Nowhere => return reservation.release(),
+            Came::Nowhere => return reservation.release().await,
             Came::Partway => Told::Some(asked.usage),
             Came::Through => Told::All(asked.usage),
         };
-        self.governance.purse.settle(reservation, &self.payer(), &asked.model, told).await;
+        reservation.settle(told).await;
     }
 }
 
@@ -90,6 +90,10 @@ impl House for TurnHouse {
 
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.governance.redactor.redact(text)
+    }
+
+    fn redact_json(&self, value: &Value) -> Value {
+        self.governance.redactor.redact_json(value)
     }
 
     async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
@@ -149,7 +153,8 @@ impl House for TurnHouse {
         answer: u64,
     ) -> Result<Option<ToolCall>, RuntimeError> {
         match self.governance.purse.reserve(&self.payer(), model, (prompt, answer)).await? {
-            Reserve::Granted(reservation) => {
+            Reserve::Granted(mut reservation) => {
+                reservation.put_on_record().await.map_err(failed)?;
                 *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
                 Ok(None)
             }
@@ -160,7 +165,7 @@ impl House for TurnHouse {
     async fn asked(&self, asked: Asked) {
         let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(reservation) = reserved {
-            self.pay(reservation, &asked).await;
+            Self::pay(reservation, &asked).await;
         }
         let turn = self.turn.to_string();
         let record = RequestRecord {

@@ -14,6 +14,7 @@ pub mod house;
 mod journal;
 mod letters;
 mod limit;
+mod listening;
 mod offer;
 mod recover;
 mod resume;

@@ -29,8 +29,16 @@ impl Governance {
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         let mut recovered = Recovered::default();
         let work = self.readers.read(|reader| reader.open_work()).await?;
+        let (paid, work): (Vec<OpenWork>, Vec<OpenWork>) =
+            work.into_iter().partition(|work| work.kind == "spend");
         let (forwarded, work): (Vec<OpenWork>, Vec<OpenWork>) =
             work.into_iter().partition(|work| work.kind == "proxy");
+        for request in paid {
+            let Ok(begun) = request.cid.parse() else { continue };
+            if let Some(reserved) = self.record_of(begun).await? {
+                self.purse.bill_unfinished(begun, reserved).await?;
+            }
+        }
         for one_session in work.chunk_by(|a, b| a.session_key == b.session_key) {
             self.recover_session(one_session, &mut recovered).await?;
         }

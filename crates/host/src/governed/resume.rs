@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tribune_agents::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
-use tribune_constitution::Stage;
+use tribune_constitution::{SPEND, Stage};
 use tribune_ledger::Cid;
 
 use super::calls::{action_now, run};
@@ -16,6 +16,7 @@ use crate::approval::{MAX_PENDING, Ruling, State};
 use crate::gate::Ticket;
 use crate::record::ToolCallRecord;
 use crate::registry::mailbox::MAX_TEXT_BYTES;
+use crate::spend::{share_a_limit, whose};
 use crate::store::{ApprovalRow, OpenWork};
 use crate::tools::{Resource, Touched};
 
@@ -100,7 +101,7 @@ impl Governance {
             let letter = [Touched::Wrote(letter_about(&requested))];
             desk.not_run(&recorded, &outcome, &letter)?;
             desk.write().await?;
-            self.send_letter(&desk, &requested, &outcome.content);
+            self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
             return Ok(());
         }
         self.carry_out(desk, recorded, requested).await
@@ -111,7 +112,7 @@ impl Governance {
         let Ok(call) = requested.call.parse() else { return Ok(()) };
         desk.lost(requested, call, &[Touched::Wrote(letter_about(requested))])?;
         desk.write().await?;
-        self.send_letter(&desk, requested, LOST);
+        self.send_letter(&desk, requested, None, &ToolOutcome::error(LOST));
         Ok(())
     }
 
@@ -134,7 +135,7 @@ impl Governance {
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
                 desk.write().await?;
-                self.send_letter(&desk, &requested, &outcome.content);
+                self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
             Judged::Asked(..) => self.ask_again(desk, recorded, requested).await,
@@ -142,7 +143,7 @@ impl Governance {
     }
 
     async fn run_ticket(
-        &self,
+        self: &Arc<Self>,
         mut desk: Desk,
         recorded: Recorded,
         requested: Requested,
@@ -157,8 +158,31 @@ impl Governance {
         let result = desk.ran(&recorded, &done)?;
         desk.write().await?;
         desk.tell_persisted(&recorded, &done.outcome, result);
-        self.send_letter(&desk, &requested, &done.outcome.content);
+        self.send_letter(&desk, &requested, Some(&recorded.call), &done.outcome);
+        drop(desk);
+        self.answer_others(&recorded.call, &done.outcome).await;
         Ok(())
+    }
+
+    /// A limit that was raised answers all who wait for the same one: those that need still more ask again.
+    pub(super) async fn answer_others(self: &Arc<Self>, call: &ToolCall, outcome: &ToolOutcome) {
+        if call.name != SPEND || outcome.is_error {
+            return;
+        }
+        let mut answered = Vec::new();
+        for requested in self.gate.inbox.waiting_of(SPEND) {
+            if let Ok(Some(action)) = self.action_of(&requested).await
+                && share_a_limit(&call.input, &action.input)
+            {
+                answered.push(requested.id);
+            }
+        }
+        if answered.is_empty() {
+            return;
+        }
+        for requested in self.gate.inbox.answer(&answered).await {
+            self.finish(requested.id);
+        }
     }
 
     /// What was approved is not what would run: back to the inbox, with what changed.
@@ -184,7 +208,7 @@ impl Governance {
             }
             Judged::Denied(outcome, _) => {
                 desk.write().await?;
-                self.send_letter(&desk, &requested, &outcome.content);
+                self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
@@ -258,16 +282,40 @@ impl Governance {
         Ok(Some(Recorded { call, entry, input_hash: record.input_hash, reworded_by: None }))
     }
 
-    fn send_letter(&self, desk: &Desk, requested: &Requested, outcome: &str) {
-        let text = format!(
-            "your call `{}` of `{}`, which waited for approval, came to this: {outcome}",
-            requested.call_id, requested.tool
-        );
+    /// Tells the agent what came of a call, whose words may be gone.
+    fn send_letter(
+        &self,
+        desk: &Desk,
+        requested: &Requested,
+        call: Option<&ToolCall>,
+        outcome: &ToolOutcome,
+    ) {
+        let text = letter(requested, call, outcome);
         let text = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
         let (agent, now) = (desk.handle.key.agent(), self.clock.now());
         if let Err(error) = self.mailbox.send(FROM, agent, text, now, &letter_id(requested)) {
             tracing::warn!(%error, "the result of a call that had waited could not be sent to its agent");
         }
+    }
+}
+
+/// What a letter says. The house asked for more to spend, not the agent, so that is told in other words.
+fn letter(requested: &Requested, call: Option<&ToolCall>, outcome: &ToolOutcome) -> String {
+    let (tool, content) = (&requested.tool, &outcome.content);
+    if tool != SPEND {
+        let id = &requested.call_id;
+        return format!("your call `{id}` of `{tool}`, which waited for approval, came to this: {content}");
+    }
+    let budget = match call {
+        Some(call) => format!("the budget of {}", whose(&call.input)),
+        None => "the budget".to_owned(),
+    };
+    match outcome.is_error {
+        true if *content == Ruling::Withdrawn.sentence() => {
+            format!("{budget} is not asked about any more: it was raised otherwise, or nobody waits for it")
+        }
+        true => format!("{budget} was not raised: {content}"),
+        false => format!("{budget} was raised"),
     }
 }
 

@@ -3,10 +3,8 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
@@ -22,6 +20,7 @@ use super::desk::Desk;
 use super::house::TurnHouse;
 use super::letters::Letters;
 use super::limit::Limit;
+use super::listening::{Item, Listener, put_together};
 use super::offer::offer;
 use super::speech::{Instructed, Speech};
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools};
@@ -29,9 +28,6 @@ use super::{Governance, failed};
 use crate::record::{Turn, TurnPhase, Withheld};
 use crate::registry::board::EXCERPT_BYTES;
 use crate::vault::EVENTS_KEPT;
-
-/// Events of the backend that are written as one page, at most: what has queued up while the page before was written.
-const CHUNK: usize = 256;
 
 /// How long a cancelled backend may take to end its turn before it is cut off. Together with what is written down
 /// afterwards it stays below the second that a cancel may take.
@@ -84,10 +80,6 @@ enum Step {
     Over,
 }
 
-type Panicked = Box<dyn std::any::Any + Send>;
-type Chunk = Vec<Result<Result<RuntimeEvent, RuntimeError>, Panicked>>;
-type Chunks = BoxStream<'static, Chunk>;
-
 /// A turn under way.
 struct Running<R> {
     inner: R,
@@ -95,7 +87,7 @@ struct Running<R> {
     /// Letters on the first page; they are marked as read when it is written.
     letters: Option<Letters>,
     cancel: tokio_util::sync::CancellationToken,
-    chunks: Chunks,
+    backend: Listener,
     asked: mpsc::Receiver<Asked>,
     calls: Calls,
     turn: Cid,
@@ -185,10 +177,10 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let tools = Arc::new(TurnTools { specs, asked: ask });
         let house = Arc::new(TurnHouse::new(&desk, &mandate, turn, (&board, &words))?);
         let input = TurnInput { system, preceding, tools, house, cancel: cancel.child_token(), ..input };
-        let chunks: Chunks =
+        let backend =
             match std::panic::catch_unwind(AssertUnwindSafe(|| inner.run_turn(&desk.handle, input))) {
-                Ok(events) => AssertUnwindSafe(events).catch_unwind().ready_chunks(CHUNK).boxed(),
-                Err(panicked) => futures_util::stream::once(async { vec![Err(panicked)] }).boxed(),
+                Ok(events) => Listener::new(events),
+                Err(panicked) => Listener::panicked(panicked),
             };
         let limit = Limit::new(desk.governance.turn_limit);
         let class = ChannelClass::in_house(desk.handle.key.channel(), desk.governance.gate.law.settings());
@@ -199,7 +191,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             desk,
             letters: Some(letters),
             cancel,
-            chunks,
+            backend,
             asked,
             calls: Calls::default(),
             turn,
@@ -239,7 +231,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             return Ok(Step::Over);
         }
         if !self.desk.page.is_empty() {
-            let first = futures_util::poll!(self.chunks.next());
+            let first = self.backend.now();
             return self.open_with(first).await;
         }
         self.limit.run(!self.calls.is_parked());
@@ -268,8 +260,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 self.end(Vec::new(), RuntimeError::new("turn_limit", what).into()).await
             }
             // What the backend said before it asked comes before what it asked.
-            chunk = self.chunks.next() => match chunk {
-                Some(chunk) => self.said(chunk).await,
+            heard = self.backend.next() => match heard {
+                Some(heard) => self.said(heard).await,
                 None => self.end(Vec::new(), ended_early().into()).await,
             },
             Some(asked) = self.asked.recv() => self.asked(asked).await,
@@ -283,11 +275,11 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
     /// Writes the turn's beginning, together with what the backend says or asks at once: a backend that answers without
     /// looking anywhere costs one page and not two.
-    async fn open_with(&mut self, first: Poll<Option<Chunk>>) -> Result<Step, RuntimeError> {
+    async fn open_with(&mut self, first: Option<Option<Vec<Item>>>) -> Result<Step, RuntimeError> {
         match first {
-            Poll::Ready(Some(chunk)) => self.said(chunk).await,
-            Poll::Ready(None) => self.end(Vec::new(), ended_early().into()).await,
-            Poll::Pending => match self.asked.try_recv() {
+            Some(Some(heard)) => self.said(heard).await,
+            Some(None) => self.end(Vec::new(), ended_early().into()).await,
+            None => match self.asked.try_recv() {
                 Ok(asked) => self.asked(asked).await,
                 Err(_) => self.write().await.map(Step::More),
             },
@@ -320,9 +312,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
     }
 
     /// Takes what the backend said; ends the turn if it says that it is done.
-    async fn said(&mut self, chunk: Chunk) -> Result<Step, RuntimeError> {
-        let mut kinds = Vec::with_capacity(chunk.len());
-        for item in chunk {
+    async fn said(&mut self, heard: Vec<Item>) -> Result<Step, RuntimeError> {
+        let mut kinds = Vec::new();
+        for item in heard {
             let event = match item {
                 Ok(Ok(event)) => event,
                 Ok(Err(error)) => return self.end(kinds, error.into()).await,
@@ -373,7 +365,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     return self.end(kinds, RuntimeError::new("ungoverned", what).into()).await;
                 }
             };
-            kinds.extend(shown);
+            if let Some(shown) = shown {
+                put_together(&mut kinds, shown);
+            }
             if self.said > MAX_OUTPUT_BYTES {
                 let what = format!("the turn said more than {MAX_OUTPUT_BYTES} bytes, and was ended");
                 return self.end(kinds, RuntimeError::new("too_long", what).into()).await;
@@ -382,7 +376,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
         for kind in kinds {
             self.desk.event(kind);
         }
-        self.write().await.map(Step::More)
+        let written = self.backend.meanwhile(self.desk.write()).await?;
+        self.on_record().await;
+        Ok(Step::More(written.events))
     }
 
     /// Step eight: the turn is complete. `said` is what came before its end and is not written yet.
@@ -398,6 +394,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
             self.desk.event(EventKind::TextDelta { text });
         }
         self.asked.close();
+        // What the backend still did ends here, so that what it cost comes before the turn's end.
+        self.backend.let_go();
         self.calls.give_up(&mut self.desk).await?;
         let outputs_hash = self.desk.content(&[ContentBlock::text(&self.output)])?;
         let End { stop_reason, error } = end;

@@ -8,6 +8,7 @@ pub mod providers;
 mod request_log;
 mod seats;
 pub mod survey;
+mod till;
 mod trial;
 mod validate;
 
@@ -16,5 +17,6 @@ pub use providers::{Env, Provider, Providers, process_env};
 pub use request_log::{RequestLog, RequestRecord};
 pub use seats::HouseSeats;
 pub use survey::{AgentModel, ModelInfo, ProviderInfo, Survey, survey};
-pub use trial::{Check, Trial, Trials, try_out};
+pub use till::Till;
+pub use trial::{Check, Trial, Trials, tries_any, try_out};
 pub use validate::{Validation, validate};

@@ -1,5 +1,5 @@
 //! Whether a provider can be used, found out by using it: is the key there, does the provider answer, does the model. The
-//! last is a real request of a few tokens, so it is made only when somebody asks for it.
+//! last is a real request of a few tokens, so it is made only when somebody asks for it, and it is paid for ([`super::Till`]).
 
 use std::time::{Duration, Instant};
 
@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::RuntimeError;
+use tribune_agents::provider::budget::estimate;
 use tribune_agents::provider::{
     Answer, Client, ModelLimits, ModelRef, ModelRequest, Patience, ProviderError, Said, Thinking,
     ThinkingForm,
@@ -15,6 +16,7 @@ use utoipa::ToSchema;
 
 use super::providers::{Provider, Providers};
 use super::survey::Survey;
+use super::till::Till;
 
 /// Somebody sits and waits for the result, so nothing is tried twice and nobody is waited for like in a turn.
 const TRIAL_PATIENCE: Patience = Patience {
@@ -73,11 +75,17 @@ pub async fn try_out(
     providers: &Providers,
     survey: &Survey,
     target: Option<&str>,
+    till: &Till,
 ) -> Result<Trials, RuntimeError> {
     let chosen = chosen(providers, survey, target)?;
-    let trials = chosen.iter().map(|(provider, model)| try_one(provider, model.as_ref()));
+    let trials = chosen.iter().map(|(provider, model)| try_one(provider, model.as_ref(), till));
     let providers = join_all(trials).await;
     Ok(Trials { ok: !providers.is_empty() && providers.iter().all(|trial| trial.ok), providers })
+}
+
+/// Whether anything would be tried, and so whether anything is to be paid for.
+pub fn tries_any(providers: &Providers, survey: &Survey, target: Option<&str>) -> Result<bool, RuntimeError> {
+    Ok(!chosen(providers, survey, target)?.is_empty())
 }
 
 /// A provider, and the model that is asked.
@@ -128,9 +136,9 @@ fn usual(provider: &Provider, survey: &Survey) -> Option<(ModelRef, ModelLimits)
     })
 }
 
-async fn try_one(provider: &Provider, model: Option<&(ModelRef, ModelLimits)>) -> Trial {
+async fn try_one(provider: &Provider, model: Option<&(ModelRef, ModelLimits)>, till: &Till) -> Trial {
     let mut checks = Vec::new();
-    let ok = checked(provider, model, &mut checks).await.is_some();
+    let ok = checked(provider, model, till, &mut checks).await.is_some();
     let model = model.map(|(model, _)| model.to_string());
     Trial { provider: provider.id.clone(), model, ok, checks }
 }
@@ -139,6 +147,7 @@ async fn try_one(provider: &Provider, model: Option<&(ModelRef, ModelLimits)>) -
 async fn checked(
     provider: &Provider,
     model: Option<&(ModelRef, ModelLimits)>,
+    till: &Till,
     checks: &mut Vec<Check>,
 ) -> Option<()> {
     let client = match provider.client() {
@@ -176,9 +185,20 @@ async fn checked(
         });
         return None;
     };
+    let request = question(model, limits);
+    let tokens = (estimate(&request), u64::from(request.max_output_tokens));
+    let ticket = match till.pay(model, tokens).await {
+        Ok(ticket) => ticket,
+        Err(RuntimeError { code, message, .. }) => {
+            let check = "model".to_owned();
+            checks.push(Check { check, ok: false, message, code: Some(code), took_ms: None });
+            return None;
+        }
+    };
     let began = Instant::now();
-    let answered = ask(&client, model, limits).await;
+    let answered = ask(&client, &request).await;
     let took = Some(millis(began));
+    ticket.settle(&answered, millis(began)).await;
     match answered {
         Ok(answer) => {
             let tokens = answer.usage.prompt() + answer.usage.output;
@@ -219,7 +239,8 @@ async fn reach(provider: &Provider, client: &Client, checks: &mut Vec<Check>) ->
     }
 }
 
-async fn ask(client: &Client, model: &ModelRef, limits: &ModelLimits) -> Result<Answer, ProviderError> {
+/// A question of a few tokens.
+fn question(model: &ModelRef, limits: &ModelLimits) -> ModelRequest {
     let (thinking, wanted) = match limits.thinking {
         ThinkingForm::Budget if limits.max_output_tokens > THINKING_TOKENS + TRIAL_TOKENS => {
             (Some(Thinking::Budget(THINKING_TOKENS)), THINKING_TOKENS + TRIAL_TOKENS)
@@ -227,15 +248,18 @@ async fn ask(client: &Client, model: &ModelRef, limits: &ModelLimits) -> Result<
         ThinkingForm::Adaptive => (Some(Thinking::Adaptive), THINKING_TOKENS + TRIAL_TOKENS),
         ThinkingForm::Unasked | ThinkingForm::Budget => (None, TRIAL_TOKENS),
     };
-    let request = ModelRequest {
+    ModelRequest {
         model: model.model().to_owned(),
         system: Vec::new(),
         messages: vec![Said::user("Answer with the word ok.")],
         tools: Vec::new(),
         max_output_tokens: wanted.min(limits.max_output_tokens),
         thinking,
-    };
-    let mut stream = client.stream(&request, &CancellationToken::new()).await?;
+    }
+}
+
+async fn ask(client: &Client, request: &ModelRequest) -> Result<Answer, ProviderError> {
+    let mut stream = client.stream(request, &CancellationToken::new()).await?;
     let mut answer = Answer::default();
     while let Some(event) = stream.next().await {
         answer.take(&event?);

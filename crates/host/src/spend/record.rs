@@ -15,7 +15,12 @@ pub fn spend_entity(who: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum SpendRecord {
+    /// A request is about to be sent, and costs at most this.
+    Reserved(Spent),
+    /// A request has ended. The entry that began it is its parent.
     Spent(Spent),
+    /// A request cost nothing. The entry that began it is its parent.
+    Released {},
     Raised(Raised),
 }
 
@@ -28,6 +33,9 @@ pub struct Spent {
     pub session: Option<String>,
     pub provider: String,
     pub model: String,
+    /// The day that it counts for; without one, the day of the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day: Option<String>,
     pub usage: TokenUsage,
     /// In thousand-millionths; none if the model has no price.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@
 
 mod cid_runs;
 pub(crate) mod connection;
+pub(crate) mod copying;
 mod error;
 mod law_reads;
 mod law_views;
@@ -79,7 +80,7 @@ impl Store {
         let connection = connection::open(&path, Access::Write)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         // Whatever an earlier failure left in the write-ahead log is copied and synced before anything is built on it.
-        sequencer::copy_back(&connection).map_err(failed)?;
+        copying::copy(&connection)?;
         schema::migrate(&connection).map_err(failed)?;
 
         let views = load_views(&connection, &path)?;

@@ -10,15 +10,12 @@ use tribune_ledger::entry::{EntryRef, EntryText};
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::{Checkpoint, Cid, Ed25519Signer, NoteSigner, Timestamp};
 
+use super::connection::{self, Access};
+use super::copying::Copier;
 use super::error::StoreError;
 use super::rows;
 use super::views::{EntityBatch, Views};
 use super::writer::{self, Request, Work};
-
-/// Bytes written to the write-ahead log before it is copied into the database and begun again. A short log is written
-/// over and over in place, and readers and the next start have less of it to go through. Between 2 and 32 MiB the
-/// measured difference is within the noise of the disk.
-const COPY_BACK_AFTER: u64 = 4 << 20;
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
@@ -39,6 +36,8 @@ pub struct Appended {
 /// Gives entries their place. Everything it knows is in the database too; on any error it is thrown away.
 pub(super) struct Sequencer {
     path: PathBuf,
+    // Before the connection: the last one to close a database tidies up, and this one may have another.
+    copier: Copier,
     connection: Connection,
     edge: Edge,
 }
@@ -47,8 +46,8 @@ pub(super) struct Sequencer {
 struct Edge {
     signer: Box<dyn NoteSigner>,
     views: Views,
-    /// Bytes written to the write-ahead log since it was last copied back, about.
-    since_copy: u64,
+    /// Bytes of the entries of the present commit, about.
+    bytes: u64,
 }
 
 impl Sequencer {
@@ -58,7 +57,9 @@ impl Sequencer {
         signer: Box<dyn NoteSigner>,
         views: Views,
     ) -> Self {
-        Self { path, connection, edge: Edge { signer, views, since_copy: 0 } }
+        let database = path.clone();
+        let copier = Copier::new(move || connection::open(&database, Access::Write));
+        Self { path, copier, connection, edge: Edge { signer, views, bytes: 0 } }
     }
 
     /// Begins a log: the first entry names the first key.
@@ -76,7 +77,8 @@ impl Sequencer {
                 for (answer, result) in answers {
                     let _ = answer.send(result);
                 }
-                self.copy_back()
+                self.copier.wrote(std::mem::take(&mut self.edge.bytes) + COMMIT_OVERHEAD);
+                self.copier.go_on(&self.connection)
             }
             Err(error) => {
                 for (answer, result) in answers {
@@ -122,17 +124,7 @@ impl Sequencer {
         entities.flush(connection)?;
         edge.sign_checkpoint(connection)?;
         connection.execute_batch("COMMIT")?;
-        edge.since_copy += COMMIT_OVERHEAD;
         Ok(())
-    }
-
-    /// Copies the write-ahead log into the database when it has grown. Callers have their answers by then.
-    fn copy_back(&mut self) -> Result<(), StoreError> {
-        if self.edge.since_copy < COPY_BACK_AFTER {
-            return Ok(());
-        }
-        self.edge.since_copy = 0;
-        copy_back(&self.connection).map_err(|error| StoreError::from_sqlite(&self.path, &error))
     }
 }
 
@@ -159,7 +151,7 @@ impl Edge {
                 }
                 let mut appended = Vec::with_capacity(drafts.len());
                 for draft in drafts {
-                    self.since_copy += draft.bytes() as u64;
+                    self.bytes += draft.bytes() as u64;
                     let entity_id = draft.entry().entity_id.clone();
                     appended.push(self.insert(rows, entity_id, |seq| draft.place(seq))?);
                 }
@@ -202,7 +194,7 @@ impl Edge {
         }
         let mut appended = Vec::with_capacity(entries.len());
         for entry in entries {
-            self.since_copy += (entry.payload.len() + ENTRY_OVERHEAD) as u64;
+            self.bytes += (entry.payload.len() + ENTRY_OVERHEAD) as u64;
             appended.push(self.insert(rows, entry.entity_id.clone(), |_| entry)?);
         }
         Ok(Ok(appended))
@@ -220,7 +212,7 @@ impl Edge {
         if let Some(parent) = self.missing_parent(&entry, rows)? {
             return Ok(Err(StoreError::NoSuchParent(parent)));
         }
-        self.since_copy += entry.payload.len() as u64;
+        self.bytes += entry.payload.len() as u64;
         Ok(Ok(vec![self.insert(rows, entry.entity_id.clone(), |_| entry)?]))
     }
 
@@ -265,11 +257,6 @@ impl Edge {
 }
 
 type Answer = (oneshot::Sender<Result<Vec<Appended>, StoreError>>, Result<Vec<Appended>, StoreError>);
-
-/// Copies what the write-ahead log holds into the database, as far as readers allow, and syncs both.
-pub(super) fn copy_back(connection: &Connection) -> rusqlite::Result<()> {
-    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-}
 
 enum WriteError {
     Sqlite(rusqlite::Error),

@@ -26,15 +26,39 @@ pub(super) fn apply(connection: &Connection, entry: &EntryText) -> rusqlite::Res
         return Ok(());
     }
     match serde_json::from_str(&entry.payload) {
-        Ok(SpendRecord::Spent(spent)) => self::spent(connection, entry, &spent),
+        Ok(SpendRecord::Reserved(reserved)) => begun(connection, entry, &reserved),
+        Ok(SpendRecord::Spent(spent)) => {
+            ended(connection, entry)?;
+            self::spent(connection, entry, &spent)
+        }
+        Ok(SpendRecord::Released {}) => ended(connection, entry),
         Ok(SpendRecord::Raised(raised)) => self::raised(connection, &raised),
         Err(_) => Ok(()),
     }
 }
 
+/// A request that another entry must end.
+fn begun(connection: &Connection, entry: &EntryText, reserved: &Spent) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO open_work (cid, kind, session_key, name) VALUES (?1, 'spend', ?2, ?3)",
+        )?
+        .execute(params![
+            entry.cid.to_string(),
+            entry.entity_id,
+            format!("{}:{}", reserved.provider, reserved.model),
+        ])
+        .map(drop)
+}
+
+fn ended(connection: &Connection, entry: &EntryText) -> rusqlite::Result<()> {
+    let Some(begun) = entry.parent_cids().first().map(ToString::to_string) else { return Ok(()) };
+    connection.prepare_cached("DELETE FROM open_work WHERE cid = ?1")?.execute([begun]).map(drop)
+}
+
 fn spent(connection: &Connection, entry: &EntryText, spent: &Spent) -> rusqlite::Result<()> {
     let at = entry.timestamp.to_string();
-    let day = at.get(..10).unwrap_or_default();
+    let day = spent.day.as_deref().or(at.get(..10)).unwrap_or_default();
     let usage = &spent.usage;
     connection
         .prepare_cached(

@@ -98,6 +98,18 @@ impl LedgerWriter {
         appended.first().copied().ok_or(StoreError::Closed)
     }
 
+    /// Queues an entry without waiting, neither for room nor for the disk. Entries that are queued later come later.
+    pub fn submit(&self, draft: &Draft) -> Result<(), StoreError> {
+        let (request, _) = drafts_request(std::slice::from_ref(draft))?;
+        match self.queue.try_send(request) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                Err(StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE })
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(self.closed()),
+        }
+    }
+
     /// Queues entries from a thread of their own, waiting only for room in the queue.
     pub fn submit_blocking(&self, drafts: &[Draft]) -> Result<Receipt, StoreError> {
         let (request, receipt) = drafts_request(drafts)?;

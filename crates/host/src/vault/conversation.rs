@@ -30,6 +30,11 @@ pub(super) struct Remembering {
     replaces: usize,
 }
 
+/// What it writes, about.
+pub(super) fn bytes(own: &Remembering) -> u64 {
+    own.said.iter().map(Vec::len).sum::<usize>() as u64
+}
+
 impl Vault {
     /// The conversation of a session: for each message its turn and its JSON.
     pub fn recall(&self, session_id: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
@@ -44,12 +49,12 @@ impl Vault {
         sealed.into_iter().map(open).collect()
     }
 
-    /// Adds messages of a turn; returns when they are durable.
+    /// Adds messages of a turn. They are durable when anything is that is written after them.
     pub async fn remember(&self, session_id: &str, turn: &str, said: &[Vec<u8>]) -> Result<(), StoreError> {
         self.rewrite(session_id, turn, said, 0).await
     }
 
-    /// Puts one message in place of the first `messages`.
+    /// Puts one message in place of the first `messages`, likewise.
     pub async fn shorten(
         &self,
         session_id: &str,
@@ -73,7 +78,7 @@ impl Vault {
         let seal = |json: &Vec<u8>| ContentKey::seal(&key, json, CONTEXT).map_err(|error| self.cipher(error));
         let said = said.iter().map(seal).collect::<Result<_, _>>()?;
         let (session_id, turn) = (session_id.to_owned(), turn.to_owned());
-        self.send(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces }))).await
+        self.enqueue(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces }))).await.map(drop)
     }
 }
 

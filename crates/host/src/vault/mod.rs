@@ -26,6 +26,7 @@ use crate::home::Home;
 use crate::keys::KeyFileError;
 use crate::store::StoreError;
 use crate::store::connection::{self, Access};
+use crate::store::copying::{self, Copier};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -162,14 +163,17 @@ impl Vault {
         let key = vault_key(home, &path)?;
         let connection =
             connection::open_keyed(&path, &key, Access::Write).map_err(|error| wrong_key(home, error))?;
+        copying::copy(&connection)?;
         writer::prepare(&connection).map_err(|error| StoreError::from_sqlite(&path, &error))?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let (queue, requests) = mpsc::channel(QUEUE);
         let failed = Arc::new(AtomicBool::new(false));
-        let (writing, failing) = (path.clone(), Arc::clone(&failed));
+        let (database, failing) = (path.clone(), Arc::clone(&failed));
+        let copier = Copier::new(move || connection::open_keyed(&database, &key, Access::Write));
+        let writing = writer::Writer { path: path.clone(), copier, connection, shredding: false };
         let thread = std::thread::Builder::new()
             .name("vault-writer".to_owned())
-            .spawn(move || writer::run(&writing, connection, requests, &failing))
+            .spawn(move || writer::run(writing, requests, &failing))
             .map_err(|error| StoreError::Io { path: path.clone(), what: error.to_string() })?;
         Ok(Self { path, queue: Some(queue), thread: Some(thread), reader, failed })
     }
@@ -200,10 +204,15 @@ impl Vault {
     }
 
     async fn send(&self, work: writer::Work) -> Result<(), StoreError> {
+        self.enqueue(work).await?.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Has something written in its turn. Whatever is asked for later is on disk only when this is.
+    async fn enqueue(&self, work: writer::Work) -> Result<writer::Receipt, StoreError> {
         let (answer, receipt) = oneshot::channel();
         let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
         queue.send(writer::Request { work, answer }).await.map_err(|_| StoreError::Closed)?;
-        receipt.await.map_err(|_| StoreError::Closed)?
+        Ok(receipt)
     }
 
     /// Finds a session, or gets ready for a new one, and removes events whose ledger entry never became durable.

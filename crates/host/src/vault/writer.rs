@@ -1,6 +1,6 @@
 //! The vault's one writer: a thread that commits whatever has queued up, and answers when it is on disk.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -9,12 +9,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::Batch;
 use super::conversation::{self, Remembering};
 use crate::store::StoreError;
+use crate::store::copying::Copier;
 
 /// Requests in one commit at most.
 const MAX_BATCH: usize = 256;
 
-/// Commits between copies of the write-ahead log into the database: about 4 MiB of pages.
-const COPY_BACK_EVERY: u32 = 128;
+/// What a commit writes beside what it is asked to: the inner pages of the tables it touches.
+const COMMIT_OVERHEAD: u64 = 24 << 10;
 
 /// The tables. `floor` is the first event that can still be there; it only rises. Events are keyed by one number, because
 /// only such tables keep a row of a few kilobytes in one page.
@@ -44,6 +45,8 @@ pub(super) enum Work {
     Remember(Box<Remembering>),
 }
 
+pub(super) type Receipt = oneshot::Receiver<Result<(), StoreError>>;
+
 pub(super) struct Request {
     pub(super) work: Work,
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
@@ -57,7 +60,6 @@ impl std::fmt::Debug for Request {
 
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("PRAGMA secure_delete = ON;")?;
-    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     let made: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if made == 0 {
         connection.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?;
@@ -66,18 +68,20 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// The writer's end of the vault.
+pub(super) struct Writer {
+    pub(super) path: PathBuf,
+    // Before the connection: the last one to close a database tidies up, and this one may have another.
+    pub(super) copier: Copier,
+    pub(super) connection: Connection,
+    /// Pages from before a shredding are still in the log.
+    pub(super) shredding: bool,
+}
+
 /// Takes requests until every handle is gone. After an error nothing more is written: what a failed sync left behind
 /// cannot be told from what is on disk.
-pub(super) fn run(
-    path: &Path,
-    connection: Connection,
-    mut requests: mpsc::Receiver<Request>,
-    failed: &AtomicBool,
-) {
+pub(super) fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request>, failed: &AtomicBool) {
     let mut failure: Option<String> = None;
-    let mut commits = 0;
-    // Pages from before a shredding are still in the log.
-    let mut shredding = false;
     while let Some(first) = requests.blocking_recv() {
         let mut batch = vec![first];
         while batch.len() < MAX_BATCH {
@@ -86,28 +90,11 @@ pub(super) fn run(
         }
         let (work, answers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|request| (request.work, request.answer)).unzip();
-        shredding |= work.iter().any(|work| matches!(work, Work::Forget(_)));
         let result = match &failure {
             Some(why) => Err(StoreError::ReadOnly(why.clone())),
-            None => commit(&connection, &work).map_err(|error| StoreError::from_sqlite(path, &error)),
+            None => writer.commit(&work),
         };
-        let result = result.and_then(|()| {
-            commits += 1;
-            if !shredding && commits % COPY_BACK_EVERY != 0 {
-                return Ok(());
-            }
-            // Truncating the log lets go of what it holds. If a reader was in the way, the next commit tries again.
-            let mode = if shredding { "TRUNCATE" } else { "PASSIVE" };
-            let busy: i64 = connection
-                .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get(0))
-                .map_err(|error| StoreError::from_sqlite(path, &error))?;
-            shredding &= busy != 0;
-            Ok(())
-        });
-        if let (Err(error), None) = (&result, &failure) {
-            failure = Some(error.to_string());
-            failed.store(true, Ordering::Relaxed);
-        }
+        note_failure(&result, &mut failure, failed);
         for answer in answers {
             // A caller that stopped waiting needs no answer.
             let _ = answer.send(match (&result, &failure) {
@@ -116,10 +103,59 @@ pub(super) fn run(
                 (Err(_), None) => Err(StoreError::Closed),
             });
         }
+        if failure.is_none() {
+            let copied = writer.copier.go_on(&writer.connection);
+            note_failure(&copied, &mut failure, failed);
+        }
     }
     if failure.is_none() {
         // What is left in the log would be copied by the next start; without this pages of old words stay in two files.
-        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let _ = writer.truncate();
+    }
+}
+
+fn note_failure(result: &Result<(), StoreError>, failure: &mut Option<String>, failed: &AtomicBool) {
+    if let (Err(error), None) = (result, &failure) {
+        *failure = Some(error.to_string());
+        failed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Writer {
+    fn commit(&mut self, work: &[Work]) -> Result<(), StoreError> {
+        commit(&self.connection, work).map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
+        self.copier.wrote(work.iter().map(Work::bytes).sum::<u64>() + COMMIT_OVERHEAD);
+        self.shredding |= work.iter().any(|work| matches!(work, Work::Forget(_)));
+        if self.shredding {
+            // If a reader was in the way, the next commit tries again.
+            self.shredding = !self.truncate()?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of what the log holds. Returns whether nobody was in the way.
+    fn truncate(&mut self) -> Result<bool, StoreError> {
+        self.copier.settle()?;
+        let busy: i64 = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+            .map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
+        Ok(busy == 0)
+    }
+}
+
+impl Work {
+    /// What it writes, about.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Batch(batch) => {
+                let contents = batch.contents.iter().map(|content| content.sealed.len());
+                let events = batch.events.iter().map(|(_, _, sealed)| sealed.len());
+                contents.chain(events).sum::<usize>() as u64
+            }
+            Self::Remember(own) => conversation::bytes(own),
+            Self::Trim { .. } | Self::Forget(_) => 0,
+        }
     }
 }
 

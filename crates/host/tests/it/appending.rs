@@ -215,20 +215,20 @@ fn l9_the_write_ahead_log_is_begun_again_unless_a_snapshot_is_held() {
     let home = TempHome::with(1);
     let reader = home.reader();
     let store = home.store();
-    let log_after_16_mib = || {
+    let log_after_64_mib = || {
         let mut large = draft("a", 0);
         large.payload.insert("x".into(), "y".repeat(200_000).into());
-        for _ in 0..80 {
+        for _ in 0..320 {
             writer(&store).append_blocking(&large).unwrap();
         }
         std::fs::metadata(home.home.root().join("tribune.db-wal")).unwrap().len()
     };
     reader.release().unwrap();
-    let released = log_after_16_mib();
-    assert!(released < 12 << 20, "{released}");
+    let released = log_after_64_mib();
+    assert!(released < 24 << 20, "{released}");
     reader.refresh().unwrap();
-    let held = log_after_16_mib();
-    assert!(held > 16 << 20, "a snapshot keeps what it can see: {held}");
+    let held = log_after_64_mib();
+    assert!(held > 60 << 20, "a snapshot keeps what it can see: {held}");
 }
 
 #[test]

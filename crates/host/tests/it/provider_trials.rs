@@ -3,8 +3,10 @@
 use serde_json::{Value, json};
 use tribune_client::Client;
 use tribune_host::config::Config;
+use tribune_host::spend::By;
+use tribune_host::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
-use tribune_testkit::{TestDaemon, turn};
+use tribune_testkit::{TestDaemon, assert_sound, turn};
 
 use crate::models::{KEY, SECRET, home, models, open, start, upstream};
 
@@ -163,4 +165,30 @@ async fn addresses_and_numbers_are_taken_out_where_the_house_wants_it() {
         let transcript = std::fs::read_to_string(transcript).unwrap();
         assert!(transcript.contains(in_transcript), "{settings}: {transcript}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_what_a_trial_asks_is_spent_by_the_operator_and_in_the_log_of_requests() {
+    let upstream = upstream().await;
+    let spend = Config::parse("config.json5", "{ spend: { perDay: { tokens: 3000 } } }").unwrap().spend;
+    let daemon = start(home(), &Config { spend, ..models(&upstream, "startupValidation: 'off'") }).await;
+    let mut client = daemon.operator().await;
+    upstream.reply(Say::new().text("ok").usage(2_940, 2, 0).anthropic());
+    assert_eq!(tried(&mut client, json!("fake:m")).await["ok"], true);
+    let spent = || Reader::open(&daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap().lines;
+    let operators: Vec<(String, u64, u64)> =
+        spent().into_iter().map(|line| (line.name, line.input, line.output)).collect();
+    assert_eq!(operators, [("(operator)".to_owned(), 2_940, 2)]);
+    let folder = daemon.home.home.root().join("logs/fake");
+    let logs = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()));
+    let line: Value = serde_json::from_str(logs.map(Result::unwrap).collect::<String>().trim()).unwrap();
+    assert_eq!((&line["gate"]["trial"], &line["input_tokens"]), (&json!("(operator)"), &json!(2_940)));
+    assert!(line["estimated_tokens"].as_u64().unwrap() > 10 && line["reserved_tokens"] == 64, "{line}");
+    // There is a limit for it too, and beyond it nobody is asked.
+    let trials = tried(&mut client, json!("fake:m")).await;
+    assert_eq!(trials["providers"][0]["checks"][2]["code"], "spend_limit", "{trials}");
+    // What the provider refuses costs nothing.
+    assert_eq!(spent().len(), 1);
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
 }

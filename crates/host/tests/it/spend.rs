@@ -154,6 +154,15 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     assert!(reader().tokens >= 60_000);
+    for _ in 0..2_000 {
+        if daemon.home.home.root().join("data/agent-mailbox.jsonl").exists() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let letters = daemon.home.read("data/agent-mailbox.jsonl");
+    assert!(letters.contains("the budget of this session was raised"), "{letters}");
+    assert!(!letters.contains("spend-"), "{letters}");
     open(&mut operator).await;
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     assert_eq!(text(&turn(&mut operator, KEY, "go on").await.unwrap().0), "two");
@@ -233,5 +242,64 @@ async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not
     assert_eq!((report.all.requests, report.all.estimated, report.lines[0].name.as_str()), (1, 1, "fake:m"));
     assert!(report.all.input > 1_000);
     drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full_before_its_end_is_shown() {
+    let upstream = upstream().await;
+    let mut config = config(&upstream, &format!("perSession: {{ tokens: 1000000 }}, {PRICES}"));
+    config.sessions.turn = std::time::Duration::from_millis(400);
+    let daemon = start(home(), &config).await;
+    let mut client = daemon.operator().await;
+    open(&mut client).await;
+    upstream.reply(Say::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
+    assert_eq!(failure(&mut client, KEY, "hello").await.0, "turn_limit");
+    let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
+    assert_eq!((report.all.requests, report.all.output, report.all.estimated), (1, 1_000, 1), "{report:?}");
+    assert!(report.all.input > 1_000 && report.all.cost.nanos() > 0, "{report:?}");
+    // A start finds nothing that is left to pay.
+    drop(client);
+    let daemon = start(daemon.stop().await, &config).await;
+    assert_eq!(Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap(), report);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_one_raise_answers_all_who_wait_for_the_same_limit() {
+    let upstream = upstream().await;
+    let (daemon, mut client) = begin(&upstream, "perAgentAndDay: { tokens: 60000 }").await;
+    let mut operator = daemon.operator().await;
+    upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
+    turn(&mut client, KEY, "hello").await.unwrap();
+    let mut waiting = Vec::new();
+    for n in 0..3 {
+        let key = KEY.replace(":op", &format!(":w{n}"));
+        let mut client = daemon.operator().await;
+        client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+        let running = client.send("turn.run", &say(&key, "again")).await.unwrap();
+        waiting.push((client, running));
+        pending(&mut operator, n + 1).await;
+    }
+    for _ in 0..3 {
+        upstream.reply(Say::new().text("more").usage(100, 10, 0).anthropic());
+    }
+    let card = pending(&mut operator, 3).await.remove(1);
+    decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
+    for (mut client, running) in waiting {
+        let (end, said) = ended(&mut client, running).await;
+        assert_eq!((&end["stop_reason"], said.as_str()), (&json!("end_turn"), "more"));
+    }
+    pending(&mut operator, 0).await;
+    let page = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
+    let mut states: Vec<&str> =
+        page["approvals"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap()).collect();
+    states.sort_unstable();
+    assert_eq!(states, ["allowed", "withdrawn", "withdrawn"]);
+    // It was raised once.
+    let day = card["created_at"].as_str().unwrap()[..10].to_owned();
+    let raised = Reader::open(&daemon.home.home).unwrap().raised("agent", "main", Some(&day)).unwrap();
+    assert_eq!(raised.tokens, 60_000);
+    drop((client, operator));
     assert_sound(&daemon.stop().await.home);
 }

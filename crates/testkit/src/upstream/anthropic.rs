@@ -18,7 +18,8 @@ pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
             },
         } }),
     )];
-    for (index, part) in say.parts.iter().enumerate() {
+    let parts = say.parts.iter().filter(|part| !matches!(part, Part::Detail { .. }));
+    for (index, part) in parts.enumerate() {
         let (begin, deltas) = block(part);
         events.push(event("content_block_start", json!({ "index": index, "content_block": begin })));
         if index == 0 {
@@ -55,6 +56,7 @@ fn block(part: &Part) -> (Value, Vec<Value>) {
         }
         Part::Redacted { data } => (json!({ "type": "redacted_thinking", "data": data }), Vec::new()),
         Part::Text(text) => (json!({ "type": "text", "text": "" }), deltas("text_delta", "text", text)),
+        Part::Detail { .. } => (json!({ "type": "text", "text": "" }), Vec::new()),
         Part::Call { id, name, arguments } => {
             let mut more = vec![json!({ "type": "input_json_delta", "partial_json": "" })];
             more.extend(deltas("input_json_delta", "partial_json", arguments));

@@ -19,6 +19,10 @@ pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
                 );
             }
             Part::Redacted { .. } => {}
+            Part::Detail { words, detail } => {
+                let delta = json!({ "content": "", "reasoning": words, "reasoning_details": [detail] });
+                chunks.push(choice(delta, Value::Null));
+            }
             Part::Text(text) => {
                 chunks.extend(
                     pieces(text).iter().map(|piece| choice(json!({ "content": piece }), Value::Null)),

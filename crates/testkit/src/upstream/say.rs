@@ -1,5 +1,7 @@
 //! What a model says, to be written in either dialect.
 
+use serde_json::Value;
+
 use super::{Reply, anthropic, openai};
 
 /// One answer of a model.
@@ -15,6 +17,7 @@ pub struct Say {
 pub(super) enum Part {
     Thinking { text: String, signature: String },
     Redacted { data: String },
+    Detail { words: String, detail: Value },
     Text(String),
     Call { id: String, name: String, arguments: String },
 }
@@ -51,6 +54,11 @@ impl Say {
     /// Left out by Chat Completions.
     pub fn redacted(self, data: &str) -> Self {
         self.with(Part::Redacted { data: data.into() })
+    }
+
+    /// A piece of a thought as OpenRouter tells it, in words and in the thinker's own form. Left out by Anthropic.
+    pub fn reasoning_detail(self, words: &str, detail: Value) -> Self {
+        self.with(Part::Detail { words: words.into(), detail })
     }
 
     pub fn text(self, text: &str) -> Self {

@@ -194,6 +194,8 @@ fn assistant_block(part: &AssistantPart) -> Option<Block<'_>> {
             signature.as_deref().map(|signature| Block::Thinking { thinking: text, signature })
         }
         AssistantPart::RedactedThinking { data } => Some(Block::RedactedThinking { data }),
+        // Another dialect's.
+        AssistantPart::ReasoningDetail(_) => None,
         AssistantPart::Text(text) => (!text.is_empty()).then_some(Block::Text { text }),
         AssistantPart::ToolUse { id: call, name, arguments, .. } => {
             Some(Block::ToolUse { id: id(call), name, input: arguments::object(arguments) })

@@ -2,6 +2,7 @@
 
 mod calls;
 mod read;
+pub(super) mod reasoning;
 pub(super) mod usage;
 mod write;
 

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::calls::Calls;
-use super::usage;
+use super::{reasoning, usage};
 use crate::provider::complaint::Complaint;
 use crate::provider::event::{Ended, ModelEvent, TokenUsage};
 use crate::provider::fault::Fault;
@@ -67,9 +67,12 @@ impl Reader {
         // A server that was not asked to stream a part sends it whole.
         let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
         let text = |key: &str| delta.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-        if let Some(thought) = text("reasoning_content").or_else(|| text("reasoning")) {
+        let told = text("reasoning_content").or_else(|| text("reasoning"));
+        let detailed: String = reasoning::read(delta).filter_map(reasoning::words).collect();
+        if let Some(thought) = told.or(Some(detailed.as_str()).filter(|text| !text.is_empty())) {
             out.push(ModelEvent::Thinking(thought.to_owned()));
         }
+        out.extend(reasoning::read(delta).cloned().map(ModelEvent::ReasoningDetail));
         if let Some(said) = text("content") {
             out.push(ModelEvent::Text(said.to_owned()));
         }

@@ -5,7 +5,8 @@
 //! them; the bytes of the messages only ever grow at their end.
 //!
 //! Of thoughts, only those that led to a call go back, and only in the compatible dialect: Moonshot and DeepSeek want them
-//! while calls are answered and drop or refuse the rest. Signed thoughts are Anthropic's and stay out; the signature of a
+//! while calls are answered and drop or refuse the rest. What OpenRouter told in `reasoning_details` goes back there instead,
+//! always and as it came. Signed thoughts are Anthropic's and stay out; the signature of a
 //! call is Gemini's and goes back with it.
 
 use serde::Serialize;
@@ -104,6 +105,8 @@ enum Message<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_content: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
+        reasoning_details: Vec<&'a Value>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
     },
     Tool {
@@ -177,11 +180,15 @@ fn user(parts: &[UserPart]) -> Option<Message<'_>> {
 fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
     let is_compatible = dialect == Dialect::OpenAiCompatible;
     let (mut content, mut thoughts, mut tool_calls) = (String::new(), String::new(), Vec::new());
+    let mut reasoning_details = Vec::new();
     for part in parts {
         match part {
             AssistantPart::Text(text) => content.push_str(text),
             AssistantPart::Thinking { text, signature: None } => thoughts.push_str(text),
             AssistantPart::Thinking { signature: Some(_), .. } | AssistantPart::RedactedThinking { .. } => {}
+            AssistantPart::ReasoningDetail(detail) => {
+                reasoning_details.extend(is_compatible.then_some(detail))
+            }
             AssistantPart::ToolUse { id, name, arguments, signature } => tool_calls.push(Call {
                 id,
                 r#type: "function",
@@ -196,10 +203,12 @@ fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
     if content.is_empty() && tool_calls.is_empty() {
         return None;
     }
-    let goes_back = is_compatible && !tool_calls.is_empty() && !thoughts.is_empty();
+    let is_told_anyway = !reasoning_details.is_empty();
+    let goes_back = is_compatible && !tool_calls.is_empty() && !thoughts.is_empty() && !is_told_anyway;
     Some(Message::Assistant {
         content: (!content.is_empty()).then_some(content),
         reasoning_content: goes_back.then_some(thoughts),
+        reasoning_details,
         tool_calls,
     })
 }

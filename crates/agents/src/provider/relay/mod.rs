@@ -2,8 +2,10 @@
 //!
 //! What may be asked, and by whom, is the caller's to know; so is which headers go up and which come back. Here the key is put
 //! in, the provider is waited for as long as [`Patience`](super::Patience) says, and the key is kept out of what comes back
-//! ([`veil`]). Nothing is sent twice: whoever asked knows best whether to ask again.
+//! ([`veil`], [`deltas`]). Nothing is sent twice: whoever asked knows best whether to ask again.
 
+pub mod deltas;
+mod frames;
 pub mod tally;
 pub mod unasked;
 pub mod veil;
@@ -16,6 +18,7 @@ use super::body::Body;
 use super::client::Client;
 use super::error::ProviderError;
 
+pub use deltas::Deltas;
 pub use tally::{Ending, Tallied, Tally};
 pub use unasked::UnaskedUsage;
 pub use veil::Veil;
@@ -69,7 +72,7 @@ impl Client {
         }
         let mut url = self.endpoint().base_url.join(&path);
         url.set_query(query.as_deref());
-        let mut request = self.request(method.clone(), url).headers(headers);
+        let mut request = self.request(method.clone(), url)?.headers(headers);
         if method != Method::GET {
             request = request.body(body);
         }
@@ -79,6 +82,11 @@ impl Client {
     /// Keeps this provider's key out of what it sends back.
     pub fn veil(&self) -> Veil {
         Veil::new(self.endpoint().key.as_ref())
+    }
+
+    /// The same for the texts of a stream, which come in pieces.
+    pub fn deltas(&self) -> Deltas {
+        Deltas::new(self.endpoint().key.as_ref())
     }
 }
 

@@ -1,82 +1,36 @@
 //! Chat Completions streams tell their tokens only if asked to. Where we asked and the client did not, the chunk that tells
 //! them is taken out again.
-//!
-//! Bytes are passed on event by event: half an event is of no use to any reader of such a stream.
 
 use serde_json::Value;
 
-use crate::provider::limits::MAX_EVENT_BYTES;
+use super::frames::{Frames, Piece, data};
 
 /// A stream on its way to a client that did not ask for its tokens.
 #[derive(Debug, Default)]
-pub struct UnaskedUsage {
-    /// The event that is not complete.
-    held: Vec<u8>,
-    /// Where the line that is not complete begins in it.
-    line: usize,
-    /// Whether the last byte was a CR, which a LF may belong to.
-    after_cr: bool,
-    /// An event was longer than any should be: the rest goes on as it comes.
-    has_given_up: bool,
-}
+pub struct UnaskedUsage(Frames);
 
 impl UnaskedUsage {
     /// Takes the next bytes and gives those of whole events, but for the one that was not asked for.
     #[must_use]
     pub fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
-        if self.has_given_up {
-            return bytes;
-        }
-        let mut out = Vec::with_capacity(self.held.len() + bytes.len());
-        for byte in bytes {
-            // The LF of a CR LF ends no line of its own.
-            let belongs_to_cr = byte == b'\n' && std::mem::take(&mut self.after_cr);
-            if belongs_to_cr && self.held.is_empty() {
-                out.push(byte);
-                continue;
-            }
-            self.held.push(byte);
-            if belongs_to_cr {
-                self.line = self.held.len();
-                continue;
-            }
-            self.after_cr = byte == b'\r';
-            if matches!(byte, b'\r' | b'\n') {
-                let is_blank = self.line + 1 == self.held.len();
-                self.line = self.held.len();
-                if is_blank {
-                    self.end_event(&mut out);
-                }
-            }
-        }
-        if self.held.len() > MAX_EVENT_BYTES {
-            self.has_given_up = true;
-            out.append(&mut self.held);
-        }
+        let mut out = Vec::with_capacity(bytes.len());
+        self.0.push(bytes, |piece| match piece {
+            Piece::Event(event) if tells_usage_alone(&event) => {}
+            Piece::Event(bytes) | Piece::Loose(bytes) => out.extend(bytes),
+        });
         out
     }
 
     /// The stream has ended: gives what was not complete.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.held)
-    }
-
-    fn end_event(&mut self, out: &mut Vec<u8>) {
-        if !tells_usage_alone(&self.held) {
-            out.append(&mut self.held);
-        }
-        self.held.clear();
-        self.line = 0;
+        self.0.finish()
     }
 }
 
 /// Whether an event holds a chunk without choices that tells the tokens.
 fn tells_usage_alone(event: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(event) else { return false };
-    let data: Vec<&str> =
-        text.split(['\r', '\n']).filter_map(|line| line.strip_prefix("data:")).map(str::trim).collect();
-    let Ok(chunk) = serde_json::from_str::<Value>(&data.join("\n")) else { return false };
+    let Some(chunk) = data(event) else { return false };
     let has_no_choices = chunk.get("choices").and_then(Value::as_array).is_some_and(Vec::is_empty);
     has_no_choices && chunk.get("usage").is_some_and(Value::is_object)
 }
@@ -86,6 +40,7 @@ mod tests {
     use tribune_testkit::upstream::{Reply, Say};
 
     use super::*;
+    use crate::provider::limits::MAX_EVENT_BYTES;
 
     fn passed(bytes: &[u8], piece: usize) -> String {
         let mut filter = UnaskedUsage::default();

@@ -6,7 +6,7 @@
 use crate::provider::key::ApiKey;
 
 /// Shorter keys are not looked for: they would blank out ordinary words.
-const MIN_KEY_BYTES: usize = 8;
+pub(super) const MIN_KEY_BYTES: usize = 8;
 
 /// What stands where the key stood.
 const BLANK: u8 = b'*';

@@ -16,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 
 use self::scan::{Object, object};
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, ProviderConfig};
 
 /// Blanks of one step of indentation, as the example has it.
 const STEP: &str = "  ";
@@ -50,8 +50,20 @@ pub enum EditError {
     NoVariable,
     #[error("`{path}` cannot be written ({error}): check its mode and owner; nothing was changed", path = .path.display())]
     File { path: PathBuf, error: io::Error },
-    #[error("`{0}` is in config.json5 already: change it there, or put another in its place with --replace")]
+    #[error(
+        "`{0}` is in config.json5 already and says something else: change it there, give --model alone to add a model to it, or put \
+         another in its place with --replace"
+    )]
     Exists(String),
+    #[error(
+        "`{provider}:{model}` is in config.json5 already: change it there, or write the provider anew with --replace"
+    )]
+    ModelExists { provider: String, model: String },
+    #[error(
+        "a key would go to `{0}` for everyone on the way to read: write https, or name an address of this machine; nothing was \
+         changed"
+    )]
+    Insecure(String),
     #[error(
         "config.json5 is written in a way that cannot be changed here: add `{0}` under models.providers by hand"
     )]
@@ -68,11 +80,21 @@ pub fn with_provider(
     let before = Config::parse(file_name, text).map_err(EditError::Before)?;
     provider.check()?;
     let unclear = || EditError::Unclear(provider.id.clone());
-    let changed = put(text, provider, existing)?.ok_or_else(unclear)?;
+    let known = before.models.providers.get(&provider.id).filter(|known| known.is_configured).cloned();
+    let changed = match (&known, existing) {
+        (Some(known), Existing::Keep) => with_models(text, provider, known)?.ok_or_else(unclear)?,
+        (None, _) | (_, Existing::Replace) => put(text, provider).ok_or_else(unclear)?,
+    };
     let after = Config::parse(file_name, &changed).map_err(|error| match error {
         ConfigError::At { message, .. } => EditError::After(message),
         other => EditError::After(other.to_string()),
     })?;
+    if let Some(after) = after.models.providers.get(&provider.id) {
+        let url = &after.base_url;
+        if after.key_env.is_some() && !url.is_https() && !url.is_loopback() {
+            return Err(EditError::Insecure(url.to_string()));
+        }
+    }
     if !differ_by_one(before, after, &provider.id) {
         return Err(unclear());
     }
@@ -80,34 +102,69 @@ pub fn with_provider(
 }
 
 /// `None` if the text has another form than a configuration that was read.
-fn put(text: &str, provider: &NewProvider, existing: Existing) -> Result<Option<String>, EditError> {
+fn put(text: &str, provider: &NewProvider) -> Option<String> {
     let id = provider.id.as_str();
-    let Some(root) = object(text, 0) else { return Ok(None) };
+    let root = object(text, 0)?;
     let Some(models) = root.member("models") else {
         let entry = |indent: &str| {
             let (one, two) = (format!("{indent}{STEP}"), format!("{indent}{STEP}{STEP}"));
             let written = provider.written(&two);
             format!("models: {{\n{one}providers: {{\n{two}{written},\n{one}}},\n{indent}}}")
         };
-        return Ok(Some(insert(text, &root, entry)));
+        return Some(insert(text, &root, entry));
     };
-    let Some(models) = object(text, models.start) else { return Ok(None) };
+    let models = object(text, models.start)?;
     let Some(providers) = models.member("providers") else {
         let entry = |indent: &str| {
             let one = format!("{indent}{STEP}");
             format!("providers: {{\n{one}{},\n{indent}}}", provider.written(&one))
         };
-        return Ok(Some(insert(text, &models, entry)));
+        return Some(insert(text, &models, entry));
     };
-    let Some(providers) = object(text, providers.start) else { return Ok(None) };
-    match (providers.member(id), existing) {
-        (None, _) => Ok(Some(insert(text, &providers, |indent| provider.written(indent)))),
-        (Some(_), Existing::Keep) => Err(EditError::Exists(id.to_owned())),
-        (Some(value), Existing::Replace) => {
+    let providers = object(text, providers.start)?;
+    match providers.member(id) {
+        None => Some(insert(text, &providers, |indent| provider.written(indent))),
+        Some(value) => {
             let value_text = provider.value(indent_at(text, value.start));
-            Ok(Some(format!("{}{value_text}{}", &text[..value.start], &text[value.end..])))
+            Some(format!("{}{value_text}{}", &text[..value.start], &text[value.end..]))
         }
     }
+}
+
+/// Adds the models of a provider to what the text says of it. The rest of it must be what is there.
+fn with_models(
+    text: &str,
+    provider: &NewProvider,
+    known: &ProviderConfig,
+) -> Result<Option<String>, EditError> {
+    if provider.models.is_empty() || !provider.agrees_with(known) {
+        return Err(EditError::Exists(provider.id.clone()));
+    }
+    let mut changed = text.to_owned();
+    for model in &provider.models {
+        let Some(own) = provider_object(&changed, &provider.id) else { return Ok(None) };
+        changed = match own.member("models") {
+            None => insert(&changed, &own, |indent| {
+                format!("models: {{\n{indent}{STEP}{},\n{indent}}}", model.written())
+            }),
+            Some(models) => {
+                let Some(models) = object(&changed, models.start) else { return Ok(None) };
+                if models.member(&model.name).is_some() {
+                    let (provider, model) = (provider.id.clone(), model.name.clone());
+                    return Err(EditError::ModelExists { provider, model });
+                }
+                insert(&changed, &models, |_| model.written())
+            }
+        };
+    }
+    Ok(Some(changed))
+}
+
+/// What the text says of a provider.
+fn provider_object(text: &str, id: &str) -> Option<Object> {
+    let models = object(text, object(text, 0)?.member("models")?.start)?;
+    let providers = object(text, models.member("providers")?.start)?;
+    object(text, providers.member(id)?.start)
 }
 
 /// Puts a member behind the last one of an object, on lines of its own.

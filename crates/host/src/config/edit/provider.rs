@@ -1,10 +1,10 @@
 //! A provider as it is written down.
 
-use tribune_agents::provider::Dialect;
+use tribune_agents::provider::{BaseUrl, Dialect};
 use tribune_redact::Redactor;
 
 use super::{EditError, STEP};
-use crate::config::is_variable;
+use crate::config::{ProviderConfig, is_variable};
 use crate::models::survey::dialect;
 
 /// A provider to be added. What it leaves out is what the built-in one has.
@@ -46,6 +46,15 @@ impl NewProvider {
         }
     }
 
+    /// Whether nothing but its models is another than what is known.
+    pub(super) fn agrees_with(&self, known: &ProviderConfig) -> bool {
+        let url = self.base_url.as_deref().map(BaseUrl::parse);
+        self.dialect.is_none_or(|dialect| dialect == known.dialect)
+            && url.is_none_or(|url| url.is_ok_and(|url| url == known.base_url))
+            && self.key_env.as_ref().is_none_or(|env| known.key_env.as_ref() == Some(env))
+            && (!self.is_local || known.is_local)
+    }
+
     /// As a member of `models.providers`; lines behind the first are indented.
     pub(super) fn written(&self, indent: &str) -> String {
         format!("{}: {}", key(&self.id), self.value(indent))
@@ -62,18 +71,20 @@ impl NewProvider {
         }
         if !self.models.is_empty() {
             let inner = format!("{indent}{STEP}");
-            let model = |model: &DeclaredModel| {
-                let DeclaredModel { name, context_window, max_output_tokens } = model;
-                format!(
-                    "{inner}{STEP}{}: {{ contextWindow: {context_window}, maxOutputTokens: {max_output_tokens} }},\n",
-                    key(name)
-                )
-            };
+            let model = |model: &DeclaredModel| format!("{inner}{STEP}{},\n", model.written());
             let models: String = self.models.iter().map(model).collect();
             lines.push(format!("models: {{\n{models}{inner}}}"));
         }
         let body: String = lines.iter().map(|line| format!("{indent}{STEP}{line},\n")).collect();
         if body.is_empty() { "{}".to_owned() } else { format!("{{\n{body}{indent}}}") }
+    }
+}
+
+impl DeclaredModel {
+    /// As a member of `models`.
+    pub(super) fn written(&self) -> String {
+        let Self { name, context_window, max_output_tokens } = self;
+        format!("{}: {{ contextWindow: {context_window}, maxOutputTokens: {max_output_tokens} }}", key(name))
     }
 }
 

@@ -68,7 +68,7 @@ fn not_a_byte_of_what_was_there_is_lost() {
         let config = Config::parse("config.json5", &changed).unwrap();
         assert_eq!(config.models.providers["house"].key_env.as_deref(), Some("HOUSE_API_KEY"));
         let again = with_provider("config.json5", &changed, &house(), Existing::Keep);
-        assert!(matches!(again, Err(EditError::Exists(_))), "{again:?}");
+        assert!(matches!(again, Err(EditError::ModelExists { .. })), "{again:?}");
         let same = with_provider("config.json5", &changed, &house(), Existing::Replace).unwrap();
         assert_eq!(Config::parse("config.json5", &same).unwrap(), config);
     }
@@ -167,4 +167,65 @@ fn two_who_add_at_the_same_time_are_both_heard() {
     });
     let config = Config::load(&path).unwrap();
     assert!((0..8).all(|n| config.models.providers.contains_key(&format!("p{n}"))));
+}
+
+fn more(name: &str) -> DeclaredModel {
+    DeclaredModel { name: name.to_owned(), context_window: 4096, max_output_tokens: 512 }
+}
+
+#[test]
+fn a_provider_that_is_there_gets_more_models_and_stays_as_it_is() {
+    let only = |models: &[&str]| NewProvider {
+        id: "house".to_owned(),
+        models: models.iter().map(|name| more(name)).collect(),
+        ..NewProvider::default()
+    };
+    let texts = [
+        added("{}"),
+        "{ models: { providers: { house: { baseUrl: 'http://127.0.0.1:1', local: true } } } } // end".to_owned(),
+        "{ models: { providers: { house: { local: true, baseUrl: 'http://127.0.0.1:1', models: {} /* none */ } } } }"
+            .to_owned(),
+    ];
+    for text in texts {
+        let before = Config::parse("config.json5", &text).unwrap().models.providers["house"].clone();
+        let changed =
+            with_provider("config.json5", &text, &only(&["two:2b", "three"]), Existing::Keep).unwrap();
+        let mut after = Config::parse("config.json5", &changed).unwrap().models.providers["house"].clone();
+        assert_eq!(after.models["two:2b"].context_window, 4096);
+        assert!(after.models.remove("two:2b").is_some() && after.models.remove("three").is_some());
+        assert_eq!(after, before, "{changed}");
+        // Whoever says the same of the rest may say it.
+        let same = NewProvider { models: vec![more("four")], ..house() };
+        let said = with_provider("config.json5", &added("{}"), &same, Existing::Keep);
+        assert!(said.is_ok(), "{said:?}");
+    }
+    let other = NewProvider { base_url: Some("https://elsewhere.example".to_owned()), ..house() };
+    for wrong in [other, only(&[])] {
+        let refused = with_provider("config.json5", &added("{}"), &wrong, Existing::Keep);
+        assert!(matches!(refused, Err(EditError::Exists(_))), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_key_is_not_sent_over_http_to_another_machine() {
+    for (url, is_taken) in [
+        ("http://models.example.org/v1", false),
+        ("http://10.0.0.1", false),
+        ("http://127.0.0.1:8080", true),
+        ("http://localhost", true),
+        ("https://models.example.org", true),
+    ] {
+        let provider = NewProvider { base_url: Some(url.to_owned()), ..house() };
+        let said = with_provider("config.json5", "{}", &provider, Existing::Keep);
+        assert_eq!(said.is_ok(), is_taken, "{url}: {said:?}");
+        assert_eq!(matches!(said, Err(EditError::Insecure(_))), !is_taken);
+    }
+    // Without a key there is nothing to read on the way.
+    let bare = NewProvider {
+        base_url: Some("http://10.0.0.1".to_owned()),
+        key_env: None,
+        is_local: true,
+        ..house()
+    };
+    assert!(with_provider("config.json5", "{}", &bare, Existing::Keep).is_ok());
 }

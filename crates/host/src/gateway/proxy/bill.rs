@@ -12,7 +12,7 @@ use super::routes::Kind;
 use crate::gateway::ApiError;
 use crate::models::Provider;
 use crate::record::ProxyOutcome;
-use crate::spend::{Payer, Purse, Reservation, Reserve, Told};
+use crate::spend::{self, Payer, Purse, Reservation, Reserve, Told};
 
 /// Tokens that an answer may have if neither the request nor the configuration says.
 const UNKNOWN_ANSWER: u64 = 32_768;
@@ -22,12 +22,7 @@ const MAX_CHOICES: u64 = 128;
 
 /// What is set aside for one request.
 #[derive(Debug)]
-pub(super) struct Bill {
-    purse: Arc<Purse>,
-    payer: Payer,
-    model: ModelRef,
-    reservation: Reservation,
-}
+pub(super) struct Bill(Reservation);
 
 impl Bill {
     /// Sets aside what a request can cost, if it can cost anything.
@@ -45,20 +40,27 @@ impl Bill {
         };
         let model = ModelRef::new(&provider.id, &asking.model)
             .map_err(|error| ApiError::params(error.to_string()))?;
-        // No agent has such a name.
-        let agent = if by == OPERATOR { format!("({by})") } else { by };
+        let agent = if by == OPERATOR { spend::OPERATOR.to_owned() } else { by };
         let payer = Payer { agent, session: None };
         // No token has less than a byte.
         let prompt =
             asking.members.0.iter().map(|(name, value)| name.len() + value.get().len()).sum::<usize>();
         match purse.reserve(&payer, &model, (prompt as u64, answer)).await {
-            Ok(Reserve::Granted(reservation)) => {
-                Ok(Some(Self { purse: Arc::clone(purse), payer, model, reservation }))
-            }
+            Ok(Reserve::Granted(reservation)) => Ok(Some(Self(reservation))),
             Ok(Reserve::Ask(_)) => Err(ApiError::forbidden("more than may be spent: raise the limit")),
             Err(refused) if refused.code == "storage" => Err(ApiError::new("storage", refused.message)),
             Err(refused) => Err(ApiError::forbidden(refused.message)),
         }
+    }
+
+    /// Writes down what is set aside. The request must not go up before this returns.
+    pub(super) async fn put_on_record(&mut self) -> Result<(), ApiError> {
+        Ok(self.0.put_on_record().await?)
+    }
+
+    /// The tokens of the prompt and of the answer, at most.
+    pub(super) const fn tokens(&self) -> (u64, u64) {
+        self.0.tokens()
     }
 
     /// Counts what it did cost.
@@ -71,9 +73,9 @@ impl Bill {
                 Told::Some(usage)
             }
             ProxyOutcome::Failed if ended.was_answered() => Told::Some(usage),
-            ProxyOutcome::Refused | ProxyOutcome::Failed => return self.reservation.release(),
+            ProxyOutcome::Refused | ProxyOutcome::Failed => return self.0.release().await,
         };
-        self.purse.settle(self.reservation, &self.payer, &self.model, told).await;
+        self.0.settle(told).await;
     }
 }
 

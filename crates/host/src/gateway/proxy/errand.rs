@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::provider::limits::MAX_ERROR_BYTES;
-use tribune_agents::provider::relay::{Ending, Outbound, Relayed, Tally, UnaskedUsage, Veil};
+use tribune_agents::provider::relay::{Deltas, Ending, Outbound, Relayed, Tally, UnaskedUsage, Veil};
 use tribune_agents::provider::{Endpoint, TokenUsage};
 use tribune_redact::Redactor;
 
@@ -36,7 +36,15 @@ const ENTRY: HeaderName = HeaderName::from_static("tribune-entry");
 #[derive(Debug)]
 pub(super) struct Errand {
     pub(super) outbound: Outbound,
+    pub(super) rest: Rest,
+}
+
+/// What is left of an errand when it was sent.
+#[derive(Debug)]
+pub(super) struct Rest {
+    /// Keep the key out of bytes, and out of texts that come in pieces.
     pub(super) veil: Veil,
+    pub(super) deltas: Deltas,
     pub(super) redactor: Arc<Redactor>,
     pub(super) endpoint: Endpoint,
     /// Whether a stream was asked for.
@@ -86,9 +94,7 @@ impl Errand {
     /// Carries it out. The head of the answer, or why there is none, goes to `answer`.
     pub(super) async fn run(self, mut answer: Answer) -> Ended {
         let began = Instant::now();
-        let Self { outbound, veil, redactor, endpoint, is_stream, hides_usage, entry, stopped, leaving } =
-            self;
-        let rest = Rest { veil, redactor, endpoint, is_stream, hides_usage, entry, stopped, leaving };
+        let Self { outbound, rest } = self;
         let sent = tokio::select! {
             biased;
             refused = rest.told_to_stop() => Err(Ok(refused)),
@@ -110,18 +116,6 @@ impl Errand {
         };
         Ended { status, outcome, usage, first, whole: began.elapsed() }
     }
-}
-
-/// What is left of an errand when it was sent.
-struct Rest {
-    veil: Veil,
-    redactor: Arc<Redactor>,
-    endpoint: Endpoint,
-    is_stream: bool,
-    hides_usage: bool,
-    entry: String,
-    stopped: CancellationToken,
-    leaving: CancellationToken,
 }
 
 impl Rest {
@@ -169,10 +163,15 @@ impl Rest {
                         Some(filter) => filter.push(bytes),
                         None => bytes,
                     };
+                    let bytes = if is_stream { self.deltas.push(bytes) } else { bytes };
                     (self.veil.push(bytes), false)
                 }
                 Ok(None) => {
-                    let held = filter.as_mut().map(UnaskedUsage::finish).unwrap_or_default();
+                    let mut held = filter.as_mut().map(UnaskedUsage::finish).unwrap_or_default();
+                    if is_stream {
+                        held = self.deltas.push(held);
+                        held.extend(self.deltas.finish());
+                    }
                     let mut bytes = self.veil.push(held);
                     bytes.extend(self.veil.finish());
                     (bytes, true)

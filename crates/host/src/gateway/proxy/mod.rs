@@ -35,7 +35,7 @@ pub use self::passes::{PassAsk, PassGiven};
 use self::auth::Caller;
 use self::bill::Bill;
 use self::body::Asking;
-use self::errand::Errand;
+use self::errand::{Errand, Rest};
 use self::passes::Passes;
 use self::record::Journal;
 use self::routes::Route;
@@ -151,7 +151,7 @@ async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -
         let bill = Bill::reserve(purse, caller.name(), provider, asked).await?;
         Ok::<_, ApiError>((route, asking, bill))
     };
-    let (route, asking, bill) = match checked.await {
+    let (route, asking, mut bill) = match checked.await {
         Ok(checked) => checked,
         Err(refused) => {
             journal.refused(&refused).await?;
@@ -180,10 +180,20 @@ async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -
     if api.sessions.governance().gate.is_frozen() {
         return Err(frozen());
     }
-    let asked = journal.asked(&route, model.as_deref()).await?;
-    let errand = Errand {
-        outbound,
+    let tokens = bill.as_ref().map(Bill::tokens).unwrap_or_default();
+    // Both at once: they share a commit.
+    let paid = async {
+        match &mut bill {
+            Some(bill) => bill.put_on_record().await,
+            None => Ok(()),
+        }
+    };
+    let (asked, paid) = tokio::join!(journal.asked(&route, model.as_deref(), tokens), paid);
+    let asked = asked?;
+    paid?;
+    let rest = Rest {
         veil: client.veil(),
+        deltas: client.deltas(),
         redactor: Arc::clone(&api.sessions.governance().redactor),
         endpoint: client.endpoint().clone(),
         is_stream,
@@ -192,6 +202,7 @@ async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -
         stopped,
         leaving: gateway.stopping.clone(),
     };
+    let errand = Errand { outbound, rest };
     let (answer, head) = oneshot::channel();
     let whole = Arc::clone(gateway);
     // Not part of the connection: what became of it is written down whoever hangs up.

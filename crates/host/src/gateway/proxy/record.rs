@@ -29,6 +29,8 @@ pub(super) struct Asked {
     journal: Journal,
     pub(super) provider: String,
     model: String,
+    /// Of the prompt and of the answer, at most; 0 for what costs nothing.
+    tokens: (u64, u64),
     cid: Cid,
 }
 
@@ -38,7 +40,12 @@ impl Journal {
     }
 
     /// Writes down that this goes up. It must not before this returns.
-    pub(super) async fn asked(self, route: &Route, model: Option<&str>) -> Result<Asked, ApiError> {
+    pub(super) async fn asked(
+        self,
+        route: &Route,
+        model: Option<&str>,
+        tokens: (u64, u64),
+    ) -> Result<Asked, ApiError> {
         let redact = |text: &str| self.governance.redactor.redact(text).into_owned();
         let record = ProxyRecord::Asked {
             by: self.by.clone(),
@@ -49,7 +56,7 @@ impl Journal {
         };
         let cid = self.append(&record, Vec::new()).await?;
         let model = model.map(redact).unwrap_or_default();
-        Ok(Asked { provider: self.provider.clone(), journal: self, model, cid })
+        Ok(Asked { provider: self.provider.clone(), journal: self, model, tokens, cid })
     }
 
     /// Writes down that the house refused it, if that is why it does not go up: other faults are the client's own.
@@ -105,8 +112,8 @@ impl Asked {
             session: String::new(),
             turn,
             round: 0,
-            estimated_tokens: 0,
-            reserved_tokens: 0,
+            estimated_tokens: self.tokens.0,
+            reserved_tokens: self.tokens.1,
             input_tokens: usage.input,
             output_tokens: usage.output,
             cache_read_tokens: usage.cache_read,

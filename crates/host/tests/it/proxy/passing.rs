@@ -157,3 +157,40 @@ async fn the_client_never_sees_the_key_whatever_the_provider_sends() {
     assert_eq!(outcomes, ["answered", "failed", "failed", "failed", "refused", "refused"]);
     assert!(!format!("{said:?}").contains(SECRET));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_in_pieces_over_several_events_is_veiled_and_all_else_stays() {
+    let house = House::open().await;
+    let say = Say::new().text(&format!("your key is {SECRET}, fixture or not")).usage(10, 5, 0);
+    house.upstream.reply(say.anthropic().in_writes_of(11)).reply(say.openai().crlf());
+    for (path, place) in
+        [("fake/v1/messages", "/delta/text"), ("chat/v1/chat/completions", "/choices/0/delta/content")]
+    {
+        let body = json!({ "model": "m", "max_tokens": 100, "stream": true, "messages": [] });
+        let text = house.post(path, &body).await.text().await.unwrap();
+        let events = text.lines().filter_map(|line| line.trim().strip_prefix("data: "));
+        let values = events.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+        let said: String =
+            values.filter_map(|value| value.pointer(place)?.as_str().map(str::to_owned)).collect();
+        let stars = "*".repeat(SECRET.len() - 3);
+        assert!(said.starts_with("your key is ") && said.ends_with(", fixture or not"), "{said}");
+        assert!(said.contains(&stars) && !said.contains(&SECRET[3..]), "{said}");
+    }
+    house.ended("fake", 1).await;
+    house.ended("chat", 1).await;
+    // The log of requests knows what was estimated and set aside.
+    let folder = house.daemon.home.home.root().join("logs/fake");
+    let mut lines = String::new();
+    for _ in 0..2_000 {
+        let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        lines = files.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect();
+        if lines.ends_with('\n') {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let line: Value = serde_json::from_str(lines.trim()).unwrap();
+    assert!(line["estimated_tokens"].as_u64().unwrap() >= 10, "{line}");
+    assert_eq!(line["reserved_tokens"], 100, "{line}");
+    house.close("fake").await;
+}

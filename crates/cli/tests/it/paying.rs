@@ -1,0 +1,137 @@
+//! The daemon is killed while models answer: what was on its way is paid in full, and once, however often the next starts are
+//! killed too.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tribune_client::Client;
+use tribune_host::daemon::Whereabouts;
+use tribune_host::spend::By;
+use tribune_host::{Home, Reader};
+use tribune_testkit::upstream::{FakeUpstream, Say};
+use tribune_testkit::{assert_sound, say};
+
+use crate::fixture::Place;
+use crate::killing::roller;
+
+/// Requests under way at once, through sessions and through the proxy.
+const SESSIONS: u64 = 3;
+
+/// Starts that are killed before they are through, or right after.
+const KILLED_STARTS: u64 = 12;
+
+const KEY_ENV: &str = "FAKE_API_KEY";
+const SECRET: &str = "fixture-key-77c0d1a90c";
+
+fn spawn(place: &Place) -> Child {
+    let mut command = place.command(&["up", "--port", "0"]);
+    command.env(KEY_ENV, SECRET).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+    command.spawn().unwrap()
+}
+
+/// A daemon that serves, with its address and the operator's token.
+#[expect(clippy::zombie_processes, reason = "whoever gets the child kills it and waits")]
+fn serve(place: &Place) -> (Child, String, String) {
+    let child = spawn(place);
+    let home = Home::at(place.home());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(30) {
+        if let Some(there) = Whereabouts::read(&home).filter(|there| there.pid == child.id()) {
+            let token = std::fs::read_to_string(home.root().join("run/token")).unwrap();
+            return (child, there.address.to_string(), token.trim().to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("the daemon did not start");
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A request through the proxy whose answer nobody reads.
+async fn ask_the_proxy(address: &str, token: &str) -> TcpStream {
+    let body = json!({ "model": "m", "max_tokens": 500, "stream": true, "messages": [] }).to_string();
+    let head = format!(
+        "POST /v1/proxy/fake/v1/messages HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut line = TcpStream::connect(address).await.unwrap();
+    line.write_all((head + &body).as_bytes()).await.unwrap();
+    line
+}
+
+#[test]
+fn s9_a_daemon_killed_in_the_middle_of_answers_pays_for_each_in_full_and_once() {
+    let mut roll = roller();
+    let place = Place::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let upstream = runtime.block_on(FakeUpstream::start());
+    let config = format!(
+        "{{ spend: {{ perDay: {{ cost: 100 }}, prices: {{ 'fake:m': {{ input: 3, output: 15 }} }} }},
+            models: {{ providers: {{ fake: {{ kind: 'anthropic', baseUrl: '{}', keyEnv: '{KEY_ENV}',
+            startupValidation: 'off', models: {{ m: {{ contextWindow: 100000, maxOutputTokens: 1000 }} }} }} }} }} }}",
+        upstream.base_url()
+    );
+    let roster = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"default\",\"standing\":false}\n";
+    for (file, text) in [("config.json5", config.as_str()), ("data/agent-roster.jsonl", roster)] {
+        let path = place.home().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    let (child, address, token) = serve(&place);
+    runtime.block_on(async {
+        let mut clients = Vec::new();
+        for n in 0..SESSIONS {
+            upstream.reply(Say::new().text("a long answer").anthropic().first(3).then_silence());
+            let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+            let key = format!("agent:main:cli:local:dm:peer-{n}");
+            client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.unwrap();
+            client.send("turn.run", &say(&key, "hello")).await.unwrap();
+            clients.push(client);
+        }
+        upstream.reply(Say::new().text("a long answer").anthropic().first(3).then_silence());
+        let proxied = ask_the_proxy(&address, &token).await;
+        for _ in 0..5_000 {
+            if upstream.requests().len() as u64 == SESSIONS + 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(upstream.requests().len() as u64, SESSIONS + 1);
+        kill(child);
+        drop((proxied, clients));
+    });
+    let report = || Reader::open(&Home::at(place.home())).unwrap().spend_report(By::Agent, None).unwrap();
+    assert_eq!(report().all.requests, 0, "nothing has ended yet");
+    assert_sound(&Home::at(place.home()));
+
+    for _ in 0..KILLED_STARTS {
+        let child = spawn(&place);
+        // Not a wait for something to happen: the kill is meant to fall at a random moment of the start.
+        std::thread::sleep(Duration::from_micros(roll(120_000)));
+        kill(child);
+    }
+    for _ in 0..2 {
+        let (child, ..) = serve(&place);
+        kill(child);
+    }
+    let report = report();
+    let lines: Vec<(&str, u64, u64, u64)> = report
+        .lines
+        .iter()
+        .map(|line| (line.name.as_str(), line.requests, line.output, line.estimated))
+        .collect();
+    assert_eq!(lines, [("(operator)", 1, 500, 1), ("main", SESSIONS, 1_000 * SESSIONS, SESSIONS)]);
+    assert!(report.lines[1].input > 1_000 && report.all.cost.nanos() > 0, "{report:?}");
+    assert_eq!(upstream.requests().len() as u64, SESSIONS + 1, "nobody is asked again");
+    assert_sound(&Home::at(place.home()));
+    let _inside = runtime.enter();
+    drop(upstream);
+}

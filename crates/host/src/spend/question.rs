@@ -1,0 +1,116 @@
+//! The question whether more may be spent: what is asked, in which words, and which other questions it answers.
+
+use std::collections::HashSet;
+use std::sync::PoisonError;
+
+use serde_json::{Value, json};
+use tribune_agents::ToolCall;
+use tribune_constitution::SPEND;
+
+use super::amount::Amount;
+use super::money::Money;
+use super::purse::{Account, Over, Purse};
+
+/// Questions that were made and not yet asked. A turn that ends in between leaves one.
+const MAX_QUESTIONS: usize = 10_000;
+
+impl Purse {
+    /// The call that asks a person for more: as much again as each limit is, or what is missing if that is more.
+    pub(super) fn question(&self, session: &str, over: &[Over], amount: Amount) -> ToolCall {
+        let more = |over: &Over| {
+            let Over { account, limit, raised, used } = over;
+            let needed = *used + amount;
+            let (scope, name, day) = account.names();
+            let mut one = json!({ "scope": scope, "name": name });
+            if let Some(day) = day {
+                one["day"] = day.into();
+            }
+            if let Some(tokens) = limit.tokens {
+                let missing = needed.tokens.saturating_sub(tokens.saturating_add(raised.tokens));
+                one["tokens"] = tokens.max(missing).into();
+            }
+            if let Some(cost) = limit.cost {
+                let missing = needed.cost.saturating_sub(cost + raised.cost);
+                one["cost"] = cost.max(missing).to_string().into();
+            }
+            one
+        };
+        let input =
+            json!({ "why": in_the_way(over, amount), "raise": over.iter().map(more).collect::<Vec<_>>() });
+        let id = format!("spend-{:016x}", random());
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if asking.len() >= MAX_QUESTIONS {
+            asking.clear();
+        }
+        asking.insert((session.to_owned(), id.clone()));
+        ToolCall { id, name: SPEND.to_owned(), input }
+    }
+
+    /// Whether the house makes this call. Says so once.
+    pub(crate) fn is_asking(&self, session: &str, call: &str) -> bool {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        asking.remove(&(session.to_owned(), call.to_owned()))
+    }
+}
+
+/// Whose budget a question is about, in words.
+pub(crate) fn whose(input: &Value) -> String {
+    let one = |one: &Value| {
+        let word = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
+        match (word("scope").as_str(), word("day")) {
+            ("session", _) => "this session".to_owned(),
+            ("agent", day) => format!("{} on {day}", word("name")),
+            (_, day) => format!("everyone on {day}"),
+        }
+    };
+    let all: Vec<String> = input["raise"].as_array().into_iter().flatten().map(one).collect();
+    all.join(" and of ")
+}
+
+/// Whether two questions are about a limit that is the same.
+pub(crate) fn share_a_limit(one: &Value, other: &Value) -> bool {
+    let limits = |input: &Value| -> HashSet<[String; 3]> {
+        let names = |one: &Value| {
+            ["scope", "name", "day"].map(|name| one[name].as_str().unwrap_or_default().to_owned())
+        };
+        input["raise"].as_array().into_iter().flatten().map(names).collect()
+    };
+    !limits(one).is_disjoint(&limits(other))
+}
+
+/// Which limits are in the way, and what to do about it.
+pub(super) fn refusal(over: &[Over], amount: Amount) -> String {
+    format!(
+        "{}: raise it in config.json5, begin a new session if it is a session's, or wait for tomorrow if it is a day's",
+        in_the_way(over, amount)
+    )
+}
+
+/// Which limits are in the way.
+fn in_the_way(over: &[Over], amount: Amount) -> String {
+    let one = |over: &Over| {
+        let Over { account, limit, used, .. } = over;
+        let of = match account {
+            Account::Session(_) => "this session".to_owned(),
+            Account::Agent { agent, day } => format!("{agent} on {day}"),
+            Account::Day(day) => format!("everyone on {day}"),
+        };
+        let tokens = limit.tokens.map(|tokens| format!("{tokens} tokens"));
+        let cost = limit.cost.map(|cost| format!("a cost of {cost}"));
+        let limit: Vec<String> = tokens.into_iter().chain(cost).collect();
+        let used = match used.cost {
+            Money::ZERO => format!("{} tokens", used.tokens),
+            cost => format!("{} tokens, a cost of {cost}", used.tokens),
+        };
+        format!("the limit of {of} ({}), of which {used} are used", limit.join(", "))
+    };
+    let all: Vec<String> = over.iter().map(one).collect();
+    format!("the next request, with up to {} tokens, would go beyond {}", amount.tokens, all.join(" and "))
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // A name that is not unique is refused; nothing depends on its being secret.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
