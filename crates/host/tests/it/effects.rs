@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 41] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 42] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -53,6 +53,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 41] = [
     ("sandbox/src/enter/filter.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/masks.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/mod.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/enter/mount.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/relay.rs", &[(Effect::Reaches, By::Sandbox)]),
     ("sandbox/src/enter/root.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/sources.rs", &[(Effect::Writes, By::Sandbox)]),

@@ -12,6 +12,7 @@ mod identity;
 mod init;
 mod limits;
 mod masks;
+mod mount;
 mod plan;
 mod relay;
 mod root;

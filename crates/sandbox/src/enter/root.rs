@@ -7,17 +7,14 @@ use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags,
-};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountPropagationFlags, UnmountFlags};
 use tribune_contract::{Failed, Stage};
 
 use super::failure::{At as _, failed};
+use super::mount;
 use super::plan::{Step, What};
 use super::sources::{Sources, Tree};
 use crate::layers::{Layer, Layers};
-use crate::sys::{self, MountAttributes};
 
 /// Bytes and names of the root itself, which holds mount points and small files.
 const ROOT_BYTES: u64 = 4 * 1024 * 1024;
@@ -69,18 +66,18 @@ impl Root {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(|error| stripped(&error.into()))?;
         let limits = layers.has(Layer::TmpfsLimits).then_some((ROOT_BYTES, ROOT_INODES));
-        let fd = tmpfs(limits, 0o755, layers).map_err(|error| stripped(&error.into()))?;
+        let fd = mount::tmpfs(limits, 0o755, layers).map_err(|error| stripped(&error.into()))?;
         let host = if layers.has(Layer::Root) {
             None
         } else {
-            Some(host_tree("/").at(Stage::Mounts, "keeping the host", REMEDY)?)
+            Some(mount::host_tree("/").at(Stage::Mounts, "keeping the host", REMEDY)?)
         };
         let stone = rustix::fs::open(STEPPING_STONE, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at(
             Stage::Mounts,
             "opening /tmp",
             "Make a folder /tmp on the host",
         )?;
-        put(&fd, &stone).at(Stage::Mounts, "attaching the root", REMEDY)?;
+        mount::put(&fd, &stone).at(Stage::Mounts, "attaching the root", REMEDY)?;
         let (empty_file, empty_folder) = empties(&fd).at(Stage::Mounts, "making the masks", REMEDY)?;
         let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading the root", REMEDY)?.st_dev;
         Ok(Self { fd, own: [device].into(), empty_file, empty_folder, host, layers: layers.clone() })
@@ -102,7 +99,7 @@ impl Root {
             What::Bind(_) => {
                 for tree in trees {
                     let point = self.point(target, tree.is_folder)?;
-                    put(&tree.mount, &point).at(Stage::Mounts, doing(), REMEDY)?;
+                    mount::put(&tree.mount, &point).at(Stage::Mounts, doing(), REMEDY)?;
                 }
             }
             What::Overlay { .. } => {
@@ -112,9 +109,9 @@ impl Root {
             }
             What::Tmpfs { bytes, inodes, mode } => {
                 let limits = has_limits.then_some((*bytes, *inodes));
-                let mount = tmpfs(limits, *mode, &self.layers).at(Stage::Mounts, doing(), REMEDY)?;
+                let mount = mount::tmpfs(limits, *mode, &self.layers).at(Stage::Mounts, doing(), REMEDY)?;
                 let point = self.point(target, true)?;
-                put(&mount, &point).at(Stage::Mounts, doing(), REMEDY)?;
+                mount::put(&mount, &point).at(Stage::Mounts, doing(), REMEDY)?;
                 self.own_device(mount.as_fd()).at(Stage::Mounts, doing(), REMEDY)?;
             }
             What::Text(text) => {
@@ -138,7 +135,7 @@ impl Root {
             What::Proc => self.proc(target)?,
             What::Pts => {
                 let point = self.point(target, true)?;
-                pts().and_then(|pts| put(&pts, &point)).at(Stage::Mounts, doing(), REMEDY)?;
+                mount::pts().and_then(|pts| mount::put(&pts, &point)).at(Stage::Mounts, doing(), REMEDY)?;
             }
         }
         Ok(())
@@ -151,7 +148,7 @@ impl Root {
         let staged = Path::new(STAGING);
         for (name, tree) in [("lower", lower), ("layers", layers)] {
             let point = self.point(&staged.join(name), true)?;
-            put(&tree.mount, &point).at(Stage::Workspace, doing, remedy)?;
+            mount::put(&tree.mount, &point).at(Stage::Workspace, doing, remedy)?;
         }
         let at = |path: &str| format!("{STEPPING_STONE}{STAGING}/{path}");
         let made = (|| {
@@ -161,11 +158,11 @@ impl Root {
             rustix::mount::fsconfig_set_string(fs.as_fd(), "workdir", at("layers/work"))?;
             rustix::mount::fsconfig_set_flag(fs.as_fd(), "userxattr")?;
             rustix::mount::fsconfig_create(fs.as_fd())?;
-            rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags(&self.layers))
+            rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, mount::flags(&self.layers))
         })();
         let mount = made.at(Stage::Workspace, doing, remedy)?;
         let point = self.point(target, true)?;
-        put(&mount, &point).at(Stage::Workspace, doing, remedy)?;
+        mount::put(&mount, &point).at(Stage::Workspace, doing, remedy)?;
         for name in ["lower", "layers"] {
             rustix::mount::unmount(at(name), UnmountFlags::DETACH).at(Stage::Workspace, doing, remedy)?;
             rustix::fs::unlinkat(&self.fd, format!(".{STAGING}/{name}"), AtFlags::REMOVEDIR).at(
@@ -184,14 +181,17 @@ impl Root {
     fn proc(&mut self, target: &Path) -> Result<(), Failed> {
         let doing = "mounting /proc";
         let point = self.point(target, true)?;
-        let mount =
-            if self.layers.has(Layer::PidNamespace) { proc(&self.layers) } else { host_tree("/proc") };
+        let mount = if self.layers.has(Layer::PidNamespace) {
+            mount::proc(&self.layers)
+        } else {
+            mount::host_tree("/proc")
+        };
         let mount = mount.at(
             Stage::Mounts,
             doing,
             "In a container, run it with an unmasked /proc (Docker: --security-opt systempaths=unconfined)",
         )?;
-        put(&mount, &point).at(Stage::Mounts, doing, REMEDY)?;
+        mount::put(&mount, &point).at(Stage::Mounts, doing, REMEDY)?;
         if !self.layers.has(Layer::ProcMasks) {
             return Ok(());
         }
@@ -206,32 +206,32 @@ impl Root {
 
     /// Makes something that is there read-only. What is not there needs no protection.
     pub(super) fn freeze(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
-        let Some(found) = found(&folder, name)? else { return Ok(()) };
-        let tree = open_tree(&found)?;
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
+        let tree = mount::open_tree(&found)?;
         let read_only = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-        set(tree.as_fd(), true, read_only)?;
-        put(&tree, &found)
+        mount::set(tree.as_fd(), true, read_only)?;
+        mount::put(&tree, &found)
     }
 
     /// Makes something its own mount, so that it cannot be moved away together with what is protected below it.
     pub(super) fn pin(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
-        let Some(found) = found(&folder, name)? else { return Ok(()) };
-        let tree = open_tree(&found)?;
-        put(&tree, &found)
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
+        let tree = mount::open_tree(&found)?;
+        mount::put(&tree, &found)
     }
 
     /// Lays an empty file or folder over something that is there.
     pub(super) fn hide(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
-        let Some(found) = found(&folder, name)? else { return Ok(()) };
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
         let stat = rustix::fs::fstat(&found)?;
         let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let empty = open_tree(if is_folder { &self.empty_folder } else { &self.empty_file })?;
-        set(
+        let empty = mount::open_tree(if is_folder { &self.empty_folder } else { &self.empty_file })?;
+        mount::set(
             empty.as_fd(),
             false,
             libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         )?;
-        put(&empty, &found)
+        mount::put(&empty, &found)
     }
 
     /// Opens something inside, without following links.
@@ -255,7 +255,7 @@ impl Root {
         rustix::mount::unmount(".", UnmountFlags::DETACH).at(Stage::Mounts, doing, REMEDY)?;
         rustix::process::chdir("/").at(Stage::Mounts, doing, REMEDY)?;
         if self.layers.has(Layer::ReadOnlyMounts) {
-            set(self.fd.as_fd(), false, libc::MOUNT_ATTR_RDONLY).at(
+            mount::set(self.fd.as_fd(), false, libc::MOUNT_ATTR_RDONLY).at(
                 Stage::Mounts,
                 "making the root read-only",
                 REMEDY,
@@ -268,7 +268,7 @@ impl Root {
     fn keep(&self, host: &OwnedFd) -> rustix::io::Result<()> {
         rustix::fs::mkdirat(&self.fd, "host", Mode::from_raw_mode(0o755))?;
         let point = rustix::fs::openat(&self.fd, "host", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        put(host, &point)
+        mount::put(host, &point)
     }
 
     fn own_device(&mut self, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
@@ -347,75 +347,6 @@ fn stripped(error: &std::io::Error) -> Failed {
         "On Ubuntu, allow it with an AppArmor profile for tribune that has `userns,`, or with \
          `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
     )
-}
-
-fn found(folder: &impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Option<OwnedFd>> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    match rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve) {
-        Ok(found) => Ok(Some(found)),
-        Err(Errno::NOENT | Errno::ACCESS) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn open_tree(of: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    rustix::mount::open_tree(of, "", flags)
-}
-
-fn put(mount: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(mount, "", point, "", flags)
-}
-
-fn set(mount: BorrowedFd<'_>, recursive: bool, attributes: u64) -> rustix::io::Result<()> {
-    let attributes = MountAttributes { set: attributes, ..MountAttributes::default() };
-    sys::mount_setattr(mount, recursive, attributes)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
-}
-
-fn flags(layers: &Layers) -> MountAttrFlags {
-    if layers.has(Layer::MountFlags) {
-        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
-    } else {
-        MountAttrFlags::empty()
-    }
-}
-
-fn tmpfs(limits: Option<(u64, u64)>, mode: u32, layers: &Layers) -> rustix::io::Result<OwnedFd> {
-    let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    if let Some((bytes, inodes)) = limits {
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "size", bytes.to_string())?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "nr_inodes", inodes.to_string())?;
-    }
-    rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", format!("{mode:o}"))?;
-    rustix::mount::fsconfig_create(fs.as_fd())?;
-    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags(layers))
-}
-
-fn proc(layers: &Layers) -> rustix::io::Result<OwnedFd> {
-    let fs = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_create(fs.as_fd())?;
-    let flags = flags(layers) | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
-}
-
-/// For controls, which keep something of the host's.
-fn host_tree(path: &str) -> rustix::io::Result<OwnedFd> {
-    open_tree(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-fn pts() -> rustix::io::Result<OwnedFd> {
-    let fs = rustix::mount::fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(fs.as_fd(), "ptmxmode", "666")?;
-    rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", "620")?;
-    rustix::mount::fsconfig_create(fs.as_fd())?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
 /// An empty file and an empty folder, in the root itself because only what is attached can be mounted once more.

@@ -43,9 +43,14 @@ impl Cgroups {
         Self { folders: Vec::new(), limited_by: LimitedBy::Rlimits }
     }
 
-    /// The files that take a process in.
+    /// The files that take a process in. In version 1 the one for single threads: the launcher has one, and the kernel takes a
+    /// lock of the whole machine for the other.
     pub(super) fn doors(&self) -> Vec<PathBuf> {
-        self.folders.iter().map(|folder| folder.join("cgroup.procs")).collect()
+        let door = match self.limited_by {
+            LimitedBy::CgroupV1 => "tasks",
+            LimitedBy::CgroupV2 | LimitedBy::Rlimits => "cgroup.procs",
+        };
+        self.folders.iter().map(|folder| folder.join(door)).collect()
     }
 }
 

@@ -1,0 +1,79 @@
+//! Single mounts: made, taken hold of, changed and put in their place.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+
+use crate::layers::{Layer, Layers};
+use crate::sys::{self, MountAttributes};
+
+pub(super) fn found(folder: &impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn open_tree(of: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    rustix::mount::open_tree(of, "", flags)
+}
+
+pub(super) fn put(mount: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(mount, "", point, "", flags)
+}
+
+pub(super) fn set(mount: BorrowedFd<'_>, recursive: bool, attributes: u64) -> rustix::io::Result<()> {
+    let attributes = MountAttributes { set: attributes, ..MountAttributes::default() };
+    sys::mount_setattr(mount, recursive, attributes)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+}
+
+pub(super) fn flags(layers: &Layers) -> MountAttrFlags {
+    if layers.has(Layer::MountFlags) {
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
+    } else {
+        MountAttrFlags::empty()
+    }
+}
+
+pub(super) fn tmpfs(limits: Option<(u64, u64)>, mode: u32, layers: &Layers) -> rustix::io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    if let Some((bytes, inodes)) = limits {
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "size", bytes.to_string())?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "nr_inodes", inodes.to_string())?;
+    }
+    rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", format!("{mode:o}"))?;
+    rustix::mount::fsconfig_create(fs.as_fd())?;
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags(layers))
+}
+
+pub(super) fn proc(layers: &Layers) -> rustix::io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(fs.as_fd())?;
+    let flags = flags(layers) | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+/// For controls, which keep something of the host's.
+pub(super) fn host_tree(path: &str) -> rustix::io::Result<OwnedFd> {
+    open_tree(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+pub(super) fn pts() -> rustix::io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(fs.as_fd(), "ptmxmode", "666")?;
+    rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", "620")?;
+    rustix::mount::fsconfig_create(fs.as_fd())?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
