@@ -128,7 +128,9 @@ pub(crate) enum Command {
     /// Each line is ok, warn or FAIL, and says what to do. Changes nothing, and works with or without a running daemon.
     ///
     /// Exit codes: 0 nothing fails, 2 something does.
-    #[command(after_help = "Examples:\n  tribune doctor\n  tribune doctor --json\n  tribune doctor --sandbox")]
+    #[command(
+        after_help = "Examples:\n  tribune doctor\n  tribune doctor --json\n  tribune doctor --sandbox"
+    )]
     Doctor(DoctorArgs),
     Demo(DemoArgs),
     /// The log: read it, add to it, prove it.

@@ -62,7 +62,9 @@ fn outcome(tried: Result<Started, SelfTestError>, is_wanted: bool) -> Found {
 fn settings(home: &Home, wanted: Sandbox) -> Found {
     match wanted {
         Sandbox::Full => fine("`sandbox` is \"full\""),
-        Sandbox::Landlock => fine("`sandbox` is \"landlock\": names and processes of this machine can be seen"),
+        Sandbox::Landlock => {
+            fine("`sandbox` is \"landlock\": names and processes of this machine can be seen")
+        }
         Sandbox::Off => check(home, Sandbox::Off),
     }
 }

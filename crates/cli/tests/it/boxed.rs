@@ -78,9 +78,12 @@ async fn l7_a_command_has_its_workspace_and_nothing_else_of_this_machine() {
     assert_eq!(inside, "exit code 0\n[stdout]\n/workspace/sub\nfile\n");
 
     let secret = works.place.home().join("secret.txt");
-    let looked = works.run(&format!("cat {0} || ls {1}", secret.display(), works.place.home().display())).await;
+    let looked =
+        works.run(&format!("cat {0} || ls {1}", secret.display(), works.place.home().display())).await;
     assert!(!looked.contains("hush") && looked.contains("No such file or directory"), "{looked}");
-    let user = works.run("id -u; cat /proc/sys/kernel/core_pattern > /dev/null; echo x > /proc/sys/kernel/core_pattern").await;
+    let user = works
+        .run("id -u; cat /proc/sys/kernel/core_pattern > /dev/null; echo x > /proc/sys/kernel/core_pattern")
+        .await;
     assert!(!user.contains("[stdout]\n0\n") && user.contains("Read-only file system"), "{user}");
     let env = works.run("env | cut -d= -f1 | grep -vx -e PWD -e OLDPWD -e SHLVL -e _ | sort").await;
     assert_eq!(env, "exit code 0\n[stdout]\nHOME\nLANG\nPATH\nTERM\n");
@@ -97,7 +100,10 @@ async fn l3_a_command_reaches_no_address_not_even_the_daemon() {
     let knock = format!("bash -c 'echo > /dev/tcp/{host}/{port}' && echo open || echo closed");
     assert!(works.run(&knock).await.contains("[stdout]\nclosed\n"));
     let devices = works.run("cut -d: -f1 -s /proc/net/dev").await;
-    assert_eq!(devices.trim_end().lines().map(str::trim).collect::<Vec<_>>(), ["exit code 0", "[stdout]", "lo"]);
+    assert_eq!(
+        devices.trim_end().lines().map(str::trim).collect::<Vec<_>>(),
+        ["exit code 0", "[stdout]", "lo"]
+    );
     works.end();
     // The same knock is heard where there is no sandbox.
     let mut works = Works::new("{ sandbox: \"off\" }").await;

@@ -65,7 +65,8 @@ impl Words for LogLevel {
 }
 
 impl Words for Sandbox {
-    const WORDS: &'static [(&'static str, Self)] = &[("full", Self::Full), ("landlock", Self::Landlock), ("off", Self::Off)];
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("full", Self::Full), ("landlock", Self::Landlock), ("off", Self::Off)];
 }
 
 impl Words for EgressMode {

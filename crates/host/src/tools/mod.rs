@@ -50,8 +50,8 @@ use workspace::Workspace;
 
 pub use done::{Code, Done, Refused, Resource, Touched};
 pub use exec::{
-    BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, NoLauncher,
-    Operand, PATH, ResolveError, Resolved, resolve,
+    BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits,
+    NoLauncher, Operand, PATH, ResolveError, Resolved, resolve,
 };
 pub use gateway::StatusSlot;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};

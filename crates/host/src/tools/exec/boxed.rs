@@ -112,6 +112,7 @@ fn within(launch: &Launch) -> std::io::Result<PathBuf> {
     use std::os::fd::AsRawFd as _;
     let folder = std::fs::read_link(format!("/proc/self/fd/{}", launch.cwd.folder.as_raw_fd()))?;
     let workspace = std::fs::canonicalize(&launch.cwd.workspace)?;
-    let moved = || std::io::Error::new(std::io::ErrorKind::NotFound, "its folder was moved out of the workspace");
+    let moved =
+        || std::io::Error::new(std::io::ErrorKind::NotFound, "its folder was moved out of the workspace");
     folder.strip_prefix(&workspace).map(Path::to_owned).map_err(|_| moved())
 }
