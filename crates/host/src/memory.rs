@@ -13,7 +13,8 @@ pub fn ask_for_small_pages() {
 /// cache.
 pub fn let_go_of_code() {
     // Best effort likewise.
-    let (Ok(maps), Ok(program)) = (fs::read_to_string("/proc/self/maps"), fs::read_link("/proc/self/exe")) else {
+    let (Ok(maps), Ok(program)) = (fs::read_to_string("/proc/self/maps"), fs::read_link("/proc/self/exe"))
+    else {
         return;
     };
     for (start, length) in program.to_str().map(|program| code(&maps, program)).unwrap_or_default() {
@@ -27,8 +28,7 @@ fn code(maps: &str, program: &str) -> Vec<(usize, usize)> {
         let (range, rest) = line.split_once(' ')?;
         let is_code = rest.starts_with("r-xp ") && rest.ends_with(&format!(" {program}"));
         let (start, end) = range.split_once('-').filter(|_| is_code)?;
-        let (start, end) =
-            (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+        let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
         Some((start, end.checked_sub(start)?))
     };
     maps.lines().filter_map(range).collect()

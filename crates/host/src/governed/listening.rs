@@ -33,7 +33,11 @@ impl Listener {
     pub(super) fn new(
         backend: impl Stream<Item = Result<RuntimeEvent, RuntimeError>> + Send + 'static,
     ) -> Self {
-        Self { backend: AssertUnwindSafe(backend).catch_unwind().boxed(), heard: Vec::new(), is_silent: false }
+        Self {
+            backend: AssertUnwindSafe(backend).catch_unwind().boxed(),
+            heard: Vec::new(),
+            is_silent: false,
+        }
     }
 
     /// A backend that failed before it could say anything.
@@ -135,9 +139,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_said_during_other_work_is_heard_afterwards_and_in_bounds() {
         let (say, words) = tokio::sync::mpsc::unbounded_channel();
-        let words = futures_util::stream::unfold(words, |mut words: tokio::sync::mpsc::UnboundedReceiver<_>| async {
-            words.recv().await.map(|word| (word, words))
-        });
+        let words =
+            futures_util::stream::unfold(words, |mut words: tokio::sync::mpsc::UnboundedReceiver<_>| async {
+                words.recv().await.map(|word| (word, words))
+            });
         let mut listener = Listener::new(words);
         assert!(listener.now().is_none(), "nothing was said");
         let work = async {

@@ -177,11 +177,11 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let tools = Arc::new(TurnTools { specs, asked: ask });
         let house = Arc::new(TurnHouse::new(&desk, &mandate, turn, (&board, &words))?);
         let input = TurnInput { system, preceding, tools, house, cancel: cancel.child_token(), ..input };
-        let backend =
-            match std::panic::catch_unwind(AssertUnwindSafe(|| inner.run_turn(&desk.handle, input))) {
-                Ok(events) => Listener::new(events),
-                Err(panicked) => Listener::panicked(panicked),
-            };
+        let backend = match std::panic::catch_unwind(AssertUnwindSafe(|| inner.run_turn(&desk.handle, input)))
+        {
+            Ok(events) => Listener::new(events),
+            Err(panicked) => Listener::panicked(panicked),
+        };
         let limit = Limit::new(desk.governance.turn_limit);
         let class = ChannelClass::in_house(desk.handle.key.channel(), desk.governance.gate.law.settings());
         let instructed = if inner.is_instructed() { Instructed::Yes } else { Instructed::No };

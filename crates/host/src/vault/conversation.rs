@@ -78,7 +78,9 @@ impl Vault {
         let seal = |json: &Vec<u8>| ContentKey::seal(&key, json, CONTEXT).map_err(|error| self.cipher(error));
         let said = said.iter().map(seal).collect::<Result<_, _>>()?;
         let (session_id, turn) = (session_id.to_owned(), turn.to_owned());
-        self.enqueue(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces }))).await.map(drop)
+        self.enqueue(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces })))
+            .await
+            .map(drop)
     }
 }
 
