@@ -12,6 +12,7 @@ use crate::approvers::ApproversCommand;
 use crate::chat::ChatArgs;
 use crate::completions::Completions;
 use crate::demo::DemoArgs;
+use crate::doctor::DoctorArgs;
 use crate::down::Down;
 use crate::error::CliError;
 use crate::law::LawCommand;
@@ -127,8 +128,8 @@ pub(crate) enum Command {
     /// Each line is ok, warn or FAIL, and says what to do. Changes nothing, and works with or without a running daemon.
     ///
     /// Exit codes: 0 nothing fails, 2 something does.
-    #[command(after_help = "Examples:\n  tribune doctor\n  tribune doctor --json")]
-    Doctor,
+    #[command(after_help = "Examples:\n  tribune doctor\n  tribune doctor --json\n  tribune doctor --sandbox")]
+    Doctor(DoctorArgs),
     Demo(DemoArgs),
     /// The log: read it, add to it, prove it.
     Ledger {

@@ -1,6 +1,7 @@
 //! `tribune doctor`: looks at a home and its machine, and changes nothing.
 
 mod models;
+mod sandbox;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -72,12 +73,23 @@ fn fail(sentence: impl Into<String>) -> Found {
     (Verdict::Fail, sentence.into())
 }
 
-pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+/// What to look at.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Try the sandboxes out, and say what this machine can do and what it lacks.
+    #[arg(long)]
+    sandbox: bool,
+}
+
+pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let config = Config::load(&home.root().join("config.json5"));
     // With settings that cannot be read, the rest is judged by the defaults.
     let assumed = config.as_ref().map_or_else(|_| Config::default(), Clone::clone);
+    if args.sandbox {
+        return tell(sandbox::all(home, assumed.sandbox), output);
+    }
     let law = law::load(home.root());
-    let findings = [
+    let findings = vec![
         ("versions", versions()),
         ("home", folder(home)),
         ("config", settings(home, config.map(drop).map_err(|error| error.to_string()))),
@@ -90,11 +102,17 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
         ("sessions", sessions(home, law.as_ref().ok())),
         ("scenes", scenes(home)),
         ("models", models::check(home)),
+        ("sandbox", sandbox::check(home, assumed.sandbox)),
         ("disk", disk(home)),
         ("clock", clock(newest_entry(home), SystemClock.now())),
         ("descriptors", descriptors(&assumed)),
     ];
-    let findings = findings.map(|(name, (verdict, sentence))| Finding { name, verdict, sentence });
+    tell(findings, output)
+}
+
+fn tell(findings: Vec<(&'static str, Found)>, output: &mut Output) -> Result<Outcome, CliError> {
+    let finding = |(name, (verdict, sentence))| Finding { name, verdict, sentence };
+    let findings: Vec<Finding> = findings.into_iter().map(finding).collect();
     let value = Value::Array(findings.iter().map(Finding::value).collect());
     output.verdict(
         |paint| findings.iter().map(|finding| finding.line(paint)).collect::<Vec<_>>().join("\n"),

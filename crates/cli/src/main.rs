@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Command::Up(up) => up::run(&up, &home, &mut output),
         Command::Down(down) => down::run(&down, &home, &mut output),
         Command::Status => status::run(&home, &mut output),
-        Command::Doctor => doctor::run(&home, &mut output),
+        Command::Doctor(doctor) => doctor::run(&doctor, &home, &mut output),
         Command::Keys { command } => keys::run(command, &home, &mut output),
         Command::Chat(args) => chat::run(&args, &home, &mut output),
         Command::Sessions { command } => sessions::run(command, &home, &mut output),

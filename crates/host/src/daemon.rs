@@ -16,6 +16,7 @@ use tribune_agents::AgentRuntime;
 use tribune_agents::native::{self, NativeBackend};
 use tribune_agents::provider::ModelRef;
 use tribune_agents::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
+use tribune_contract::Mode;
 use tribune_redact::Redactor;
 
 use crate::approval::Inbox;
@@ -41,7 +42,7 @@ use crate::session::{
 use crate::spend::Purse;
 use crate::status::Status;
 use crate::store::{Readers, Store, StoreError};
-use crate::tools::{DirectLauncher, Egress, HostTools, Launcher, NoLauncher, Spawner, StatusSlot};
+use crate::tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner, StatusSlot};
 use crate::vault::Vault;
 
 /// The port that `gateway.address` has if nobody says otherwise.
@@ -206,7 +207,7 @@ impl Daemon {
             Arc::new(move |agent| known.knows(agent)),
         );
         let tools = tools
-            .with_launcher(launcher(config.sandbox))
+            .with_launcher(launcher(home, config.sandbox))
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
             .with_status(Arc::clone(&status_slot))
             .with_purse(Arc::clone(&purse))
@@ -468,12 +469,13 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     })
 }
 
-fn launcher(sandbox: Sandbox) -> Arc<dyn Launcher> {
+fn launcher(home: &Home, sandbox: Sandbox) -> Arc<dyn Launcher> {
     match sandbox {
-        Sandbox::Required => Arc::new(NoLauncher),
+        Sandbox::Full => Arc::new(BoxedLauncher::new(home.root(), Mode::Full)),
+        Sandbox::Landlock => Arc::new(BoxedLauncher::new(home.root(), Mode::Landlock)),
         Sandbox::Off => {
             tracing::warn!(
-                "THE SANDBOX IS OFF: commands of agents run with everything this user may do. Set `sandbox` to \"required\" \
+                "THE SANDBOX IS OFF: commands of agents run with everything this user may do. Set `sandbox` to \"full\" \
                  in config.json5 unless this machine is a sandbox itself"
             );
             Arc::new(DirectLauncher)

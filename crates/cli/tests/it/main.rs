@@ -8,6 +8,7 @@
 
 mod approvals;
 mod bad_homes;
+mod boxed;
 mod commands;
 mod crashing;
 mod demo;

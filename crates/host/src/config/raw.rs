@@ -45,7 +45,7 @@ impl Default for RawConfig {
             transcript: RawTranscript::default(),
             log: RawLog::default(),
             redact: RawRedact::default(),
-            sandbox: Word(Sandbox::Required),
+            sandbox: Word(Sandbox::Full),
             egress: RawEgress::default(),
             web_search: RawWebSearch::default(),
             hooks: List::default(),

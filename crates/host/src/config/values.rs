@@ -41,8 +41,10 @@ pub enum LogLevel {
 /// What stands between an agent's commands and this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
-    /// Commands run in a sandbox or not at all.
-    Required,
+    /// Commands run in a sandbox with a root, a network and processes of its own, or not at all.
+    Full,
+    /// Commands run under Landlock and seccomp alone, or not at all. For machines that have no user namespaces to give.
+    Landlock,
     /// Commands run as the daemon's user. For machines that are a sandbox themselves.
     Off,
 }
@@ -63,7 +65,7 @@ impl Words for LogLevel {
 }
 
 impl Words for Sandbox {
-    const WORDS: &'static [(&'static str, Self)] = &[("required", Self::Required), ("off", Self::Off)];
+    const WORDS: &'static [(&'static str, Self)] = &[("full", Self::Full), ("landlock", Self::Landlock), ("off", Self::Off)];
 }
 
 impl Words for EgressMode {

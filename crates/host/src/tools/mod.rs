@@ -50,7 +50,7 @@ use workspace::Workspace;
 
 pub use done::{Code, Done, Refused, Resource, Touched};
 pub use exec::{
-    Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, NoLauncher,
+    BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, NoLauncher,
     Operand, PATH, ResolveError, Resolved, resolve,
 };
 pub use gateway::StatusSlot;

@@ -8,25 +8,19 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
 use tokio::process::Command;
 
-use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher};
-
-/// How long outputs are still read when the group is gone: only someone who left the group can hold them open.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, capture, watched};
 
 /// How long the kernel may take to bury a killed process.
 const BURIAL: Duration = Duration::from_secs(5);
-
-/// Bytes per read.
-const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Starts commands with no sandbox around them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,31 +47,11 @@ impl Launcher for DirectLauncher {
             .spawn()
             .map_err(LaunchError::Failed)?;
         // INVARIANT: dropped before `child`, whose id is the group's for as long as nobody has waited for it.
-        let mut group = Group::of(child.id()).map_err(LaunchError::Failed)?;
+        let group = Group::of(child.id()).map_err(LaunchError::Failed)?;
         let outputs = (child.stdout.take(), child.stderr.take());
 
-        let mut out_of_time = false;
-        {
-            let mut reading = std::pin::pin!(async {
-                tokio::join!(read(outputs.0, &mut stdout), read(outputs.1, &mut stderr));
-            });
-            let mut limit = std::pin::pin!(tokio::time::sleep(limits.wall));
-            let mut all_read = false;
-            loop {
-                tokio::select! {
-                    () = reading.as_mut(), if !all_read => all_read = true,
-                    () = group.exited() => break,
-                    () = limit.as_mut() => {
-                        out_of_time = true;
-                        break;
-                    }
-                }
-            }
-            group.end();
-            if !all_read {
-                let _ = tokio::time::timeout(LAST_WORDS, reading).await;
-            }
-        }
+        let captured = (&mut stdout, &mut stderr);
+        let out_of_time = capture(outputs, captured, group.exited(), limits.wall, || group.end()).await;
         let waited = tokio::time::timeout(BURIAL, child.wait()).await;
         let ended = match waited {
             _ if out_of_time => Ended::OutOfTime,
@@ -93,23 +67,18 @@ impl Launcher for DirectLauncher {
 struct Group {
     leader: Pid,
     exit: AsyncFd<OwnedFd>,
-    is_over: bool,
+    is_over: AtomicBool,
 }
 
 impl Group {
     fn of(leader: Option<u32>) -> io::Result<Self> {
         let leader = leader.and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        #[expect(
-            deprecated,
-            reason = "sound for an `OwnedFd`, which is open for as long as it lives; the other is unsafe"
-        )]
-        let watch = |fd| AsyncFd::with_interest(fd, Interest::READABLE);
         let opened = rustix::process::pidfd_open(leader, PidfdFlags::NONBLOCK)
             .map_err(io::Error::from)
-            .and_then(watch);
+            .and_then(watched);
         match opened {
-            Ok(exit) => Ok(Self { leader, exit, is_over: false }),
+            Ok(exit) => Ok(Self { leader, exit, is_over: AtomicBool::new(false) }),
             Err(error) => {
                 let _ = rustix::process::kill_process_group(leader, Signal::KILL);
                 Err(error)
@@ -123,8 +92,8 @@ impl Group {
         let _ = self.exit.readable().await;
     }
 
-    fn end(&mut self) {
-        if !std::mem::replace(&mut self.is_over, true) {
+    fn end(&self) {
+        if !self.is_over.swap(true, Ordering::Relaxed) {
             // The id is still the group's, because the leader was not waited for. A group that is gone needs no end.
             let _ = rustix::process::kill_process_group(self.leader, Signal::KILL);
         }
@@ -134,18 +103,6 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured) {
-    let Some(mut from) = from else { return };
-    let mut chunk = vec![0; CHUNK_BYTES];
-    // An output that breaks is over.
-    while let Ok(got) = from.read(&mut chunk).await {
-        if got == 0 {
-            return;
-        }
-        captured.push(&chunk[..got]);
     }
 }
 

@@ -2,10 +2,19 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fd::OwnedFd;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
+
+/// How long outputs are still read when a command is over: only someone who got away from it can hold them open.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Bytes per read.
+const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Starts commands. Whatever a launch started is gone when its future has ended or was dropped.
 #[async_trait]
@@ -68,6 +77,8 @@ pub enum LaunchError {
         "commands are not run here, because there is no sandbox to run them in: work without `exec`, or ask the operator, who can set `sandbox` in config.json5"
     )]
     NotProvided,
+    #[error("{0}")]
+    Sandbox(String),
     #[error("the command could not be started ({0}): tell the operator")]
     Failed(std::io::Error),
 }
@@ -121,6 +132,58 @@ impl Captured {
         bytes.extend(&self.tail);
         String::from_utf8_lossy(&bytes).into_owned()
     }
+}
+
+/// Reads both outputs until `exited` or until the time is over, then calls `end` and reads what is left. Returns whether the
+/// time was over.
+pub(super) async fn capture(
+    outputs: (Option<impl AsyncRead + Unpin>, Option<impl AsyncRead + Unpin>),
+    captured: (&mut Captured, &mut Captured),
+    exited: impl Future<Output = ()>,
+    wall: Duration,
+    end: impl FnOnce(),
+) -> bool {
+    let mut reading = pin!(async {
+        tokio::join!(read(outputs.0, captured.0), read(outputs.1, captured.1));
+    });
+    let (mut limit, mut exited) = (pin!(tokio::time::sleep(wall)), pin!(exited));
+    let (mut all_read, mut out_of_time) = (false, false);
+    loop {
+        tokio::select! {
+            () = reading.as_mut(), if !all_read => all_read = true,
+            () = exited.as_mut() => break,
+            () = limit.as_mut() => {
+                out_of_time = true;
+                break;
+            }
+        }
+    }
+    end();
+    if !all_read {
+        let _ = tokio::time::timeout(LAST_WORDS, reading).await;
+    }
+    out_of_time
+}
+
+async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured) {
+    let Some(mut from) = from else { return };
+    let mut chunk = vec![0; CHUNK_BYTES];
+    // An output that breaks is over.
+    while let Ok(got) = from.read(&mut chunk).await {
+        if got == 0 {
+            return;
+        }
+        captured.push(&chunk[..got]);
+    }
+}
+
+/// A descriptor that can be waited for.
+pub(super) fn watched(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    #[expect(
+        deprecated,
+        reason = "sound for an `OwnedFd`, which is open for as long as it lives; the other is unsafe"
+    )]
+    AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
 #[cfg(test)]

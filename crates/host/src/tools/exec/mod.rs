@@ -3,6 +3,7 @@
 //! The tool says what is to be run, with which environment and for how long; a [`Launcher`] says how. Without one nothing
 //! runs, because a command can do whatever its user can.
 
+mod boxed;
 mod direct;
 mod launch;
 mod resolve;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
 
+pub use boxed::BoxedLauncher;
 pub use direct::DirectLauncher;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, NoLauncher};
 pub use resolve::{Operand, ResolveError, Resolved, resolve};
@@ -53,8 +55,8 @@ pub(super) const ENV: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
         name: NAME.to_owned(),
-        description: "Run a shell command in your workspace and see its exit code and output. It has no terminal \
-                      and no input, and everything it started is ended when it exits or its time is over; nothing \
+        description: "Run a shell command in your workspace and see its exit code and output. It has no terminal, \
+                      no input and no network, and everything it started is ended when it exits or its time is over; nothing \
                       runs on in the background. A long output is cut in the middle."
             .to_owned(),
         input_schema: json!({
@@ -150,7 +152,7 @@ fn output(name: &str, captured: &Captured) -> String {
 
 fn refused(error: LaunchError) -> Refused {
     let code = match error {
-        LaunchError::NotProvided => Code::Unavailable,
+        LaunchError::NotProvided | LaunchError::Sandbox(_) => Code::Unavailable,
         LaunchError::Failed(_) => Code::Failed,
     };
     Refused::new(code, error.to_string())

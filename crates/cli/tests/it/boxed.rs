@@ -1,0 +1,164 @@
+//! Commands of agents, in the sandbox that a daemon starts them in unless it is told otherwise.
+
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tribune_client::Client;
+use tribune_host::Home;
+use tribune_testkit::{assert_sound, say, turn};
+
+use crate::fixture::Place;
+use crate::killing::start;
+
+const KEY: &str = "agent:main:rpc:local:dm:op";
+const LAW: &str = "{ overrides: { exec: \"off\" } }";
+const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\"}\n";
+
+/// A house whose agent may run commands.
+struct Works {
+    place: Place,
+    child: Child,
+    address: String,
+    client: Client,
+}
+
+impl Works {
+    async fn new(config: &str) -> Self {
+        let place = Place::new();
+        for (file, text) in [
+            ("config.json5", config),
+            ("mandates/work.md", "---\ntools: exec\n---\n# For work\n"),
+            ("policy/law.json5", LAW),
+            ("data/agent-roster.jsonl", ROSTER),
+            ("agents/main/workspace/.git/hooks/pre-commit", "#!/bin/sh\n"),
+            ("secret.txt", "hush"),
+        ] {
+            let path = place.home().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let (child, address, token) = start(&place);
+        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+        Self { place, child, address, client }
+    }
+
+    /// What came of a command.
+    async fn exec(&mut self, call: Value) -> String {
+        let (events, _) = turn(&mut self.client, KEY, &format!("!call exec {call}")).await.unwrap();
+        let result = events.iter().find(|event| event["type"] == "tool_result").unwrap();
+        result["content"].as_str().unwrap().to_owned()
+    }
+
+    async fn run(&mut self, command: &str) -> String {
+        self.exec(json!({ "command": command })).await
+    }
+
+    fn workspace(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.place.home().join("agents/main/workspace").join(name)).ok()
+    }
+
+    fn end(mut self) {
+        drop(self.client);
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        assert_sound(&Home::at(self.place.home()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l7_a_command_has_its_workspace_and_nothing_else_of_this_machine() {
+    let mut works = Works::new("{}").await;
+    let ran = works.run("mkdir -p sub && echo made > sub/file && cat sub/file && pwd").await;
+    assert_eq!(ran, "exit code 0\n[stdout]\nmade\n/workspace\n");
+    assert_eq!(works.workspace("sub/file").as_deref(), Some("made\n"));
+    let inside = works.exec(json!({ "command": "pwd; ls", "cwd": "sub" })).await;
+    assert_eq!(inside, "exit code 0\n[stdout]\n/workspace/sub\nfile\n");
+
+    let secret = works.place.home().join("secret.txt");
+    let looked = works.run(&format!("cat {0} || ls {1}", secret.display(), works.place.home().display())).await;
+    assert!(!looked.contains("hush") && looked.contains("No such file or directory"), "{looked}");
+    let user = works.run("id -u; cat /proc/sys/kernel/core_pattern > /dev/null; echo x > /proc/sys/kernel/core_pattern").await;
+    assert!(!user.contains("[stdout]\n0\n") && user.contains("Read-only file system"), "{user}");
+    let env = works.run("env | cut -d= -f1 | grep -vx -e PWD -e OLDPWD -e SHLVL -e _ | sort").await;
+    assert_eq!(env, "exit code 0\n[stdout]\nHOME\nLANG\nPATH\nTERM\n");
+    let planted = works.run("echo curl >> .git/hooks/pre-commit; mv .git/hooks elsewhere; echo left").await;
+    assert!(planted.contains("left"), "{planted}");
+    assert_eq!(works.workspace(".git/hooks/pre-commit").as_deref(), Some("#!/bin/sh\n"));
+    works.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l3_a_command_reaches_no_address_not_even_the_daemon() {
+    let mut works = Works::new("{}").await;
+    let (host, port) = works.address.split_once(':').unwrap();
+    let knock = format!("bash -c 'echo > /dev/tcp/{host}/{port}' && echo open || echo closed");
+    assert!(works.run(&knock).await.contains("[stdout]\nclosed\n"));
+    let devices = works.run("cut -d: -f1 -s /proc/net/dev").await;
+    assert_eq!(devices.trim_end().lines().map(str::trim).collect::<Vec<_>>(), ["exit code 0", "[stdout]", "lo"]);
+    works.end();
+    // The same knock is heard where there is no sandbox.
+    let mut works = Works::new("{ sandbox: \"off\" }").await;
+    let (host, port) = works.address.split_once(':').unwrap();
+    let knock = format!("bash -c 'echo > /dev/tcp/{host}/{port}' && echo open || echo closed");
+    assert!(works.run(&knock).await.contains("[stdout]\nopen\n"));
+    works.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_out_of_time_is_ended_with_all_that_it_started() {
+    let mut works = Works::new("{}").await;
+    let mark = mark();
+    let late = json!({ "command": format!("setsid sleep {mark} & sleep {mark}"), "timeoutSeconds": 1 });
+    let ended = works.exec(late).await;
+    assert!(ended.starts_with("the command and everything it started were ended after 1 s"), "{ended}");
+    assert!(sleeping(&mark).is_empty());
+    works.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_a_daemon_that_is_killed_leaves_no_command_behind() {
+    let mut works = Works::new("{}").await;
+    let mark = mark();
+    let call = json!({ "command": format!("setsid sleep {mark} & sleep {mark}") });
+    works.client.send("turn.run", &say(KEY, &format!("!call exec {call}"))).await.unwrap();
+    within("the command runs", || sleeping(&mark).len() == 2).await;
+    works.child.kill().unwrap();
+    works.child.wait().unwrap();
+    within("the command is gone", || sleeping(&mark).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn landlock_is_chosen_and_holds() {
+    let mut works = Works::new("{ sandbox: \"landlock\" }").await;
+    let secret = works.place.home().join("secret.txt");
+    let ran = works.run(&format!("echo made > file; cat file; cat {}", secret.display())).await;
+    assert!(!ran.contains("hush"), "{ran}");
+    works.end();
+}
+
+/// A number of seconds that no other process sleeps.
+fn mark() -> String {
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8);
+    format!("9999.{random}")
+}
+
+/// Processes that sleep for exactly so long.
+fn sleeping(mark: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.starts_with("sleep ") && line.contains(mark)).collect()
+}
+
+async fn within(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..3_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("this did not happen: {what}");
+}

@@ -1,0 +1,117 @@
+//! Starts commands in the sandbox: no network, nothing of this machine but its programs, and the workspace. Names in it that
+//! programs of this machine obey can be read and not changed.
+
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::process::{ChildStderr, ChildStdout};
+use tribune_contract::{Exit, HOST_TRAPS, LaunchProfile, Mode, Session, Workspace, WorkspaceSource};
+use tribune_sandbox::{House, Streams};
+
+use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, capture, watched};
+
+/// Where the workspace is inside.
+const WORKSPACE: &str = "/workspace";
+
+/// How much longer than its time a command is waited for: the sandbox ends it by itself.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Starts commands with a sandbox around them.
+#[derive(Debug)]
+pub struct BoxedLauncher {
+    launcher: tribune_sandbox::Launcher,
+    mode: Mode,
+    launches: AtomicU64,
+}
+
+impl BoxedLauncher {
+    /// For the house in `home`. What an earlier daemon of this house left behind is removed.
+    pub fn new(home: &Path, mode: Mode) -> Self {
+        let house = House::of(home);
+        let swept = tribune_sandbox::sweep(&house, &home.join("layers"));
+        tracing::debug!(?swept, "looked for what earlier sandboxes left behind");
+        let launcher = tribune_sandbox::Launcher::this_program(house);
+        Self { launcher, mode, launches: AtomicU64::new(0) }
+    }
+
+    fn profile(&self, launch: &Launch) -> Result<LaunchProfile, LaunchError> {
+        let number = self.launches.fetch_add(1, Ordering::Relaxed);
+        let name = format!("exec-{}-{number}", std::process::id());
+        let session = Session::new(name).map_err(|error| LaunchError::Sandbox(error.to_string()))?;
+        let host = &launch.cwd.workspace;
+        let target = match self.mode {
+            Mode::Full => PathBuf::from(WORKSPACE),
+            Mode::Landlock => host.clone(),
+        };
+        let mut profile = LaunchProfile::new(session, "/bin/sh");
+        profile.mode = self.mode;
+        profile.args = vec!["-c".to_owned(), launch.command.clone()];
+        profile.env.extend(launch.env.iter().filter(|(name, _)| name != "HOME").cloned());
+        profile.cwd = target.join(within(launch).map_err(LaunchError::Failed)?);
+        if self.mode == Mode::Landlock {
+            profile.home = target.clone();
+            profile.env.insert("HOME".to_owned(), target.to_string_lossy().into_owned());
+        }
+        profile.workspace = Some(Workspace {
+            target,
+            source: WorkspaceSource::Direct { folder: host.clone() },
+            hide: Vec::new(),
+            freeze: match self.mode {
+                Mode::Full => HOST_TRAPS.map(str::to_owned).into(),
+                Mode::Landlock => Vec::new(),
+            },
+        });
+        profile.limits.wall_ms = Some(u64::try_from(launch.limits.wall.as_millis()).unwrap_or(u64::MAX));
+        Ok(profile)
+    }
+}
+
+#[async_trait]
+impl Launcher for BoxedLauncher {
+    async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
+        let (profile, launcher) = (self.profile(&launch)?, self.launcher.clone());
+        // Nobody who stops waiting leaves a sandbox behind: dropping it ends it.
+        let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, Streams::captured()));
+        let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
+        let mut child = started.map_err(|error| LaunchError::Sandbox(error.to_string()))?;
+
+        let outputs = (
+            child.stdout().map(ChildStdout::from_std).transpose().map_err(LaunchError::Failed)?,
+            child.stderr().map(ChildStderr::from_std).transpose().map_err(LaunchError::Failed)?,
+        );
+        let over = child.as_fd().try_clone_to_owned().and_then(watched).map_err(LaunchError::Failed)?;
+        let most = launch.limits.output_bytes;
+        let (mut stdout, mut stderr) = (Captured::new(most), Captured::new(most));
+        let captured = (&mut stdout, &mut stderr);
+        let exited = async {
+            let _ = over.readable().await;
+        };
+        let wall = launch.limits.wall + GRACE;
+        let out_of_time = capture(outputs, captured, exited, wall, || ()).await;
+        let ending = tokio::task::spawn_blocking(move || {
+            if out_of_time {
+                child.kill();
+            }
+            child.wait()
+        });
+        let exit = ending.await.map_err(|error| LaunchError::Failed(error.into()))?;
+        let ended = match exit.map_err(LaunchError::Failed)? {
+            Exit::Code { code } => Ended::Code(code),
+            Exit::Signal { signal } => Ended::Signal(signal),
+            Exit::OutOfTime | Exit::Killed => Ended::OutOfTime,
+        };
+        Ok(Exited { ended, stdout, stderr })
+    }
+}
+
+/// The folder to run in, from the workspace's root. Inside it is looked up anew, where it leads nowhere else.
+fn within(launch: &Launch) -> std::io::Result<PathBuf> {
+    use std::os::fd::AsRawFd as _;
+    let folder = std::fs::read_link(format!("/proc/self/fd/{}", launch.cwd.folder.as_raw_fd()))?;
+    let workspace = std::fs::canonicalize(&launch.cwd.workspace)?;
+    let moved = || std::io::Error::new(std::io::ErrorKind::NotFound, "its folder was moved out of the workspace");
+    folder.strip_prefix(&workspace).map(Path::to_owned).map_err(|_| moved())
+}
