@@ -1,4 +1,4 @@
-//! Measurements of the ledger, the law, the redactor and the daemon. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
+//! Measurements of the ledger, the law, the redactor, the sandbox and the daemon. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
 //!
 //! Every figure is a ratio to a baseline taken in the same run, or stands beside the goal it is meant to reach. Nothing
 //! here asserts: a slow machine is not a broken one. The work goes to a folder below the present one, so that the disk
@@ -12,6 +12,7 @@ mod growth;
 mod log;
 mod prove;
 mod redact;
+mod sandbox;
 mod server;
 mod streams;
 mod turns;
@@ -27,6 +28,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 type Measurement = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 fn main() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).as_deref() == Some("sandbox-enter") {
+        return Ok(tribune_sandbox::enter()?);
+    }
     // As the program itself does.
     rustix::thread::disable_transparent_huge_pages(true)?;
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -35,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return server::serve(home);
     }
-    let all: [Measurement; 10] = [
+    let all: [Measurement; 11] = [
         ("append", append::run),
         ("verify", verify::run),
         ("prove", prove::run),
@@ -43,6 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("verdict", verdict::run),
         ("admit", admit::run),
         ("redact", redact::run),
+        ("sandbox", sandbox::run),
         ("streams", streams::run),
         ("turns", turns::run),
         ("footprint", footprint::run),

@@ -4,9 +4,9 @@
 //! it ends too, and the kernel ends whatever is left.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 use tribune_contract::{Ended, Exit, Failed, Report, Stage, Started};
@@ -134,10 +134,13 @@ pub(super) fn give_up(report: &mut File, why_not: Failed) {
     let _ = wire::write(report, &Report::Failed(why_not));
 }
 
-/// Waits for the launcher's word that the ids are mapped. Nothing, if the launcher is gone.
-pub(super) fn wait_for_go(go: OwnedFd) -> Result<(), Failed> {
-    let mut word = [0];
-    File::from(go)
-        .read_exact(&mut word)
-        .map_err(|_| failed(Stage::Namespaces, "the launcher is gone", "Start it again"))
+/// Sees that the launcher was there when its death began to be followed: nobody else reads the reports.
+pub(super) fn check_launcher(reports: &File) -> Result<(), Failed> {
+    let mut polled = [PollFd::new(reports, PollFlags::empty())];
+    let is_gone = rustix::event::poll(&mut polled, Some(&Timespec::default()))
+        .is_ok_and(|_| polled[0].revents().contains(PollFlags::ERR));
+    if is_gone {
+        return Err(failed(Stage::Namespaces, "the launcher is gone", "Start it again"));
+    }
+    Ok(())
 }

@@ -21,7 +21,6 @@ mod supervise;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,40 +107,25 @@ fn launch(order: &Order, layers: &Layers) -> Result<First, Failed> {
         )?;
     }
 
-    let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
-    let ((report, reports), (go, goes)) = pipe().and_then(|report| Ok((report, pipe()?))).at(
+    let (report, reports) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(
         Stage::Namespaces,
-        "making pipes",
+        "making a pipe",
         "Raise the limit of open files",
     )?;
     match sys::clone(prepared.namespaces()).map_err(|error| unclonable(&error))? {
         Cloned::Child => {
-            drop((report, goes));
+            drop(report);
             let mut reports = File::from(reports);
-            if let Err(why_not) = prepared.first(&steps, sources, go, &reports) {
+            if let Err(why_not) = prepared.first(&steps, sources, &reports) {
                 init::give_up(&mut reports, why_not);
             }
             std::process::exit(0);
         }
         Cloned::Parent { child, pidfd } => {
-            drop((go, reports));
-            let first = First { pid: child, pidfd, report: report.into(), leaves_orphans: !is_full };
-            let mapped = if is_full { map(child, uid, gid) } else { Ok(()) };
-            let told = mapped.and_then(|()| {
-                rustix::io::write(&goes, b"!").map(drop).at(
-                    Stage::Namespaces,
-                    "starting process 1",
-                    "Try again",
-                )
-            });
-            if let Err(why_not) = told {
-                let _ = rustix::process::pidfd_send_signal(&first.pidfd, Signal::KILL);
-                let _ = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty());
-                return Err(why_not);
-            }
+            drop(reports);
             // As long as the launcher had them, their other ends would not see them closed.
             init::leave_streams().at(Stage::Program, "letting go of the program's streams", "Try again")?;
-            Ok(first)
+            Ok(First { pid: child, pidfd, report: report.into(), leaves_orphans: !is_full })
         }
     }
 }
@@ -151,12 +135,12 @@ fn is_root_that_mounts() -> bool {
     rustix::process::geteuid().is_root() && rustix::thread::capabilities(None).is_ok_and(may_mount)
 }
 
-fn map(child: rustix::process::Pid, uid: Uid, gid: Gid) -> Result<(), Failed> {
-    let folder = format!("/proc/{}", child.as_raw_nonzero());
+/// Maps the one user and the one group there are, from inside.
+fn map(uid: Uid, gid: Gid) -> Result<(), Failed> {
     let write = || {
-        std::fs::write(format!("{folder}/setgroups"), "deny")?;
-        sources::write_map(&format!("{folder}/uid_map"), INSIDE_ID, uid.as_raw())?;
-        sources::write_map(&format!("{folder}/gid_map"), INSIDE_ID, gid.as_raw())
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        sources::write_map("/proc/self/uid_map", INSIDE_ID, uid.as_raw())?;
+        sources::write_map("/proc/self/gid_map", INSIDE_ID, gid.as_raw())
     };
     write().at(
         Stage::Namespaces,
@@ -211,13 +195,7 @@ impl Prepared<'_> {
     }
 
     /// Process 1, from its first step to its last.
-    fn first(
-        &self,
-        steps: &[Step],
-        sources: Option<Sources>,
-        go: OwnedFd,
-        reports: &File,
-    ) -> Result<(), Failed> {
+    fn first(&self, steps: &[Step], sources: Option<Sources>, reports: &File) -> Result<(), Failed> {
         const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
         let (profile, layers) = (&self.order.profile, self.layers);
         // Whoever kills the launcher kills this, and with it everything.
@@ -226,9 +204,10 @@ impl Prepared<'_> {
             "following the launcher",
             REMEDY,
         )?;
-        init::wait_for_go(go)?;
+        init::check_launcher(reports)?;
         let mut masked = 0;
         if profile.mode == Mode::Full {
+            map(self.uid, self.gid)?;
             let sources = match sources {
                 Some(sources) => sources,
                 None => Sources::open(steps, None, layers)?,

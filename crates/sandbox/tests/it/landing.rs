@@ -22,6 +22,12 @@ pub(crate) const TESTS: &[Test] = &[
     ("discarding", discarding),
     ("usage_is_counted", usage_is_counted),
     ("landing_never_leaves_the_folder", landing_never_leaves_the_folder),
+    ("landing_goes_through_no_link", landing_goes_through_no_link),
+    (
+        "hard_links_to_elsewhere_are_broken_and_not_written",
+        hard_links_to_elsewhere_are_broken_and_not_written,
+    ),
+    ("paths_that_make_no_sense_land_and_discard_nothing", paths_that_make_no_sense_land_and_discard_nothing),
     ("owners_stay", owners_stay),
     ("an_ordinary_user_works_and_lands", an_ordinary_user_works_and_lands),
     ("masks_hold_in_an_overlay_too", masks_hold_in_an_overlay_too),
@@ -237,6 +243,99 @@ fn landing_never_leaves_the_folder() {
     });
     assert_eq!(std::fs::read_to_string(outside.path().join("file")).unwrap(), "outside");
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+/// Everything that a folder of the host holds, to see that nothing of it changes.
+fn content(folder: &std::path::Path) -> Vec<(PathBuf, String)> {
+    let mut all: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read_to_string(path).unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+fn landing_goes_through_no_link() {
+    let field = Field::with(&[("real/file", "a")]);
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("file"), "outside").unwrap();
+    let before = content(outside.path());
+    for (name, to) in [
+        ("absolute", outside.path().to_str().unwrap()),
+        ("up", "../.."),
+        ("proc", "/proc/self/root"),
+        ("loop", "loop"),
+    ] {
+        symlink(to, field.lower().join(name)).unwrap();
+        // As if the agent had put a folder in the place of the link.
+        let folder = field.layers.upper().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("file"), "evil").unwrap();
+    }
+    // Somebody makes a folder a link after the session began.
+    let moved = field.layers.upper().join("real");
+    std::fs::create_dir(&moved).unwrap();
+    std::fs::write(moved.join("file"), "evil").unwrap();
+    std::fs::rename(field.lower().join("real"), field.lower().join("elsewhere")).unwrap();
+    symlink(outside.path(), field.lower().join("real")).unwrap();
+
+    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    assert!(done.landed.is_empty(), "links made since the session began are somebody else's: {done:?}");
+    assert_eq!(content(outside.path()), before);
+    assert!(!field.lower().parent().unwrap().join("file").exists());
+}
+
+fn hard_links_to_elsewhere_are_broken_and_not_written() {
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("file"), "outside").unwrap();
+    let field = Field::with(&[]);
+    std::fs::hard_link(outside.path().join("file"), field.lower().join("file")).unwrap();
+    let layers =
+        tribune_sandbox::workspace::Layers::create(field.layers.folder().with_extension("2"), &field.lower())
+            .unwrap();
+    let field = Field { layers, ..field };
+    field.run(shell("echo changed > file")).ok();
+    assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["file"]));
+    assert_eq!(field.read("file"), "changed\n");
+    assert_eq!(std::fs::read_to_string(outside.path().join("file")).unwrap(), "outside");
+}
+
+fn paths_that_make_no_sense_land_and_discard_nothing() {
+    let field = Field::with(&[("file", "a")]);
+    let outside = field.lower().parent().unwrap().join("outside");
+    std::fs::write(&outside, "outside").unwrap();
+    field.run(shell("echo b > file; mkdir d; ln -s /proc/self/root d/root")).ok();
+    let long = "x".repeat(6000);
+    let absolute = outside.to_str().unwrap();
+    for path in [
+        "..",
+        "../outside",
+        "d/../../outside",
+        absolute,
+        "/proc/self/root",
+        "d/root/etc",
+        "/",
+        "",
+        "file\0",
+        &long,
+        "FILE",
+        "%2e%2e/outside",
+        "..\\outside",
+        "d/./../..",
+    ] {
+        let done = land(&field.lower(), &field.layers, &paths(&[path]));
+        let is_nothing = match &done {
+            Ok(done) => done.landed.is_empty(),
+            Err(_) => true,
+        };
+        // An empty path is the whole workspace, as everywhere; the others name nothing that was changed.
+        assert!(is_nothing || path.is_empty(), "{path:?} {done:?}");
+        if !path.is_empty() {
+            assert!(discard(&field.layers, &paths(&[path])).is_err(), "{path:?} was discarded");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(outside).unwrap(), "outside");
 }
 
 fn owners_stay() {
