@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tribune_agents::provider::ModelRef;
 
-use super::auth::OPERATOR;
+use super::auth::{Caller, OPERATOR};
 use super::body::Asking;
 use super::errand::Ended;
 use super::routes::Kind;
@@ -33,7 +33,7 @@ impl Bill {
     /// Sets aside what a request can cost, if it can cost anything.
     pub(super) async fn reserve(
         purse: &Arc<Purse>,
-        by: String,
+        caller: &Caller,
         provider: &Provider,
         (kind, asking): (Kind, Option<&Asking>),
     ) -> Result<Option<Self>, ApiError> {
@@ -45,9 +45,12 @@ impl Bill {
         };
         let model = ModelRef::new(&provider.id, &asking.model)
             .map_err(|error| ApiError::params(error.to_string()))?;
-        // No agent has such a name.
-        let agent = if by == OPERATOR { format!("({by})") } else { by };
-        let payer = Payer { agent, session: None };
+        let agent = match caller {
+            // No agent has such a name.
+            Caller::Operator => format!("({OPERATOR})"),
+            Caller::Agent(_) | Caller::Session(_) => caller.name(),
+        };
+        let payer = Payer { agent, session: caller.session() };
         // No token has less than a byte.
         let prompt =
             asking.members.0.iter().map(|(name, value)| name.len() + value.get().len()).sum::<usize>();
