@@ -140,6 +140,11 @@ impl SessionSockets {
         self.room.path()
     }
 
+    /// Gives the sockets to the user that the box runs as. Until then they are the daemon's own user's.
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), BrokerError> {
+        self.room.give_to(user, group)
+    }
+
     /// The way out: a proxy for HTTP.
     pub fn egress(&self) -> PathBuf {
         self.dir().join(Service::Egress.name())

@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
@@ -56,6 +56,17 @@ impl Room {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Makes the folder and what is in it another user's, and nobody else's.
+    pub(super) fn give_to(&self, user: u32, group: u32) -> Result<(), BrokerError> {
+        let give = || {
+            for socket in fs::read_dir(&self.path)? {
+                lchown(socket?.path(), Some(user), Some(group))?;
+            }
+            lchown(&self.path, Some(user), Some(group))
+        };
+        give().map_err(|error| BrokerError { path: self.path.clone(), error })
     }
 
     /// A socket in the folder, for its owner alone.

@@ -58,7 +58,12 @@ impl Bill {
             Ok(Reserve::Granted(reservation)) => {
                 Ok(Some(Self { purse: Arc::clone(purse), payer, model, reservation }))
             }
-            Ok(Reserve::Ask(_)) => Err(ApiError::forbidden("more than may be spent: raise the limit")),
+            Ok(Reserve::Ask(question)) => {
+                // A session could ask a person for more, but nobody waits for the answer here.
+                purse.is_asking(payer.session.as_deref().unwrap_or_default(), &question.id);
+                let why = question.input["why"].as_str().unwrap_or("this is more than may be spent");
+                Err(ApiError::forbidden(why))
+            }
             Err(refused) if refused.code == "storage" => Err(ApiError::new("storage", refused.message)),
             Err(refused) => Err(ApiError::forbidden(refused.message)),
         }

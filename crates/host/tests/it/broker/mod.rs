@@ -22,7 +22,7 @@ use tribune_agents::SessionKey;
 use tribune_host::broker::{Limits, Network, SessionSockets, Unresolved};
 use tribune_host::config::Config;
 use tribune_host::daemon::{Daemon, Extras};
-use tribune_host::record::egress_entity;
+use tribune_host::record::{VerdictRecord, egress_entity};
 use tribune_host::store::Filter;
 use tribune_host::{Reader, SystemClock};
 use tribune_ledger::EntryQuality;
@@ -270,6 +270,14 @@ impl House {
         drop(self.sockets);
         let home = self.daemon.stop().await;
         assert_sound(&home.home);
+        // L4: whoever has the law and the facts comes to the same verdicts.
+        let law = tribune_host::law::load(home.home.root()).unwrap();
+        for (_, said) in
+            entries(&home).into_iter().filter(|(quality, _)| *quality == EntryQuality::PolicyVerdict)
+        {
+            let record: VerdictRecord = serde_json::from_value(said).unwrap();
+            assert_eq!(law.decide(&record.facts), record.verdict);
+        }
         home
     }
 }

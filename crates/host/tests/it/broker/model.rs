@@ -148,6 +148,7 @@ async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
     house.ended(1).await;
     let (status, answer) = house.post("/v1/messages", &message("m")).await;
     assert_eq!(status, 403, "{answer}");
+    assert!(answer.contains("the limit of"), "{answer}");
     assert_eq!(house.upstream.requests().len(), 1);
     // Another session has a budget of its own.
     let other = house.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();

@@ -1,6 +1,6 @@
 //! Where the sockets lie, who may touch them, how long they live, and what they bear.
 
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,6 +50,14 @@ async fn sockets_are_their_owners_alone_and_say_nothing() {
     }
     let name = dir.file_name().unwrap().to_str().unwrap();
     assert!(name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+    // Another user can be given them, by one who may; to oneself, everyone may.
+    let own = std::fs::metadata(&dir).unwrap();
+    let user = if own.uid() == 0 { 65_534 } else { own.uid() };
+    house.sockets.give_to(user, own.gid()).unwrap();
+    for path in [&dir, &house.sockets.egress(), &house.sockets.model()] {
+        assert_eq!(std::fs::metadata(path).unwrap().uid(), user);
+    }
+    assert_eq!((mode(&dir), mode(&house.sockets.egress())), (0o700, 0o600));
     // Each opening has a room of its own, and leaves none behind.
     let other = house.daemon.daemon.brokers().open(&super::key(super::KEY)).unwrap();
     let second = other.dir().to_owned();
