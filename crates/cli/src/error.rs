@@ -132,7 +132,7 @@ impl CliError {
             Self::Start(StartError::Approvers(_)) => "approvers",
             Self::Start(StartError::Scenes(_)) => "scenes",
             Self::Start(StartError::PortTaken(_) | StartError::Listen { .. }) => "port",
-            Self::Start(StartError::File { .. }) => "file",
+            Self::Start(StartError::File { .. } | StartError::Brokers(_)) => "file",
             Self::NotStarted(_) => "start",
             Self::NotStopped(_) => "stop",
             Self::Silent { .. } | Self::Slow => "connection",

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, holds_link};
+use crate::kernel::EGRESS;
 use crate::{command, paths};
 
 /// Bytes of a path, as the kernel bounds one.
@@ -136,6 +137,11 @@ impl Args {
             "web_fetch" => {
                 draft.address();
                 draft.method(Some("GET"));
+            }
+            EGRESS => {
+                draft.address();
+                draft.method(None);
+                draft.verb();
             }
             "web_search" => draft.size(&["query"]),
             "browser" => {

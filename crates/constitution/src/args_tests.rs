@@ -17,6 +17,11 @@ fn attributes_are_derived_per_tool() {
             r#"{"host":"example.org","port":443,"scheme":"https","method":"GET"}"#,
         ),
         (
+            "egress",
+            json!({"url": "http://a.example:8080/secret?q=1", "method": "POST", "action": "listed"}),
+            r#"{"host":"a.example","port":8080,"scheme":"http","method":"POST","action":"listed"}"#,
+        ),
+        (
             "message",
             json!({"to": "bob", "recipientType": "sender", "template": "thanks", "text": "Hi.", "attachments": []}),
             r#"{"recipient":"bob","recipientType":"sender","template":"thanks","links":false,"attachments":false,"bytes":3}"#,

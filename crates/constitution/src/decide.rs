@@ -7,7 +7,7 @@
 use crate::bundle::Constitution;
 use crate::facts::{Facts, Provenance, SessionKind, Stage};
 use crate::inquiry::Inquiry;
-use crate::kernel::SPEND;
+use crate::kernel::{EGRESS, LISTED, SPEND};
 use crate::mandate::shown;
 use crate::manifest::{Effect, Manifest, Risk};
 use crate::nearest::nearest;
@@ -109,7 +109,7 @@ impl Constitution {
         self.trust(facts, manifest, exception, inquiry);
         trifecta(facts, manifest, inquiry);
         let ruled = self.rules().decide(self, facts, inquiry);
-        let waiver = exception.map(|own| format!("exception.{}", own.id)).or(ruled);
+        let waiver = exception.map(|own| format!("exception.{}", own.id)).or(ruled).or_else(|| listed(facts));
         let waived_by = side_effect(facts, manifest, waiver, inquiry);
         match inquiry.verdict() {
             None => {
@@ -248,6 +248,12 @@ fn trifecta(facts: &Facts, manifest: Option<&Manifest>, inquiry: &mut Inquiry<'_
         shown(&facts.tool)
     );
     inquiry.spoke(decision, "trust.trifecta", reason, Some(would_allow.to_owned()));
+}
+
+/// The operator's list of places, where it has the one that a box wants to connect to.
+fn listed(facts: &Facts) -> Option<String> {
+    let is_listed = facts.tool == EGRESS && facts.args.action.as_deref() == Some(LISTED);
+    is_listed.then(|| "egress.listed".to_owned())
 }
 
 /// Whether a person must approve the effect; says what stood in for one.

@@ -49,6 +49,32 @@ fn the_floor_is_looked_at_first() {
 }
 
 #[test]
+fn the_operators_list_of_places_stands_in_for_a_person() {
+    let law = law("", "");
+    let connect = |action: &str| {
+        let mut facts = call(EGRESS);
+        facts.args.action = Some(action.to_owned());
+        facts
+    };
+    let listed = law.decide(&connect(LISTED));
+    assert_eq!(
+        (said(&listed).as_str(), listed.waived_by.as_deref()),
+        ("allow mandate.allow", Some("egress.listed"))
+    );
+    for other in ["unlisted", "", "Listed"] {
+        assert_eq!(said(&law.decide(&connect(other))), "ask effect.side_effect", "{other}");
+    }
+    // The word means this in no other tool, and does not keep what it must from leaving.
+    let mut message = call("message");
+    message.args.action = Some(LISTED.to_owned());
+    assert_eq!(said(&law.decide(&message)), "ask effect.side_effect");
+    let leaking = Facts { labels: Labels::new(Trust::Untrusted, true), ..connect(LISTED) };
+    assert_eq!(said(&law.decide(&leaking)), "ask trust.trifecta");
+    let barred = Facts { vetoes: vec![Veto::new("egress.unlisted", "no")], ..connect("unlisted") };
+    assert_eq!(said(&law.decide(&barred)), "deny hook.egress.unlisted");
+}
+
+#[test]
 fn a_fresh_session_of_the_owner_reads_writes_and_fetches() {
     let law = law("", "");
     for tool in

@@ -11,11 +11,17 @@ use crate::trust::Trust::{self, Community, Owner, Untrusted, Verified};
 
 /// Counts up whenever a built-in manifest, the order of decisions or a kernel rule changes, so that no verdict of
 /// another kernel passes for one of this.
-pub const KERNEL_VERSION: u32 = 2;
+pub const KERNEL_VERSION: u32 = 3;
 
 /// What the house itself asks for an agent whose budget is used up: to spend more. It is in every mandate and is offered to
 /// nobody, and a person decides.
 pub const SPEND: &str = "spend";
+
+/// What the house asks for a program in a box that wants to connect somewhere. No agent can call it by itself.
+pub const EGRESS: &str = "egress";
+
+/// The action of a call of [`EGRESS`] to a place that the operator listed for the agent: the list stands in for a person.
+pub const LISTED: &str = "listed";
 
 /// One built-in manifest.
 struct Row(
@@ -29,10 +35,11 @@ struct Row(
     Effect,
 );
 
-const BUILT_IN: [Row; 16] = [
+const BUILT_IN: [Row; 17] = [
     Row("browser", "Browser Control", &[NetHttps, FsRead], High, Verified, Untrusted, SideEffect),
     Row("cron", "Cron Scheduler", &[SystemSchedule], High, Owner, Verified, SideEffect),
     Row("edit", "File Edit", &[FsWrite], Medium, Verified, Verified, DraftOnly),
+    Row(EGRESS, "Connection out of a Box", &[NetHttp, NetHttps], High, Untrusted, Untrusted, SideEffect),
     Row(
         "exec",
         "Shell Execution",

@@ -49,7 +49,7 @@ pub use explain::Explanation;
 pub use facts::{Facts, FactsError, Provenance, SessionKind, Stage, Veto};
 pub use hash::ConstitutionHash;
 pub use inquiry::{Outcome, Step};
-pub use kernel::{KERNEL_VERSION, SPEND};
+pub use kernel::{EGRESS, KERNEL_VERSION, LISTED, SPEND};
 pub use labels::Labels;
 pub use mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, STRANGER_TOOLS};
 pub use manifest::{Capability, Effect, Manifest, Risk};

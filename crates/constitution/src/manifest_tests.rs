@@ -36,7 +36,7 @@ fn the_ten_are_as_agreed() {
         );
         assert_eq!((own.min_input_trust.as_str(), own.output_trust.as_str()), (min, output), "{id}");
     }
-    assert_eq!(Manifest::all_built_in().count(), 16);
+    assert_eq!(Manifest::all_built_in().count(), 17);
     assert!(Manifest::all_built_in().map(|own| own.id).is_sorted_by(|a, b| a < b));
 }
 
@@ -49,6 +49,7 @@ fn ways_out_and_private_readers_are_known() {
     let inside = [
         "browser",
         "cron",
+        "egress",
         "exec",
         "gateway",
         "message",

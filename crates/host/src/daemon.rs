@@ -20,6 +20,7 @@ use tribune_contract::Mode;
 use tribune_redact::Redactor;
 
 use crate::approval::Inbox;
+use crate::broker::{self, BrokerError, Brokers, Network, Places, RealNetwork};
 use crate::clock::Clock;
 use crate::config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
 use crate::files::{self, Secrecy};
@@ -83,6 +84,8 @@ pub enum StartError {
         "{model} cannot be used: {fault}. The provider's startupValidation is \"strict\"; with \"warn\" the daemon would start all the same"
     )]
     Model { model: String, fault: String },
+    #[error(transparent)]
+    Brokers(#[from] BrokerError),
     #[error("`{path}` cannot be written ({error})", path = .path.display())]
     File { path: PathBuf, error: io::Error },
 }
@@ -117,6 +120,9 @@ pub struct Extras {
     pub env: Option<Env>,
     /// How long models are waited for.
     pub provider_patience: tribune_agents::provider::Patience,
+    /// What boxes reach, instead of the network that the machine is in.
+    pub network: Option<Arc<dyn Network>>,
+    pub broker_limits: broker::Limits,
 }
 
 impl std::fmt::Debug for Extras {
@@ -136,6 +142,7 @@ pub struct Daemon {
     standing: usize,
     drain: Duration,
     sessions: SessionManager,
+    brokers: Brokers,
     providers: Arc<Providers>,
     agents: Arc<Agents>,
     store: Arc<Store>,
@@ -239,12 +246,14 @@ impl Daemon {
             turn_limit: config.sessions.turn,
             journals: Default::default(),
             elsewhere: Default::default(),
+            seeped: Default::default(),
             leaving: Default::default(),
             work,
             claimed: Default::default(),
         });
         let recovered = governance.recover().await?;
         governance.withdraw_wordless().await.map_err(SessionError::from)?;
+        governance.withdraw_crossings().await?;
         if !governance.gate.is_frozen() {
             governance.resume_parked().await.map_err(SessionError::from)?;
         }
@@ -316,6 +325,13 @@ impl Daemon {
             anonymous: anonymous(config.gateway.anonymous),
             stopping: stopping.clone(),
         });
+        let places = Places {
+            agents: config.egress.agents.clone(),
+            deny: config.egress.deny.clone(),
+            unlisted: config.egress.unlisted,
+        };
+        let network = extras.network.unwrap_or_else(|| Arc::new(RealNetwork));
+        let brokers = Brokers::new(home, Arc::clone(&gateway), (places, network), extras.broker_limits)?;
         let tasks = TaskTracker::new();
         tasks.spawn(gateway.serve(listener, accepting.clone()));
         tasks.spawn(Arc::clone(sessions.governance()).expire_approvals(stopping.clone()));
@@ -338,6 +354,7 @@ impl Daemon {
             standing,
             drain: config.gateway.drain,
             sessions,
+            brokers,
             providers,
             agents,
             store,
@@ -359,6 +376,11 @@ impl Daemon {
 
     pub const fn sessions(&self) -> &SessionManager {
         &self.sessions
+    }
+
+    /// What programs in boxes reach.
+    pub const fn brokers(&self) -> &Brokers {
+        &self.brokers
     }
 
     /// Providers and models, and which agent uses what.
@@ -396,14 +418,15 @@ impl Daemon {
             abandoned = drained.abandoned,
             "stopping: turns are over"
         );
+        self.brokers.close().await;
         self.accepting.cancel();
         self.stopping.cancel();
         self.tasks.close();
         let _ = tokio::time::timeout(GOODBYE, self.tasks.wait()).await;
         // Where a daemon was is only left behind by one that could not clean up.
         let _ = std::fs::remove_file(Whereabouts::path(&self.home));
-        let Self { sessions, store, .. } = self;
-        drop(sessions);
+        let Self { sessions, brokers, store, .. } = self;
+        drop((sessions, brokers));
         // The last to go: it syncs and gives up the lock.
         let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         drained

@@ -6,6 +6,7 @@
 
 pub mod approval;
 pub mod audit;
+pub mod broker;
 pub mod clock;
 pub mod config;
 pub mod daemon;
@@ -20,6 +21,7 @@ pub mod law;
 pub mod law_record;
 pub mod memory;
 pub mod models;
+mod net;
 pub mod record;
 pub mod registry;
 pub mod session;

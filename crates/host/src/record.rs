@@ -183,7 +183,16 @@ pub fn proxy_entity(provider: &str) -> String {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ProxyRecord {
     /// It is about to go up.
-    Asked { by: String, provider: String, model: Option<String>, method: String, path: String },
+    Asked {
+        by: String,
+        /// Whose box asked, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<String>,
+        provider: String,
+        model: Option<String>,
+        method: String,
+        path: String,
+    },
     Ended {
         /// The provider's, if it answered.
         status: Option<u16>,
@@ -226,6 +235,49 @@ impl ProxyOutcome {
             Self::Interrupted => "interrupted",
         }
     }
+}
+
+/// Where it is written what went out of a session's box. See [`SESSION_ENTITIES`] for why it is not the session's own history.
+pub fn egress_entity(session: &str) -> String {
+    format!("{EGRESS_ENTITIES}{session}")
+}
+
+/// Histories that begin like this tell of connections out of boxes.
+pub const EGRESS_ENTITIES: &str = "egress:";
+
+/// What became of a connection out of a box. An end has the verdict that allowed the connection as its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum EgressRecord {
+    /// It could not be judged: nobody can say where it should have led.
+    Refused { code: String },
+    Ended {
+        outcome: EgressOutcome,
+        /// What went wrong, if something did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        /// Bytes that left.
+        sent: u64,
+        received: u64,
+    },
+}
+
+/// How an allowed connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EgressOutcome {
+    /// Both sides had said everything.
+    Done,
+    /// It led, or was used, where it must not: not a byte went there.
+    Refused,
+    /// It could not be made, or broke off.
+    Failed,
+    /// It was too quiet, too long or too much.
+    Limit,
+    /// The box, everything, or the daemon was stopped.
+    Stopped,
+    /// The daemon ended before it did: what went through it is not known.
+    Interrupted,
 }
 
 /// A payload as an entry takes it.

@@ -7,6 +7,7 @@
 //! No secret has a place here, and no key is ignored: a word that means nothing is a mistake someone should hear about.
 
 pub mod edit;
+mod egress;
 mod error;
 mod hooks;
 mod models;
@@ -18,6 +19,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::net::SocketAddr;
@@ -29,6 +31,9 @@ pub use models::{ModelsConfig, ProviderConfig, StartupValidation, is_variable};
 pub use spend::{AtLimit, SpendConfig, SpendLimits};
 pub use values::{Anonymous, LogLevel, Sandbox};
 
+use tribune_agents::AgentId;
+
+use crate::broker::{Place, Unlisted};
 use crate::gate::hooks::Hook;
 use crate::tools::{EgressMode, HostPort, SearchEndpoint};
 use raw::RawConfig;
@@ -119,6 +124,9 @@ pub struct EgressConfig {
     // INVARIANT: each with a port.
     pub allow: Vec<HostPort>,
     pub deny: Vec<HostPort>,
+    /// What the programs of an agent may connect to from its boxes.
+    pub agents: BTreeMap<AgentId, Vec<Place>>,
+    pub unlisted: Unlisted,
 }
 
 /// How the web is searched.

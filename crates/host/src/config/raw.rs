@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::egress::Agents;
 use super::hooks::OneHook;
 use super::models::RawModels;
 use super::spend::RawSpend;
@@ -15,6 +16,7 @@ use super::{
     Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig, SessionsConfig, TranscriptConfig,
     WebSearchConfig,
 };
+use crate::broker::Unlisted;
 use crate::tools::EgressMode;
 
 const KIB: u64 = 1024;
@@ -144,11 +146,19 @@ struct RawEgress {
     mode: Word<EgressMode>,
     allow: List<AllowedHost>,
     deny: List<DeniedHost>,
+    agents: Agents,
+    unlisted: Word<Unlisted>,
 }
 
 impl Default for RawEgress {
     fn default() -> Self {
-        Self { mode: Word(EgressMode::Allowlist), allow: List::default(), deny: List::default() }
+        Self {
+            mode: Word(EgressMode::Allowlist),
+            allow: List::default(),
+            deny: List::default(),
+            agents: Agents::default(),
+            unlisted: Word(Unlisted::Deny),
+        }
     }
 }
 
@@ -202,6 +212,8 @@ impl From<RawConfig> for Config {
                 mode: egress.mode.0,
                 allow: egress.allow.0.into_iter().map(|host| host.0).collect(),
                 deny: egress.deny.0.into_iter().map(|host| host.0).collect(),
+                agents: egress.agents.0,
+                unlisted: egress.unlisted.0,
             },
             web_search: WebSearchConfig { endpoint: web_search.endpoint.map(|endpoint| endpoint.0) },
             hooks: hooks.0.into_iter().map(|hook| hook.0).collect(),

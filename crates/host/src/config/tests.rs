@@ -51,7 +51,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 42, "{keys:?}");
+    assert_eq!(keys.len(), 44, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -110,6 +110,8 @@ fn values_are_read() {
                 mode: EgressMode::Public,
                 allow: vec!["example.org:443".parse().unwrap(), "[::1]:80".parse().unwrap()],
                 deny: vec!["10.0.0.1".parse().unwrap(), "a.example:1".parse().unwrap()],
+                agents: Default::default(),
+                unlisted: Default::default(),
             },
             web_search: WebSearchConfig { endpoint: Some("http://127.0.0.1:8888/search".parse().unwrap()) },
             hooks: vec![

@@ -7,6 +7,7 @@ use tribune_constitution::Labels;
 use tribune_ledger::Cid;
 
 use crate::governed::Written;
+use crate::store::Appended;
 
 /// Leave to carry out one call, once. Everything that acts for an agent takes one by value; only the gate gives one out,
 /// and only when the verdict that allows the call is durable.
@@ -52,6 +53,17 @@ impl Admission {
 }
 
 impl Admission {
+    /// Leave for a call whose verdict stands in a history beside its session's.
+    // INVARIANT: the ledger's writer tells of an entry only when it is durable.
+    pub(crate) fn appended(
+        leave: super::Leave,
+        call: ToolCall,
+        session: Arc<SessionKey>,
+        verdict: &Appended,
+    ) -> Self {
+        Self { call, session, entry: verdict.cid, labels: leave.labels }
+    }
+
     pub const fn call(&self) -> &ToolCall {
         &self.call
     }

@@ -66,7 +66,15 @@ impl Desk {
         journal: OwnedMutexGuard<Journal>,
     ) -> Self {
         let page = journal.page();
-        Self { governance, handle, journal, page }
+        let mut desk = Self { governance, handle, journal, page };
+        desk.take_in();
+        desk
+    }
+
+    /// Takes in what connections out of the session's box have brought in by now.
+    fn take_in(&mut self) {
+        let seeped = self.governance.seeped(&self.handle.key);
+        self.journal.standing.labels = self.journal.standing.labels.meet(seeped);
     }
 
     /// Writes the page and begins another.
@@ -151,6 +159,7 @@ impl Desk {
         vetoes: Vec<Veto>,
         approval: Option<&str>,
     ) -> Result<Judged, RuntimeError> {
+        self.take_in();
         let standing = self.journal.standing.clone();
         let (leave, verdict, entry) =
             self.weigh(recorded, &standing, (stage, approval), owner_words, vetoes)?;
@@ -307,6 +316,7 @@ impl Desk {
         touched: &[Touched],
         parents: Vec<Cid>,
     ) -> Result<Cid, RuntimeError> {
+        self.take_in();
         let call = &recorded.call;
         // What did not run brought nothing in.
         let tool = (how == CallOutcome::Ran).then_some(call.name.as_str());

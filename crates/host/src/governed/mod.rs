@@ -6,6 +6,7 @@
 //! result is recorded under its call; the turn is completed. Every event that leaves this stream is durable.
 
 mod calls;
+mod crossing;
 mod decide;
 mod desk;
 mod elsewhere;
@@ -52,6 +53,7 @@ use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::HostTools;
 use crate::vault::Vault;
 
+pub(crate) use crossing::{BROUGHT_IN, Barred};
 pub use elsewhere::{AskedFor, Heard, Standpoint};
 pub use journal::Written;
 pub use recover::Recovered;
@@ -80,6 +82,8 @@ pub struct Governance {
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
     /// What other harnesses asked for, by session.
     pub(crate) elsewhere: elsewhere::Calls,
+    /// What connections out of boxes brought into sessions.
+    pub(crate) seeped: crossing::Seeped,
     /// Set when the daemon stops: what waits for a person goes on waiting.
     pub(crate) leaving: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.
@@ -207,6 +211,8 @@ impl Governance {
 
     fn unload(&self, key: &SessionKey) {
         self.journals.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        // The log has it, and the next journal is read from there.
+        self.seeped.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.transcripts.let_go(key);
     }
 

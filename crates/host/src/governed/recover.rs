@@ -7,7 +7,8 @@ use tribune_ledger::{Cid, Draft, EntryQuality};
 use super::Governance;
 use super::journal::{Journal, Line};
 use crate::record::{
-    CallOutcome, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord, Turn, TurnPhase, payload,
+    CallOutcome, EgressOutcome, EgressRecord, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord,
+    Turn, TurnPhase, payload,
 };
 use crate::store::{OpenWork, SessionRow, StoreError};
 use crate::vault::Event;
@@ -33,6 +34,8 @@ impl Governance {
             work.into_iter().partition(|work| work.kind == "spend");
         let (forwarded, work): (Vec<OpenWork>, Vec<OpenWork>) =
             work.into_iter().partition(|work| work.kind == "proxy");
+        let (crossed, work): (Vec<OpenWork>, Vec<OpenWork>) =
+            work.into_iter().partition(|work| work.kind == "egress");
         for request in paid {
             let Ok(begun) = request.cid.parse() else { continue };
             if let Some(reserved) = self.record_of(begun).await? {
@@ -44,6 +47,10 @@ impl Governance {
         }
         for request in forwarded {
             self.interrupt_forwarded(&request).await?;
+            recovered.calls += 1;
+        }
+        for connection in crossed {
+            self.interrupt_crossing(&connection).await?;
             recovered.calls += 1;
         }
         Ok(recovered)
@@ -66,6 +73,17 @@ impl Governance {
             attested_by: None,
             envelope: None,
         };
+        self.ledger.append(&draft).await.map(drop)
+    }
+
+    /// Ends a connection out of a box: what went through it is not known.
+    async fn interrupt_crossing(&self, connection: &OpenWork) -> Result<(), StoreError> {
+        let (Ok(verdict), Ok(key)) = (connection.cid.parse(), connection.session_key.parse()) else {
+            return Ok(());
+        };
+        let (outcome, code) = (EgressOutcome::Interrupted, None);
+        let record = EgressRecord::Ended { outcome, code, sent: 0, received: 0 };
+        let draft = self.crossing_draft(&key, EntryQuality::Delivery, vec![verdict], &record);
         self.ledger.append(&draft).await.map(drop)
     }
 

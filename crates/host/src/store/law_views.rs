@@ -9,7 +9,8 @@ use tribune_ledger::entry::EntryText;
 use super::law_reads;
 use crate::approval::Grant;
 use crate::approval::record::{ApprovalRecord, Decided, Requested, State};
-use crate::record::{Labelled, VerdictRecord};
+use crate::governed::BROUGHT_IN;
+use crate::record::{EGRESS_ENTITIES, Labelled, VerdictRecord};
 
 /// The tables written here, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 5] = [
@@ -68,7 +69,8 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
 pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
     let dispatches = entry.payload.contains("\"stage\":\"dispatch\"");
     let excepts = entry.payload.contains("\"waivedBy\":\"exception.");
-    if !dispatches && !excepts {
+    let crosses = entry.entity_id.starts_with(EGRESS_ENTITIES);
+    if !dispatches && !excepts && !crosses {
         return Ok(());
     }
     let Ok(record) = serde_json::from_str::<VerdictRecord>(&entry.payload) else { return Ok(()) };
@@ -78,6 +80,14 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
     if let Some(id) = waiver.and_then(|by| by.strip_prefix("exception.")) {
         let insert = "INSERT INTO exception_uses (idx, id, at) VALUES (?1, ?2, ?3)";
         view.run(insert, params![index, id, view.at()])?;
+    }
+    if crosses && record.verdict.is_allowed() {
+        // A connection is about to be made, and what comes back through it is nobody's word.
+        taint_session(connection, &record.facts.session, BROUGHT_IN)?;
+        return view.run(
+            "INSERT OR REPLACE INTO open_work (cid, kind, session_key, name) VALUES (?1, 'egress', ?2, ?3)",
+            params![entry.cid.to_string(), record.facts.session, record.tool],
+        );
     }
     if record.facts.stage != Stage::Dispatch || !record.verdict.is_allowed() {
         return Ok(());

@@ -13,7 +13,8 @@ use tribune_ledger::entry::EntryText;
 
 use super::{law_views, spend_views};
 use crate::record::{
-    Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord, ToolResultRecord, Turn, TurnPhase,
+    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord,
+    ToolResultRecord, Turn, TurnPhase,
 };
 
 /// The tables written here, each with its columns and key order.
@@ -45,6 +46,7 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::MailboxInject => view.read(View::mailbox),
         EntryQuality::PolicyVerdict => law_views::judged(connection, index, entry),
         EntryQuality::Approval => law_views::apply(connection, index, entry),
+        EntryQuality::Delivery if entry.entity_id.starts_with(EGRESS_ENTITIES) => view.read(View::egressed),
         EntryQuality::Delivery => view.read(View::proxied),
         EntryQuality::Change => spend_views::apply(connection, entry),
         EntryQuality::KeyChange | EntryQuality::Note => Ok(()),
@@ -145,7 +147,7 @@ impl View<'_> {
 
     fn turn(&self, record: Turn) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        law_views::set_session(self.connection, &self.entry.entity_id, record.labels)?;
+        law_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
         match record.phase {
             TurnPhase::Started => self.turn_started(&session, &record),
             TurnPhase::Completed { outputs_hash, stop_reason, usage } => {
@@ -218,7 +220,7 @@ impl View<'_> {
 
     fn tool_result(&self, record: ToolResultRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        law_views::set_session(self.connection, &self.entry.entity_id, record.labels)?;
+        law_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
         law_views::label(self.connection, self.entry, &record.wrote)?;
         self.work_done()?;
         match &record.output_hash {
@@ -238,6 +240,13 @@ impl View<'_> {
             ProxyRecord::Asked { provider, .. } => self.open_work("proxy", &provider),
             ProxyRecord::Ended { .. } => self.work_done(),
             ProxyRecord::Refused { .. } => Ok(()),
+        }
+    }
+
+    fn egressed(&self, record: EgressRecord) -> rusqlite::Result<()> {
+        match record {
+            EgressRecord::Refused { .. } => Ok(()),
+            EgressRecord::Ended { .. } => self.work_done(),
         }
     }
 

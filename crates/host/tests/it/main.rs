@@ -9,6 +9,7 @@
 mod appending;
 mod approvals;
 mod auditing;
+mod broker;
 mod contract_matrix;
 mod door;
 mod drafts;

@@ -6,9 +6,9 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use tribune_agents::AgentId;
 use tribune_agents::native;
 use tribune_agents::provider::ModelRef;
+use tribune_agents::{AgentId, SessionKey};
 
 use crate::gateway::api::short;
 use crate::gateway::{ApiError, Gateway, Principal, rest};
@@ -22,7 +22,10 @@ const API_KEY: &str = "x-api-key";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
     Operator,
+    /// With a pass.
     Agent(AgentId),
+    /// On the socket of a session's box.
+    Session(SessionKey),
 }
 
 /// The operator, as the ledger names it.
@@ -34,6 +37,24 @@ impl Caller {
         match self {
             Self::Operator => OPERATOR.to_owned(),
             Self::Agent(id) => id.to_string(),
+            Self::Session(key) => key.agent().to_string(),
+        }
+    }
+
+    /// Whose model it may ask, if not every one.
+    pub(super) const fn agent(&self) -> Option<&AgentId> {
+        match self {
+            Self::Operator => None,
+            Self::Agent(id) => Some(id),
+            Self::Session(key) => Some(key.agent()),
+        }
+    }
+
+    /// The session that it asks in, if it does in one.
+    pub(super) fn session(&self) -> Option<String> {
+        match self {
+            Self::Operator | Self::Agent(_) => None,
+            Self::Session(key) => Some(key.to_string()),
         }
     }
 }

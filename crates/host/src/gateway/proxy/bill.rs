@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tribune_agents::provider::ModelRef;
 
-use super::auth::OPERATOR;
+use super::auth::Caller;
 use super::body::Asking;
 use super::errand::Ended;
 use super::routes::Kind;
@@ -28,7 +28,7 @@ impl Bill {
     /// Sets aside what a request can cost, if it can cost anything.
     pub(super) async fn reserve(
         purse: &Arc<Purse>,
-        by: String,
+        caller: &Caller,
         provider: &Provider,
         (kind, asking): (Kind, Option<&Asking>),
     ) -> Result<Option<Self>, ApiError> {
@@ -40,14 +40,22 @@ impl Bill {
         };
         let model = ModelRef::new(&provider.id, &asking.model)
             .map_err(|error| ApiError::params(error.to_string()))?;
-        let agent = if by == OPERATOR { spend::OPERATOR.to_owned() } else { by };
-        let payer = Payer { agent, session: None };
+        let agent = match caller {
+            Caller::Operator => spend::OPERATOR.to_owned(),
+            Caller::Agent(_) | Caller::Session(_) => caller.name(),
+        };
+        let payer = Payer { agent, session: caller.session() };
         // No token has less than a byte.
         let prompt =
             asking.members.0.iter().map(|(name, value)| name.len() + value.get().len()).sum::<usize>();
         match purse.reserve(&payer, &model, (prompt as u64, answer)).await {
             Ok(Reserve::Granted(reservation)) => Ok(Some(Self(reservation))),
-            Ok(Reserve::Ask(_)) => Err(ApiError::forbidden("more than may be spent: raise the limit")),
+            Ok(Reserve::Ask(question)) => {
+                // A session could ask a person for more, but nobody waits for the answer here.
+                purse.is_asking(payer.session.as_deref().unwrap_or_default(), &question.id);
+                let why = question.input["why"].as_str().unwrap_or("this is more than may be spent");
+                Err(ApiError::forbidden(why))
+            }
             Err(refused) if refused.code == "storage" => Err(ApiError::new("storage", refused.message)),
             Err(refused) => Err(ApiError::forbidden(refused.message)),
         }

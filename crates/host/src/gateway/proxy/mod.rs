@@ -25,6 +25,7 @@ use axum::http::Method;
 use axum::response::Response;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
+use tribune_agents::SessionKey;
 use tribune_agents::provider::relay::Relay;
 use tribune_agents::provider::{Client, Dialect};
 use tribune_constitution::nearest::nearest;
@@ -74,7 +75,7 @@ impl Proxy {
     fn room(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, ApiError> {
         let room = match caller {
             Caller::Operator => &self.operators_room,
-            Caller::Agent(_) => &self.agents_room,
+            Caller::Agent(_) | Caller::Session(_) => &self.agents_room,
         };
         let full = || format!("{AT_ONCE} requests are on their way to models: try again in a moment");
         Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::new("busy", full()))
@@ -86,7 +87,8 @@ impl Proxy {
         std::mem::take(&mut *running).cancel();
     }
 
-    fn running(&self) -> CancellationToken {
+    /// Ends when everything is stopped.
+    pub(crate) fn running(&self) -> CancellationToken {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -120,24 +122,45 @@ pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Reques
     let path = request.uri().path().strip_prefix("/v1/proxy/").unwrap_or_default().to_owned();
     // Never decoded: what is not plainly on the list is not on the list.
     let (id, rest) = path.split_once('/').unwrap_or((&path, ""));
-    let dialect = gateway.api.proxy.providers.get(id).map(|provider| provider.config.dialect);
-    match admit(&gateway, id, rest, request).await {
-        Ok(response) => response,
-        Err(refused) => {
-            gateway.metrics.proxy_refused(refused.code);
-            error::response(dialect, &refused)
-        }
-    }
+    let asked =
+        async { admit(&gateway, auth::caller(&gateway, request.headers())?, id, rest, request).await };
+    answered(&gateway, id, asked.await)
+}
+
+/// The same for a program in a session's box: the provider is that of its agent's model, and the path its API's own.
+pub(crate) async fn of_session(gateway: &Arc<Gateway>, session: &SessionKey, request: Request) -> Response {
+    let given = auth::model_of(&gateway.api.agents, &gateway.api.proxy.providers, session.agent());
+    let Some(given) = given else {
+        let what = format!("the agent `{}` has no model: give it one in the roster", session.agent());
+        return answered(gateway, "", Err(ApiError::forbidden(what)));
+    };
+    let rest = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
+    let caller = Caller::Session(session.clone());
+    let asked = admit(gateway, caller, given.provider(), &rest, request).await;
+    answered(gateway, given.provider(), asked)
+}
+
+fn answered(gateway: &Gateway, id: &str, asked: Result<Response, ApiError>) -> Response {
+    asked.unwrap_or_else(|refused| {
+        let dialect = gateway.api.proxy.providers.get(id).map(|provider| provider.config.dialect);
+        gateway.metrics.proxy_refused(refused.code);
+        error::response(dialect, &refused)
+    })
 }
 
 /// From the door to the answer's head.
-async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -> Result<Response, ApiError> {
+async fn admit(
+    gateway: &Arc<Gateway>,
+    caller: Caller,
+    id: &str,
+    rest: &str,
+    request: Request,
+) -> Result<Response, ApiError> {
     let api = &gateway.api;
-    let caller = auth::caller(gateway, request.headers())?;
     let (provider, client) = api.proxy.provider(id)?;
     api.takes_work()?;
     let room = api.proxy.room(&caller)?;
-    let journal = Journal::new(api.sessions.governance(), provider.id.clone(), caller.name());
+    let journal = Journal::new(api.sessions.governance(), provider.id.clone(), &caller);
     let (head, content) = request.into_parts();
     let dialect = provider.config.dialect;
     let checked = async {
@@ -148,7 +171,7 @@ async fn admit(gateway: &Arc<Gateway>, id: &str, rest: &str, request: Request) -
         };
         let asking = check(gateway, &caller, provider, &route, asking)?;
         let (purse, asked) = (&api.sessions.governance().purse, (route.kind, asking.as_ref()));
-        let bill = Bill::reserve(purse, caller.name(), provider, asked).await?;
+        let bill = Bill::reserve(purse, &caller, provider, asked).await?;
         Ok::<_, ApiError>((route, asking, bill))
     };
     let (route, asking, mut bill) = match checked.await {
@@ -226,7 +249,7 @@ fn check(
     route: &Route,
     asking: Option<Asking>,
 ) -> Result<Option<Asking>, ApiError> {
-    let Caller::Agent(agent) = caller else { return Ok(asking) };
+    let Some(agent) = caller.agent() else { return Ok(asking) };
     let model = asking.as_ref().map(|asking| asking.model.as_str()).or(route.model.as_deref());
     let given = auth::model_of(&gateway.api.agents, &gateway.api.proxy.providers, agent);
     auth::check_model(agent, given.as_ref(), &provider.id, model)?;

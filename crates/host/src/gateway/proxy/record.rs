@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tribune_ledger::{Cid, Draft, EntryQuality};
 
+use super::auth::Caller;
 use super::errand::Ended;
 use super::routes::Route;
 use crate::gateway::ApiError;
@@ -21,6 +22,7 @@ pub(super) struct Journal {
     governance: Arc<Governance>,
     provider: String,
     by: String,
+    session: Option<String>,
 }
 
 /// A request that is on record and has not ended.
@@ -35,8 +37,9 @@ pub(super) struct Asked {
 }
 
 impl Journal {
-    pub(super) fn new(governance: &Arc<Governance>, provider: String, by: String) -> Self {
-        Self { governance: Arc::clone(governance), provider, by }
+    pub(super) fn new(governance: &Arc<Governance>, provider: String, caller: &Caller) -> Self {
+        let (by, session) = (caller.name(), caller.session());
+        Self { governance: Arc::clone(governance), provider, by, session }
     }
 
     /// Writes down that this goes up. It must not before this returns.
@@ -49,6 +52,7 @@ impl Journal {
         let redact = |text: &str| self.governance.redactor.redact(text).into_owned();
         let record = ProxyRecord::Asked {
             by: self.by.clone(),
+            session: self.session.clone(),
             provider: self.provider.clone(),
             model: model.map(redact),
             method: route.method.to_string(),
@@ -109,7 +113,7 @@ impl Asked {
             timestamp: self.journal.governance.clock.now().to_string(),
             provider: self.provider,
             model: self.model,
-            session: String::new(),
+            session: self.journal.session.clone().unwrap_or_default(),
             turn,
             round: 0,
             estimated_tokens: self.tokens.0,

@@ -1,17 +1,10 @@
 //! Where the tools may connect to. Names are resolved here, and what is connected to are the addresses that were checked.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
-use super::address::Whereabouts;
 use super::place::{HostPort, SearchEndpoint, Target};
+use crate::net::{self, Reach, Whereabouts};
 use crate::tools::done::{Code, Refused};
-
-/// How long a name may take to resolve.
-const LOOKUP: Duration = Duration::from_secs(5);
-
-/// Addresses of a name that are tried.
-const MAX_ADDRESSES: usize = 8;
 
 /// What may be reached beside the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,15 +24,6 @@ pub struct Egress {
     deny: Vec<HostPort>,
 }
 
-/// Whether the operator named a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Listed {
-    /// By its address.
-    Literally,
-    ByName,
-    No,
-}
-
 impl Egress {
     /// What is in `deny` is never reached, whatever `allow` says. A name there stands for the names under it as well, an
     /// address also for names that lead to it.
@@ -56,30 +40,31 @@ impl Egress {
 
     /// The addresses that may be connected to for `target`.
     pub(super) async fn check(&self, target: &Target) -> Result<Vec<SocketAddr>, Refused> {
-        let listed = self.name(target)?;
+        let reach = self.name(target)?;
         let addresses = match target.literal() {
             Some(address) => vec![address],
             None => resolve(target).await?,
         };
-        self.addresses(target, listed, &addresses)?;
+        self.addresses(target, reach, &addresses)?;
+        // Looked at last, since it asks the kernel: this machine by an address that the world knows it by.
+        if !reach.covers(Whereabouts::Inside) && addresses.iter().any(|address| net::is_own(*address)) {
+            return Err(astray(target));
+        }
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, target.port())).collect())
     }
 
     /// Before anyone is asked about a name.
-    fn name(&self, target: &Target) -> Result<Listed, Refused> {
+    fn name(&self, target: &Target) -> Result<Reach, Refused> {
         let (host, port) = (target.host(), target.port());
-        let is_denied = self.deny.iter().any(|denied| {
-            let under = || host.strip_suffix(&denied.host).is_some_and(|rest| rest.ends_with('.'));
-            (host == denied.host || under()) && denied.port.is_none_or(|denied| denied == port)
-        });
+        let is_denied = self.deny.iter().any(|denied| denied.covers(host, port));
         if is_denied {
             return Err(refused(format!("`{host}` is in `egress.deny` of this host: choose another source")));
         }
         let is_listed = self.allow.iter().any(|allowed| allowed.host == host && allowed.port == Some(port));
         match (is_listed, self.mode) {
-            (true, _) if target.literal().is_some() => Ok(Listed::Literally),
-            (true, _) => Ok(Listed::ByName),
-            (false, EgressMode::Public) => Ok(Listed::No),
+            (true, _) if target.literal().is_some() => Ok(Reach::Literal),
+            (true, _) => Ok(Reach::Inside),
+            (false, EgressMode::Public) => Ok(Reach::Public),
             (false, EgressMode::Allowlist) => Err(refused(format!(
                 "`{host}:{port}` is not in `egress.allow` of this host, and nothing else may be reached: choose \
                  another source, or ask the operator"
@@ -88,49 +73,27 @@ impl Egress {
     }
 
     /// One address that leads astray is enough to refuse them all.
-    fn addresses(&self, target: &Target, listed: Listed, addresses: &[IpAddr]) -> Result<(), Refused> {
-        let port = target.port();
+    fn addresses(&self, target: &Target, reach: Reach, addresses: &[IpAddr]) -> Result<(), Refused> {
         let is_fine = |address: &IpAddr| {
-            let name = address.to_string();
-            let is_denied =
-                |denied: &HostPort| denied.host == name && denied.port.is_none_or(|denied| denied == port);
-            !self.deny.iter().any(is_denied)
-                && match (listed, Whereabouts::of(*address)) {
-                    (Listed::Literally, _) | (_, Whereabouts::Public) => true,
-                    (Listed::ByName, Whereabouts::Inside) => true,
-                    (Listed::ByName, Whereabouts::Special) => false,
-                    (Listed::No, Whereabouts::Inside | Whereabouts::Special) => false,
-                }
+            !self.deny.iter().any(|denied| denied.is_at(*address, target.port()))
+                && reach.covers(Whereabouts::of(*address))
         };
-        if addresses.iter().all(is_fine) {
-            return Ok(());
-        }
-        Err(refused(format!(
-            "`{}` leads to an address that may not be reached from here: choose another source",
-            target.host()
-        )))
+        if addresses.iter().all(is_fine) { Ok(()) } else { Err(astray(target)) }
     }
 }
 
 async fn resolve(target: &Target) -> Result<Vec<IpAddr>, Refused> {
-    let lookup = tokio::net::lookup_host((target.host(), target.port()));
-    let failed = |why: &str| {
-        let sentence = format!("the name `{}` {why}: check it, or try again later", target.host());
+    net::resolve(target.host(), target.port()).await.map_err(|unresolved| {
+        let sentence = format!("the name `{}` {unresolved}: check it, or try again later", target.host());
         Refused::new(Code::Failed, sentence)
-    };
-    let found = tokio::time::timeout(LOOKUP, lookup)
-        .await
-        .map_err(|_| failed("took too long to resolve"))?
-        .map_err(|_| failed("could not be resolved"))?;
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in found {
-        // A scoped address is bound to an interface; its zone is not kept, so it leads nowhere.
-        if !addresses.contains(&address.ip()) {
-            addresses.push(address.ip());
-        }
-    }
-    addresses.truncate(MAX_ADDRESSES);
-    if addresses.is_empty() { Err(failed("has no address")) } else { Ok(addresses) }
+    })
+}
+
+fn astray(target: &Target) -> Refused {
+    refused(format!(
+        "`{}` leads to an address that may not be reached from here: choose another source",
+        target.host()
+    ))
 }
 
 fn refused(sentence: String) -> Refused {
@@ -152,7 +115,7 @@ mod tests {
             Some(literal) => vec![literal],
             None => addresses.split_whitespace().map(|address| address.parse().unwrap()).collect(),
         };
-        rules.name(&target).and_then(|listed| rules.addresses(&target, listed, &addresses)).is_ok()
+        rules.name(&target).and_then(|reach| rules.addresses(&target, reach, &addresses)).is_ok()
     }
 
     #[test]

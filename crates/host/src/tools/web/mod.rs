@@ -1,7 +1,6 @@
 //! The way out: everything that the tools fetch goes through [`client::get`], and no address is reached that [`Egress`]
 //! did not let pass.
 
-mod address;
 pub(super) mod client;
 mod egress;
 pub(super) mod html;

@@ -118,6 +118,22 @@ impl FromStr for HostPort {
 }
 
 impl HostPort {
+    /// Whether it is this host and this port, and no other.
+    pub(crate) fn is(&self, host: &str, port: u16) -> bool {
+        self.host == host && self.port == Some(port)
+    }
+
+    /// Whether it stands for this host, itself or as a name above it.
+    pub(crate) fn covers(&self, host: &str, port: u16) -> bool {
+        let under = || host.strip_suffix(&self.host).is_some_and(|rest| rest.ends_with('.'));
+        (host == self.host || under()) && self.port.is_none_or(|own| own == port)
+    }
+
+    /// Whether it is this address.
+    pub(crate) fn is_at(&self, address: IpAddr, port: u16) -> bool {
+        self.host == address.to_string() && self.port.is_none_or(|own| own == port)
+    }
+
     /// Whether it names one port.
     pub const fn has_port(&self) -> bool {
         self.port.is_some()

@@ -266,6 +266,19 @@ fn the_models_guide_has_every_provider_and_every_way_to_fail() {
 }
 
 #[test]
+fn the_files_that_the_egress_guide_shows_make_a_house_that_lets_out_what_they_list() {
+    let fences = fences("egress.md");
+    let files: Vec<&Fence> = fences.iter().filter(|fence| fence.file().is_some()).collect();
+    let house = House::start(&files);
+    let places: Vec<String> =
+        house.config.egress.agents.values().flatten().map(|place| place.at.to_string()).collect();
+    assert_eq!(
+        places,
+        ["api.example.com:443", "mirror.example.com:80", "db.example.com:5432", "127.0.0.1:8443"]
+    );
+}
+
+#[test]
 fn the_files_that_the_daemon_guide_shows_make_a_home() {
     let fences = fences("daemon.md");
     let files: Vec<&Fence> = fences.iter().filter(|fence| fence.file().is_some()).collect();

@@ -99,6 +99,7 @@ async fn a_daemon_that_stops_ends_streams_and_writes_down_that_it_did() {
 async fn a_request_that_a_crash_cut_short_is_found_at_the_next_start() {
     let home = TestDaemon::start().await.stop().await;
     let asked = ProxyRecord::Asked {
+        session: None,
         by: "operator".into(),
         provider: "fake".into(),
         model: Some("m".into()),

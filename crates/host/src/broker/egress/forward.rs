@@ -1,0 +1,154 @@
+//! One request of plain HTTP, written anew for its server. Nothing that is between two hops only goes further than one, and
+//! nothing comes after it: the connection ends with its answer.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::head::Head;
+use super::meter::Metered;
+use super::refusal::Refusal;
+use super::wanted::Wanted;
+
+/// What is between a client and a proxy, or between two connections, and no further.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    EXPECT,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("proxy-authorization"),
+];
+
+type Sender = hyper::client::conn::http1::SendRequest<Body>;
+
+/// Carries one request to its server and the answer back.
+pub(super) async fn run(
+    client: UnixStream,
+    head: Head,
+    wanted: &Wanted,
+    upstream: Metered<TcpStream>,
+) -> io::Result<()> {
+    let (sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(upstream)).await.map_err(io::Error::other)?;
+    let sender = Mutex::new(Some(sender));
+    let service = hyper::service::service_fn(|request: Request<Incoming>| {
+        let sender = sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        async { Ok::<_, Infallible>(ask(sender, wanted, request).await) }
+    });
+    let replayed = Replayed { again: [head.bytes, head.behind].concat(), at: 0, stream: client };
+    let serving = hyper::server::conn::http1::Builder::new()
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(replayed), service);
+    let (served, carried) = tokio::join!(serving, connection);
+    served.and(carried).map_err(io::Error::other)
+}
+
+async fn ask(sender: Option<Sender>, wanted: &Wanted, request: Request<Incoming>) -> Response<Body> {
+    // INVARIANT: connections are not kept alive, so there is one request.
+    let Some(mut sender) = sender else { return refusal(&Refusal::BROKEN_HEAD) };
+    let Some(request) = rewritten(wanted, request) else { return refusal(&Refusal::BROKEN_HEAD) };
+    match sender.send_request(request).await {
+        Ok(response) => {
+            let mut response = response.map(Body::new);
+            // The framing of this hop is its own; the length is the same on both.
+            without_hops(response.headers_mut());
+            *response.version_mut() = Version::HTTP_11;
+            response
+        }
+        Err(_) => {
+            let what = format!("`{}` broke off the conversation: try again later", wanted.authority);
+            refusal(&Refusal::failed(502, "unreachable", what))
+        }
+    }
+}
+
+/// The request as its server gets it.
+fn rewritten(wanted: &Wanted, request: Request<Incoming>) -> Option<Request<Body>> {
+    let (mut head, body) = request.into_parts();
+    head.uri = wanted.path.as_deref()?.parse::<Uri>().ok()?;
+    head.version = Version::HTTP_11;
+    without_hops(&mut head.headers);
+    // Its length is that of the body as it was read.
+    head.headers.remove(CONTENT_LENGTH);
+    let host = match wanted.authority.port {
+        80 => wanted.authority.host.to_string(),
+        _ => wanted.authority.to_string(),
+    };
+    head.headers.insert(HOST, HeaderValue::from_str(&host).ok()?);
+    Some(Request::from_parts(head, Body::new(body)))
+}
+
+fn without_hops(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in HOP_BY_HOP.iter().chain(&named) {
+        headers.remove(name);
+    }
+}
+
+fn refusal(refusal: &Refusal) -> Response<Body> {
+    let mut response = Response::new(Body::from(refusal.body()));
+    *response.status_mut() = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A stream whose first bytes were read already, and are read again.
+struct Replayed {
+    again: Vec<u8>,
+    at: usize,
+    stream: UnixStream,
+}
+
+impl AsyncRead for Replayed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let left = &self.again[self.at..];
+        if left.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let taken = left.len().min(buffer.remaining());
+        buffer.put_slice(&left[..taken]);
+        self.at += taken;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Replayed {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,192 @@
+//! What the operator lists for each agent: the places that programs in its boxes may connect to, and how.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use tribune_agents::AgentId;
+
+use super::authority::Host;
+use super::wanted::Wanted;
+use crate::net::{Reach, Whereabouts};
+use crate::tools::HostPort;
+
+/// How a place is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speech {
+    /// CONNECT, with TLS inside whose name is the place's.
+    Https,
+    /// Plain HTTP, whose methods and paths are looked at.
+    Http,
+    /// CONNECT, with anything inside.
+    Tcp,
+}
+
+/// A place that may be connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    // INVARIANT: with a port.
+    pub at: HostPort,
+    pub speech: Speech,
+    /// The methods of plain HTTP; empty: all.
+    pub methods: Vec<String>,
+    /// Beginnings of the paths of plain HTTP; empty: all.
+    pub paths: Vec<String>,
+    /// Whether the name may lead into the own network.
+    pub private: bool,
+}
+
+/// What becomes of a connection to a place that is not listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unlisted {
+    #[default]
+    Deny,
+    /// A person is asked, and the connection waits.
+    Ask,
+}
+
+/// The lists of a house.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    pub agents: BTreeMap<AgentId, Vec<Place>>,
+    /// What is never reached, whatever is listed.
+    pub deny: Vec<HostPort>,
+    pub unlisted: Unlisted,
+}
+
+/// What the lists say of a wanted connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It is listed, may lead this far, and is spoken to like this.
+    Listed(Reach, Speech),
+    /// A person may be asked.
+    Unlisted,
+    /// It is not to be made: by which rule, and why.
+    No(&'static str, String),
+}
+
+impl Places {
+    /// What the lists say, before anyone is asked about a name.
+    pub(super) fn look(&self, agent: &AgentId, wanted: &Wanted) -> Said {
+        let (host, port) = (&wanted.authority.host, wanted.authority.port);
+        let name = match host {
+            Host::Name(name) => name.clone(),
+            Host::Literal(address) => address.to_string(),
+            Host::Disguised(_) => {
+                let what = "the host is an address that is not written as one: write a name that the operator listed";
+                return Said::No("egress.literal", what.to_owned());
+            }
+        };
+        if self.deny.iter().any(|denied| denied.covers(&name, port)) {
+            return Said::No("egress.denied", format!("`{name}` is in egress.deny: use another place"));
+        }
+        let places = self.agents.get(agent).map(Vec::as_slice).unwrap_or_default();
+        let here = places.iter().filter(|place| place.at.is(&name, port));
+        let mut spoken = here.filter(|place| place.speaks(wanted)).peekable();
+        if spoken.peek().is_none() {
+            return self.unlisted(agent, wanted, places.iter().any(|place| place.at.is(&name, port)));
+        }
+        match spoken.find(|place| place.lets(wanted)) {
+            Some(place) => {
+                let reach = match host {
+                    Host::Literal(_) => Reach::Literal,
+                    Host::Name(_) | Host::Disguised(_) if place.private => Reach::Inside,
+                    Host::Name(_) | Host::Disguised(_) => Reach::Public,
+                };
+                Said::Listed(reach, place.speech)
+            }
+            None => {
+                let what = format!("{} of this path is not listed for `{name}:{port}`", wanted.method);
+                Said::No("egress.request", format!("{what}: an operator can add it to egress.agents.{agent}"))
+            }
+        }
+    }
+
+    fn unlisted(&self, agent: &AgentId, wanted: &Wanted, is_known: bool) -> Said {
+        let place = &wanted.authority;
+        if let Host::Literal(_) = place.host {
+            let what = format!("`{place}` is an address, and not listed as such");
+            return Said::No("egress.literal", format!("{what}: use a name, or ask the operator"));
+        }
+        match self.unlisted {
+            Unlisted::Ask => Said::Unlisted,
+            Unlisted::Deny => {
+                let how = if is_known { " for this kind of request" } else { "" };
+                let what = format!("`{place}` is not listed for `{agent}`{how}");
+                Said::No(
+                    "egress.unlisted",
+                    format!("{what}: an operator can add it to egress.agents.{agent}"),
+                )
+            }
+        }
+    }
+
+    /// Whether an address that a name led to may be connected to. `is_own` tells this machine's own addresses.
+    pub(super) fn lets(
+        &self,
+        reach: Reach,
+        address: IpAddr,
+        port: u16,
+        is_own: impl Fn(IpAddr) -> bool,
+    ) -> bool {
+        !self.deny.iter().any(|denied| denied.is_at(address, port))
+            && reach.covers(Whereabouts::of(address))
+            && (reach.covers(Whereabouts::Inside) || !is_own(address))
+    }
+}
+
+impl Place {
+    /// Whether the place is spoken to in this way.
+    fn speaks(&self, wanted: &Wanted) -> bool {
+        match self.speech {
+            Speech::Https | Speech::Tcp => wanted.is_tunnel(),
+            Speech::Http => !wanted.is_tunnel(),
+        }
+    }
+
+    /// Whether exactly this may be asked there.
+    fn lets(&self, wanted: &Wanted) -> bool {
+        let Some(path) = &wanted.path else { return true };
+        let is_method = self.methods.is_empty() || self.methods.contains(&wanted.method);
+        let is_path = self.paths.is_empty() || self.paths.iter().any(|beginning| begins(path, beginning));
+        is_method && is_path
+    }
+}
+
+/// Whether a path is the beginning itself or lies below it. One that a server might clean up into another is below nothing.
+fn begins(path: &str, beginning: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let is_plain =
+        !path.contains(['%', '\\', ';']) && !path.split('/').any(|part| part == "." || part == "..");
+    let is_plain = is_plain && !path.contains("//");
+    is_plain
+        && path
+            .strip_prefix(beginning)
+            .is_some_and(|rest| rest.is_empty() || beginning.ends_with('/') || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_below_its_beginning() {
+        for (path, beginning, expected) in [
+            ("/v1/a", "/v1/", true),
+            ("/v1/a?x=%2e", "/v1/", true),
+            ("/v1", "/v1", true),
+            ("/v1/a", "/v1", true),
+            ("/v1", "/v1/", false),
+            ("/v10", "/v1", false),
+            ("/v1/../admin", "/v1/", false),
+            ("/v1/./a", "/v1/", false),
+            ("/v1/%2e%2e/admin", "/v1/", false),
+            ("/v1/..%2fadmin", "/v1/", false),
+            ("/v1//admin", "/v1/", false),
+            ("/v1/;/admin", "/v1/", false),
+            ("/v1/a\\..\\b", "/v1/", false),
+            ("/x", "/", true),
+        ] {
+            assert_eq!(begins(path, beginning), expected, "{path} {beginning}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The connection that a head asks for.
+
+use serde_json::json;
+use tribune_agents::ToolCall;
+use tribune_constitution::{EGRESS, LISTED};
+
+use super::authority::{Authority, Host};
+use super::head::Head;
+use super::refusal::Refusal;
+
+const CONNECT: &str = "CONNECT";
+
+/// A connection that someone in a box wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) authority: Authority,
+    pub(super) method: String,
+    /// With its query; none for a tunnel.
+    pub(super) path: Option<String>,
+}
+
+impl Wanted {
+    /// What a head asks for.
+    pub(super) fn of(head: &Head) -> Result<Self, Refusal> {
+        let (authority, path) = if head.method == CONNECT {
+            if head.has_body {
+                return Err(Refusal::TWO_LENGTHS);
+            }
+            if !head.behind.is_empty() {
+                return Err(Refusal::EARLY_BYTES);
+            }
+            (Authority::parse(&head.target, None).map_err(|_| Refusal::NOT_A_PLACE)?, None)
+        } else {
+            let (authority, path) = absolute(&head.target)?;
+            (authority, Some(path))
+        };
+        let default_port = path.is_some().then_some(80).or(Some(authority.port));
+        if let Some(host) = &head.host {
+            let named = Authority::parse(host, default_port).map_err(|_| Refusal::OTHER_HOST)?;
+            if named != authority {
+                return Err(Refusal::OTHER_HOST);
+            }
+        }
+        Ok(Self { authority, method: head.method.clone(), path })
+    }
+
+    pub(super) const fn is_tunnel(&self) -> bool {
+        self.path.is_none()
+    }
+
+    /// The name that TLS must be for, if the host is one.
+    pub(super) fn name(&self) -> Option<&str> {
+        match &self.authority.host {
+            Host::Name(name) => Some(name),
+            Host::Literal(_) | Host::Disguised(_) => None,
+        }
+    }
+
+    /// What the law is asked.
+    pub(super) fn call(&self, is_listed: bool, number: u64) -> ToolCall {
+        let scheme = if self.is_tunnel() { "https" } else { "http" };
+        let path = self.path.as_deref().unwrap_or_default();
+        let action = if is_listed { LISTED } else { "unlisted" };
+        let input = json!({ "url": format!("{scheme}://{}{path}", self.authority), "method": self.method, "action": action });
+        ToolCall { id: format!("egress-{number:016x}"), name: EGRESS.to_owned(), input }
+    }
+}
+
+/// The place and the path of `http://host[:port]/path`.
+fn absolute(target: &str) -> Result<(Authority, String), Refusal> {
+    let (scheme, rest) = target.split_once("://").ok_or(Refusal::NOT_A_PLACE)?;
+    if scheme.eq_ignore_ascii_case("https") {
+        return Err(Refusal::NO_TLS_HERE);
+    }
+    if !scheme.eq_ignore_ascii_case("http") || !target.is_ascii() || target.contains('#') {
+        return Err(Refusal::NOT_A_PLACE);
+    }
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let authority = Authority::parse(authority, Some(80)).map_err(|_| Refusal::NOT_A_PLACE)?;
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    Ok((authority, path))
+}

@@ -1,0 +1,223 @@
+//! What programs in a box reach of the world: one unix socket for each session and service. The socket is the identity: whoever
+//! can connect to it is that session, and nobody else can.
+//!
+//! [`egress`] is the way out, [`model`] the way to the session's model; [`room`] is where the sockets lie. Whoever starts a box
+//! opens a session's sockets with [`Brokers::open`], shows them to the box, and keeps what it got for as long as the box lives.
+
+mod egress;
+mod model;
+mod room;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tribune_agents::SessionKey;
+
+pub use self::egress::{Network, Place, Places, RealNetwork, Speech, Unlisted, Unresolved};
+
+use self::egress::{Egress, Stops};
+use self::room::Room;
+use crate::gateway::Gateway;
+use crate::home::Home;
+
+/// How long to wait when the machine has no more descriptors to give, before asking again.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// How long connections get to write down their end when the daemon leaves.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+/// What bounds a session's connections. Nobody needs other values but tests, so no configuration has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// At the same time, for each service of a session: more than a package manager opens.
+    pub connections: usize,
+    /// To send the head of a request, or the first words of TLS.
+    pub head: Duration,
+    /// Without a byte in either direction. Models think for minutes.
+    pub idle: Duration,
+    /// For all of a connection.
+    pub whole: Duration,
+    /// In both directions together.
+    pub bytes: u64,
+    /// For a person to decide, while the connection waits.
+    pub ask: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(5 * 60),
+            whole: Duration::from_secs(60 * 60),
+            bytes: 4 << 30,
+            ask: Duration::from_secs(10 * 60),
+        }
+    }
+}
+
+/// Why sockets could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the sockets of a session cannot be made in `{path}` ({error}): check the folder's owner and space", path = .path.display())]
+pub struct BrokerError {
+    pub path: PathBuf,
+    pub error: io::Error,
+}
+
+/// The brokers of a daemon; clones share them.
+#[derive(Debug, Clone)]
+pub struct Brokers(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    home: Home,
+    gateway: Arc<Gateway>,
+    egress: Egress,
+    limits: Limits,
+    closing: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// The sockets of one session. They and their connections end with this.
+#[derive(Debug)]
+pub struct SessionSockets {
+    room: Room,
+    closing: CancellationToken,
+}
+
+/// What a socket is for.
+#[derive(Debug, Clone, Copy)]
+enum Service {
+    Egress,
+    Model,
+}
+
+impl Brokers {
+    /// Brokers for the sessions behind this gateway. What an earlier daemon left behind goes first.
+    pub(crate) fn new(
+        home: &Home,
+        gateway: Arc<Gateway>,
+        (places, network): (Places, Arc<dyn Network>),
+        limits: Limits,
+    ) -> Result<Self, BrokerError> {
+        Room::sweep(home)?;
+        let governance = Arc::clone(gateway.api.sessions.governance());
+        let egress = Egress { governance, places, network, limits };
+        let (home, closing, tasks) = (home.clone(), CancellationToken::new(), TaskTracker::new());
+        Ok(Self(Arc::new(Shared { home, gateway, egress, limits, closing, tasks })))
+    }
+
+    /// Opens the sockets of a session, on which its box is that session and its agent.
+    pub fn open(&self, session: &SessionKey) -> Result<SessionSockets, BrokerError> {
+        let room = Room::new(&self.0.home)?;
+        let closing = self.0.closing.child_token();
+        let session = Arc::new(session.clone());
+        for service in [Service::Egress, Service::Model] {
+            let listener = room.listen(service.name())?;
+            let (shared, session, closing) = (Arc::clone(&self.0), Arc::clone(&session), closing.clone());
+            self.0.tasks.spawn(async move { shared.serve(service, listener, session, closing).await });
+        }
+        Ok(SessionSockets { room, closing })
+    }
+
+    /// Ends every connection. Returns when their ends are written down, within bounds.
+    pub(crate) async fn close(&self) {
+        self.0.closing.cancel();
+        self.0.tasks.close();
+        let _ = tokio::time::timeout(GOODBYE, self.0.tasks.wait()).await;
+    }
+}
+
+impl SessionSockets {
+    /// The folder that the sockets lie in, for their owner alone.
+    pub fn dir(&self) -> &Path {
+        self.room.path()
+    }
+
+    /// Gives the sockets to the user that the box runs as. Until then they are the daemon's own user's.
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), BrokerError> {
+        self.room.give_to(user, group)
+    }
+
+    /// The way out: a proxy for HTTP.
+    pub fn egress(&self) -> PathBuf {
+        self.dir().join(Service::Egress.name())
+    }
+
+    /// The way to the session's model, under the paths of its provider.
+    pub fn model(&self) -> PathBuf {
+        self.dir().join(Service::Model.name())
+    }
+}
+
+impl Drop for SessionSockets {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
+
+impl Service {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Egress => "egress.sock",
+            Self::Model => "model.sock",
+        }
+    }
+}
+
+impl Shared {
+    /// Accepts a session's connections until its sockets are closed.
+    async fn serve(
+        self: Arc<Self>,
+        service: Service,
+        listener: UnixListener,
+        session: Arc<SessionKey>,
+        closing: CancellationToken,
+    ) {
+        let room = Arc::new(Semaphore::new(self.limits.connections));
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = closing.cancelled() => return,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection from a box could not be accepted");
+                    tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                    continue;
+                }
+            };
+            let seat = Arc::clone(&room).try_acquire_owned().ok();
+            let (shared, session, closing) = (Arc::clone(&self), Arc::clone(&session), closing.clone());
+            self.tasks.spawn(async move {
+                match (service, seat.is_some()) {
+                    (Service::Egress, true) => shared.way_out(stream, &session, closing).await,
+                    (Service::Model, true) => shared.way_to_model(stream, &session, closing).await,
+                    (Service::Egress | Service::Model, false) => Egress::refuse_full(stream).await,
+                }
+                drop(seat);
+            });
+        }
+    }
+
+    async fn way_out(&self, stream: UnixStream, session: &Arc<SessionKey>, closing: CancellationToken) {
+        // Taken before the gate looks at the switch: a stop in between ends this one too.
+        let stopped = self.gateway.api.proxy.running();
+        self.egress.serve(stream, session, Stops { closing, stopped }).await;
+    }
+
+    async fn way_to_model(&self, stream: UnixStream, session: &Arc<SessionKey>, closing: CancellationToken) {
+        let serving = model::serve(&self.gateway, stream, session, self.limits.head);
+        tokio::select! {
+            () = serving => {}
+            () = closing.cancelled() => {}
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Connections out of a session's box: judged, parked for a person, and on record like calls. They come while a turn runs as
+//! well as between turns, and a running turn is the only hand that writes its session's history: so they have a history of
+//! their own beside it, `egress:<session>`. What they bring in sinks the session's labels all the same.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tribune_agents::{RuntimeError, SessionKey, SessionState, ToolCall};
+use tribune_constitution::{Decision, EGRESS, Labels, Stage, Verdict, Veto};
+use tribune_ledger::{Cid, Draft, EntryQuality};
+
+use super::Governance;
+use super::desk::{denial, json_of};
+use super::elsewhere::FULL;
+use crate::approval::action::{Action, approval_id};
+use crate::approval::record::{ApprovalRecord, Requested, Runner, State};
+use crate::approval::{MAX_PENDING, Ruling};
+use crate::gate::hooks::Who;
+use crate::gate::{Admission, Inquiry, Leave, Standing};
+use crate::record::{EgressRecord, VerdictRecord, egress_entity, payload};
+use crate::store::{Appended, SessionRow, StoreError};
+
+/// What connections brought into sessions, until their journals have taken it in.
+pub(crate) type Seeped = Mutex<HashMap<SessionKey, Labels>>;
+
+/// What a connection brings into its session: whatever the other side sends.
+pub(crate) const BROUGHT_IN: Labels = Labels::UNKNOWN;
+
+/// Why a connection is not made.
+#[derive(Debug)]
+pub(crate) struct Barred {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    /// Whether a verdict says so already.
+    pub(crate) is_recorded: bool,
+}
+
+impl Barred {
+    fn judged(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), is_recorded: true }
+    }
+
+    fn unjudged(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), is_recorded: false }
+    }
+}
+
+impl From<StoreError> for Barred {
+    fn from(error: StoreError) -> Self {
+        tracing::warn!(%error, "a connection was refused, because it could not be written down");
+        Self::unjudged("storage", "nothing can be written down, so nothing is let out: tell the operator")
+    }
+}
+
+impl From<RuntimeError> for Barred {
+    fn from(error: RuntimeError) -> Self {
+        Self::unjudged("internal", error.message)
+    }
+}
+
+/// A connection that is being decided.
+struct Crossing<'a> {
+    governance: &'a Arc<Governance>,
+    key: &'a Arc<SessionKey>,
+    call: ToolCall,
+}
+
+impl Governance {
+    /// Leave for one connection of a session, once the verdict that allows it is durable. Where a person is to decide, waits
+    /// for `wait` at most, and no longer than until `gone`.
+    pub(crate) async fn cross(
+        self: &Arc<Self>,
+        key: &Arc<SessionKey>,
+        (call, vetoes): (ToolCall, Vec<Veto>),
+        wait: Duration,
+        gone: impl Future<Output = ()>,
+    ) -> Result<Admission, Barred> {
+        let crossing = Crossing { governance: self, key, call };
+        let (row, standing) = crossing.standing().await?;
+        let vetoes = vetoes.into_iter().chain(self.objections(&Who::of(&standing), &crossing.call).await);
+        let (leave, verdict, entry) =
+            crossing.judge(&standing, (Stage::Call, None), vetoes.collect(), Vec::new()).await?;
+        match (leave, verdict.decision) {
+            (Some(leave), _) => Ok(crossing.admit(leave, &entry)),
+            (None, Decision::Ask) => {
+                let requested = crossing.park(&row, &standing, verdict, entry.cid).await?;
+                crossing.wait(requested, entry.cid, wait, gone).await
+            }
+            (None, Decision::Allow | Decision::Deny) => Err(refused(&verdict)),
+        }
+    }
+
+    /// Writes down what became of a connection, under the verdict that allowed it.
+    pub(crate) async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
+        let draft = self.crossing_draft(key, EntryQuality::Delivery, verdict.into_iter().collect(), record);
+        if let Err(error) = self.ledger.append(&draft).await {
+            // The next start finds the connection without its end, and says so in the ledger.
+            tracing::warn!(session = %key, %error, "what became of a connection could not be written down");
+        }
+    }
+
+    /// Takes back the requests of connections that ended with an earlier daemon.
+    pub(crate) async fn withdraw_crossings(&self) -> Result<(), StoreError> {
+        let waiting = self.readers.read(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING));
+        let rows = waiting.await?.into_iter().filter(|row| row.requested.tool == EGRESS);
+        let ids: Vec<String> = rows.map(|row| row.requested.id).collect();
+        if !ids.is_empty() {
+            self.gate.inbox.withdraw(&ids).await;
+        }
+        Ok(())
+    }
+
+    /// What connections have brought into a session.
+    pub(super) fn seeped(&self, key: &SessionKey) -> Labels {
+        let seeped = self.seeped.lock().unwrap_or_else(PoisonError::into_inner);
+        seeped.get(key).copied().unwrap_or(Labels::FRESH)
+    }
+
+    pub(super) fn crossing_draft(
+        &self,
+        key: &SessionKey,
+        quality: EntryQuality,
+        parents: Vec<Cid>,
+        record: &impl Serialize,
+    ) -> Draft {
+        let entity = egress_entity(key.as_str());
+        Draft {
+            entity_id: entity.clone(),
+            target: entity,
+            quality,
+            timestamp: self.clock.now(),
+            source: "broker".to_owned(),
+            actor: key.agent().to_string(),
+            parents,
+            tags: Vec::new(),
+            payload: payload(record),
+            attested_by: None,
+            envelope: None,
+        }
+    }
+}
+
+impl Crossing<'_> {
+    /// The session as the log tells of it: what it has read is durable before it can act on it.
+    async fn standing(&self) -> Result<(SessionRow, Standing), Barred> {
+        let name = self.key.to_string();
+        let row = self.governance.readers.read(move |reader| reader.session(&name)).await?;
+        let row = row.filter(|row| row.state != SessionState::Closed);
+        row.and_then(|row| Standing::of(&row).map(|standing| (row, standing))).ok_or_else(|| {
+            Barred::unjudged("no_session", "the session is closed: open it again before connecting anywhere")
+        })
+    }
+
+    /// Judges the connection and puts the verdict on record.
+    async fn judge(
+        &self,
+        standing: &Standing,
+        (stage, approval): (Stage, Option<&str>),
+        vetoes: Vec<Veto>,
+        parents: Vec<Cid>,
+    ) -> Result<(Option<Leave>, Verdict, Appended), Barred> {
+        let inquiry = Inquiry {
+            standing,
+            tool: &self.call.name,
+            stage,
+            input: Some(&self.call.input),
+            owner_words: &[],
+            vetoes,
+            approval,
+        };
+        let judgement = self.governance.gate.judge(inquiry)?;
+        let leave = judgement.leave();
+        let record = VerdictRecord {
+            tool: self.call.name.clone(),
+            constitution_hash: self.governance.gate.law.hash().to_string(),
+            input_hash: None,
+            facts: judgement.facts,
+            verdict: judgement.verdict,
+        };
+        let draft = self.governance.crossing_draft(self.key, EntryQuality::PolicyVerdict, parents, &record);
+        let entry = self.governance.ledger.append(&draft).await?;
+        Ok((leave, record.verdict, entry))
+    }
+
+    /// The leave, and what follows from it for the session.
+    fn admit(&self, leave: Leave, verdict: &Appended) -> Admission {
+        let mut seeped = self.governance.seeped.lock().unwrap_or_else(PoisonError::into_inner);
+        let labels = seeped.entry((**self.key).clone()).or_insert(Labels::FRESH);
+        *labels = labels.meet(BROUGHT_IN);
+        drop(seeped);
+        Admission::appended(leave, self.call.clone(), Arc::clone(self.key), verdict)
+    }
+
+    /// What a person decides about: the connection, in a session that others have had a word in by then.
+    fn action(&self, standing: &Standing) -> Action {
+        let standing = Standing { labels: standing.labels.meet(BROUGHT_IN), ..standing.clone() };
+        self.governance.gate.action_elsewhere(&standing, &self.call)
+    }
+
+    /// Puts on record that the connection waits for a person.
+    async fn park(
+        &self,
+        row: &SessionRow,
+        standing: &Standing,
+        verdict: Verdict,
+        entry: Cid,
+    ) -> Result<(Requested, Cid), Barred> {
+        let gate = &self.governance.gate;
+        if !gate.inbox.has_room(self.key.as_str()) {
+            return Err(Barred::judged("too_many_waiting", FULL));
+        }
+        let action = self.action(standing);
+        let words = json_of(&action)?;
+        let Some(commitment) = self.governance.vault.keep(&row.id, &words).await? else {
+            let what = "nobody can be asked before something was said in the session: begin with a turn";
+            return Err(Barred::judged("cannot_ask", what));
+        };
+        let (roles, needs, expires_at) = gate.terms(&self.call.name);
+        let requested = Requested {
+            id: approval_id(&entry, 0),
+            session: self.key.to_string(),
+            agent: self.key.agent().to_string(),
+            tool: self.call.name.clone(),
+            call_id: self.call.id.clone(),
+            call: entry.to_string(),
+            verdict: entry.to_string(),
+            digest: digest(&action)?,
+            action: commitment,
+            rules: verdict.rules,
+            reason: verdict.reason,
+            risk: gate.risk(&self.call.name).to_owned(),
+            labels: action.labels,
+            roles,
+            needs,
+            expires_at,
+            // Nobody but the connection itself can carry it out, and it does not outlive its daemon.
+            runner: Runner::Caller,
+            instead_of: None,
+            changed: Vec::new(),
+        };
+        let record = ApprovalRecord::Requested(requested.clone());
+        let draft = self.governance.crossing_draft(self.key, EntryQuality::Approval, vec![entry], &record);
+        let appended = self.governance.ledger.append(&draft).await?;
+        Ok((requested, appended.cid))
+    }
+
+    /// Waits for a person, and judges again what was allowed.
+    async fn wait(
+        &self,
+        (requested, request): (Requested, Cid),
+        asked: Cid,
+        wait: Duration,
+        gone: impl Future<Output = ()>,
+    ) -> Result<Admission, Barred> {
+        let inbox = &self.governance.gate.inbox;
+        let id = requested.id.clone();
+        let ruling = inbox.ask(requested.clone(), request);
+        let given_up = tokio::select! {
+            ruling = ruling => Ok(ruling.unwrap_or(Ruling::Withdrawn)),
+            () = gone => Err("the connection was given up before anyone decided"),
+            () = tokio::time::sleep(wait) => Err("nobody decided in time: try again, or ask the operator"),
+        };
+        match given_up {
+            Ok(Ruling::Allowed { .. }) => {}
+            Ok(ruling) => return Err(Barred::judged("denied", ruling.sentence())),
+            Err(why) => {
+                inbox.withdraw(&[id]).await;
+                return Err(Barred::judged("undecided", why));
+            }
+        }
+        let (_, standing) = self.standing().await?;
+        let mut vetoes = self.governance.objections(&Who::of(&standing), &self.call).await;
+        if !self.governance.gate.still_fits(&requested, &self.action(&standing)) {
+            let what = "the session has read more since this was asked: try again";
+            vetoes.push(Veto::new("egress.stale", what));
+        }
+        let stage = (Stage::Dispatch, Some(id.as_str()));
+        let (leave, verdict, entry) = self.judge(&standing, stage, vetoes, vec![asked]).await?;
+        leave.map(|leave| self.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
+    }
+}
+
+fn refused(verdict: &Verdict) -> Barred {
+    Barred::judged("denied", denial(verdict).content)
+}
+
+fn digest(action: &Action) -> Result<String, RuntimeError> {
+    action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))
+}

@@ -1,0 +1,208 @@
+//! Connections that a person decides about, and those that the law, the operator or the end of a session ends.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tribune_host::Reader;
+use tribune_host::broker::Limits;
+use tribune_testkit::{say, turn};
+
+use super::{House, KEY, Plan, Server, connect, decide, established, get, hello, once};
+
+const ASKS: &str = "unlisted: 'ask'";
+
+/// A house where `new.example` is a server on loopback, and nobody listed it.
+async fn house(plan: Plan) -> (House, Server) {
+    let server = Server::echo().await;
+    let house = House::with(plan).await;
+    house.map.name("new.example", &["93.184.216.34"]);
+    house.map.route("93.184.216.34:443", server.address);
+    (house, server)
+}
+
+fn asks() -> Plan {
+    Plan { egress: ASKS.to_owned(), ..Plan::default() }
+}
+
+async fn works(house: &House, tunnel: &mut tokio::net::UnixStream, name: &str) {
+    established(tunnel).await;
+    let words = hello(Some(name));
+    tunnel.write_all(&words).await.unwrap();
+    let mut back = vec![0; words.len()];
+    tunnel.read_exact(&mut back).await.unwrap_or_else(|error| panic!("{error}: {:?}", house.entries()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_waits_for_a_person_and_goes_on() {
+    let (house, _server) = house(asks()).await;
+    let mut tunnel = house.connect().await;
+    tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+    let card = decide(&house, once()).await;
+    assert_eq!((&card["tool"], &card["session_key"]), (&json!("egress"), &json!(KEY)), "{card}");
+    let mut operator = house.daemon.operator().await;
+    let whole = operator.call("approval.show", &json!({ "id": card["id"] })).await.unwrap();
+    assert!(whole.to_string().contains("https://new.example:443"), "{whole}");
+    works(&house, &mut tunnel, "new.example").await;
+    drop(tunnel);
+    house.ended(1).await;
+    let decisions: Vec<Value> = house.entries().iter().map(|(_, said)| said["decision"].clone()).collect();
+    assert_eq!(decisions, [json!("ask"), Value::Null, json!("allow"), Value::Null]);
+    // That was for one connection.
+    let mut again = house.connect().await;
+    again.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+    decide(&house, json!({ "decision": "deny", "reason": "not today" })).await;
+    let (status, error) = super::parse(&super::rest_of(&mut again).await);
+    assert_eq!((status, &error["code"]), (403, &json!("denied")));
+    assert!(error["message"].as_str().unwrap().contains("not today"), "{error}");
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_allowed_for_a_session_is_not_asked_again() {
+    let (house, _server) = house(asks()).await;
+    let mut tunnel = house.connect().await;
+    tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+    decide(&house, json!({ "decision": "allow_session" })).await;
+    works(&house, &mut tunnel, "new.example").await;
+    let mut again = house.connect().await;
+    again.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+    works(&house, &mut again, "new.example").await;
+    // Another port is another place, and so is a plain request.
+    for other in [connect("new.example:8443"), get("http://new.example/")] {
+        let mut other_stream = house.connect().await;
+        other_stream.write_all(other.as_bytes()).await.unwrap();
+        decide(&house, json!({ "decision": "deny" })).await;
+        assert_eq!(super::parse(&super::rest_of(&mut other_stream).await).0, 403);
+    }
+    drop((tunnel, again));
+    house.ended(2).await;
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_cannot_be_asked_into_the_house() {
+    let (house, server) = house(asks()).await;
+    house.map.name("in.example", &["127.0.0.1"]);
+    let mut tunnel = house.connect().await;
+    let place = format!("in.example:{}", server.port());
+    tunnel.write_all(connect(&place).as_bytes()).await.unwrap();
+    decide(&house, once()).await;
+    let (status, error) = super::parse(&super::rest_of(&mut tunnel).await);
+    assert_eq!((status, &error["code"]), (403, &json!("address_refused")));
+    // And nobody is asked about an address.
+    assert_eq!(house.refused(connect("93.184.216.34:443")).await, (403, "denied".to_owned()));
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_ever_and_nobody_is_asked_for_nothing() {
+    let limits = Limits { ask: Duration::from_millis(50), ..Limits::default() };
+    let (house, _server) = house(Plan { limits, ..asks() }).await;
+    assert_eq!(house.refused(connect("new.example:443")).await, (403, "undecided".to_owned()));
+    let mut operator = house.daemon.operator().await;
+    crate::approvals::pending(&mut operator, 0).await;
+    house.close().await;
+
+    // A program that goes away takes its question along.
+    let house = House::with(asks()).await;
+    let mut operator = house.daemon.operator().await;
+    let mut tunnel = house.connect().await;
+    tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+    crate::approvals::pending(&mut operator, 1).await;
+    drop(tunnel);
+    crate::approvals::pending(&mut operator, 0).await;
+    // So does one that does not wait for its answer.
+    let mut tunnel = house.connect().await;
+    tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+    crate::approvals::pending(&mut operator, 1).await;
+    tunnel.write_all(b"early").await.unwrap();
+    crate::approvals::pending(&mut operator, 0).await;
+    assert_eq!(house.map.dialled(), [""; 0]);
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_does_not_outlive_its_daemon() {
+    let house = House::with(asks()).await;
+    let mut operator = house.daemon.operator().await;
+    let mut tunnel = house.connect().await;
+    tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+    crate::approvals::pending(&mut operator, 1).await;
+    // As if the daemon were killed now: whatever is on disk at this moment is all there is.
+    let copy = super::rooms::copy_of(&house.daemon.home);
+    drop(house.close().await);
+    let house = House::on(copy, &asks()).await;
+    let mut operator = house.daemon.operator().await;
+    crate::approvals::pending(&mut operator, 0).await;
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_what_a_connection_brought_in_counts_while_the_turn_runs() {
+    let server = Server::echo().await;
+    let plan = Plan { egress: "agents: { main: [{ host: 'a.example' }] }".to_owned(), ..Plan::default() };
+    let house = House::with(plan).await;
+    house.map.name("a.example", &["93.184.216.34"]);
+    house.map.route("93.184.216.34:443", server.address);
+    // The turn that runs writes the session's history; the connection does not wait for it.
+    let mut operator = house.daemon.operator().await;
+    let running = operator
+        .send("turn.run", &say(KEY, "!wait 2000ms\n!call read {\"path\":\"x\"}\n!say over"))
+        .await
+        .unwrap();
+    let mut tunnel = house.tunnel("a.example:443").await;
+    works_on(&mut tunnel).await;
+    let (_, said) = crate::approvals::ended(&mut operator, running).await;
+    assert_eq!(said, "over");
+    let row = Reader::open(&house.daemon.home.home).unwrap().session(KEY).unwrap().unwrap();
+    assert_eq!(row.labels.trust.as_str(), "untrusted");
+    // The session has read its files and heard from outside: from now on a person is asked, listed or not.
+    assert!(row.labels.private);
+    drop(tunnel);
+    let mut tunnel = house.connect().await;
+    tunnel.write_all(connect("a.example:443").as_bytes()).await.unwrap();
+    let card = decide(&house, json!({ "decision": "deny" })).await;
+    assert!(card["rules"].to_string().contains("trust.trifecta"), "{card}");
+    house.close().await;
+}
+
+async fn works_on(tunnel: &mut tokio::net::UnixStream) {
+    let words = hello(Some("a.example"));
+    tunnel.write_all(&words).await.unwrap();
+    tunnel.read_exact(&mut vec![0; words.len()]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_of_everything_ends_tunnels_and_lets_none_begin() {
+    let server = Server::echo().await;
+    let house = House::open("agents: { main: [{ host: 'a.example' }] }").await;
+    house.map.name("a.example", &["93.184.216.34"]);
+    house.map.route("93.184.216.34:443", server.address);
+    let mut tunnel = house.tunnel("a.example:443").await;
+    works_on(&mut tunnel).await;
+    let mut operator = house.daemon.operator().await;
+    operator.call("gate.stop_all", &json!({})).await.unwrap();
+    assert_eq!(super::rest_of(&mut tunnel).await, "");
+    assert_eq!(house.ended(1).await[0]["outcome"], "stopped");
+    let answer = house.ask(connect("a.example:443")).await;
+    assert!(answer.contains("kernel.frozen"), "{answer}");
+    operator.call("gate.resume", &json!({})).await.unwrap();
+    drop(house.tunnel("a.example:443").await);
+    house.ended(2).await;
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_nobody_calls_egress_but_the_house() {
+    let house = House::with(asks()).await;
+    let mut operator = house.daemon.operator().await;
+    let call = "!call egress {\"url\":\"https://new.example:443\",\"method\":\"CONNECT\",\"action\":\"listed\"}\n!say $result";
+    let (events, _) = turn(&mut operator, KEY, call).await.unwrap();
+    let said = tribune_testkit::text(&events);
+    assert!(said.contains("there is no tool `egress`"), "{said}");
+    // Nothing of a closed session gets out.
+    operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
+    assert_eq!(house.refused(connect("new.example:443")).await, (403, "no_session".to_owned()));
+    house.close().await;
+}

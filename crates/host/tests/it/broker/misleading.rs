@@ -1,0 +1,108 @@
+//! Names that lead astray: into the house, to this machine, elsewhere the second time, or onwards by a redirect.
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+
+use super::{House, Server, connect, get, hello};
+
+/// Addresses that a name does not lead to because it is listed.
+const ASTRAY: [&str; 15] = [
+    "127.0.0.1",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.1.1",
+    "100.64.0.1",
+    "::1",
+    "fd00::1",
+    "203.0.113.7",
+    "0.0.0.0",
+    "224.0.0.1",
+    "::ffff:127.0.0.1",
+    "64:ff9b::7f00:1",
+    "2002:7f00:1::",
+    "169.254.169.254",
+    "fe80::1",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_does_not_lead_into_the_house() {
+    let house = House::open(
+        "agents: { main: [{ host: 'out.example' }, { host: 'in.example', private: true }, { host: 'web.example', scheme: 'http' }] }",
+    )
+    .await;
+    for address in ASTRAY {
+        house.map.name("out.example", &[address]);
+        let answer = house.ask(connect("out.example:443")).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 403 ") && answer.contains("address_refused"),
+            "{address}: {answer}"
+        );
+        assert!(!answer.contains(address), "{answer}");
+    }
+    // One that leads astray is enough, whatever else the name has.
+    house.map.name("web.example", &["93.184.216.34 10.0.0.1"]);
+    assert_eq!(house.refused(get("http://web.example/")).await, (403, "address_refused".to_owned()));
+    // Into the own network is not to where clouds keep their keys.
+    for address in ["169.254.169.254", "::ffff:10.0.0.1", "64:ff9b::a00:1", "0.0.0.0", "224.0.0.1"] {
+        house.map.name("in.example", &[address]);
+        assert_eq!(
+            house.refused(connect("in.example:443")).await,
+            (403, "address_refused".to_owned()),
+            "{address}"
+        );
+    }
+    // This machine by an address that the world knows it by.
+    house.map.own.lock().unwrap().push("93.184.216.34".parse().unwrap());
+    house.map.name("out.example", &["93.184.216.34"]);
+    assert_eq!(house.refused(connect("out.example:443")).await, (403, "address_refused".to_owned()));
+    assert_eq!(house.map.dialled(), [""; 0]);
+    let all = ASTRAY.len() + 7;
+    for end in house.ended(all).await {
+        assert_eq!(
+            end,
+            json!({ "event": "ended", "outcome": "refused", "code": "address_refused", "sent": 0, "received": 0 })
+        );
+    }
+    let log = format!("{:?}", house.entries());
+    assert!(ASTRAY.iter().all(|address| !log.contains(&format!("\"{address}\""))), "{log}");
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_means_something_else_the_next_time_is_looked_at_each_time() {
+    let server = Server::echo().await;
+    let house = House::open("agents: { main: [{ host: 'flip.example' }] }").await;
+    house.map.route("93.184.216.34:443", server.address);
+    // The first answer is for the connection; a broker that asked again to connect would get the second.
+    house.map.name("flip.example", &["93.184.216.34", "127.0.0.1"]);
+    let mut tunnel = house.tunnel("flip.example:443").await;
+    tunnel.write_all(&hello(Some("flip.example"))).await.unwrap();
+    assert_eq!(*house.map.resolved.lock().unwrap(), ["flip.example"]);
+    drop(tunnel);
+    assert_eq!(house.refused(connect("flip.example:443")).await, (403, "address_refused".to_owned()));
+    assert_eq!(house.map.dialled(), ["93.184.216.34:443"]);
+    house.ended(2).await;
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_into_the_house_ends_here() {
+    let inside = Server::echo().await;
+    let location = format!("http://127.0.0.1:{}/secret", inside.port());
+    let server =
+        Server::http(&format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"))
+            .await;
+    let house = House::open("agents: { main: [{ host: 'web.example', scheme: 'http' }] }").await;
+    house.map.name("web.example", &["93.184.216.34"]);
+    house.map.route("93.184.216.34:80", server.address);
+    let answer = house.ask(get("http://web.example/")).await;
+    assert!(answer.starts_with("HTTP/1.1 302 "), "{answer}");
+    // The client follows, by itself and through the same proxy.
+    assert_eq!(house.refused(get(&location)).await, (403, "denied".to_owned()));
+    assert_eq!(
+        house.refused(connect(&format!("127.0.0.1:{}", inside.port()))).await,
+        (403, "denied".to_owned())
+    );
+    assert_eq!(inside.heard(), "");
+    house.close().await;
+}

@@ -1,0 +1,355 @@
+//! The brokers with programs in a box on one side, played by this process, and servers on loopback on the other: what gets out,
+//! what does not, and what is on record afterwards. Names and routes are the test's own, so nothing leaves the machine.
+
+mod attacking;
+mod deciding;
+mod misleading;
+mod model;
+mod reaching;
+mod rooms;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tribune_agents::SessionKey;
+use tribune_host::broker::{Limits, Network, SessionSockets, Unresolved};
+use tribune_host::config::Config;
+use tribune_host::daemon::{Daemon, Extras};
+use tribune_host::record::{VerdictRecord, egress_entity};
+use tribune_host::store::Filter;
+use tribune_host::{Reader, SystemClock};
+use tribune_ledger::EntryQuality;
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
+
+/// Longer than anything here takes on a busy machine. A test that waits for this long has failed.
+const BOUND: Duration = Duration::from_secs(60);
+
+const KEY: &str = "agent:main:cli:local:dm:op";
+const MANDATE: &str = "---\ntools: egress, read\n---\n# For boxes\n";
+const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"box\",\"standing\":false}\n\
+                      {\"id\":\"bare\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
+
+/// What a reader is told.
+const GUIDE: &str = include_str!("../../../../../docs/guide/egress.md");
+
+/// The names, routes and own addresses of a test.
+#[derive(Debug, Default)]
+struct Map {
+    /// What a name means, answer by answer; the last one stays.
+    names: Mutex<HashMap<String, VecDeque<Vec<IpAddr>>>>,
+    /// Where addresses of the world lead: to servers on loopback.
+    routes: Mutex<HashMap<SocketAddr, SocketAddr>>,
+    own: Mutex<Vec<IpAddr>>,
+    resolved: Mutex<Vec<String>>,
+    dialled: Mutex<Vec<SocketAddr>>,
+}
+
+impl Map {
+    fn name(&self, name: &str, answers: &[&str]) {
+        let parse = |list: &&str| list.split_whitespace().map(|address| address.parse().unwrap()).collect();
+        self.names.lock().unwrap().insert(name.to_owned(), answers.iter().map(parse).collect());
+    }
+
+    fn route(&self, from: &str, to: SocketAddr) {
+        self.routes.lock().unwrap().insert(from.parse().unwrap(), to);
+    }
+
+    fn dialled(&self) -> Vec<String> {
+        self.dialled.lock().unwrap().iter().map(ToString::to_string).collect()
+    }
+}
+
+#[async_trait]
+impl Network for Map {
+    async fn resolve(&self, host: &str, _port: u16) -> Result<Vec<IpAddr>, Unresolved> {
+        self.resolved.lock().unwrap().push(host.to_owned());
+        let mut names = self.names.lock().unwrap();
+        let answers = names.get_mut(host).ok_or(Unresolved::Failed)?;
+        match answers.len() {
+            0 | 1 => answers.front().cloned().ok_or(Unresolved::Empty),
+            _ => answers.pop_front().ok_or(Unresolved::Empty),
+        }
+    }
+
+    fn is_own(&self, address: IpAddr) -> bool {
+        self.own.lock().unwrap().contains(&address)
+    }
+
+    async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        self.dialled.lock().unwrap().push(address);
+        let route = self.routes.lock().unwrap().get(&address).copied();
+        // Whatever has no route here would leave the machine.
+        let to = route.or(address.ip().is_loopback().then_some(address));
+        TcpStream::connect(to.ok_or(io::ErrorKind::NetworkUnreachable)?).await
+    }
+}
+
+/// A server on loopback that keeps what it hears.
+#[derive(Debug, Clone)]
+struct Server {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Server {
+    /// Says back what it hears.
+    async fn echo() -> Self {
+        Self::with(None).await
+    }
+
+    /// Answers each connection with this when the head and what it announces are there, and closes.
+    async fn http(answer: &str) -> Self {
+        Self::with(Some(answer.to_owned())).await
+    }
+
+    async fn with(answer: Option<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Self { address: listener.local_addr().unwrap(), heard: Arc::default() };
+        let heard = Arc::clone(&server.heard);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (heard, answer) = (Arc::clone(&heard), answer.clone());
+                tokio::spawn(async move {
+                    let mut own = Vec::new();
+                    let mut piece = [0; 4096];
+                    while let Ok(read @ 1..) = stream.read(&mut piece).await {
+                        heard.lock().unwrap().extend_from_slice(&piece[..read]);
+                        own.extend_from_slice(&piece[..read]);
+                        let Some(answer) = &answer else {
+                            if stream.write_all(&piece[..read]).await.is_err() {
+                                return;
+                            }
+                            continue;
+                        };
+                        if is_whole(&own) {
+                            let _ = stream.write_all(answer.as_bytes()).await;
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        server
+    }
+
+    fn heard(&self) -> String {
+        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+    }
+
+    const fn port(&self) -> u16 {
+        self.address.port()
+    }
+}
+
+/// Whether a request has come to its end.
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request).to_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    if head.contains("transfer-encoding: chunked") {
+        return body.ends_with("0\r\n\r\n");
+    }
+    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+    body.len() >= length.map_or(0, |length| length.parse().unwrap())
+}
+
+struct House {
+    daemon: TestDaemon,
+    map: Arc<Map>,
+    sockets: SessionSockets,
+}
+
+/// What a house has beside what all have.
+#[derive(Default)]
+struct Plan {
+    /// Members of `egress`, in JSON5.
+    egress: String,
+    limits: Limits,
+    law: &'static str,
+}
+
+impl House {
+    async fn open(egress: &str) -> Self {
+        Self::with(Plan { egress: egress.to_owned(), ..Plan::default() }).await
+    }
+
+    async fn with(plan: Plan) -> Self {
+        let home = TempHome::new();
+        home.write("mandates/box.md", MANDATE);
+        home.write("data/agent-roster.jsonl", ROSTER);
+        if !plan.law.is_empty() {
+            home.write("policy/law.json5", plan.law);
+        }
+        let house = Self::on(home, &plan).await;
+        house.begin(KEY).await;
+        house
+    }
+
+    /// In a home that is there already.
+    async fn on(home: TempHome, plan: &Plan) -> Self {
+        let text = format!("{{ egress: {{ {} }} }}", plan.egress);
+        let egress = Config::parse("config.json5", &text).unwrap().egress;
+        let map = Arc::new(Map::default());
+        let network = Some(Arc::clone(&map) as Arc<dyn Network>);
+        let extras = Extras { network, broker_limits: plan.limits, ..Extras::default() };
+        let config = Config { egress, ..config() };
+        let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
+        let sockets = daemon.brokers().open(&key(KEY)).unwrap();
+        Self { daemon: TestDaemon { daemon, home }, map, sockets }
+    }
+
+    /// Opens a session and says something in it.
+    async fn begin(&self, key: &str) {
+        let mut operator = self.daemon.operator().await;
+        operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
+        turn(&mut operator, key, "!say hello").await.unwrap();
+    }
+
+    async fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.sockets.egress()).await.unwrap()
+    }
+
+    /// Sends these bytes and hears the answer to its end.
+    async fn ask(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut stream = self.connect().await;
+        // A broker that has heard enough does not listen on.
+        let _ = stream.write_all(bytes.as_ref()).await;
+        rest_of(&mut stream).await
+    }
+
+    /// Sends these bytes, and is refused: the status and the code.
+    async fn refused(&self, bytes: impl AsRef<[u8]>) -> (u16, String) {
+        let answer = self.ask(bytes).await;
+        let (status, error) = parse(&answer);
+        assert!(error["message"].as_str().is_some_and(|text| text.len() > 10), "{answer}");
+        let code = error["code"].as_str().unwrap().to_owned();
+        assert!(
+            GUIDE.contains(&format!("| `{code}` | {status} |")),
+            "the guide does not know {status} {code}"
+        );
+        (status, code)
+    }
+
+    /// Asks for a tunnel; gives it once it is there.
+    async fn tunnel(&self, place: &str) -> UnixStream {
+        let mut stream = self.connect().await;
+        stream.write_all(connect(place).as_bytes()).await.unwrap();
+        established(&mut stream).await;
+        stream
+    }
+
+    /// What the ledger says of the connections of the session, in order.
+    fn entries(&self) -> Vec<(EntryQuality, Value)> {
+        entries(&self.daemon.home)
+    }
+
+    /// Waits until so many connections have ended on record.
+    async fn ended(&self, count: usize) -> Vec<Value> {
+        let waiting = async {
+            loop {
+                let entries = self.entries().into_iter();
+                let ended: Vec<Value> =
+                    entries.map(|(_, said)| said).filter(|said| said["event"] == "ended").collect();
+                if ended.len() >= count {
+                    return ended;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, waiting).await.expect("the end is written down")
+    }
+
+    /// Stops the daemon and checks its log.
+    async fn close(self) -> TempHome {
+        drop(self.sockets);
+        let home = self.daemon.stop().await;
+        assert_sound(&home.home);
+        // L4: whoever has the law and the facts comes to the same verdicts.
+        let law = tribune_host::law::load(home.home.root()).unwrap();
+        for (_, said) in
+            entries(&home).into_iter().filter(|(quality, _)| *quality == EntryQuality::PolicyVerdict)
+        {
+            let record: VerdictRecord = serde_json::from_value(said).unwrap();
+            assert_eq!(law.decide(&record.facts), record.verdict);
+        }
+        home
+    }
+}
+
+fn entries(home: &TempHome) -> Vec<(EntryQuality, Value)> {
+    let reader = Reader::open(&home.home).unwrap();
+    let filter = Filter { entity_id: Some(egress_entity(KEY)), quality: None };
+    let stored = reader.tail(&filter, 10_000).unwrap();
+    stored
+        .iter()
+        .map(|stored| (stored.entry.quality, serde_json::from_str(&stored.entry.payload).unwrap()))
+        .collect()
+}
+
+fn key(text: &str) -> SessionKey {
+    text.parse().unwrap()
+}
+
+fn connect(place: &str) -> String {
+    format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n")
+}
+
+fn get(url: &str) -> String {
+    let host = url.split('/').nth(2).unwrap();
+    format!("GET {url} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+}
+
+async fn rest_of(stream: &mut UnixStream) -> String {
+    let mut answer = Vec::new();
+    let _ = tokio::time::timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("an end");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The status and the error of a refusal.
+fn parse(answer: &str) -> (u16, Value) {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer:?}"));
+    (status, body["error"].clone())
+}
+
+/// Reads the answer that opens a tunnel.
+async fn established(stream: &mut UnixStream) {
+    const EXPECTED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
+    let mut answer = vec![0; EXPECTED.len()];
+    tokio::time::timeout(BOUND, stream.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(EXPECTED));
+}
+
+/// The first words of TLS for a name, or for none.
+fn hello(name: Option<&str>) -> Vec<u8> {
+    let long = |content: &[u8]| [&u16::try_from(content.len()).unwrap().to_be_bytes()[..], content].concat();
+    let sni = |name: &str| {
+        let list = long(&[&[0][..], &long(name.as_bytes())].concat());
+        [&[0, 0][..], &long(&list)].concat()
+    };
+    let extensions = name.map(sni).unwrap_or_default();
+    let body = [&[3, 3][..], &[7; 32], &[0], &long(&[0x13, 1]), &[1, 0], &long(&extensions)].concat();
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    let message = [&[1][..], &length[1..], &body].concat();
+    [&[22, 3, 1][..], &long(&message)].concat()
+}
+
+/// Decides the one approval that waits.
+async fn decide(house: &House, decision: Value) -> Value {
+    let mut operator = house.daemon.operator().await;
+    let pending = crate::approvals::pending(&mut operator, 1).await;
+    let id = crate::approvals::id(&pending[0]);
+    crate::approvals::decide(&mut operator, &id, decision).await.unwrap();
+    pending[0].clone()
+}
+
+fn once() -> Value {
+    json!({ "decision": "allow_once" })
+}

@@ -1,0 +1,165 @@
+//! The way to a session's model: the house's key goes up, nothing of it comes down, and the session pays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tribune_host::broker::SessionSockets;
+use tribune_host::config::Config;
+use tribune_host::daemon::{Daemon, Extras};
+use tribune_host::record::proxy_entity;
+use tribune_host::spend::By;
+use tribune_host::store::Filter;
+use tribune_host::{Reader, SystemClock};
+use tribune_testkit::upstream::{FakeUpstream, Say};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
+
+use super::{BOUND, KEY, key};
+
+/// What the environment holds for the provider: nothing that anyone should see.
+const SECRET: &str = "fixture-key-5f1c9e0b7a";
+
+/// What a program in a box has instead of a key.
+const PLACEHOLDER: &str = "placeholder-of-the-box";
+
+const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"default\",\"standing\":false}\n\
+                      {\"id\":\"mute\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
+
+struct House {
+    daemon: TestDaemon,
+    upstream: FakeUpstream,
+    sockets: SessionSockets,
+}
+
+impl House {
+    async fn open(spend: &str) -> Self {
+        let upstream = FakeUpstream::start().await;
+        let home = TempHome::new();
+        home.write("data/agent-roster.jsonl", ROSTER);
+        let text = format!(
+            "{{ spend: {{ {spend} }}, models: {{ providers: {{ fake: {{ kind: 'anthropic', baseUrl: '{}', keyEnv: 'FAKE_API_KEY', \
+               models: {{ m: {{ contextWindow: 100000, maxOutputTokens: 1000 }} }}, startupValidation: 'off' }} }} }} }}",
+            upstream.base_url()
+        );
+        let read = Config::parse("config.json5", &text).unwrap();
+        let config = Config { models: read.models, spend: read.spend, ..config() };
+        let env = |name: &str| (name == "FAKE_API_KEY").then(|| SECRET.to_owned());
+        let extras = Extras { env: Some(Arc::new(env)), ..Extras::default() };
+        let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
+        let sockets = daemon.brokers().open(&key(KEY)).unwrap();
+        Self { daemon: TestDaemon { daemon, home }, upstream, sockets }
+    }
+
+    /// Asks as a program in the box does, whose SDK has a placeholder for a key.
+    async fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        send(&self.sockets, path, body).await
+    }
+
+    fn entries(&self) -> Vec<Value> {
+        let reader = Reader::open(&self.daemon.home.home).unwrap();
+        let filter = Filter { entity_id: Some(proxy_entity("fake")), quality: None };
+        let stored = reader.tail(&filter, 1_000).unwrap();
+        stored.iter().map(|stored| serde_json::from_str(&stored.entry.payload).unwrap()).collect()
+    }
+
+    async fn ended(&self, count: usize) {
+        let waiting = async {
+            while self.entries().iter().filter(|said| said["event"] == "ended").count() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, waiting).await.expect("the end is written down");
+    }
+}
+
+async fn send(sockets: &SessionSockets, path: &str, body: &Value) -> (u16, String) {
+    let body = body.to_string();
+    let mut stream = UnixStream::connect(sockets.model()).await.unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1:4000\r\nauthorization: Bearer {PLACEHOLDER}\r\nx-api-key: other-{PLACEHOLDER}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("an end").unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(!answer.contains(SECRET), "{answer}");
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+fn message(model: &str) -> Value {
+    json!({ "model": model, "max_tokens": 10, "messages": [{ "role": "user", "content": "hi" }] })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_is_put_in_on_the_way_and_no_other_goes_up() {
+    let house = House::open("").await;
+    house.upstream.reply(Say::new().text("hello from the model").usage(30, 7, 0).anthropic());
+    let (status, answer) = house.post("/v1/messages", &message("m")).await;
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer.contains("hello") && answer.contains("message_stop"), "{answer}");
+    let seen = house.upstream.requests();
+    assert_eq!((seen[0].path.as_str(), seen[0].header("x-api-key")), ("/v1/messages", Some(SECRET)));
+    assert!(!format!("{:?}", seen[0].headers).contains(PLACEHOLDER));
+    house.ended(1).await;
+    assert_eq!(
+        house.entries()[0],
+        json!({ "event": "asked", "by": "main", "session": KEY, "provider": "fake", "model": "m", "method": "POST", "path": "v1/messages" })
+    );
+    drop(house.sockets);
+    assert_sound(&house.daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_box_asks_its_own_model_on_the_listed_paths_and_nothing_else() {
+    let house = House::open("").await;
+    for (path, body, expected) in [
+        ("/v1/messages", message("other"), 403),
+        ("/v1/files", message("m"), 403),
+        ("/v1/../v1/messages", message("m"), 403),
+        ("/v1/proxy/fake/v1/messages", message("m"), 403),
+        ("/v1/sessions", json!({}), 403),
+        ("/rpc", json!({}), 403),
+        ("http://evil.example/v1/files", message("m"), 403),
+        ("/v1/messages", json!({ "model": "m", "mcp_servers": [{ "url": "https://evil.example" }] }), 403),
+        ("/v1/messages", json!([]), 400),
+    ] {
+        let (status, answer) = house.post(path, &body).await;
+        assert_eq!(status, expected, "{path} {body}: {answer}");
+    }
+    assert_eq!(house.upstream.requests().len(), 0);
+    // An agent without a model has none here either.
+    let other = house.daemon.daemon.brokers().open(&key("agent:mute:cli:local:dm:op")).unwrap();
+    let (status, answer) = send(&other, "/v1/messages", &message("m")).await;
+    assert_eq!(status, 403);
+    assert!(answer.contains("has no model"), "{answer}");
+    drop((other, house.sockets));
+    assert_sound(&house.daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
+    let house = House::open("perSession: { tokens: 1950 }").await;
+    house.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
+    assert_eq!(house.post("/v1/messages", &message("m")).await.0, 200);
+    house.ended(1).await;
+    let (status, answer) = house.post("/v1/messages", &message("m")).await;
+    assert_eq!(status, 403, "{answer}");
+    assert!(answer.contains("the limit of"), "{answer}");
+    assert_eq!(house.upstream.requests().len(), 1);
+    // Another session has a budget of its own.
+    let other = house.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();
+    house.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
+    assert_eq!(send(&other, "/v1/messages", &message("m")).await.0, 200);
+    house.ended(2).await;
+    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
+    let mut lines: Vec<(&str, u64)> =
+        report.lines.iter().map(|line| (line.name.as_str(), line.input)).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [(KEY, 1_500), ("agent:main:cli:local:dm:two", 10)]);
+    drop((other, house.sockets));
+    assert_sound(&house.daemon.stop().await.home);
+}
