@@ -106,8 +106,7 @@ pub(super) fn abandoned(house: &House) -> Vec<PathBuf> {
     let prefix = prefix(house);
     let mounts = Hierarchies::of_this_process();
     let places = mounts.unified.iter().chain(mounts.controllers.iter().map(|(_, place)| place));
-    let parents = places.flat_map(Place::ancestors);
-    let folders = parents.filter_map(|parent| std::fs::read_dir(parent).ok()).flatten();
+    let folders = places.flat_map(|place| below(&place.mount));
     let is_abandoned = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         let Some(rest) = name.and_then(|name| name.strip_prefix(&prefix)) else { return false };
@@ -115,7 +114,24 @@ pub(super) fn abandoned(house: &House) -> Vec<PathBuf> {
         let (Some(Ok(pid)), Some(Ok(start))) = (numbers.next(), numbers.next()) else { return false };
         u32::try_from(pid).ok().and_then(started) != Some(start)
     };
-    folders.filter_map(|entry| Some(entry.ok()?.path())).filter(is_abandoned).collect()
+    folders.filter(is_abandoned).collect()
+}
+
+/// Cgroups that are looked at in one hierarchy.
+const MAX_CGROUPS: usize = 50_000;
+
+/// All cgroups of a hierarchy: whoever made one may have been elsewhere in it than this process is.
+fn below(mount: &Path) -> Vec<PathBuf> {
+    let mut found = vec![mount.to_owned()];
+    let mut next = 0;
+    while let Some(folder) = found.get(next).filter(|_| found.len() < MAX_CGROUPS) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let inner: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
+        found.extend(inner);
+        next += 1;
+    }
+    found
 }
 
 fn version_2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBuf> {
