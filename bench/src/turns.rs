@@ -63,20 +63,40 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 
 /// The median of a small write and its sync on this disk.
 pub(crate) fn sync_cost(folder: &std::path::Path) -> Result<Duration, Box<dyn Error>> {
-    use std::os::unix::fs::FileExt as _;
-    let path = folder.join("sync");
-    let file = std::fs::File::create(&path)?;
-    file.write_all_at(&vec![1; 64 * 8192], 0)?;
-    file.sync_all()?;
-    let mut taken = Vec::new();
-    for n in 0..300_u64 {
-        let started = Instant::now();
-        file.write_all_at(&[2; 8192], n % 64 * 8192)?;
-        file.sync_data()?;
-        taken.push(started.elapsed().as_secs_f64());
+    let mut syncs = Syncs::new(folder)?;
+    let taken: Result<Vec<f64>, _> = (0..300).map(|_| syncs.once().map(|time| time.as_secs_f64())).collect();
+    Ok(Duration::from_secs_f64(median(taken?)))
+}
+
+/// Small writes to a file that is there already, each with its sync.
+pub(crate) struct Syncs {
+    file: std::fs::File,
+    next: u64,
+}
+
+impl Syncs {
+    const BLOCK: u64 = 8192;
+    const BLOCKS: u64 = 64;
+
+    pub(crate) fn new(folder: &std::path::Path) -> Result<Self, Box<dyn Error>> {
+        use std::os::unix::fs::FileExt as _;
+        let path = folder.join("sync");
+        let file = std::fs::File::create(&path)?;
+        file.write_all_at(&vec![1; (Self::BLOCKS * Self::BLOCK) as usize], 0)?;
+        file.sync_all()?;
+        std::fs::remove_file(path)?;
+        Ok(Self { file, next: 0 })
     }
-    std::fs::remove_file(path)?;
-    Ok(Duration::from_secs_f64(median(taken)))
+
+    /// One write and its sync.
+    pub(crate) fn once(&mut self) -> std::io::Result<Duration> {
+        use std::os::unix::fs::FileExt as _;
+        let started = Instant::now();
+        self.file.write_all_at(&[2; Self::BLOCK as usize], self.next % Self::BLOCKS * Self::BLOCK)?;
+        self.file.sync_data()?;
+        self.next += 1;
+        Ok(started.elapsed())
+    }
 }
 
 async fn turn(client: &mut Client, key: &str) -> Result<Duration, Box<dyn Error>> {

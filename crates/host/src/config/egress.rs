@@ -204,7 +204,7 @@ mod tests {
             ("[{ host: '127.1' }]", "is no plain host"),
             ("[{ host: '*.example' }]", "is no plain host"),
             ("[{ host: 'b\u{fc}cher.example' }]", "`xn--` form"),
-            ("[{ port: 443 }]", "missing field `host`"),
+            ("[{ port: 443 }]", "has no `host`: add it"),
             ("[{ host: 'a', prot: 1 }]", "did you mean `port`?"),
             ("[{ host: 'a', port: 0 }]", "use a whole number from 1 to 65535"),
             ("[{ host: 'a', scheme: 'htps' }]", "did you mean \"https\"?"),

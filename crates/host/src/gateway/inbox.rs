@@ -20,7 +20,7 @@ const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 
 /// Approvals of each state that are looked at for what a pattern would have covered.
-const LOOKED_BACK: usize = 200;
+const LOOKED_BACK: usize = 50;
 
 /// `approval.list`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
@@ -266,12 +266,11 @@ impl Api {
         let (mut asked, mut denied) = (Vec::new(), Vec::new());
         for state in [State::Allowed, State::Denied] {
             let rows = self.readers.read(move |reader| reader.newest_approvals(state, LOOKED_BACK)).await?;
-            for row in rows {
-                let Requested { agent, tool, id, .. } = &row.requested;
-                if *agent != info.agent_id || *tool != info.tool || *id == info.id {
-                    continue;
-                }
-                let Some(action) = governance.action_of(&row.requested).await? else { continue };
+            let alike = |asked: &Requested| {
+                asked.agent == info.agent_id && asked.tool == info.tool && asked.id != info.id
+            };
+            let rows = rows.into_iter().map(|row| row.requested).filter(alike).collect();
+            for action in governance.actions_of(rows).await?.into_iter().flatten() {
                 if state == State::Denied {
                     denied.push(action.input.clone());
                 }

@@ -1,6 +1,7 @@
 //! A person's decision, and what follows from it: a turn that waits goes on by itself; a call that outlived its turn is
 //! taken up here.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,15 +163,33 @@ impl Governance {
         self: &Arc<Self>,
         requested: &Requested,
     ) -> Result<Option<Action>, StoreError> {
-        let (governance, requested) = (Arc::clone(self), requested.clone());
+        Ok(self.actions_of(vec![requested.clone()]).await?.pop().flatten())
+    }
+
+    /// The same for many, in their order and in one go.
+    pub(crate) async fn actions_of(
+        self: &Arc<Self>,
+        requested: Vec<Requested>,
+    ) -> Result<Vec<Option<Action>>, StoreError> {
+        let governance = Arc::clone(self);
         let read = tokio::task::spawn_blocking(move || {
-            if requested.session.parse::<SessionKey>().is_err() {
-                return Ok(None);
-            }
-            let session = governance.readers.now(|reader| reader.session(&requested.session))?;
-            let Some(session) = session else { return Ok(None) };
-            let words = governance.vault.content(&session.id, &requested.action.to_string())?;
-            Ok(words.and_then(|json| serde_json::from_slice(&json).ok()))
+            let mut sessions: HashMap<String, Option<String>> = HashMap::new();
+            let mut action = |requested: Requested| {
+                let Requested { session, action, .. } = requested;
+                let id = match sessions.get(&session) {
+                    Some(known) => known.clone(),
+                    None => {
+                        let found = governance.readers.now(|reader| reader.session(&session))?;
+                        let is_key = session.parse::<SessionKey>().is_ok();
+                        let id = found.filter(|_| is_key).map(|found| found.id);
+                        sessions.entry(session).or_insert(id).clone()
+                    }
+                };
+                let Some(id) = id else { return Ok(None) };
+                let words = governance.vault.content(&id, &action.to_string())?;
+                Ok(words.and_then(|json| serde_json::from_slice(&json).ok()))
+            };
+            requested.into_iter().map(&mut action).collect()
         });
         read.await.map_err(|_| StoreError::Closed)?
     }

@@ -23,6 +23,9 @@ use crate::tools::{Resource, Touched};
 /// Who writes the letters about such calls.
 const FROM: &str = "tribune";
 
+/// Requests whose words are read in one go.
+const READ_AT_ONCE: usize = 256;
+
 /// What an agent learns of a call whose words are gone.
 const LOST: &str = "its words were lost when the daemon ended, and it was not carried out: make it again if it is still needed";
 
@@ -32,10 +35,14 @@ impl Governance {
     pub(crate) async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let waiting = self.readers.read(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING));
         let mut wordless = Vec::new();
-        for row in waiting.await.map_err(failed)? {
-            if matches!(self.action_of(&row.requested).await, Ok(None)) {
-                wordless.push(row.requested.id);
-            }
+        for some in waiting.await.map_err(failed)?.chunks(READ_AT_ONCE) {
+            let some: Vec<Requested> = some.iter().map(|row| row.requested.clone()).collect();
+            let ids: Vec<String> = some.iter().map(|requested| requested.id.clone()).collect();
+            // Words that are there and cannot be opened are another matter, and told when they are asked for.
+            let Ok(actions) = self.actions_of(some).await else { continue };
+            wordless.extend(
+                ids.into_iter().zip(actions).filter(|(_, action)| action.is_none()).map(|(id, _)| id),
+            );
         }
         if wordless.is_empty() {
             return Ok(());
