@@ -86,7 +86,12 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
     // With settings that cannot be read, the rest is judged by the defaults.
     let assumed = config.as_ref().map_or_else(|_| Config::default(), Clone::clone);
     if args.sandbox {
-        return tell(sandbox::all(home, assumed.sandbox), output);
+        let mut findings = sandbox::all(home, assumed.sandbox);
+        if let Err(error) = &config {
+            findings.retain(|(name, _)| *name != "settings");
+            findings.push(("config", fail(error.to_string())));
+        }
+        return tell(findings, output);
     }
     let law = law::load(home.root());
     let findings = vec![

@@ -62,6 +62,9 @@ fn outcome(tried: Result<Started, SelfTestError>, is_wanted: bool) -> Found {
 fn settings(home: &Home, wanted: Sandbox) -> Found {
     match wanted {
         Sandbox::Full => fine("`sandbox` is \"full\""),
+        Sandbox::Landlock if rustix::process::geteuid().is_root() => warn(
+            "`sandbox` is \"landlock\", and this is root: the user that commands get cannot enter a home that is root's alone, so they have no workspace; run the daemon as an ordinary user",
+        ),
         Sandbox::Landlock => {
             fine("`sandbox` is \"landlock\": names and processes of this machine can be seen")
         }

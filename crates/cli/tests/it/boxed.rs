@@ -93,6 +93,24 @@ async fn l7_a_command_has_its_workspace_and_nothing_else_of_this_machine() {
     works.end();
 }
 
+/// What cannot be named cannot be covered, so nothing runs beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn l3_names_that_are_no_text_do_not_lift_protection() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut works = Works::new("{}").await;
+    let folder =
+        works.place.home().join("agents/main/workspace").join(std::ffi::OsStr::from_bytes(b"\xffproj"));
+    std::fs::create_dir_all(folder.join("plain")).unwrap();
+    assert!(works.run("ls").await.starts_with("exit code 0"), "the name itself is no harm");
+    let config = folder.join(".git/config");
+    std::fs::create_dir(folder.join(".git")).unwrap();
+    std::fs::write(&config, "[core]\n").unwrap();
+    let refused = works.run("echo evil >> ./?proj/.git/config").await;
+    assert!(refused.contains("its path is no text"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), "[core]\n");
+    works.end();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn l3_a_command_reaches_no_address_not_even_the_daemon() {
     let mut works = Works::new("{}").await;

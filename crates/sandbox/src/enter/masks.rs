@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use tribune_contract::{Failed, Stage, Workspace, WorkspaceSource};
 
 use super::failure::{At as _, failed};
-use super::root::Root;
+use super::root::{Covered, Root};
 use crate::pattern::Pattern;
 
 /// Names that are looked at. A larger workspace takes longer to search than anyone waits for a start.
@@ -71,15 +71,31 @@ pub(super) fn cover(root: &Root, workspace: &Workspace) -> Result<u32, Failed> {
     }
     // Sorted, so that a folder is pinned before what is in it.
     for path in pinned {
-        root.pin(&folder, path).at(Stage::Workspace, format_args!("pinning `{path}`"), REMEDY)?;
+        covered(root.pin(&folder, path), path)?;
     }
     for path in &search.frozen {
-        root.freeze(&folder, path).at(Stage::Workspace, format_args!("freezing `{path}`"), REMEDY)?;
+        covered(root.freeze(&folder, path), path)?;
     }
     for path in &search.hidden {
-        root.hide(&folder, path).at(Stage::Workspace, format_args!("hiding `{path}`"), REMEDY)?;
+        covered(root.hide(&folder, path), path)?;
     }
     Ok(u32::try_from(search.hidden.len() + search.frozen.len()).unwrap_or(u32::MAX))
+}
+
+/// What was found a moment ago is covered now, or nothing is started: a name that cannot be found again may be reached in
+/// another way.
+fn covered(done: rustix::io::Result<Covered>, path: &str) -> Result<(), Failed> {
+    match done.at(Stage::Workspace, format_args!("protecting `{path}`"), REMEDY)? {
+        Covered::Yes => Ok(()),
+        Covered::NotThere => {
+            let cause = format!("`{path}` is to be protected, and was gone when it came to that");
+            Err(failed(
+                Stage::Workspace,
+                cause,
+                "Try again; if it stays, rename what has a name that is no text",
+            ))
+        }
+    }
 }
 
 /// What is covered, from the root of the workspace.
@@ -138,9 +154,14 @@ impl<'a> Search<'a> {
             let inner = if path.is_empty() { shown.to_string() } else { format!("{path}/{shown}") };
             let is_hidden = self.hide.iter().any(|pattern| pattern.matches(&inner));
             let is_frozen = self.freeze.iter().any(|pattern| pattern.matches(&inner));
-            if (is_hidden || is_frozen) && entry.file_name().to_str().is_err() {
-                let cause = format!("`{inner}` is to be protected, and its name is no text");
-                return Err(failed(Stage::Workspace, cause, "Rename it"));
+            let is_text = entry.file_name().to_str().is_ok() && !path.contains(char::REPLACEMENT_CHARACTER);
+            if (is_hidden || is_frozen) && !is_text {
+                let cause = format!("`{inner}` is to be protected, and its path is no text");
+                return Err(failed(
+                    Stage::Workspace,
+                    cause,
+                    "Rename the folder or file whose name is no text",
+                ));
             }
             match entry.file_type() {
                 FileType::Symlink => {

@@ -60,6 +60,13 @@ pub(super) struct Root {
     layers: Layers,
 }
 
+/// Whether something was there to be covered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Covered {
+    Yes,
+    NotThere,
+}
+
 impl Root {
     /// An empty root, attached. From here on the host is no longer where it was, so its mounts are taken hold of before.
     pub(super) fn attach(layers: &Layers) -> Result<Self, Failed> {
@@ -204,25 +211,25 @@ impl Root {
         Ok(())
     }
 
-    /// Makes something that is there read-only. What is not there needs no protection.
-    pub(super) fn freeze(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
+    /// Makes something that is there read-only.
+    pub(super) fn freeze(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
         let tree = mount::open_tree(&found)?;
         let read_only = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         mount::set(tree.as_fd(), true, read_only)?;
-        mount::put(&tree, &found)
+        mount::put(&tree, &found).map(|()| Covered::Yes)
     }
 
     /// Makes something its own mount, so that it cannot be moved away together with what is protected below it.
-    pub(super) fn pin(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
+    pub(super) fn pin(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
         let tree = mount::open_tree(&found)?;
-        mount::put(&tree, &found)
+        mount::put(&tree, &found).map(|()| Covered::Yes)
     }
 
     /// Lays an empty file or folder over something that is there.
-    pub(super) fn hide(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<()> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
+    pub(super) fn hide(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
         let stat = rustix::fs::fstat(&found)?;
         let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let empty = mount::open_tree(if is_folder { &self.empty_folder } else { &self.empty_file })?;
@@ -231,7 +238,7 @@ impl Root {
             false,
             libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         )?;
-        mount::put(&empty, &found)
+        mount::put(&empty, &found).map(|()| Covered::Yes)
     }
 
     /// Opens something inside, without following links.
