@@ -147,7 +147,16 @@ fn boxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Layer]>
             serde_json::from_str(&said).unwrap_or_else(|_| Outcome::Shut(format!("ended by {exit:?}")))
         }
         Sign::VictimGone => {
-            let ended = laid.victim.try_wait().unwrap();
+            let mut ended = laid.victim.try_wait().unwrap();
+            // A signal that was taken still has to arrive; one that was refused never will.
+            let was_sent = matches!(serde_json::from_str(&said), Ok(Outcome::Open(_)));
+            for _ in 0..200 {
+                if ended.is_some() || !was_sent {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                ended = laid.victim.try_wait().unwrap();
+            }
             Outcome::when(ended.is_some(), format!("the victim: {ended:?}; the probe: {said}"))
         }
         Sign::Survivor => {
