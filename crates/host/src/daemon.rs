@@ -42,7 +42,7 @@ use crate::session::{
 };
 use crate::spend::Purse;
 use crate::status::Status;
-use crate::store::{Readers, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner, StatusSlot};
 use crate::vault::Vault;
 
@@ -170,10 +170,10 @@ impl Daemon {
         // The log, and with it the home: a second daemon stops here.
         let store = open_store(home, &clock).await?;
         let ledger = store.writer()?;
-        let readers = Readers::new(home);
+        let readers = store.readers()?;
         let log = readers.now(|reader| Ok(reader.key_in_force()?.name().to_owned()))?;
 
-        let vault = Arc::new(Vault::open(home)?);
+        let vault = Arc::new(Vault::open(home, &store)?);
 
         let work = TaskTracker::new();
         let law = Arc::new(law::load(home.root())?);

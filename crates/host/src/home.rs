@@ -1,9 +1,10 @@
 //! The state folder: where everything Tribune remembers lives.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Access, FlockOperation};
 
@@ -30,6 +31,21 @@ pub enum HomeError {
     Held { path: PathBuf, pid: Option<u32> },
     #[error("`{path}` cannot be used as home ({error}): check the path, or name another with --home")]
     Io { path: PathBuf, error: io::Error },
+}
+
+/// How often to try to take a home that is held: someone who only reads may be posting what a killed daemon left.
+const PATIENCE: u32 = 20;
+
+/// The same if the one who held it is dead: a program that it was just starting holds it until it runs.
+const PATIENCE_WITH_THE_DEAD: u32 = 300;
+
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
+
+/// Whether no process of this number runs.
+fn is_gone(pid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    // The state follows the name, which may hold anything.
+    status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
 }
 
 fn holder(pid: &Option<u32>) -> String {
@@ -92,17 +108,23 @@ impl Home {
         let mut file = open.map_err(|error| self.refused(error))?;
         // Others may have widened its mode since. One that cannot be changed is locked all the same.
         let _ = file.set_permissions(fs::Permissions::from_mode(0o600));
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                // Without the number the sentence is still true.
-                let _ = file.read_to_string(&mut pid);
-                return Err(HomeError::Held { path: self.root.clone(), pid: pid.trim().parse().ok() });
+        let mut tries = 0;
+        while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(self.refused(error.into()));
             }
-            Err(error) => return Err(self.refused(error.into())),
+            let mut pid = String::new();
+            // Without the number the sentence is still true.
+            let _ = file.rewind().and_then(|()| file.read_to_string(&mut pid));
+            let pid = pid.trim().parse().ok();
+            let patience = if pid.is_some_and(is_gone) { PATIENCE_WITH_THE_DEAD } else { PATIENCE };
+            if tries >= patience {
+                return Err(HomeError::Held { path: self.root.clone(), pid });
+            }
+            tries += 1;
+            std::thread::sleep(BETWEEN_TRIES);
         }
-        file.set_len(0).map_err(|error| self.refused(error))?;
+        file.set_len(0).and_then(|()| file.rewind()).map_err(|error| self.refused(error))?;
         writeln!(file, "{}", std::process::id()).map_err(|error| self.refused(error))?;
         Ok(HomeLock { _file: file })
     }

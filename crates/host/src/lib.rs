@@ -10,6 +10,7 @@ pub mod broker;
 pub mod clock;
 pub mod config;
 pub mod daemon;
+mod daybook;
 pub mod export;
 pub mod files;
 pub mod gate;

@@ -60,7 +60,13 @@ fn verify_home(
     output: &mut Output,
 ) -> Result<Outcome, CliError> {
     match check_home(home, given, held) {
-        Ok((report, key, source)) => say(&report, &key, source, output),
+        Ok((report, key, source, waiting)) => {
+            if waiting > 0 {
+                let what = format!("{waiting} records are in the daybook and not in the log yet: see what `tribune doctor` says of the disk, and start tribune");
+                output.aside(&what);
+            }
+            say(&report, &key, source, output)
+        }
         // A database that cannot be read is a verdict here, not a failure to reach one.
         Err(StoreError::Damaged { what, .. }) => say_unreadable(&what, output),
         Err(error) => Err(error.into()),
@@ -71,8 +77,9 @@ fn check_home(
     home: &Home,
     given: Option<VerifierKey>,
     held: Vec<HeldCheckpoint>,
-) -> Result<(Report, VerifierKey, KeySource), StoreError> {
+) -> Result<(Report, VerifierKey, KeySource, usize), StoreError> {
     let reader = Reader::open(home)?;
+    let waiting = if home.holder().is_none() { reader.unposted(home)? } else { 0 };
     let (key, source) = match given {
         Some(key) => (key, KeySource::Given),
         None => {
@@ -83,7 +90,7 @@ fn check_home(
     };
     let mut progress = Progress::new("verifying", reader.size()?);
     let report = audit::verify_home(&reader, &key, held, &mut |done| progress.tell(done))?;
-    Ok((report, key, source))
+    Ok((report, key, source, waiting))
 }
 
 fn verify_export(

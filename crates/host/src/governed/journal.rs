@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::gate::Standing;
 use crate::record::payload;
 use crate::store::{LedgerWriter, StoreError};
-use crate::vault::{Batch, Event, SessionVault, Vault};
+use crate::vault::{Batch, Event, SessionVault, Vault, VaultPart};
 
 /// A session's history, open for writing.
 pub(crate) struct Journal {
@@ -192,12 +192,37 @@ impl Journal {
         if !batch.is_empty() {
             batch.take_key(&mut self.session);
         }
-        let words = async { if batch.is_empty() { Ok(()) } else { self.vault.write(batch).await } };
-        let record =
-            async { if entries.is_empty() { Ok(()) } else { self.ledger.append_placed(entries).await } };
-        let (words, record) = tokio::join!(words, record);
-        words.and(record)?;
+        self.write_down(batch, entries).await?;
         self.broken = false;
         Ok(Written { next_entry: self.next_entry, events })
+    }
+
+    /// Makes words and entries durable: together, in the daybook, or past it if they are too large.
+    async fn write_down(&self, batch: Batch, entries: Vec<EntryText>) -> Result<(), StoreError> {
+        let words = match batch.is_empty() {
+            true => None,
+            false => Some(self.vault.part(batch).await?),
+        };
+        let bytes = words.as_ref().map_or(0, VaultPart::bytes);
+        let book = self.ledger.daybook();
+        if !book.takes(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
+            let words = words.map(VaultPart::past_the_book).transpose()?;
+            if !entries.is_empty() {
+                self.ledger.append_placed(entries).await?;
+            }
+            return match words {
+                Some(receipt) => receipt.await.map_err(|_| StoreError::Closed)?,
+                None => Ok(()),
+            };
+        }
+        let ledger = match entries.is_empty() {
+            true => None,
+            false => Some(self.ledger.placed(entries).await?),
+        };
+        let vault = words.map(VaultPart::into_part);
+        if ledger.is_none() && vault.is_none() {
+            return Ok(());
+        }
+        book.write(crate::daybook::Page { ledger, vault }).await
     }
 }

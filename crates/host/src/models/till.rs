@@ -12,7 +12,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::home::Home;
 use crate::spend::{OPERATOR, Payer, Purse, Reservation, Reserve, Told};
-use crate::store::{Readers, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 /// Pays for requests of the operator's, and writes them down.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Till {
     pub fn open(home: &Home, config: &Config) -> Result<(Self, Store), StoreError> {
         let store = Store::open(home, &SystemClock)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let parts = (store.writer()?, Readers::new(home), Arc::clone(&clock));
+        let parts = (store.writer()?, store.readers()?, Arc::clone(&clock));
         let purse = Arc::new(Purse::new(config.spend.clone(), parts));
         let requests = RequestLog::new(home.root().join("logs"), &config.log);
         Ok((Self::new(purse, requests, clock), store))

@@ -1,4 +1,4 @@
-//! The one place that opens a database, with the settings that make a commit durable.
+//! The one place that opens a database, with the settings that the writers build on.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -100,9 +100,10 @@ fn set_up(connection: &Connection, access: Access, path: &Path) -> Result<(), St
             let what = format!("its filesystem cannot hold a write-ahead log (journal mode stayed `{mode}`)");
             return Err(StoreError::Io { path: path.to_owned(), what });
         }
-        // FULL: the log is synced before a commit returns. Copying it back into the database is the writer's choice.
+        // NORMAL: a commit is not synced by itself. It is in the daybook, or its writer syncs the log before it answers
+        // (`super::log`). Copying the log back into the database is the writer's choice too.
         connection
-            .execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;")
+            .execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0;")
             .map_err(failed)?;
     }
     Ok(())

@@ -32,7 +32,7 @@ pub enum StoreError {
     LogIsGone { path: PathBuf, key: PathBuf },
     #[error("the vault's key `{path}` is of no use ({what}): restore it from a backup, or move `vault.db` away to begin another vault; what was said so far is then lost", path = .path.display())]
     VaultKey { path: PathBuf, what: &'static str },
-    #[error("the disk of `{0}` is full, nothing of this was recorded: free some space and start again")]
+    #[error("the disk of `{0}` is full, nothing of this was acknowledged: free some space and start again")]
     DiskFull(PathBuf),
     #[error(
         "the disk of `{path}` failed ({what}), nothing of this was acknowledged: check the disk and start again"

@@ -10,6 +10,8 @@ pub(crate) mod copying;
 mod error;
 mod law_reads;
 mod law_views;
+pub(crate) mod log;
+mod posting;
 mod reader;
 mod readers;
 mod rows;
@@ -24,9 +26,9 @@ mod writer;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 use tribune_ledger::key_change::KeyChange;
-use tribune_ledger::{Checkpoint, Ed25519Signer, NoteSigner as _, VerifierKey};
+use tribune_ledger::{Checkpoint, NoteSigner as _, VerifierKey};
 
 pub use error::StoreError;
 pub use law_views::ApprovalRow;
@@ -43,6 +45,7 @@ use self::connection::Access;
 use self::sequencer::Sequencer;
 use self::views::Views;
 use crate::clock::Clock;
+use crate::daybook::{BookId, Daybook};
 use crate::home::{Home, HomeLock};
 use crate::keys;
 
@@ -84,7 +87,9 @@ impl Store {
         schema::migrate(&connection).map_err(failed)?;
 
         let views = load_views(&connection, &path)?;
-        let (sequencer, key, beginning) = if views.size() == 0 {
+        let known = if views.size() == 0 { None } else { known_book(&connection).map_err(failed)? };
+        let (daybook, behind) = Daybook::open(home, known)?;
+        let (mut sequencer, key, beginning) = if views.size() == 0 {
             // A key takes its final place when its log has begun. A second log under it would contradict the first.
             let key = keys::secret_path(home);
             if key.exists() {
@@ -93,17 +98,30 @@ impl Store {
             let signer = keys::generate(name)?;
             keys::prepare_next(home, &signer)?;
             let key = signer.verifier_key().clone();
-            let sequencer = begin(&path, connection, signer, views, clock)?;
+            let change = KeyChange { old: None, new: key.clone() };
+            let genesis = sequencer::key_change_entry(&change, 0, clock.now(), &signer)?;
+            let signer = Box::new(signer);
+            let mut sequencer = Sequencer::new(path.clone(), connection, signer, views, daybook.clone());
+            sequencer.begin(genesis)?;
             keys::adopt(home, &key)?;
             (sequencer, key, Beginning::Began)
         } else {
             let in_force = reader::key_in_force(&connection, &path)?;
             let signer = keys::signer_for(home, &in_force)?;
             check_edge(&connection, &path, &views, &in_force)?;
-            (Sequencer::new(path.clone(), connection, Box::new(signer), views), in_force, Beginning::Found)
+            let sequencer =
+                Sequencer::new(path.clone(), connection, Box::new(signer), views, daybook.clone());
+            (sequencer, in_force, Beginning::Found)
         };
         keys::publish(home, &key)?;
-        let started = writer::start(sequencer);
+        if known.is_none() {
+            sequencer.join(daybook.book())?;
+        }
+        sequencer.post(behind)?;
+        if daybook.left_for_vault().is_empty() {
+            daybook.begin()?;
+        }
+        let started = writer::start(sequencer, daybook);
         let (writer, thread) = started.map_err(|error| StoreError::Io { path, what: error.to_string() })?;
         Ok(Self { home: home.clone(), writer: Some(writer), thread: Some(thread), beginning, _lock: lock })
     }
@@ -111,6 +129,16 @@ impl Store {
     /// A handle for appending.
     pub fn writer(&self) -> Result<LedgerWriter, StoreError> {
         self.writer.clone().ok_or(StoreError::Closed)
+    }
+
+    /// Readers that see whatever this process has written.
+    pub fn readers(&self) -> Result<Readers, StoreError> {
+        Ok(Readers::behind(&self.home, self.writer()?.daybook().clone()))
+    }
+
+    /// The book that ledger and vault are posted from.
+    pub(crate) fn daybook(&self) -> Result<Daybook, StoreError> {
+        Ok(self.writer()?.daybook().clone())
     }
 
     pub const fn beginning(&self) -> Beginning {
@@ -139,6 +167,7 @@ impl Store {
 
     fn stop(&mut self) {
         if let Some(writer) = self.writer.take() {
+            writer.daybook().close();
             writer.stop();
         }
         if let Some(thread) = self.thread.take() {
@@ -159,18 +188,12 @@ fn load_views(connection: &Connection, path: &Path) -> Result<Views, StoreError>
     loaded.ok_or_else(|| damaged(path, "the stored tree does not fit the number of entries"))
 }
 
-fn begin(
-    path: &Path,
-    connection: Connection,
-    signer: Ed25519Signer,
-    views: Views,
-    clock: &dyn Clock,
-) -> Result<Sequencer, StoreError> {
-    let change = KeyChange { old: None, new: signer.verifier_key().clone() };
-    let genesis = sequencer::key_change_entry(&change, 0, clock.now(), &signer)?;
-    let mut sequencer = Sequencer::new(path.to_owned(), connection, Box::new(signer), views);
-    sequencer.begin(genesis)?;
-    Ok(sequencer)
+/// Which daybook was posted here, and how far.
+fn known_book(connection: &Connection) -> rusqlite::Result<Option<(BookId, u64)>> {
+    let row = connection.query_row("SELECT book, posted FROM checkpoint", [], |row| {
+        Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get::<_, u64>(1)?))
+    });
+    Ok(row.optional()?.and_then(|(book, posted)| Some((BookId(book?), posted))))
 }
 
 /// A cheap look at the newest state, so that nothing is appended to a log that is broken at its end. `verify` looks at

@@ -1,6 +1,7 @@
 //! Reading the log: one snapshot, never waiting for the writer.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tribune_ledger::key_change::KeyChange;
@@ -14,11 +15,17 @@ use super::connection::{self, Access};
 use super::error::StoreError;
 use super::rows::{self, Stored};
 use super::{damaged, schema, views};
+use crate::clock::SystemClock;
+use crate::daybook::{Daybook, Record};
 use crate::home::Home;
 use crate::keys;
 
 /// Fewest hex digits that name an entry: fewer would hardly ever be enough.
 const MIN_PREFIX: usize = 4;
+
+/// How often, and how far apart, to look whether the one who writes has posted what it promised.
+const LOOKS: usize = 2_000;
+const BETWEEN: Duration = Duration::from_millis(1);
 
 /// A view of the log as it was when this was opened or last refreshed.
 #[derive(Debug)]
@@ -45,8 +52,15 @@ pub enum Lookup {
 }
 
 impl Reader {
-    /// Opens the log of `home` as it is now.
+    /// Opens the log of `home` as it is now, with everything that whoever writes there has promised.
     pub fn open(home: &Home) -> Result<Self, StoreError> {
+        let reader = Self::of_this_process(home)?;
+        settle(home, &reader)?;
+        Ok(reader)
+    }
+
+    /// Opens the log of `home`, for somebody who knows how far it is posted.
+    pub(super) fn of_this_process(home: &Home) -> Result<Self, StoreError> {
         if home.root().is_file() {
             return Err(crate::home::HomeError::IsAFile(home.root().to_owned()).into());
         }
@@ -81,6 +95,32 @@ impl Reader {
             self.release()?;
         }
         self.begin()
+    }
+
+    /// How many records of the daybook, which somebody was promised, are not posted here.
+    pub fn unposted(&self, home: &Home) -> Result<usize, StoreError> {
+        let posted = self.posted()?;
+        let behind = |records: Vec<u64>| records.into_iter().filter(|number| *number > posted).count();
+        Ok(self.promised(home)?.map_or(0, behind))
+    }
+
+    /// The records for the ledger that the daybook holds now, by their numbers. None if it is not this log's.
+    fn promised(&self, home: &Home) -> Result<Option<Vec<u64>>, StoreError> {
+        let known = super::known_book(&self.connection).map_err(|error| self.failed(&error))?;
+        let held = known.zip(Daybook::peek(home)).filter(|((book, _), (id, _))| book == id);
+        let numbers = |records: Vec<Record>| {
+            records
+                .into_iter()
+                .filter(|record| !record.ledger.is_empty())
+                .map(|record| record.number)
+                .collect()
+        };
+        Ok(held.map(|(_, (_, records))| numbers(records)))
+    }
+
+    fn posted(&self) -> Result<u64, StoreError> {
+        let known = super::known_book(&self.connection).map_err(|error| self.failed(&error))?;
+        Ok(known.map_or(0, |(_, posted)| posted))
     }
 
     fn begin(&self) -> Result<(), StoreError> {
@@ -346,4 +386,29 @@ pub(super) fn key_in_force(connection: &Connection, path: &Path) -> Result<Verif
         Ok(change) => Ok(change.new),
         Err(error) => Err(damaged(path, format!("the log's key: {error}"))),
     }
+}
+
+/// Brings `reader` to what was promised: whoever has the home posts it at once, and if nobody has, we do. What cannot be
+/// posted stays in the book; [`Reader::unposted`] tells of it.
+fn settle(home: &Home, reader: &Reader) -> Result<(), StoreError> {
+    let Some(newest) = reader.promised(home)?.and_then(|numbers| numbers.last().copied()) else {
+        return Ok(());
+    };
+    for _ in 0..LOOKS {
+        if reader.posted()? >= newest {
+            return Ok(());
+        }
+        if home.holder().is_none() {
+            match super::Store::open(home, &SystemClock) {
+                Ok(store) => store.close(),
+                Err(error) => {
+                    tracing::warn!("the newest entries are in the daybook and cannot be posted now: {error}");
+                    return Ok(());
+                }
+            }
+        }
+        std::thread::sleep(BETWEEN);
+        reader.refresh()?;
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::StoreError;
 use super::reader::Reader;
+use crate::daybook::{Daybook, Side};
 use crate::home::Home;
 
 /// Readers kept open between queries. More may be open at once; they are closed afterwards.
@@ -13,23 +14,26 @@ const KEPT: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Readers {
     home: Home,
+    daybook: Daybook,
     idle: Arc<Mutex<Vec<Reader>>>,
 }
 
 impl Readers {
-    pub fn new(home: &Home) -> Self {
-        Self { home: home.clone(), idle: Arc::default() }
+    /// They see what was written through this book.
+    pub(super) fn behind(home: &Home, daybook: Daybook) -> Self {
+        Self { home: home.clone(), daybook, idle: Arc::default() }
     }
 
     /// Runs `read` over the log as it is now, on this thread.
     pub fn now<T>(&self, read: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.daybook.wait_posted(Side::Ledger)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = match idle {
             Some(reader) => {
                 reader.refresh()?;
                 reader
             }
-            None => Reader::open(&self.home)?,
+            None => Reader::of_this_process(&self.home)?,
         };
         let result = read(&reader);
         // A snapshot that nobody needs would keep the write-ahead log from being begun again.

@@ -13,9 +13,11 @@ use tribune_ledger::{Checkpoint, Cid, Ed25519Signer, NoteSigner, Timestamp};
 use super::connection::{self, Access};
 use super::copying::Copier;
 use super::error::StoreError;
-use super::rows;
+use super::log::Log;
 use super::views::{EntityBatch, Views};
 use super::writer::{self, Request, Work};
+use super::{posting, rows};
+use crate::daybook::{BookId, Daybook, Record, Side};
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
@@ -39,6 +41,8 @@ pub(super) struct Sequencer {
     // Before the connection: the last one to close a database tidies up, and this one may have another.
     copier: Copier,
     connection: Connection,
+    log: Log,
+    daybook: Daybook,
     edge: Edge,
 }
 
@@ -56,10 +60,12 @@ impl Sequencer {
         connection: Connection,
         signer: Box<dyn NoteSigner>,
         views: Views,
+        daybook: Daybook,
     ) -> Self {
         let database = path.clone();
         let copier = Copier::new(move || connection::open(&database, Access::Write));
-        Self { path, copier, connection, edge: Edge { signer, views, bytes: 0 } }
+        let (log, edge) = (Log::of(&path), Edge { signer, views, bytes: 0 });
+        Self { path, copier, connection, log, daybook, edge }
     }
 
     /// Begins a log: the first entry names the first key.
@@ -69,11 +75,44 @@ impl Sequencer {
         receipt.0.blocking_recv().map_err(|_| StoreError::Closed)?.map(drop)
     }
 
+    /// The database is posted from this book from now on.
+    pub(super) fn join(&mut self, book: BookId) -> Result<(), StoreError> {
+        let joined = self.connection.execute("UPDATE checkpoint SET book = ?1, posted = 0", [book.0]);
+        joined.map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
+        self.log.sync()
+    }
+
+    /// Posts what the book holds and the database does not.
+    pub(super) fn post(&mut self, records: Vec<Record>) -> Result<(), StoreError> {
+        for record in records {
+            let what = format!("record {} of the daybook cannot be read", record.number);
+            let unreadable = || StoreError::Damaged { path: self.path.clone(), what };
+            let (mut request, _) = writer::request(posting::read(&record.ledger).ok_or_else(unreadable)?);
+            request.number = Some(record.number);
+            self.commit(vec![request])?;
+        }
+        self.sync()
+    }
+
+    /// Everything that was committed is on disk when this returns.
+    pub(super) fn sync(&mut self) -> Result<(), StoreError> {
+        self.log.sync()?;
+        self.daybook.synced(Side::Ledger);
+        Ok(())
+    }
+
     /// Commits a batch and answers it. An error means that the store cannot go on.
     pub(super) fn commit(&mut self, batch: Vec<Request>) -> Result<(), StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
-        match self.write(batch, &mut answers) {
+        let posted = batch.iter().filter_map(|request| request.number).max();
+        let in_book = batch.iter().all(|request| request.number.is_some());
+        let written = self.write(batch, posted, &mut answers);
+        let written = written.and_then(|()| if in_book { Ok(()) } else { Ok(self.sync()?) });
+        match written {
             Ok(()) => {
+                if let Some(posted) = posted {
+                    self.daybook.posted(Side::Ledger, posted);
+                }
                 for (answer, result) in answers {
                     let _ = answer.send(result);
                 }
@@ -95,17 +134,27 @@ impl Sequencer {
         match error {
             WriteError::Sqlite(error) => StoreError::from_sqlite(&self.path, error),
             WriteError::Signer(what) => StoreError::Io { path: self.path.clone(), what: what.clone() },
+            WriteError::Log(what) => StoreError::Io { path: self.path.clone(), what: what.clone() },
+            WriteError::Daybook => self.daybook.refusal(),
+            WriteError::Promised(what) => StoreError::Damaged { path: self.path.clone(), what: what.clone() },
         }
     }
 
-    fn write(&mut self, batch: Vec<Request>, answers: &mut Vec<Answer>) -> Result<(), WriteError> {
-        let Self { connection, edge, .. } = self;
+    fn write(
+        &mut self,
+        batch: Vec<Request>,
+        posted: Option<u64>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), WriteError> {
+        let Self { connection, edge, daybook, .. } = self;
         let before = edge.views.size();
         // Answers are collected before anything can fail, so that an error reaches everyone in the batch.
         let mut work = Vec::with_capacity(batch.len());
         for request in batch {
             answers.push((request.answer, Ok(Vec::new())));
-            work.push(request.work);
+            // Whoever placed its entries itself went on when they were in the book.
+            let promised = request.number.is_some() && matches!(request.work, Work::Placed(_));
+            work.push((request.work, promised));
         }
         connection.execute_batch("BEGIN IMMEDIATE")?;
         let mut rows = Rows {
@@ -113,16 +162,28 @@ impl Sequencer {
             insert: connection.prepare_cached(rows::INSERT)?,
             entities: EntityBatch::default(),
         };
-        for (work, (_, result)) in work.into_iter().zip(answers.iter_mut()) {
+        for ((work, promised), (_, result)) in work.into_iter().zip(answers.iter_mut()) {
             *result = edge.apply(work, &mut rows)?;
+            if let (true, Err(refused)) = (promised, &*result) {
+                return Err(WriteError::Promised(refused.to_string()));
+            }
         }
         let Rows { entities, .. } = rows;
-        if edge.views.size() == before {
+        let grown = edge.views.size() != before;
+        if grown {
+            entities.flush(connection)?;
+            edge.sign_checkpoint(connection)?;
+        } else if posted.is_none() {
             connection.execute_batch("ROLLBACK")?;
             return Ok(());
         }
-        entities.flush(connection)?;
-        edge.sign_checkpoint(connection)?;
+        if let Some(posted) = posted {
+            connection.prepare_cached("UPDATE checkpoint SET posted = ?1")?.execute([posted])?;
+            // Nobody reads what could still be lost.
+            if !daybook.wait_durable(posted) {
+                return Err(WriteError::Daybook);
+            }
+        }
         connection.execute_batch("COMMIT")?;
         Ok(())
     }
@@ -166,8 +227,8 @@ impl Edge {
                 }
                 Ok(applied)
             }
-            // The thread that takes requests ends on it.
-            Work::Stop => Ok(Ok(Vec::new())),
+            // The thread that takes requests keeps these to itself.
+            Work::Sync | Work::Stop => Ok(Ok(Vec::new())),
         }
     }
 
@@ -249,8 +310,9 @@ impl Edge {
         let origin = self.signer.verifier_key().name().to_owned();
         let checkpoint = Checkpoint { origin, size: self.views.size(), root: self.views.root() };
         let note = checkpoint.sign(&*self.signer).map_err(|error| WriteError::Signer(error.to_string()))?;
-        let mut replace =
-            connection.prepare_cached("INSERT OR REPLACE INTO checkpoint (id, note) VALUES (0, ?1)")?;
+        let mut replace = connection.prepare_cached(
+            "INSERT INTO checkpoint (id, note) VALUES (0, ?1) ON CONFLICT DO UPDATE SET note = ?1",
+        )?;
         replace.execute([note])?;
         Ok(())
     }
@@ -261,6 +323,20 @@ type Answer = (oneshot::Sender<Result<Vec<Appended>, StoreError>>, Result<Vec<Ap
 enum WriteError {
     Sqlite(rusqlite::Error),
     Signer(String),
+    Log(String),
+    /// What was to be posted is not in the book.
+    Daybook,
+    /// What was promised cannot be posted.
+    Promised(String),
+}
+
+impl From<StoreError> for WriteError {
+    fn from(error: StoreError) -> Self {
+        Self::Log(match error {
+            StoreError::Io { what, .. } => what,
+            other => other.to_string(),
+        })
+    }
 }
 
 impl From<rusqlite::Error> for WriteError {

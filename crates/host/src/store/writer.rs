@@ -1,17 +1,21 @@
 //! The way to the one writer: a handle for callers, a bounded queue, and the thread that empties it. What a commit does
 //! is in [`super::sequencer`].
 
+use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tribune_ledger::entry::{EntryText, Unplaced};
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::limits::MAX_ENTRY_BYTES;
 use tribune_ledger::{Draft, Ed25519Signer, EntryQuality, NoteSigner};
 
 use super::error::StoreError;
+use super::posting;
 use super::sequencer::{Appended, Sequencer};
+use crate::daybook::room::{Room, Ticket};
+use crate::daybook::{Daybook, Page, Part, Side};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -26,8 +30,10 @@ const MAX_REQUEST_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 /// A handle for appending; clones share the queue.
 #[derive(Debug, Clone)]
 pub struct LedgerWriter {
-    queue: mpsc::Sender<Request>,
+    room: Room,
+    queue: std_mpsc::Sender<Request>,
     failure: Arc<OnceLock<String>>,
+    daybook: Daybook,
 }
 
 /// An append under way.
@@ -45,6 +51,8 @@ pub(super) enum Work {
     Sealed(Box<EntryText>),
     /// The log's key passes to another signer.
     Rotate { to: Box<dyn NoteSigner>, entry: Box<EntryText> },
+    /// What was asked before is to be on disk in the database.
+    Sync,
     /// What was asked before is written; nothing is taken any more.
     Stop,
 }
@@ -52,6 +60,10 @@ pub(super) enum Work {
 /// One caller's request, and where its answer goes.
 pub(super) struct Request {
     pub(super) work: Work,
+    /// Its number in the daybook. Without one it is durable when the database is synced.
+    pub(super) number: Option<u64>,
+    /// For as long as it waits.
+    pub(super) ticket: Option<Ticket>,
     pub(super) answer: oneshot::Sender<Result<Vec<Appended>, StoreError>>,
 }
 
@@ -70,50 +82,45 @@ impl LedgerWriter {
 
     /// Appends several entries in this order, all or none; returns when they are durable.
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<Vec<Appended>, StoreError> {
-        let (request, receipt) = drafts_request(drafts)?;
-        self.queue.send(request).await.map_err(|_| self.closed())?;
+        let (mut request, receipt) = drafts_request(drafts)?;
+        request.ticket = Some(self.room.enter().await);
+        match self.first_entry(request) {
+            FirstEntry::Daybook(page) => self.daybook.write(page).await?,
+            FirstEntry::Database(request) => self.hand_over(request)?,
+        }
         receipt.0.await.map_err(|_| self.closed())?
     }
 
-    /// Appends several entries that the only writer of their histories placed itself, all or none. It knows their CIDs
-    /// beforehand, so that one may be the parent of the next.
-    pub async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
-        if entries.len() > MAX_BATCH {
-            return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
-        }
-        for entry in &entries {
-            refuse_reserved(&entry.entity_id, entry.quality)?;
-        }
-        let (request, receipt) = request(Work::Placed(entries));
-        self.queue.send(request).await.map_err(|_| self.closed())?;
-        receipt.0.await.map_err(|_| self.closed())?.map(drop)
+    /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
+    /// their CIDs beforehand, so that one may be the parent of the next.
+    pub(crate) async fn placed(&self, entries: Vec<EntryText>) -> Result<Part, StoreError> {
+        let (mut request, _) = placed_request(entries)?;
+        let bytes = posting::write(&request.work);
+        request.ticket = Some(self.room.enter().await);
+        Ok(self.part(bytes, request))
     }
 
-    /// Appends an entry that its author placed and attested. Refused if another entry took the place.
-    pub async fn append_sealed(&self, entry: EntryText) -> Result<Appended, StoreError> {
-        refuse_reserved(&entry.entity_id, entry.quality)?;
-        let (request, receipt) = request(Work::Sealed(Box::new(entry)));
-        self.queue.send(request).await.map_err(|_| self.closed())?;
-        let appended = receipt.0.await.map_err(|_| self.closed())??;
-        appended.first().copied().ok_or(StoreError::Closed)
+    /// Appends such entries without the daybook, all or none.
+    pub(crate) async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
+        let (mut request, receipt) = placed_request(entries)?;
+        request.ticket = Some(self.room.enter().await);
+        self.hand_over(request)?;
+        receipt.0.await.map_err(|_| self.closed())?.map(drop)
     }
 
     /// Queues an entry without waiting, neither for room nor for the disk. Entries that are queued later come later.
     pub fn submit(&self, draft: &Draft) -> Result<(), StoreError> {
-        let (request, _) = drafts_request(std::slice::from_ref(draft))?;
-        match self.queue.try_send(request) {
-            Ok(()) => Ok(()),
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                Err(StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE })
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(self.closed()),
-        }
+        let (mut request, _) = drafts_request(std::slice::from_ref(draft))?;
+        let full = StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE };
+        request.ticket = Some(self.room.try_enter().ok_or(full)?);
+        self.send_soon(request)
     }
 
-    /// Queues entries from a thread of their own, waiting only for room in the queue.
+    /// Queues entries from a thread of their own, waiting only for room. [`Self::wait_blocking`] says where they ended up.
     pub fn submit_blocking(&self, drafts: &[Draft]) -> Result<Receipt, StoreError> {
-        let (request, receipt) = drafts_request(drafts)?;
-        self.queue.blocking_send(request).map_err(|_| self.closed())?;
+        let (mut request, receipt) = drafts_request(drafts)?;
+        request.ticket = Some(self.room.enter_blocking());
+        self.send_soon(request)?;
         Ok(receipt)
     }
 
@@ -128,7 +135,7 @@ impl LedgerWriter {
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// Appends a placed and attested entry from outside an async runtime.
+    /// Appends an entry that its author placed and attested. Refused if another entry took the place.
     pub fn append_sealed_blocking(&self, entry: EntryText) -> Result<Appended, StoreError> {
         refuse_reserved(&entry.entity_id, entry.quality)?;
         self.send_blocking(Work::Sealed(Box::new(entry)))
@@ -144,29 +151,67 @@ impl LedgerWriter {
     }
 
     fn send_blocking(&self, work: Work) -> Result<Appended, StoreError> {
-        let (request, receipt) = request(work);
-        self.queue.blocking_send(request).map_err(|_| self.closed())?;
+        let (mut request, receipt) = request(work);
+        request.ticket = Some(self.room.enter_blocking());
+        self.hand_over(request)?;
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
     /// Ends the writer behind everything that is queued, whoever still holds a handle. Callable from anywhere.
     pub(super) fn stop(self) {
         let (stop, _) = request(Work::Stop);
-        if let Err(mpsc::error::TrySendError::Full(stop)) = self.queue.try_send(stop) {
-            // Waiting for room is not allowed in an async runtime, so another thread does it.
-            let waiting = std::thread::spawn(move || drop(self.queue.blocking_send(stop)));
-            let _ = waiting.join();
+        let _ = self.queue.send(stop);
+    }
+
+    /// The book that this writer posts from.
+    pub(crate) const fn daybook(&self) -> &Daybook {
+        &self.daybook
+    }
+
+    /// Has a request carried out, without waiting for it.
+    fn send_soon(&self, request: Request) -> Result<(), StoreError> {
+        match self.first_entry(request) {
+            FirstEntry::Daybook(page) => self.daybook.write_soon(page),
+            FirstEntry::Database(request) => self.hand_over(request),
         }
     }
 
+    /// Where a request is made durable.
+    fn first_entry(&self, request: Request) -> FirstEntry {
+        let bytes = posting::write(&request.work);
+        if self.daybook.takes(bytes.len()) {
+            FirstEntry::Daybook(Page { ledger: Some(self.part(bytes, request)), vault: None })
+        } else {
+            FirstEntry::Database(request)
+        }
+    }
+
+    fn part(&self, bytes: Vec<u8>, request: Request) -> Part {
+        let queue = self.queue.clone();
+        // If the writer is gone, so is the store; the caller is told by its receipt, or by the book.
+        let post = move |number| drop(queue.send(Request { number: Some(number), ..request }));
+        Part { bytes, post: Box::new(post) }
+    }
+
+    /// Queues a request for the writer.
+    fn hand_over(&self, request: Request) -> Result<(), StoreError> {
+        self.queue.send(request).map_err(|_| self.closed())
+    }
+
     /// Why nothing can be appended any more, if so.
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
+    pub fn failure(&self) -> Option<String> {
+        self.failure.get().cloned().or_else(|| self.daybook.failure())
     }
 
     fn closed(&self) -> StoreError {
-        self.failure.get().map_or(StoreError::Closed, |why| StoreError::ReadOnly(why.clone()))
+        self.failure.get().map_or_else(|| self.daybook.refusal(), |why| StoreError::ReadOnly(why.clone()))
     }
+}
+
+/// Where something is written first.
+enum FirstEntry {
+    Daybook(Page),
+    Database(Request),
 }
 
 /// A change of key that the writer does not carry out would make the log's next checkpoint worthless, and the newest
@@ -180,7 +225,17 @@ fn refuse_reserved(entity_id: &str, quality: EntryQuality) -> Result<(), StoreEr
 
 pub(super) fn request(work: Work) -> (Request, Receipt) {
     let (answer, receipt) = oneshot::channel();
-    (Request { work, answer }, Receipt(receipt))
+    (Request { work, number: None, ticket: None, answer }, Receipt(receipt))
+}
+
+fn placed_request(entries: Vec<EntryText>) -> Result<(Request, Receipt), StoreError> {
+    if entries.len() > MAX_BATCH {
+        return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
+    }
+    for entry in &entries {
+        refuse_reserved(&entry.entity_id, entry.quality)?;
+    }
+    Ok(request(Work::Placed(entries)))
 }
 
 /// Checks and canonicalises in the caller's thread; the writer's time is everybody's.
@@ -206,50 +261,89 @@ fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt), StoreError> {
 }
 
 /// Starts the writer's thread over an open database.
-pub(super) fn start(sequencer: Sequencer) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
-    let (queue, requests) = mpsc::channel(QUEUE);
+pub(super) fn start(
+    sequencer: Sequencer,
+    daybook: Daybook,
+) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
+    let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
-    let writer = LedgerWriter { queue, failure: Arc::clone(&failure) };
-    let thread = std::thread::Builder::new()
-        .name("ledger-writer".to_owned())
-        .spawn(move || run(sequencer, requests, &failure))?;
+    let writer =
+        LedgerWriter { room: Room::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), daybook };
+    let run = Run { sequencer: Some(sequencer), failure, daybook: writer.daybook.clone() };
+    let thread =
+        std::thread::Builder::new().name("ledger-writer".to_owned()).spawn(move || run.all(&requests))?;
+    writer.daybook.attach(Side::Ledger, move || drop(queue.send(request(Work::Sync).0)));
     Ok((writer, thread))
 }
 
-/// Takes requests until every handle is gone.
-fn run(sequencer: Sequencer, mut requests: mpsc::Receiver<Request>, failure: &OnceLock<String>) {
-    let mut alive = Some(sequencer);
-    let mut held_over: Option<Request> = None;
-    while let Some(first) = held_over.take().or_else(|| requests.blocking_recv()) {
-        let Some(sequencer) = alive.as_mut().filter(|_| !matches!(first.work, Work::Stop)) else {
-            if matches!(first.work, Work::Stop) {
-                return;
+/// The writer's thread.
+struct Run {
+    /// Until an error.
+    sequencer: Option<Sequencer>,
+    failure: Arc<OnceLock<String>>,
+    daybook: Daybook,
+}
+
+impl Run {
+    /// Takes requests until it is told to stop.
+    fn all(mut self, requests: &std_mpsc::Receiver<Request>) {
+        let mut held_over: Option<Request> = None;
+        while let Some(first) = held_over.take().or_else(|| requests.recv().ok()) {
+            match first.work {
+                Work::Stop => break,
+                Work::Sync => self.sync(),
+                Work::Drafts(_) | Work::Placed(_) | Work::Sealed(_) | Work::Rotate { .. } => {
+                    held_over = self.commit(first, requests);
+                }
             }
-            let why = failure.get().cloned().unwrap_or_default();
-            // A caller that stopped waiting needs no answer.
-            let _ = first.answer.send(Err(StoreError::ReadOnly(why)));
-            continue;
-        };
+        }
+        self.sync();
+    }
+
+    /// Commits a request with those behind it. Returns the first that has to wait.
+    fn commit(&mut self, first: Request, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
         let mut batch = vec![first];
         let mut entries = batch[0].len();
+        let mut held_over = None;
         while entries < MAX_BATCH {
             let Ok(next) = requests.try_recv() else { break };
-            if matches!(next.work, Work::Stop) {
-                held_over = Some(next);
-                break;
-            }
             entries += next.len();
-            if entries > MAX_BATCH {
+            if matches!(next.work, Work::Stop | Work::Sync) || entries > MAX_BATCH {
                 held_over = Some(next);
                 break;
             }
             batch.push(next);
         }
-        if let Err(error) = sequencer.commit(batch) {
-            // The pages behind a failed sync may be gone though a later sync succeeds. Nothing is written through this
-            // connection again; opening anew reads what is really there.
-            let _ = failure.set(error.to_string());
-            alive = None;
+        match &mut self.sequencer {
+            Some(sequencer) => {
+                let committed = sequencer.commit(batch);
+                self.heed(committed);
+            }
+            None => {
+                for request in batch {
+                    let why = self.failure.get().cloned().unwrap_or_default();
+                    // A caller that stopped waiting needs no answer.
+                    let _ = request.answer.send(Err(StoreError::ReadOnly(why)));
+                }
+            }
+        }
+        held_over
+    }
+
+    fn sync(&mut self) {
+        if let Some(sequencer) = &mut self.sequencer {
+            let synced = sequencer.sync();
+            self.heed(synced);
+        }
+    }
+
+    /// The pages behind a failed sync may be gone though a later sync succeeds. Nothing is written through this
+    /// connection again; opening anew reads what is really there.
+    fn heed(&mut self, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            let _ = self.failure.set(error.to_string());
+            self.daybook.fail(&error);
+            self.sequencer = None;
         }
     }
 }
@@ -260,7 +354,7 @@ impl Request {
             Work::Drafts(entries) => entries.len(),
             Work::Placed(entries) => entries.len(),
             Work::Sealed(_) | Work::Rotate { .. } => 1,
-            Work::Stop => 0,
+            Work::Sync | Work::Stop => 0,
         }
     }
 }

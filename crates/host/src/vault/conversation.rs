@@ -23,11 +23,11 @@ pub(super) const TABLE: &str = "
 
 /// Messages to be added to a conversation, sealed.
 pub(super) struct Remembering {
-    session_id: String,
-    turn: String,
-    said: Vec<Vec<u8>>,
+    pub(super) session_id: String,
+    pub(super) turn: String,
+    pub(super) said: Vec<Vec<u8>>,
     /// How many messages of the beginning the first of `said` replaces.
-    replaces: usize,
+    pub(super) replaces: usize,
 }
 
 /// What it writes, about.
@@ -78,9 +78,7 @@ impl Vault {
         let seal = |json: &Vec<u8>| ContentKey::seal(&key, json, CONTEXT).map_err(|error| self.cipher(error));
         let said = said.iter().map(seal).collect::<Result<_, _>>()?;
         let (session_id, turn) = (session_id.to_owned(), turn.to_owned());
-        self.enqueue(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces })))
-            .await
-            .map(drop)
+        self.write_along(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces }))).await
     }
 }
 

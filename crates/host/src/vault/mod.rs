@@ -7,26 +7,30 @@
 
 mod cipher;
 mod conversation;
+mod posting;
 mod writer;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tribune_ledger::commitment::{Commitment, Salt};
 use zeroize::Zeroizing;
 
 pub use cipher::{CipherError, ContentKey};
 
+use crate::daybook::room::Room;
+use crate::daybook::{Daybook, Page, Part, Side};
 use crate::files::{self, Secrecy};
 use crate::home::Home;
 use crate::keys::KeyFileError;
-use crate::store::StoreError;
 use crate::store::connection::{self, Access};
 use crate::store::copying::{self, Copier};
+use crate::store::log::Log;
+use crate::store::{Store, StoreError};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -39,7 +43,11 @@ pub const EVENTS_KEPT: u64 = 20_000;
 #[derive(Debug)]
 pub struct Vault {
     path: PathBuf,
+    room: Room,
     queue: Option<mpsc::Sender<writer::Request>>,
+    daybook: Daybook,
+    /// Seals what stands in the book.
+    seal: ContentKey,
     thread: Option<JoinHandle<()>>,
     // Short reads that never wait for the writer; one connection serves them all.
     reader: Mutex<Connection>,
@@ -157,25 +165,60 @@ impl Batch {
 }
 
 impl Vault {
-    /// Opens the vault of `home`, whose lock the caller holds.
-    pub fn open(home: &Home) -> Result<Self, StoreError> {
+    /// Opens the vault of `home`, beside its open store.
+    pub fn open(home: &Home, store: &Store) -> Result<Self, StoreError> {
         let path = home.root().join("vault.db");
         let key = vault_key(home, &path)?;
         let connection =
             connection::open_keyed(&path, &key, Access::Write).map_err(|error| wrong_key(home, error))?;
         copying::copy(&connection)?;
-        writer::prepare(&connection).map_err(|error| StoreError::from_sqlite(&path, &error))?;
+        let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
+        writer::prepare(&connection).map_err(failed)?;
+        let (daybook, seal) = (store.daybook()?, posting::key(&key));
+        let known = writer::known_book(&connection).map_err(failed)?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
-        let (queue, requests) = mpsc::channel(QUEUE);
-        let failed = Arc::new(AtomicBool::new(false));
-        let (database, failing) = (path.clone(), Arc::clone(&failed));
+        let database = path.clone();
         let copier = Copier::new(move || connection::open_keyed(&database, &key, Access::Write));
-        let writing = writer::Writer { path: path.clone(), copier, connection, shredding: false };
+        let (log, path_of_writer, book) = (Log::of(&path), path.clone(), daybook.clone());
+        let mut writing =
+            writer::Writer { path: path_of_writer, copier, connection, log, daybook: book, shredding: false };
+        match known.filter(|(book, _)| *book == daybook.book()) {
+            Some((_, posted)) => {
+                let left = daybook.left_for_vault().into_iter().filter(|record| record.number > posted);
+                let read = |record: crate::daybook::Record| {
+                    let work = posting::read(&seal, &record.vault);
+                    let what = format!("record {} of the daybook does not open", record.number);
+                    let unreadable = || StoreError::Damaged { path: path.clone(), what };
+                    Ok((record.number, work.ok_or_else(unreadable)?))
+                };
+                writing.post(left.map(read).collect::<Result<_, StoreError>>()?)?;
+            }
+            // Whatever the book holds is another vault's.
+            None => writer::join(&writing.connection, daybook.book(), daybook.newest()).map_err(failed)?,
+        }
+        if !daybook.left_for_vault().is_empty() {
+            daybook.begin()?;
+        }
+
+        let (queue, requests) = mpsc::channel();
+        let failed = Arc::new(AtomicBool::new(false));
+        let failing = Arc::clone(&failed);
         let thread = std::thread::Builder::new()
             .name("vault-writer".to_owned())
-            .spawn(move || writer::run(writing, requests, &failing))
+            .spawn(move || writer::run(writing, &requests, &failing))
             .map_err(|error| StoreError::Io { path: path.clone(), what: error.to_string() })?;
-        Ok(Self { path, queue: Some(queue), thread: Some(thread), reader, failed })
+        let asked = queue.clone();
+        daybook.attach(Side::Vault, move || drop(asked.send(request(writer::Work::Sync).0)));
+        Ok(Self {
+            path,
+            room: Room::of(QUEUE),
+            queue: Some(queue),
+            daybook,
+            seal,
+            thread: Some(thread),
+            reader,
+            failed,
+        })
     }
 
     /// Whether the key opens the vault of `home`, if there is one. Changes nothing.
@@ -195,24 +238,52 @@ impl Vault {
 
     /// Writes a batch; returns when it is durable.
     pub async fn write(&self, batch: Batch) -> Result<(), StoreError> {
-        self.send(writer::Work::Batch(Box::new(batch))).await
+        let part = self.part(batch).await?;
+        if self.daybook.takes(part.bytes.len()) {
+            self.daybook.write(Page { ledger: None, vault: Some(part.into_part()) }).await
+        } else {
+            part.past_the_book()?.await.map_err(|_| StoreError::Closed)?
+        }
+    }
+
+    /// A batch, ready to be written.
+    pub(crate) async fn part(&self, batch: Batch) -> Result<VaultPart, StoreError> {
+        self.prepare(writer::Work::Batch(Box::new(batch))).await
+    }
+
+    /// Has something written before whatever is written later. Whatever is asked for later is on disk only when this is.
+    async fn write_along(&self, work: writer::Work) -> Result<(), StoreError> {
+        let part = self.prepare(work).await?;
+        if self.daybook.takes(part.bytes.len()) {
+            self.daybook.write_along(Page { ledger: None, vault: Some(part.into_part()) })
+        } else {
+            part.past_the_book().map(drop)
+        }
+    }
+
+    async fn prepare(&self, work: writer::Work) -> Result<VaultPart, StoreError> {
+        let bytes = posting::write(&self.seal, &work).map_err(|error| self.cipher(error))?;
+        let (mut request, receipt) = request(work);
+        request.ticket = Some(self.room.enter().await);
+        let queue = self.queue.clone().ok_or(StoreError::Closed)?;
+        Ok(VaultPart { bytes, request, receipt, queue })
     }
 
     /// Shreds everything said in a session. Its events keep counting from where they are.
     pub async fn forget(&self, session_id: &str) -> Result<(), StoreError> {
-        self.send(writer::Work::Forget(session_id.to_owned())).await
+        self.send(writer::Work::Forget(session_id.to_owned())).await?;
+        // The words are in the book too, and the key.
+        self.daybook.wipe().await
     }
 
+    /// Has something done without the book; returns when it is on disk.
     async fn send(&self, work: writer::Work) -> Result<(), StoreError> {
-        self.enqueue(work).await?.await.map_err(|_| StoreError::Closed)?
-    }
-
-    /// Has something written in its turn. Whatever is asked for later is on disk only when this is.
-    async fn enqueue(&self, work: writer::Work) -> Result<writer::Receipt, StoreError> {
-        let (answer, receipt) = oneshot::channel();
+        self.daybook.flush();
+        let (mut request, receipt) = request(work);
+        request.ticket = Some(self.room.enter().await);
         let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
-        queue.send(writer::Request { work, answer }).await.map_err(|_| StoreError::Closed)?;
-        Ok(receipt)
+        queue.send(request).map_err(|_| StoreError::Closed)?;
+        receipt.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Finds a session, or gets ready for a new one, and removes events whose ledger entry never became durable.
@@ -297,6 +368,7 @@ impl Vault {
     }
 
     fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        self.daybook.wait_posted(Side::Vault)?;
         let reader = self.reader.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         read(&reader).map_err(|error| StoreError::from_sqlite(&self.path, &error))
     }
@@ -308,12 +380,47 @@ impl Vault {
 
 impl Drop for Vault {
     fn drop(&mut self) {
+        self.daybook.flush();
+        self.daybook.detach(Side::Vault);
         self.queue = None;
         if let Some(thread) = self.thread.take() {
             // The thread does not panic; if it did, there is nothing left to wait for.
             let _ = thread.join();
         }
     }
+}
+
+/// What is to be written into the vault, sealed for the book.
+pub(crate) struct VaultPart {
+    bytes: Vec<u8>,
+    request: writer::Request,
+    receipt: writer::Receipt,
+    queue: mpsc::Sender<writer::Request>,
+}
+
+impl VaultPart {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// For the daybook.
+    pub(crate) fn into_part(self) -> Part {
+        let Self { bytes, request, queue, .. } = self;
+        // If the writer is gone, so is the vault; the book tells.
+        let post = move |number| drop(queue.send(writer::Request { number: Some(number), ..request }));
+        Part { bytes, post: Box::new(post) }
+    }
+
+    /// Hands it to the writer without the book. It is on disk when the receipt says so.
+    pub(crate) fn past_the_book(self) -> Result<writer::Receipt, StoreError> {
+        self.queue.send(self.request).map_err(|_| StoreError::Closed)?;
+        Ok(self.receipt)
+    }
+}
+
+fn request(work: writer::Work) -> (writer::Request, writer::Receipt) {
+    let (answer, receipt) = oneshot::channel();
+    (writer::Request { work, number: None, ticket: None, answer }, receipt)
 }
 
 type Found = (Option<ContentKey>, u64, bool);

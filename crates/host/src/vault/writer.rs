@@ -1,15 +1,20 @@
-//! The vault's one writer: a thread that commits whatever has queued up, and answers when it is on disk.
+//! The vault's one writer: a thread that commits whatever has queued up. What came through the daybook is durable before;
+//! for the rest it answers when it is on disk.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::Batch;
 use super::conversation::{self, Remembering};
+use crate::daybook::room::Ticket;
+use crate::daybook::{BookId, Daybook, Side};
 use crate::store::StoreError;
 use crate::store::copying::Copier;
+use crate::store::log::Log;
 
 /// Requests in one commit at most.
 const MAX_BATCH: usize = 256;
@@ -40,15 +45,24 @@ const TABLES: &str = "
 
 pub(super) enum Work {
     Batch(Box<Batch>),
-    Trim { session_id: String, next_entry: u64 },
+    Trim {
+        session_id: String,
+        next_entry: u64,
+    },
     Forget(String),
     Remember(Box<Remembering>),
+    /// What was asked before is to be on disk in the database.
+    Sync,
 }
 
 pub(super) type Receipt = oneshot::Receiver<Result<(), StoreError>>;
 
 pub(super) struct Request {
     pub(super) work: Work,
+    /// Its number in the daybook. Without one it is durable when the database is synced.
+    pub(super) number: Option<u64>,
+    /// For as long as it waits.
+    pub(super) ticket: Option<Ticket>,
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }
 
@@ -65,7 +79,31 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?;
     }
     connection.execute_batch(conversation::TABLE)?;
+    connection.execute_batch(POSTED)?;
     Ok(())
+}
+
+/// How far the daybook is posted, and which one.
+const POSTED: &str = "
+    CREATE TABLE IF NOT EXISTS posted (
+        id     INTEGER PRIMARY KEY CHECK (id = 0),
+        book   BLOB NOT NULL,
+        number INTEGER NOT NULL
+    ) STRICT;";
+
+/// Which book the vault was posted from, and how far.
+pub(super) fn known_book(connection: &Connection) -> rusqlite::Result<Option<(BookId, u64)>> {
+    let row = connection.query_row("SELECT book, number FROM posted", [], |row| {
+        Ok((BookId(row.get(0)?), row.get::<_, u64>(1)?))
+    });
+    row.optional()
+}
+
+/// The vault is posted from this book, and has everything up to `number`.
+pub(super) fn join(connection: &Connection, book: BookId, number: u64) -> rusqlite::Result<()> {
+    let mut replace =
+        connection.prepare_cached("INSERT OR REPLACE INTO posted (id, book, number) VALUES (0, ?1, ?2)")?;
+    replace.execute(params![book.0, number]).map(drop)
 }
 
 /// The writer's end of the vault.
@@ -74,30 +112,30 @@ pub(super) struct Writer {
     // Before the connection: the last one to close a database tidies up, and this one may have another.
     pub(super) copier: Copier,
     pub(super) connection: Connection,
+    pub(super) log: Log,
+    pub(super) daybook: Daybook,
     /// Pages from before a shredding are still in the log.
     pub(super) shredding: bool,
 }
 
 /// Takes requests until every handle is gone. After an error nothing more is written: what a failed sync left behind
 /// cannot be told from what is on disk.
-pub(super) fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request>, failed: &AtomicBool) {
+pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<Request>, failed: &AtomicBool) {
     let mut failure: Option<String> = None;
-    while let Some(first) = requests.blocking_recv() {
+    while let Ok(first) = requests.recv() {
         let mut batch = vec![first];
         while batch.len() < MAX_BATCH {
             let Ok(next) = requests.try_recv() else { break };
             batch.push(next);
         }
-        let (work, answers): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|request| (request.work, request.answer)).unzip();
         let result = match &failure {
             Some(why) => Err(StoreError::ReadOnly(why.clone())),
-            None => writer.commit(&work),
+            None => writer.commit(&batch),
         };
-        note_failure(&result, &mut failure, failed);
-        for answer in answers {
+        writer.note_failure(&result, &mut failure, failed);
+        for request in batch {
             // A caller that stopped waiting needs no answer.
-            let _ = answer.send(match (&result, &failure) {
+            let _ = request.answer.send(match (&result, &failure) {
                 (Ok(()), _) => Ok(()),
                 (Err(_), Some(why)) => Err(StoreError::ReadOnly(why.clone())),
                 (Err(_), None) => Err(StoreError::Closed),
@@ -105,31 +143,84 @@ pub(super) fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request>, fai
         }
         if failure.is_none() {
             let copied = writer.copier.go_on(&writer.connection);
-            note_failure(&copied, &mut failure, failed);
+            writer.note_failure(&copied, &mut failure, failed);
         }
     }
     if failure.is_none() {
         // What is left in the log would be copied by the next start; without this pages of old words stay in two files.
-        let _ = writer.truncate();
-    }
-}
-
-fn note_failure(result: &Result<(), StoreError>, failure: &mut Option<String>, failed: &AtomicBool) {
-    if let (Err(error), None) = (result, &failure) {
-        *failure = Some(error.to_string());
-        failed.store(true, Ordering::Relaxed);
+        let done = writer.sync().and_then(|()| writer.truncate().map(drop));
+        writer.note_failure(&done, &mut failure, failed);
     }
 }
 
 impl Writer {
-    fn commit(&mut self, work: &[Work]) -> Result<(), StoreError> {
-        commit(&self.connection, work).map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
-        self.copier.wrote(work.iter().map(Work::bytes).sum::<u64>() + COMMIT_OVERHEAD);
-        self.shredding |= work.iter().any(|work| matches!(work, Work::Forget(_)));
+    fn note_failure(
+        &self,
+        result: &Result<(), StoreError>,
+        failure: &mut Option<String>,
+        failed: &AtomicBool,
+    ) {
+        if let (Err(error), None) = (result, &failure) {
+            *failure = Some(error.to_string());
+            failed.store(true, Ordering::Relaxed);
+            self.daybook.fail(error);
+        }
+    }
+
+    fn commit(&mut self, batch: &[Request]) -> Result<(), StoreError> {
+        let posted = batch.iter().filter_map(|request| request.number).max();
+        self.write(batch, posted)?;
+        self.copier.wrote(batch.iter().map(|request| request.work.bytes()).sum::<u64>() + COMMIT_OVERHEAD);
+        if batch.iter().any(|request| request.number.is_none()) {
+            self.log.sync()?;
+        }
+        if let Some(posted) = posted {
+            self.daybook.posted(Side::Vault, posted);
+        }
+        if batch.iter().any(|request| matches!(request.work, Work::Sync)) {
+            self.daybook.synced(Side::Vault);
+        }
+        self.shredding |= batch.iter().any(|request| matches!(request.work, Work::Forget(_)));
         if self.shredding {
             // If a reader was in the way, the next commit tries again.
             self.shredding = !self.truncate()?;
         }
+        Ok(())
+    }
+
+    /// Commits a batch, once the book has it.
+    fn write(&self, batch: &[Request], posted: Option<u64>) -> Result<(), StoreError> {
+        let failed = |error: rusqlite::Error| StoreError::from_sqlite(&self.path, &error);
+        if batch.iter().all(|request| matches!(request.work, Work::Sync)) {
+            return Ok(());
+        }
+        self.connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
+        for request in batch {
+            apply(&self.connection, &request.work).map_err(failed)?;
+        }
+        if let Some(posted) = posted {
+            join(&self.connection, self.daybook.book(), posted).map_err(failed)?;
+            // Nobody reads what could still be lost.
+            if !self.daybook.wait_durable(posted) {
+                return Err(self.daybook.refusal());
+            }
+        }
+        self.connection.execute_batch("COMMIT").map_err(failed)
+    }
+
+    /// Posts what the book holds and the vault does not.
+    pub(super) fn post(&mut self, records: Vec<(u64, Work)>) -> Result<(), StoreError> {
+        for (number, work) in records {
+            let request = Request { work, number: Some(number), ticket: None, answer: oneshot::channel().0 };
+            self.write(&[request], Some(number))?;
+        }
+        self.sync()
+    }
+
+    /// Everything that was committed is on disk when this returns.
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.log.sync()?;
+        self.daybook.synced(Side::Vault);
         Ok(())
     }
 
@@ -154,32 +245,30 @@ impl Work {
                 contents.chain(events).sum::<usize>() as u64
             }
             Self::Remember(own) => conversation::bytes(own),
-            Self::Trim { .. } | Self::Forget(_) => 0,
+            Self::Trim { .. } | Self::Forget(_) | Self::Sync => 0,
         }
     }
 }
 
-fn commit(connection: &Connection, work: &[Work]) -> rusqlite::Result<()> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    for work in work {
-        match work {
-            Work::Batch(batch) => write(connection, batch)?,
-            Work::Trim { session_id, next_entry } => {
-                if let Some(session) = session(connection, session_id)? {
-                    connection
-                        .prepare_cached("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32 AND after_entry >= ?2")?
-                        .execute(params![session, next_entry])?;
-                }
-            }
-            Work::Forget(session_id) => forget(connection, session_id)?,
-            Work::Remember(own) => {
-                if let Some(session) = session(connection, conversation::session_of(own))? {
-                    conversation::write(connection, session, own)?;
-                }
+fn apply(connection: &Connection, work: &Work) -> rusqlite::Result<()> {
+    match work {
+        Work::Batch(batch) => write(connection, batch)?,
+        Work::Trim { session_id, next_entry } => {
+            if let Some(session) = session(connection, session_id)? {
+                connection
+                    .prepare_cached("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32 AND after_entry >= ?2")?
+                    .execute(params![session, next_entry])?;
             }
         }
+        Work::Forget(session_id) => forget(connection, session_id)?,
+        Work::Remember(own) => {
+            if let Some(session) = session(connection, conversation::session_of(own))? {
+                conversation::write(connection, session, own)?;
+            }
+        }
+        Work::Sync => {}
     }
-    connection.execute_batch("COMMIT")
+    Ok(())
 }
 
 fn write(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {

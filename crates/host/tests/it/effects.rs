@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 45] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 46] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -33,6 +33,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 45] = [
     ("host/src/broker/egress/network.rs", &[(Effect::Reaches, By::Gate)]),
     ("host/src/broker/room.rs", &[(Effect::Writes, By::House)]),
     ("host/src/daemon.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/daybook/pen.rs", &[(Effect::Writes, By::House)]),
     ("host/src/export.rs", &[(Effect::Writes, By::Operator)]),
     ("host/src/files.rs", &[(Effect::Writes, By::House)]),
     ("host/src/gate/hooks/reach.rs", &[(Effect::Starts, By::Operator), (Effect::Reaches, By::Operator)]),

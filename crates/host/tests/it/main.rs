@@ -11,6 +11,7 @@ mod approvals;
 mod auditing;
 mod broker;
 mod contract_matrix;
+mod daybook;
 mod door;
 mod drafts;
 mod effects;

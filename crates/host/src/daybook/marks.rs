@@ -1,0 +1,161 @@
+//! How far everyone is: what is on disk in the book, what is posted into each database, and what is synced there.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Into which database something is posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Ledger,
+    Vault,
+}
+
+/// Numbers of records, which only rise; and whoever waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    state: Mutex<State>,
+    moved: Condvar,
+    /// The same for those who wait in an async runtime; of what is durable alone.
+    told: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the book, and on disk.
+    durable: u64,
+    /// How often the pen was put down.
+    sheets: u64,
+    ledger: Progress,
+    vault: Progress,
+    failed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// The newest record with a part for this side.
+    taken: u64,
+    /// Readers of the database see everything up to here.
+    posted: u64,
+    /// Everything up to here is on disk in the database too.
+    synced: u64,
+}
+
+impl Marks {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, note: impl FnOnce(&mut State)) {
+        note(&mut self.lock());
+        self.moved.notify_all();
+    }
+
+    /// Waits until `reached`. False if that will never be.
+    fn wait(&self, reached: impl Fn(&State) -> bool) -> bool {
+        let mut state = self.lock();
+        while !reached(&state) && !state.failed {
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        reached(&state)
+    }
+
+    /// Everything up to `number` is done: where a house begins.
+    pub(super) fn begin_at(&self, number: u64) {
+        self.note(|state| {
+            state.durable = number;
+            for side in [&mut state.ledger, &mut state.vault] {
+                *side = Progress { taken: number, posted: number, synced: number };
+            }
+        });
+    }
+
+    pub(super) fn taken(&self, side: Side, number: u64) {
+        self.lock().of(side).taken = number;
+    }
+
+    /// The pen was put down, and everything up to `number` is on disk.
+    pub(super) fn durable(&self, number: u64) {
+        self.note(|state| {
+            state.durable = state.durable.max(number);
+            state.sheets += 1;
+        });
+        self.told.notify_waiters();
+    }
+
+    /// Whether it is on disk; none while that is not known.
+    pub(super) fn is_durable(&self, number: u64) -> Option<bool> {
+        let state = self.lock();
+        if state.durable >= number { Some(true) } else { state.failed.then_some(false) }
+    }
+
+    /// Ends when more is durable, or nothing will be, after it was asked for.
+    pub(super) fn told(&self) -> tokio::sync::futures::Notified<'_> {
+        self.told.notified()
+    }
+
+    pub(super) fn sheets(&self) -> u64 {
+        self.lock().sheets
+    }
+
+    pub(super) fn posted(&self, side: Side, number: u64) {
+        self.note(|state| {
+            let own = state.of(side);
+            own.posted = own.posted.max(number);
+        });
+    }
+
+    /// Everything that was posted so far is on disk.
+    pub(super) fn synced(&self, side: Side) {
+        self.note(|state| {
+            let own = state.of(side);
+            own.synced = own.posted;
+        });
+    }
+
+    pub(super) fn fail(&self) {
+        self.note(|state| state.failed = true);
+        self.told.notify_waiters();
+    }
+
+    pub(super) fn wait_durable(&self, number: u64) -> bool {
+        self.wait(|state| state.durable >= number)
+    }
+
+    /// The newest record with a part for this side.
+    pub(super) fn newest(&self, side: Side) -> u64 {
+        self.lock().at(side).taken
+    }
+
+    /// Whether readers see `number` of this side; none while that is not known.
+    pub(super) fn is_posted(&self, side: Side, number: u64) -> Option<bool> {
+        let state = self.lock();
+        if state.at(side).posted >= number { Some(true) } else { state.failed.then_some(false) }
+    }
+
+    /// Until readers see `number` of this side, or the pen was put down once more than `seen`.
+    pub(super) fn wait_posted(&self, side: Side, number: u64, seen: u64) {
+        self.wait(|state| state.at(side).posted >= number || state.sheets != seen);
+    }
+
+    /// Until everything up to `number` is on disk in this side's database.
+    pub(super) fn wait_synced(&self, side: Side, number: u64) -> bool {
+        self.wait(|state| state.at(side).synced >= number)
+    }
+}
+
+impl State {
+    const fn of(&mut self, side: Side) -> &mut Progress {
+        match side {
+            Side::Ledger => &mut self.ledger,
+            Side::Vault => &mut self.vault,
+        }
+    }
+
+    const fn at(&self, side: Side) -> &Progress {
+        match side {
+            Side::Ledger => &self.ledger,
+            Side::Vault => &self.vault,
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! The book of first entry. What has to be durable is written here first, for the ledger and the vault together, with one
+//! sync for whatever came in meanwhile; then whoever waits goes on. Posting it into the two databases follows in the same
+//! order, by the thread that writes each of them, and readers in this process wait for it. At a start, what the book holds
+//! and a database does not is posted before anything else.
+//!
+//! Whoever waits for something to be written and finds the pen writes, in its own thread, for everyone who came meanwhile,
+//! and puts it down again. A sync takes less time than waking somebody to do it. Whoever waits for something takes the pen too if it lies
+//! there, so nobody waits for somebody who does not get to run.
+
+mod marks;
+mod pen;
+pub(crate) mod room;
+mod sheet;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+
+pub(crate) use self::marks::Side;
+
+use self::marks::Marks;
+use self::pen::Pen;
+use crate::home::Home;
+use crate::store::StoreError;
+
+/// Bytes of a page that goes through the book. What is larger goes to the databases at once, each with a sync of its own.
+const LARGEST_PAGE: usize = 1 << 20;
+
+/// Bytes on a sheet after which no further page is added.
+const SHEET: usize = 1 << 20;
+
+/// Which book this is. A database remembers whose records it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BookId(pub(crate) [u8; 16]);
+
+impl BookId {
+    pub(crate) fn generate() -> std::io::Result<Self> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(Self(id))
+    }
+}
+
+/// What one caller had written, as it is found at a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) number: u64,
+    pub(crate) ledger: Vec<u8>,
+    pub(crate) vault: Vec<u8>,
+}
+
+/// What is to be written for one side: how it stands in the book, and how it is handed to those who post it, once it has
+/// its number.
+pub(crate) struct Part {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) post: Box<dyn FnOnce(u64) + Send>,
+}
+
+/// What is written together, or not at all.
+#[derive(Default)]
+pub(crate) struct Page {
+    pub(crate) ledger: Option<Part>,
+    pub(crate) vault: Option<Part>,
+}
+
+/// Why nothing can be written any more.
+#[derive(Debug, Clone)]
+enum Failure {
+    Full(PathBuf),
+    Io {
+        path: PathBuf,
+        what: String,
+    },
+    /// A database could not take what was promised.
+    Elsewhere(String),
+}
+
+/// The daybook of a home; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Daybook(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    book: BookId,
+    queue: Mutex<Queue>,
+    desk: Mutex<Desk>,
+    marks: Marks,
+    /// How to ask each side to sync what it has posted.
+    ledger: OnceLock<AskSync>,
+    vault: OnceLock<AskSync>,
+    failure: OnceLock<Failure>,
+    /// Wakes the thread that writes for those who do not wait. There is none before it is needed.
+    scribe: OnceLock<mpsc::Sender<()>>,
+}
+
+/// Until the side goes away.
+struct AskSync(Mutex<Option<Box<dyn Fn() + Send + Sync>>>);
+
+impl std::fmt::Debug for AskSync {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AskSync")
+    }
+}
+
+/// Who waits to be written.
+#[derive(Debug)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Somebody has the pen.
+    leading: bool,
+    next: u64,
+    /// What an earlier daemon left for the vault must be posted before anything is written over it.
+    left: Vec<Record>,
+}
+
+struct Waiting {
+    number: u64,
+    page: Page,
+    /// Everything is to be overwritten when it is posted.
+    wipe: bool,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Waiting({})", self.number)
+    }
+}
+
+/// What whoever has the pen works with.
+#[derive(Debug)]
+struct Desk {
+    pen: Pen,
+    /// The newest record that each side was handed.
+    ledger: u64,
+    vault: u64,
+    /// The sides were asked to sync since the book was begun.
+    asked: bool,
+}
+
+impl Daybook {
+    /// Where the book of `home` lies.
+    pub(crate) fn path(home: &Home) -> PathBuf {
+        home.root().join("daybook")
+    }
+
+    /// What the book of `home` holds, if it can be read. Changes nothing.
+    pub(crate) fn peek(home: &Home) -> Option<(BookId, Vec<Record>)> {
+        sheet::scan(&std::fs::read(Self::path(home)).ok()?)
+    }
+
+    /// Opens the book of `home`, whose lock the caller holds. A database that was never posted to has no `book`.
+    /// Returns what is to be posted behind `posted`.
+    pub(crate) fn open(home: &Home, known: Option<(BookId, u64)>) -> Result<(Self, Vec<Record>), StoreError> {
+        let path = Self::path(home);
+        let failed = |error: std::io::Error| StoreError::from(failure(&path, &error));
+        let mut pen = Pen::open(&path).map_err(failed)?;
+        let found = sheet::scan(&pen.read().map_err(failed)?);
+        let (book, posted, left) = match (known, found) {
+            (Some((book, posted)), None) => (book, posted, Vec::new()),
+            (Some((book, posted)), Some((id, records))) if book == id => {
+                if records.first().is_some_and(|first| first.number > posted + 1) {
+                    let what = "it goes on behind what the database has".to_owned();
+                    return Err(StoreError::Damaged { path, what });
+                }
+                (book, posted, records)
+            }
+            (Some(_), Some(_)) => {
+                let what = "it is the book of another log".to_owned();
+                return Err(StoreError::Damaged { path, what });
+            }
+            // What may lie here is of a log that is gone.
+            (None, _) => {
+                pen.wipe().map_err(failed)?;
+                (BookId::generate().map_err(failed)?, 0, Vec::new())
+            }
+        };
+        let last = left.last().map_or(posted, |last| last.number.max(posted));
+        let marks = Marks::default();
+        marks.begin_at(last);
+        let of_vault = left.iter().filter(|record| !record.vault.is_empty()).cloned().collect();
+        let queue = Queue { waiting: VecDeque::new(), leading: false, next: last + 1, left: of_vault };
+        let desk = Desk { pen, ledger: last, vault: last, asked: false };
+        let shared = Shared {
+            path,
+            book,
+            queue: Mutex::new(queue),
+            desk: Mutex::new(desk),
+            marks,
+            ledger: OnceLock::new(),
+            vault: OnceLock::new(),
+            failure: OnceLock::new(),
+            scribe: OnceLock::new(),
+        };
+        let behind = left.into_iter().filter(|record| record.number > posted && !record.ledger.is_empty());
+        Ok((Self(Arc::new(shared)), behind.collect()))
+    }
+
+    pub(crate) fn book(&self) -> BookId {
+        self.0.book
+    }
+
+    /// The number of the newest record.
+    pub(crate) fn newest(&self) -> u64 {
+        self.queue().next - 1
+    }
+
+    /// From now on this side is asked to sync when the book is begun again.
+    pub(crate) fn attach(&self, side: Side, ask: impl Fn() + Send + Sync + 'static) {
+        let _ = self.side(side).set(AskSync(Mutex::new(Some(Box::new(ask)))));
+    }
+
+    /// Nothing more comes for this side; it syncs what it has by itself.
+    pub(crate) fn detach(&self, side: Side) {
+        if let Some(ask) = self.side(side).get() {
+            ask.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+
+    /// What is left of an earlier daemon for the vault. Until [`Self::begin`] nothing is written into the book.
+    pub(crate) fn left_for_vault(&self) -> Vec<Record> {
+        self.queue().left.clone()
+    }
+
+    /// Everything that was left is posted and on disk in both databases: the book begins.
+    pub(crate) fn begin(&self) -> Result<(), StoreError> {
+        let mut queue = self.queue();
+        self.desk().pen.close_book().map_err(|error| self.broken(&error))?;
+        queue.left.clear();
+        Ok(())
+    }
+
+    /// Whether a page of this size is written here.
+    pub(crate) fn takes(&self, bytes: usize) -> bool {
+        bytes <= LARGEST_PAGE && self.queue().left.is_empty()
+    }
+
+    /// Writes a page. It is durable when this returns.
+    pub(crate) async fn write(&self, page: Page) -> Result<(), StoreError> {
+        self.write_or_wipe(page, false).await
+    }
+
+    /// Overwrites the book, when everything in it is posted.
+    pub(crate) async fn wipe(&self) -> Result<(), StoreError> {
+        if self.queue().left.is_empty() { self.write_or_wipe(Page::default(), true).await } else { Ok(()) }
+    }
+
+    async fn write_or_wipe(&self, page: Page, wipe: bool) -> Result<(), StoreError> {
+        let number = self.queue_up(page, wipe)?;
+        loop {
+            let told = self.0.marks.told();
+            tokio::pin!(told);
+            // From here on nothing is missed.
+            told.as_mut().enable();
+            if let Some(written) = self.0.marks.is_durable(number) {
+                return self.answer(written);
+            }
+            if !self.lead() {
+                told.await;
+            }
+        }
+    }
+
+    /// Has a page written soon, by a thread that is there for it. Returns at once.
+    pub(crate) fn write_soon(&self, page: Page) -> Result<(), StoreError> {
+        self.queue_up(page, false)?;
+        let scribe = self.0.scribe.get_or_init(|| {
+            let (wake, woken) = mpsc::channel();
+            let book = Arc::downgrade(&self.0);
+            let scribe = move || {
+                while woken.recv().is_ok() {
+                    let Some(book) = book.upgrade() else { return };
+                    Self(book).flush();
+                }
+            };
+            // Without a thread to be had, whoever waits for what is posted writes it.
+            let _ = std::thread::Builder::new().name("daybook-scribe".to_owned()).spawn(scribe);
+            wake
+        });
+        let _ = scribe.send(());
+        Ok(())
+    }
+
+    /// Has a page written before whatever is written later. Nobody waits for it.
+    pub(crate) fn write_along(&self, page: Page) -> Result<(), StoreError> {
+        self.queue_up(page, false).map(drop)
+    }
+
+    /// Waits until readers of this side's database see what was written so far.
+    pub(crate) fn wait_posted(&self, side: Side) -> Result<(), StoreError> {
+        let number = self.0.marks.newest(side);
+        loop {
+            let seen = self.0.marks.sheets();
+            if let Some(posted) = self.0.marks.is_posted(side, number) {
+                return self.answer(posted);
+            }
+            if !self.lead() {
+                self.0.marks.wait_posted(side, number, seen);
+            }
+        }
+    }
+
+    /// Writes what waits for somebody to write it.
+    pub(crate) fn flush(&self) {
+        while self.lead() {}
+    }
+
+    fn answer(&self, done: bool) -> Result<(), StoreError> {
+        if done { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    /// Gives a page its number.
+    fn queue_up(&self, page: Page, wipe: bool) -> Result<u64, StoreError> {
+        let mut queue = self.queue();
+        if self.0.failure.get().is_some() {
+            return Err(self.refusal());
+        }
+        let number = queue.next;
+        queue.next += 1;
+        for (side, part) in [(Side::Ledger, &page.ledger), (Side::Vault, &page.vault)] {
+            if part.is_some() {
+                self.0.marks.taken(side, number);
+            }
+        }
+        queue.waiting.push_back(Waiting { number, page, wipe });
+        Ok(number)
+    }
+
+    /// Takes the pen, writes a sheet of what waits, and puts it down. False if somebody has it, or nothing waits.
+    fn lead(&self) -> bool {
+        let waiting: Vec<Waiting> = {
+            let mut queue = self.queue();
+            if queue.leading || queue.waiting.is_empty() {
+                return false;
+            }
+            queue.leading = true;
+            let mut bytes = 0;
+            let full = |waiting: &Waiting| {
+                bytes += waiting.page.bytes();
+                bytes >= SHEET
+            };
+            let take = queue.waiting.iter().position(full).map_or(queue.waiting.len(), |last| last + 1);
+            queue.waiting.drain(..take).collect()
+        };
+        let last = waiting.last().map_or(0, |last| last.number);
+        let written = self.write_sheet(waiting);
+        let mut queue = self.queue();
+        queue.leading = false;
+        if let Err(failure) = &written {
+            let _ = self.0.failure.set(failure.clone());
+            // Nobody comes in any more, and nobody is left waiting.
+            queue.waiting.clear();
+        }
+        drop(queue);
+        match written {
+            Ok(()) => self.0.marks.durable(last),
+            Err(_) => self.0.marks.fail(),
+        }
+        true
+    }
+
+    /// Writes a sheet and syncs it.
+    fn write_sheet(&self, waiting: Vec<Waiting>) -> Result<(), Failure> {
+        let first = waiting.first().map_or(0, |first| first.number);
+        let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+        let mut sheet = sheet::begin();
+        let (mut posts, mut wipe) = (Vec::with_capacity(2 * waiting.len()), false);
+        for Waiting { number, page, wipe: wipes } in waiting {
+            let bytes = |part| Option::as_ref(part).map_or(&[][..], |part: &Part| &part.bytes);
+            sheet::push(&mut sheet, bytes(&page.ledger), bytes(&page.vault));
+            posts.extend(page.ledger.map(|part| (Side::Ledger, number, part.post)));
+            posts.extend(page.vault.map(|part| (Side::Vault, number, part.post)));
+            wipe |= wipes;
+        }
+        sheet::finish(&mut sheet, &self.0.book, first, count);
+
+        let mut desk = self.desk();
+        let desk = &mut *desk;
+        if !desk.pen.has_room(sheet.len()) {
+            self.sync_sides(desk)?;
+            desk.pen.begin_again();
+            desk.asked = false;
+        }
+        // Whoever posts gets to work while the disk does, and commits when the book is on disk.
+        for (side, number, post) in posts {
+            match side {
+                Side::Ledger => desk.ledger = number,
+                Side::Vault => desk.vault = number,
+            }
+            post(number);
+        }
+        let failed = |error: std::io::Error| failure(&self.0.path, &error);
+        desk.pen.write(&mut sheet).map_err(failed)?;
+        if wipe {
+            // Those who post wait for this.
+            self.0.marks.durable(first + u64::from(count) - 1);
+            self.sync_sides(desk)?;
+            desk.pen.wipe().map_err(failed)?;
+            desk.asked = false;
+        } else if desk.pen.is_half_full() && !std::mem::replace(&mut desk.asked, true) {
+            // So that little is left to sync when the book is full.
+            self.ask_syncs();
+        }
+        Ok(())
+    }
+
+    /// Everything that was handed over is on disk in its database when this returns.
+    fn sync_sides(&self, desk: &Desk) -> Result<(), Failure> {
+        self.ask_syncs();
+        for (side, number) in [(Side::Ledger, desk.ledger), (Side::Vault, desk.vault)] {
+            if self.side(side).get().is_some() && !self.0.marks.wait_synced(side, number) {
+                let why = "a database could not be written";
+                return Err(self.0.failure.get().cloned().unwrap_or(Failure::Elsewhere(why.to_owned())));
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_syncs(&self) {
+        for ask in [&self.0.ledger, &self.0.vault].into_iter().filter_map(OnceLock::get) {
+            if let Some(ask) = &*ask.0.lock().unwrap_or_else(PoisonError::into_inner) {
+                ask();
+            }
+        }
+    }
+
+    /// Everything is in the databases, and on disk there: the next start finds an empty book. If not, it finds the rest.
+    pub(crate) fn close(&self) {
+        self.flush();
+        if !self.queue().left.is_empty() || self.0.failure.get().is_some() {
+            return;
+        }
+        let mut desk = self.desk();
+        if self.sync_sides(&desk).is_ok() {
+            let _ = desk.pen.close_book();
+        }
+    }
+
+    /// Whether the book has what was given this number. False if it could not be written.
+    pub(crate) fn wait_durable(&self, number: u64) -> bool {
+        self.0.marks.wait_durable(number)
+    }
+
+    /// Readers see everything up to `number` of this side.
+    pub(crate) fn posted(&self, side: Side, number: u64) {
+        self.0.marks.posted(side, number);
+    }
+
+    /// What this side posted is on disk.
+    pub(crate) fn synced(&self, side: Side) {
+        self.0.marks.synced(side);
+    }
+
+    /// A database failed: nothing more is promised.
+    pub(crate) fn fail(&self, why: &StoreError) {
+        let _ = self.0.failure.set(Failure::Elsewhere(why.to_string()));
+        self.0.marks.fail();
+    }
+
+    /// Why nothing can be written any more.
+    pub(crate) fn refusal(&self) -> StoreError {
+        self.0.failure.get().cloned().map_or(StoreError::Closed, StoreError::from)
+    }
+
+    /// The same as a sentence, if so.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.0.failure.get().cloned().map(|failure| StoreError::from(failure).to_string())
+    }
+
+    fn broken(&self, error: &std::io::Error) -> StoreError {
+        let _ = self.0.failure.set(failure(&self.0.path, error));
+        self.0.marks.fail();
+        self.refusal()
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.0.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn side(&self, side: Side) -> &OnceLock<AskSync> {
+        match side {
+            Side::Ledger => &self.0.ledger,
+            Side::Vault => &self.0.vault,
+        }
+    }
+}
+
+impl Page {
+    fn bytes(&self) -> usize {
+        let bytes = |part: &Option<Part>| part.as_ref().map_or(0, |part| part.bytes.len());
+        bytes(&self.ledger) + bytes(&self.vault)
+    }
+}
+
+fn failure(path: &std::path::Path, error: &std::io::Error) -> Failure {
+    let path = path.to_owned();
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => Failure::Full(path),
+        _ if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+            Failure::Io { path, what: "disk I/O error".to_owned() }
+        }
+        _ => Failure::Io { path, what: error.to_string() },
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Full(path) => Self::DiskFull(path),
+            Failure::Io { path, what } => Self::Io { path, what },
+            Failure::Elsewhere(why) => Self::ReadOnly(why),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Syncing the write-ahead log of a database, when it has to be on disk.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::error::StoreError;
+
+/// The log of one database.
+#[derive(Debug)]
+pub(crate) struct Log {
+    database: PathBuf,
+    file: Option<File>,
+}
+
+impl Log {
+    pub(crate) fn of(database: &Path) -> Self {
+        Self { database: database.to_owned(), file: None }
+    }
+
+    /// Everything that was committed is on disk when this returns.
+    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                let mut path: OsString = self.database.clone().into();
+                path.push("-wal");
+                // SQLite makes it with the first commit, and it stays while the database is open.
+                match File::open(path) {
+                    Ok(file) => file,
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                    Err(error) => return Err(self.failed(&error)),
+                }
+            }
+        };
+        file.sync_data().map_err(|error| self.failed(&error))?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn failed(&self, error: &std::io::Error) -> StoreError {
+        let what = match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::IO.raw_os_error() => "disk I/O error".to_owned(),
+            _ => error.to_string(),
+        };
+        StoreError::Io { path: self.database.clone(), what }
+    }
+}

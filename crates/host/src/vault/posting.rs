@@ -1,0 +1,122 @@
+//! How something for the vault stands in the daybook: sealed, because the names and keys in it are nobody's business
+//! either.
+
+use zeroize::Zeroizing;
+
+use super::cipher::{CipherError, ContentKey};
+use super::conversation::Remembering;
+use super::writer::Work;
+use super::{Batch, Content};
+
+/// Binds a sealed record to the book.
+const CONTEXT: &[u8] = b"daybook";
+
+const BATCH: u8 = 0;
+const REMEMBER: u8 = 1;
+
+/// The key under which records are sealed, from the vault's own.
+pub(super) fn key(vault: &str) -> ContentKey {
+    ContentKey::from_bytes(blake3::derive_key("tribune 2026 daybook", vault.as_bytes()))
+}
+
+/// What is written of it. [`Work::Batch`] and [`Work::Remember`] come here, and nothing else.
+pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherError> {
+    let mut out = Zeroizing::new(Vec::with_capacity(4096));
+    match work {
+        Work::Batch(batch) => {
+            out.push(BATCH);
+            text(&mut out, batch.session_id.as_bytes());
+            text(&mut out, batch.key.as_ref().map_or(&[][..], |key| key.expose()));
+            number(&mut out, batch.drop_below.unwrap_or(0));
+            number(&mut out, batch.contents.len() as u64);
+            for content in &batch.contents {
+                text(&mut out, content.commitment.to_string().as_bytes());
+                text(&mut out, &content.sealed);
+            }
+            number(&mut out, batch.events.len() as u64);
+            for (seq, after_entry, sealed) in &batch.events {
+                number(&mut out, *seq);
+                number(&mut out, *after_entry);
+                text(&mut out, sealed);
+            }
+        }
+        Work::Remember(own) => {
+            out.push(REMEMBER);
+            text(&mut out, own.session_id.as_bytes());
+            text(&mut out, own.turn.as_bytes());
+            number(&mut out, own.replaces as u64);
+            number(&mut out, own.said.len() as u64);
+            own.said.iter().for_each(|said| text(&mut out, said));
+        }
+        Work::Trim { .. } | Work::Forget(_) | Work::Sync => {}
+    }
+    key.seal(&out, CONTEXT)
+}
+
+/// The same again. None if these bytes are none, or another vault's.
+pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<Work> {
+    let plain = Zeroizing::new(key.open(sealed, CONTEXT).ok()?);
+    let (kind, rest) = plain.split_first()?;
+    let mut rest = Rest(rest);
+    match *kind {
+        BATCH => {
+            let session_id = rest.string()?;
+            let key = match rest.text()? {
+                [] => None,
+                key => Some(ContentKey::from_bytes(key.try_into().ok()?)),
+            };
+            let drop_below = Some(rest.number()?).filter(|below| *below > 0);
+            let mut contents = Vec::new();
+            for _ in 0..rest.number()? {
+                let commitment = rest.string()?.parse().ok()?;
+                contents.push(Content { commitment, sealed: rest.text()?.to_vec() });
+            }
+            let mut events = Vec::new();
+            for _ in 0..rest.number()? {
+                events.push((rest.number()?, rest.number()?, rest.text()?.to_vec()));
+            }
+            Some(Work::Batch(Box::new(Batch { session_id, key, contents, events, drop_below })))
+        }
+        REMEMBER => {
+            let (session_id, turn) = (rest.string()?, rest.string()?);
+            let replaces = usize::try_from(rest.number()?).ok()?;
+            let mut said = Vec::new();
+            for _ in 0..rest.number()? {
+                said.push(rest.text()?.to_vec());
+            }
+            Some(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces })))
+        }
+        _ => None,
+    }
+}
+
+fn number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn text(out: &mut Vec<u8>, text: &[u8]) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text);
+}
+
+/// What is still to be read.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn number(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(text)
+    }
+
+    fn string(&mut self) -> Option<String> {
+        String::from_utf8(self.text()?.to_vec()).ok()
+    }
+}
