@@ -136,7 +136,7 @@ impl Home {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut pid = String::new();
                 file.read_to_string(&mut pid).ok()?;
-                pid.trim().parse().ok()
+                pid.trim().parse().ok().filter(|pid| !is_gone(*pid))
             }
             // Closing the file gives back what was taken.
             _ => None,
