@@ -18,9 +18,11 @@ use crate::error::CliError;
 use crate::law::LawCommand;
 use crate::output::Format;
 use crate::providers::ProvidersCommand;
+use crate::run::RunArgs;
 use crate::sessions::SessionsCommand;
 use crate::spend::SpendArgs;
 use crate::up::Up;
+use crate::workspace::WorkspaceCommand;
 
 /// Runs AI agents under law.
 ///
@@ -81,6 +83,12 @@ pub(crate) enum Command {
     /// Ends with 69 if none runs in this home.
     Status,
     Chat(ChatArgs),
+    Run(RunArgs),
+    /// Changes that something in a box made: see them, land them, throw them away.
+    Workspace {
+        #[command(subcommand)]
+        command: WorkspaceCommand,
+    },
     /// Conversations: look at them, end them, forget them.
     Sessions {
         #[command(subcommand)]
