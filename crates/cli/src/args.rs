@@ -31,7 +31,7 @@ use crate::workspace::WorkspaceCommand;
 #[derive(Debug, Parser)]
 #[command(name = "tribune", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check, law check|test|replay), 3 incomplete (verify, law replay), 64 wrong usage, 69 no daemon, 130 cancelled (chat)."
+    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune run -- make     run anything in a box\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check, law check|test|replay), 3 incomplete (verify, law replay), 64 wrong usage, 69 no daemon, 130 cancelled (chat), 125 not run (run; otherwise as the command ends)."
 )]
 pub(crate) struct Args {
     /// The state folder [default: ~/.tribune]

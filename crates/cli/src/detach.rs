@@ -15,8 +15,8 @@ use tribune_host::daemon::Whereabouts;
 
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
-use crate::{daemon, init};
 use crate::up::{Started, Up, next_command, recovered_of};
+use crate::{daemon, init};
 
 /// How long a start may take. A large log is opened in a fraction of this.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,15 +57,13 @@ pub(crate) fn start(port: Option<u16>, home: &Home, output: &Output) -> Result<W
     match wait(&mut child, home) {
         Waited::Ready(whereabouts) => Ok(whereabouts),
         Waited::Ended => Err(last_words(&path, output)),
-        Waited::TooLong => {
-            Err(CliError::NotStarted(format!(
-                "the daemon (pid {}) is not ready after {} s: it may still be starting; look with `{}`, and at {}",
-                child.id(),
-                PATIENCE.as_secs(),
-                next_command(home, "status"),
-                path.display()
-            )))
-        }
+        Waited::TooLong => Err(CliError::NotStarted(format!(
+            "the daemon (pid {}) is not ready after {} s: it may still be starting; look with `{}`, and at {}",
+            child.id(),
+            PATIENCE.as_secs(),
+            next_command(home, "status"),
+            path.display()
+        ))),
     }
 }
 

@@ -109,7 +109,8 @@ impl Constitution {
         self.trust(facts, manifest, exception, inquiry);
         trifecta(facts, manifest, inquiry);
         let ruled = self.rules().decide(self, facts, inquiry);
-        let waiver = exception.map(|own| format!("exception.{}", own.id)).or(ruled).or_else(|| decided(facts));
+        let waiver =
+            exception.map(|own| format!("exception.{}", own.id)).or(ruled).or_else(|| decided(facts));
         let waived_by = side_effect(facts, manifest, waiver, inquiry);
         match inquiry.verdict() {
             None => {

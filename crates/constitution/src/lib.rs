@@ -52,7 +52,8 @@ pub use inquiry::{Outcome, Step};
 pub use kernel::{BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, SPEND};
 pub use labels::Labels;
 pub use mandate::{
-    DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT, STRANGER_TOOLS,
+    DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT,
+    STRANGER_TOOLS,
 };
 pub use manifest::{Capability, Effect, Manifest, Risk};
 pub use prompt::{AgentPrompt, ChannelClass, Disclosure, Stack};

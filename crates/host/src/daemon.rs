@@ -281,7 +281,10 @@ impl Daemon {
             queue: config.sessions.queue,
             max_open: config.sessions.max_open,
         };
-        let idle = ConstitutionalRuntime::new(Arc::new(RunBackend) as Arc<dyn AgentRuntime>, Arc::clone(&governance));
+        let idle = ConstitutionalRuntime::new(
+            Arc::new(RunBackend) as Arc<dyn AgentRuntime>,
+            Arc::clone(&governance),
+        );
         runtimes.insert(RUN_BACKEND.to_owned(), Arc::new(idle));
         let sessions = SessionManager::new(governance, runtimes, Arc::clone(&agents), limits)?;
         let runs = Arc::new(Runs::new(home, config.sandbox, config.workspaces.max_bytes, sessions.clone()));

@@ -32,7 +32,11 @@ pub(crate) fn what(approval: &Value) -> String {
     }
     if approval["tool"] == LAND {
         let traps = input["traps"].as_array().map_or(0, Vec::len);
-        let obeyed = if traps > 0 { format!(", {traps} of them obeyed by programs of this machine") } else { String::new() };
+        let obeyed = if traps > 0 {
+            format!(", {traps} of them obeyed by programs of this machine")
+        } else {
+            String::new()
+        };
         return format!("{} changes to {}{obeyed}", input["changes"], cell(&input["folder"]));
     }
     let named = ["command", "path", "url", "host", "to", "recipient", "query", "name"];

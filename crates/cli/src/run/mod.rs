@@ -184,7 +184,9 @@ fn farewell(
     let id = &opened.id;
     let Some(left) = left else {
         let see = next_command(home, &format!("workspace diff {id}"));
-        output.aside(&format!("tribune: the daemon ended meanwhile; what was changed is there when it is back: {see}"));
+        output.aside(&format!(
+            "tribune: the daemon ended meanwhile; what was changed is there when it is back: {see}"
+        ));
         return Outcome::Code(code);
     };
     let changes = left["changes"].as_u64().unwrap_or(0);

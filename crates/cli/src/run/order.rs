@@ -37,7 +37,9 @@ impl Order {
             let (name, value) = match variable.split_once('=') {
                 Some((name, value)) => (name, value.to_owned()),
                 None => {
-                    let nothing = || CliError::Input(format!("there is no variable `{variable}` here: give it a value"));
+                    let nothing = || {
+                        CliError::Input(format!("there is no variable `{variable}` here: give it a value"))
+                    };
                     (variable.as_str(), std::env::var(variable).map_err(|_| nothing())?)
                 }
             };

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tribune_contract::{HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource};
+use tribune_contract::{
+    HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
+};
 
 use super::WorkspaceMode;
 use super::order::{Opened, Order};
@@ -12,10 +14,11 @@ use crate::error::CliError;
 const WORKSPACE: &str = "/workspace";
 
 /// Variables that come along: how the terminal is spoken to, and in which language.
-const COME_ALONG: [&str; 8] = ["TERM", "COLORTERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "NO_COLOR", "COLUMNS"];
+const COME_ALONG: [&str; 8] =
+    ["TERM", "COLORTERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "NO_COLOR", "COLUMNS"];
 
 /// Folders of the system, which are inside as they are here.
-const SYSTEM: [&str; 4] = ["/usr", "/bin", "/sbin", "/opt"];
+const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
 pub(super) fn of(order: &Order, opened: &Opened) -> Result<LaunchProfile, CliError> {
     let wrong = |error: tribune_contract::ProfileError| CliError::Input(error.to_string());
@@ -50,7 +53,9 @@ fn workspace(order: &Order, opened: &Opened) -> Result<Workspace, CliError> {
             (WorkspaceSource::Overlay { lower: folder, layers: layers.clone() }, Vec::new())
         }
         (WorkspaceMode::Overlay, None) => {
-            return Err(CliError::Input("the daemon is of another version: `tribune down`, and try again".to_owned()));
+            return Err(CliError::Input(
+                "the daemon is of another version: `tribune down`, and try again".to_owned(),
+            ));
         }
         (WorkspaceMode::Direct, _) => {
             (WorkspaceSource::Direct { folder }, HOST_TRAPS.map(str::to_owned).into())
@@ -73,7 +78,8 @@ fn path(read: &[PathBuf]) -> Option<String> {
     let own = std::env::var("PATH").ok()?;
     let is_inside = |folder: &&str| {
         let folder = Path::new(folder);
-        SYSTEM.iter().any(|system| folder.starts_with(system)) || read.iter().any(|read| folder.starts_with(read))
+        SYSTEM.iter().any(|system| folder.starts_with(system))
+            || read.iter().any(|read| folder.starts_with(read))
     };
     let inside: Vec<&str> = own.split(':').filter(is_inside).collect();
     (!inside.is_empty()).then(|| inside.join(":"))

@@ -84,7 +84,12 @@ mod tests {
     #[test]
     fn what_is_too_much_or_hidden_for_long_ends_a_run() {
         let mut quota = Quota::of(Path::new("/none"), 1000);
-        let hidden = || Err(WorkspaceError::Unreadable { path: "x".into(), error: std::io::ErrorKind::PermissionDenied.into() });
+        let hidden = || {
+            Err(WorkspaceError::Unreadable {
+                path: "x".into(),
+                error: std::io::ErrorKind::PermissionDenied.into(),
+            })
+        };
         assert_eq!(quota.judge(Ok(1000)), None);
         assert!(quota.judge(Ok(1001)).unwrap().contains("workspaces.maxBytes is 1000 B"));
         for _ in 1..MAX_UNCOUNTED {

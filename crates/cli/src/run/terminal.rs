@@ -41,8 +41,7 @@ impl Seat {
         grantpt(&ours)?;
         unlockpt(&ours)?;
         let name = ptsname(&ours, Vec::new())?;
-        let theirs =
-            rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+        let theirs = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
         let before = tcgetattr(io::stdin())?;
         tcsetattr(&theirs, OptionalActions::Now, &before)?;
         let terminal = Terminal { ours: File::from(ours), theirs: Some(theirs), before, showing: None };

@@ -13,13 +13,21 @@ pub(super) fn text(diff: &Value, paint: Paint) -> String {
     let mut lines: Vec<String> = changes.iter().map(|change| change_text(change, paint)).collect();
     let number = changes.len() as u64 + diff["more"].as_u64().unwrap_or(0);
     let traps = changes.iter().filter(|change| change["trap"] == true).count() as u64;
-    let mut sum = format!("{} to {}", count(number, "change", "changes"), clean(diff["folder"].as_str().unwrap_or_default()));
+    let mut sum = format!(
+        "{} to {}",
+        count(number, "change", "changes"),
+        clean(diff["folder"].as_str().unwrap_or_default())
+    );
     if diff["more"].as_u64().unwrap_or(0) > 0 {
         sum.push_str(&format!(", of which {} are shown: name paths to see others", changes.len()));
     }
     lines.push(paint.faint(&sum));
     if traps > 0 {
-        let them = count(traps, "name that programs of this machine obey", "names that programs of this machine obey");
+        let them = count(
+            traps,
+            "name that programs of this machine obey",
+            "names that programs of this machine obey",
+        );
         lines.push(paint.bad(&format!("! {them}: read before you land, and name each, or say --traps")));
     }
     if diff["running"] == true {

@@ -53,7 +53,8 @@ async fn wait(home: &Home, client: &mut Client, request: u64, output: &Output) -
 fn text(came: &Value, paint: Paint) -> String {
     let landed: Vec<&str> = names(&came["landed"]).collect();
     let left: Vec<&Value> = came["left"].as_array().into_iter().flatten().collect();
-    let mut lines: Vec<String> = landed.iter().map(|path| paint.good(&format!("landed {}", clean(path)))).collect();
+    let mut lines: Vec<String> =
+        landed.iter().map(|path| paint.good(&format!("landed {}", clean(path)))).collect();
     for one in &left {
         let part = |name: &str| clean(one[name].as_str().unwrap_or_default());
         lines.push(paint.unsure(&format!("left   {}: {}", part("path"), part("why"))));

@@ -18,7 +18,9 @@ use crate::up::{count, next_command};
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkspaceCommand {
     /// List the runs whose changes nobody landed or discarded yet.
-    #[command(after_help = "Examples:\n  tribune workspace list\n  tribune workspace list --json | jq .workspaces")]
+    #[command(
+        after_help = "Examples:\n  tribune workspace list\n  tribune workspace list --json | jq .workspaces"
+    )]
     List,
     /// Show what a run changed, like `git diff`.
     ///
@@ -144,8 +146,13 @@ mod tests {
 
     #[test]
     fn sizes_are_short() {
-        for (size, text) in [(0, "0 B"), (9000, "9000 B"), (20_480, "20 KiB"), (4 << 30, "4096 MiB"), (u64::MAX, "16777215 TiB")]
-        {
+        for (size, text) in [
+            (0, "0 B"),
+            (9000, "9000 B"),
+            (20_480, "20 KiB"),
+            (4 << 30, "4096 MiB"),
+            (u64::MAX, "16777215 TiB"),
+        ] {
             assert_eq!(bytes(size), text);
         }
     }

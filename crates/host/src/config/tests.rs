@@ -71,6 +71,7 @@ fn values_are_read() {
             log: {level: "debug", maxBytes: 65536, files: 100}, // done
             redact: {emails: true, phones: true},
             sandbox: "off",
+            workspaces: { maxBytes: 1048576 },
             egress: {mode: "public", allow: ["Example.org:443", "[::1]:80"], deny: ["10.0.0.1", "a.example:1"]},
             webSearch: {endpoint: "http://127.0.0.1:8888/search"},
             hooks: [
@@ -106,6 +107,7 @@ fn values_are_read() {
             log: LogConfig { level: LogLevel::Debug, max_bytes: 65_536, files: 100 },
             redact: RedactConfig { emails: true, phones: true },
             sandbox: Sandbox::Off,
+            workspaces: WorkspacesConfig { max_bytes: 1 << 20 },
             egress: EgressConfig {
                 mode: EgressMode::Public,
                 allow: vec!["example.org:443".parse().unwrap(), "[::1]:80".parse().unwrap()],

@@ -181,7 +181,8 @@ fn opened(
     let agent = RUN_AGENT.parse().map_err(|error| ApiError::params(format!("{error}")))?;
     let model = model_of(&api.agents, &api.providers, &agent);
     let dialect = |provider: &str| api.providers.get(provider).map(|provider| provider.config.dialect);
-    if let Some((model, dialect)) = model.as_ref().and_then(|model| Some((model, dialect(model.provider())?))) {
+    if let Some((model, dialect)) = model.as_ref().and_then(|model| Some((model, dialect(model.provider())?)))
+    {
         env.extend(run::model_variables(model, dialect));
     }
     let text = |path: PathBuf| path.display().to_string();

@@ -125,7 +125,9 @@ impl From<WorkspacesError> for ApiError {
         let code = match &error {
             WorkspacesError::Name(_) | WorkspacesError::NoChange(..) => "invalid_params",
             WorkspacesError::Unknown(_) => "not_found",
-            WorkspacesError::Taken(_) | WorkspacesError::Running(_) | WorkspacesError::Changes(_) => "conflict",
+            WorkspacesError::Taken(_) | WorkspacesError::Running(_) | WorkspacesError::Changes(_) => {
+                "conflict"
+            }
             WorkspacesError::File { .. } => "storage",
         };
         Self::new(code, error.to_string())
@@ -156,7 +158,8 @@ impl Api {
         who.operator()?;
         let workspaces = self.runs.workspaces.clone();
         let all = blocking(move || Ok(workspaces.all()?.iter().map(info).collect::<Vec<_>>())).await?;
-        let is_worth_telling = |info: &WorkspaceInfo| info.changes > 0 || info.running || info.fault.is_some();
+        let is_worth_telling =
+            |info: &WorkspaceInfo| info.changes > 0 || info.running || info.fault.is_some();
         Ok(WorkspaceList { workspaces: all.into_iter().filter(is_worth_telling).collect() })
     }
 
@@ -230,8 +233,11 @@ fn inner_paths(paths: &[String]) -> Answer<Vec<PathBuf>> {
     let inner = |path: &String| {
         let is_inner = !path.is_empty()
             && !path.contains('\0')
-            && FsPath::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        let plain: PathBuf = FsPath::new(path).components().filter(|part| *part != Component::CurDir).collect();
+            && FsPath::new(path)
+                .components()
+                .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let plain: PathBuf =
+            FsPath::new(path).components().filter(|part| *part != Component::CurDir).collect();
         if is_inner && !plain.as_os_str().is_empty() {
             return Ok(plain);
         }

@@ -22,7 +22,8 @@ pub fn proxy_variables(places: &[Place]) -> Vec<(String, String)> {
         let before = |at: &str| at.strip_prefix(host).is_some_and(|rest| rest.starts_with(':'));
         places.iter().any(|place| before(&place.at.to_string().replace(['[', ']'], "")))
     };
-    let inside: Vec<&str> = ["localhost", "127.0.0.1", "::1"].into_iter().filter(|host| !is_listed(host)).collect();
+    let inside: Vec<&str> =
+        ["localhost", "127.0.0.1", "::1"].into_iter().filter(|host| !is_listed(host)).collect();
     let direct = ["NO_PROXY", "no_proxy"].map(|name| (name, inside.join(",")));
     own.into_iter().chain(direct).map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -26,15 +26,16 @@ impl Runs {
             return Ok(Landed::default());
         };
         let key = Arc::new(session_of(planned.held.workspace())?);
-        let admission = governance.leave_to_land(&key, planned.call.clone(), gone).await.map_err(|barred| {
-            let code = match barred.code {
-                "storage" => "storage",
-                "no_session" => "not_found",
-                "internal" => "internal",
-                _ => "forbidden",
-            };
-            RunError::Barred(code, barred.message)
-        })?;
+        let admission =
+            governance.leave_to_land(&key, planned.call.clone(), gone).await.map_err(|barred| {
+                let code = match barred.code {
+                    "storage" => "storage",
+                    "no_session" => "not_found",
+                    "internal" => "internal",
+                    _ => "forbidden",
+                };
+                RunError::Barred(code, barred.message)
+            })?;
         let verdict = Some(admission.entry());
         let landing = tokio::task::spawn_blocking(move || (planned.land(admission), planned.held)).await;
         let (landed, held) = landing.map_err(|_| RunError::Leaving)?;

@@ -209,8 +209,9 @@ impl Runs {
         if !folder.is_absolute() {
             return Err(RunError::Input(format!("`{shown}` is no whole path: begin it with a slash")));
         }
-        let found = std::fs::canonicalize(folder)
-            .map_err(|error| RunError::Input(format!("`{shown}` cannot be used ({error}): name a folder that is there")))?;
+        let found = std::fs::canonicalize(folder).map_err(|error| {
+            RunError::Input(format!("`{shown}` cannot be used ({error}): name a folder that is there"))
+        })?;
         if found.starts_with(&self.home) || self.home.starts_with(&found) {
             let what = "holds Tribune's own home or is in it, with the operator's token: choose a folder of a project";
             return Err(RunError::Input(format!("`{shown}` {what}")));
@@ -288,8 +289,10 @@ impl Drop for Lease {
             return;
         }
         let (runs, key, workspace) = (Arc::clone(&self.runs), self.key.clone(), self.workspace.clone());
+        // Without a runtime the daemon is gone too, and the next start ends it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let work = runs.sessions.governance().work.clone();
-        work.spawn(async move {
+        let ending = async move {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
             if let Err(error) = runs.ended(&key, &record).await {
                 // The next start ends it.
@@ -299,7 +302,8 @@ impl Drop for Lease {
                 // Its program may still be ending; then its changes stay until somebody discards them.
                 let _ = runs.leavings(&workspace).await;
             }
-        });
+        };
+        work.spawn_on(ending, &runtime);
     }
 }
 

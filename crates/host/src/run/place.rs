@@ -65,7 +65,9 @@ mod tests {
             });
             assert_eq!(shown.collect::<Vec<_>>().join(", "), expected, "{text}");
         }
-        for text in ["", "*", "*.example.org", "ftp://example.org", "example.org/path", "a:0", "a:", "tcp://a", "a b"] {
+        for text in
+            ["", "*", "*.example.org", "ftp://example.org", "example.org/path", "a:0", "a:", "tcp://a", "a b"]
+        {
             assert!(parse_net(text).is_err(), "{text}");
         }
     }

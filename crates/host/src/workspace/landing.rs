@@ -113,7 +113,11 @@ impl Wish {
             let meant = diff.changes.iter().filter(|change| self.means(&change.path));
             return Selection::Paths(with_around(meant.map(|change| change.path.clone()).collect(), diff));
         }
-        if self.paths.is_empty() { Selection::All } else { Selection::Paths(with_around(self.paths.clone(), diff)) }
+        if self.paths.is_empty() {
+            Selection::All
+        } else {
+            Selection::Paths(with_around(self.paths.clone(), diff))
+        }
     }
 }
 
@@ -140,7 +144,12 @@ impl Planned {
         Ok(Landed {
             landed: landing.landed.iter().map(|path| path.display().to_string()).collect(),
             // What only lies beside something that was named was not asked for.
-            left: landing.unlanded.iter().filter(|left| self.wish.means(&left.path)).map(|left| workspace.left(left)).collect(),
+            left: landing
+                .unlanded
+                .iter()
+                .filter(|left| self.wish.means(&left.path))
+                .map(|left| workspace.left(left))
+                .collect(),
             traps,
         })
     }

@@ -137,7 +137,8 @@ impl Workspaces {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(fault)?,
         };
-        let names = entries.take(MAX_WORKSPACES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names =
+            entries.take(MAX_WORKSPACES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut all: Vec<Workspace> = names.filter_map(|name| self.find(&name).ok()).collect();
         all.sort_by(|a, b| (&a.label.began, &a.label.id).cmp(&(&b.label.began, &b.label.id)));
         Ok(all)
@@ -239,7 +240,8 @@ pub fn lock(path: &Path) -> io::Result<File> {
 /// A name that is a folder's, a part of a session's key and a word that can be typed.
 pub fn check_name(name: &str) -> Result<(), WorkspacesError> {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_name = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with('-');
+    let is_name =
+        (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with('-');
     if is_name { Ok(()) } else { Err(WorkspacesError::Name(name.chars().take(80).collect())) }
 }
 

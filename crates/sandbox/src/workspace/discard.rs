@@ -35,8 +35,7 @@ fn remove(upper: &std::os::fd::OwnedFd, path: &Path) -> Result<(), WorkspaceErro
     let held = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&parent));
     let held = Path::new(&held).join(name);
     let metadata = std::fs::symlink_metadata(&held).map_err(|error| unreadable(path, error))?;
-    let removed =
-        if metadata.is_dir() { remove_tree(&held) } else { std::fs::remove_file(&held) };
+    let removed = if metadata.is_dir() { remove_tree(&held) } else { std::fs::remove_file(&held) };
     removed.map_err(|error| unwritable(path, error))
 }
 

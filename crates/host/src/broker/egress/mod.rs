@@ -83,7 +83,12 @@ type End = (EgressOutcome, Option<&'static str>);
 
 impl Egress {
     /// Serves one connection from a session's box.
-    pub(super) async fn serve(&self, mut stream: UnixStream, from: (&Arc<SessionKey>, &Outlets), stops: Stops) {
+    pub(super) async fn serve(
+        &self,
+        mut stream: UnixStream,
+        from: (&Arc<SessionKey>, &Outlets),
+        stops: Stops,
+    ) {
         let read = Head::read(&mut stream, self.limits.head).await;
         let asked = read.and_then(|head| head.map(|head| Ok((Wanted::of(&head)?, head))).transpose());
         match asked {

@@ -102,7 +102,11 @@ fn token(headers: &HeaderMap) -> Result<&str, ApiError> {
 }
 
 /// The model that an agent was given.
-pub(in crate::gateway) fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {
+pub(in crate::gateway) fn model_of(
+    agents: &Agents,
+    providers: &Providers,
+    agent: &AgentId,
+) -> Option<ModelRef> {
     let Some(agent) = agents.agent(agent) else {
         // What an operator runs asks the house's own model.
         return providers.default_model().filter(|_| agent.as_str() == RUN_AGENT);
