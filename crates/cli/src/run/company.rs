@@ -42,6 +42,8 @@ pub(super) struct Company<'a> {
     pub(super) child: Child,
     /// None when the daemon is gone: what runs goes on without a way out.
     pub(super) client: Option<Client>,
+    /// Heard since before it ran.
+    pub(super) signals: Signals,
     pub(super) questions: Questions,
     pub(super) opened: &'a Opened,
     pub(super) output: &'a Output,
@@ -51,7 +53,6 @@ impl Company<'_> {
     pub(super) async fn to_its_end(mut self, seat: &mut Seat) -> Result<(Ended, Option<Client>), CliError> {
         let over = watched(self.child.as_fd().try_clone_to_owned().map_err(CliError::System)?);
         let over = over.map_err(CliError::System)?;
-        let mut signals = Signals::new().map_err(CliError::System)?;
         let mut quota = self.opened.layers.as_ref().map(|layers| Quota::of(layers, self.opened.max_bytes));
         let mut glance = tokio::time::interval(GLANCE);
         glance.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -72,7 +73,7 @@ impl Company<'_> {
             };
             tokio::select! {
                 _ = over.readable() => break,
-                signal = signals.next() => {
+                signal = self.signals.next() => {
                     if signal == Signal::WINCH {
                         seat.resize();
                     }

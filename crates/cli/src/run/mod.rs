@@ -15,15 +15,17 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use tribune_client::ClientError;
 use tribune_contract::Exit;
 use tribune_host::Home;
 use tribune_sandbox::{House, Launcher};
 
 use self::company::{Company, Ended};
 use self::order::{Opened, Order};
+use self::signals::Signals;
 use self::terminal::Seat;
 use crate::error::{CliError, NOT_RUN, Outcome};
-use crate::output::{Format, Output, json_line};
+use crate::output::{Format, Output, clean, json_line};
 use crate::questions::Questions;
 use crate::up::{count, next_command};
 use crate::{daemon, detach, workspace};
@@ -103,6 +105,7 @@ pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
         let answer = client.call("run.open", &order.params()).await?;
         let opened = Opened::read(answer)?;
         let lock = opened.take_lock()?;
+        let signals = Signals::new().map_err(CliError::System)?;
         let mut seat = Seat::take().map_err(CliError::System)?;
         if seat.is_terminal() && !args.quiet {
             let watch = next_command(home, "approvals watch");
@@ -125,9 +128,14 @@ pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
         let facts = json!({
             "id": opened.id, "limited_by": started.limited_by.to_string(), "landlock_abi": started.landlock_abi,
         });
-        client.call("run.started", &facts).await?;
+        let client = match client.call("run.started", &facts).await {
+            Ok(_) => Some(client),
+            // What cannot be written down does not run.
+            Err(error @ ClientError::Rpc { .. }) => return Err(error.into()),
+            Err(_) => None,
+        };
         let questions = Questions::about_egress(home, &opened.session_key);
-        let company = Company { child, client: Some(client), questions, opened: &opened, output };
+        let company = Company { child, client, signals, questions, opened: &opened, output };
         let (ended, client) = company.to_its_end(&mut seat).await?;
         seat.leave();
         drop(lock);
@@ -190,8 +198,15 @@ fn farewell(
         return Outcome::Code(code);
     };
     let changes = left["changes"].as_u64().unwrap_or(0);
+    let command = |words: &str| next_command(home, &format!("workspace {words}"));
+    if let Some(fault) = left["fault"].as_str() {
+        let discard = command(&format!("discard {id}"));
+        output.aside(&format!(
+            "tribune: what it changed cannot be told: {}\n  discard: {discard}",
+            clean(fault)
+        ));
+    }
     if changes > 0 {
-        let command = |words: &str| next_command(home, &format!("workspace {words}"));
         let size = workspace::bytes(left["bytes"].as_u64().unwrap_or(0));
         let traps = match left["traps"].as_u64().unwrap_or(0) {
             0 => String::new(),

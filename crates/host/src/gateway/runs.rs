@@ -12,7 +12,7 @@ use super::principal::Principal;
 use super::proxy::model_of;
 use super::rpc::{self, Request};
 use crate::record::{RunOutcome, RunRecord};
-use crate::run::{self, Lease, Mode, RUN_AGENT, Wanted};
+use crate::run::{self, Lease, Leavings, Mode, RUN_AGENT, Wanted};
 
 /// Runs of one connection: whoever wants more opens another.
 const MAX_LEASES: usize = 16;
@@ -95,6 +95,9 @@ struct Left {
     changes: u64,
     bytes: u64,
     traps: u64,
+    /// Why the changes cannot be told, if they cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
 }
 
 /// The runs of one connection.
@@ -123,7 +126,8 @@ impl Leases {
                 self.of(&id)?;
                 let lease = self.0.remove(&id).ok_or_else(unknown)?;
                 let left = lease.ended(RunRecord::RunEnded { outcome, code, signal }).await?;
-                rpc::value(Left { changes: left.changes, bytes: left.bytes, traps: left.traps })
+                let Leavings { changes, bytes, traps, fault } = left;
+                rpc::value(Left { changes, bytes, traps, fault })
             }
         }
     }

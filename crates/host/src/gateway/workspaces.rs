@@ -21,7 +21,7 @@ use crate::run::RunError;
 use crate::workspace::{Landed, Shown, Wish, Workspace, WorkspacesError};
 
 /// Paths that can be named at once.
-const MAX_PATHS: usize = 10_000;
+const MAX_PATHS: usize = 1_000;
 
 /// `workspace.diff`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]

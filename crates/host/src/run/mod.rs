@@ -126,11 +126,13 @@ pub(crate) struct Lease {
 }
 
 /// What a run left behind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Leavings {
     pub(crate) changes: u64,
     pub(crate) bytes: u64,
     pub(crate) traps: u64,
+    /// Why they cannot be told, if they cannot.
+    pub(crate) fault: Option<String>,
 }
 
 impl Runs {
@@ -240,17 +242,22 @@ impl Runs {
     }
 
     /// What is left of a workspace, which goes if that is nothing.
-    async fn leavings(&self, workspace: &Workspace) -> Result<Leavings, WorkspacesError> {
+    async fn leavings(workspace: &Workspace) -> Leavings {
         let workspace = workspace.clone();
-        let looked = tokio::task::spawn_blocking(move || {
+        let look = move || {
             let diff = workspace.diff()?;
             if diff.changes.is_empty() {
                 workspace.hold()?.remove_if_empty()?;
             }
             let traps = diff.changes.iter().filter(|change| change.is_trap).count();
-            Ok(Leavings { changes: diff.changes.len() as u64, bytes: diff.bytes, traps: traps as u64 })
-        });
-        looked.await.unwrap_or(Ok(Leavings::default()))
+            let (changes, traps) = (diff.changes.len() as u64, traps as u64);
+            Ok::<_, WorkspacesError>(Leavings { changes, bytes: diff.bytes, traps, fault: None })
+        };
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok(leavings)) => leavings,
+            Ok(Err(error)) => Leavings { fault: Some(error.to_string()), ..Leavings::default() },
+            Err(_) => Leavings::default(),
+        }
     }
 }
 
@@ -276,7 +283,7 @@ impl Lease {
         self.is_over = true;
         self.runs.ended(&self.key, &record).await?;
         match &self.workspace {
-            Some(workspace) => Ok(self.runs.leavings(workspace).await?),
+            Some(workspace) => Ok(Runs::leavings(workspace).await),
             None => Ok(Leavings::default()),
         }
     }
@@ -300,7 +307,7 @@ impl Drop for Lease {
             }
             if let Some(workspace) = workspace {
                 // Its program may still be ending; then its changes stay until somebody discards them.
-                let _ = runs.leavings(&workspace).await;
+                Runs::leavings(&workspace).await;
             }
         };
         work.spawn_on(ending, &runtime);

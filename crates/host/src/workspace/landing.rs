@@ -71,11 +71,12 @@ impl Held {
         if meant.is_empty() {
             return Ok(None);
         }
-        let is_named = |change: &&&Change| match &selection {
+        let is_named = |change: &&Change| match &selection {
             Selection::All => false,
+            Selection::Everything => true,
             Selection::Paths(paths) => paths.contains(&change.path),
         };
-        let traps = meant.iter().filter(|change| change.is_trap).filter(is_named);
+        let traps = diff.changes.iter().filter(|change| change.is_trap).filter(is_named);
         let traps: Vec<PathBuf> = traps.map(|change| change.path.clone()).collect();
         let shown = |path: &PathBuf| path.display().to_string();
         let input = json!({
@@ -109,14 +110,15 @@ impl Wish {
 
     /// A name that programs of this machine obey has to be named by itself; the folders around one that is named come along.
     fn selection(&self, diff: &Diff) -> Selection {
-        if self.traps {
-            let meant = diff.changes.iter().filter(|change| self.means(&change.path));
-            return Selection::Paths(with_around(meant.map(|change| change.path.clone()).collect(), diff));
-        }
-        if self.paths.is_empty() {
-            Selection::All
-        } else {
-            Selection::Paths(with_around(self.paths.clone(), diff))
+        match (self.paths.is_empty(), self.traps) {
+            (true, false) => Selection::All,
+            (true, true) => Selection::Everything,
+            (false, false) => Selection::Paths(with_around(self.paths.clone(), diff)),
+            (false, true) => {
+                let traps = diff.changes.iter().filter(|change| change.is_trap && self.means(&change.path));
+                let named = self.paths.iter().cloned().chain(traps.map(|change| change.path.clone()));
+                Selection::Paths(with_around(named.collect(), diff))
+            }
         }
     }
 }

@@ -191,24 +191,28 @@ impl Held {
         &self.workspace
     }
 
-    /// Throws changes away. Returns how many there were; none of them is left with [`Selection::All`], nor the workspace.
+    /// Throws changes away, all of them and the workspace too if none is named. Returns how many there were, as far as they can be
+    /// told: what its owner closed can be thrown away all the same.
     pub(crate) fn discard(self, paths: &[PathBuf]) -> Result<u64, WorkspacesError> {
         let (before, id) = (self.workspace.diff(), &self.workspace.label.id);
         if paths.is_empty() {
-            // What cannot be told can be thrown away all the same.
             let count = before.map_or(0, |diff| diff.changes.len());
             self.remove()?;
             return Ok(count as u64);
         }
-        let before = before?;
-        let is_change = |path: &Path| before.changes.iter().any(|change| change.path.starts_with(path));
-        if let Some(other) = paths.iter().find(|path| !is_change(path)) {
-            return Err(WorkspacesError::NoChange(other.display().to_string(), id.clone()));
+        if let Ok(before) = &before {
+            let is_change = |path: &Path| before.changes.iter().any(|change| change.path.starts_with(path));
+            if let Some(other) = paths.iter().find(|path| !is_change(path)) {
+                return Err(WorkspacesError::NoChange(other.display().to_string(), id.clone()));
+            }
         }
         workspace::discard(&self.workspace.layers(), &Selection::Paths(paths.to_vec()))?;
-        let after = self.workspace.diff()?;
-        let gone = before.changes.len().saturating_sub(after.changes.len());
-        self.remove_if_empty()?;
+        let gone = match (before, self.workspace.diff()) {
+            (Ok(before), Ok(after)) => before.changes.len().saturating_sub(after.changes.len()),
+            (Err(_), _) | (_, Err(_)) => paths.len(),
+        };
+        // One that cannot be looked through is not empty.
+        let _ = self.remove_if_empty();
         Ok(gone as u64)
     }
 

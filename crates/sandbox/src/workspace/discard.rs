@@ -11,7 +11,7 @@ use super::{Layers, WorkspaceError, beneath, unreadable, unwritable};
 pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceError> {
     let upper = layers.upper();
     match selection {
-        Selection::All => {
+        Selection::All | Selection::Everything => {
             let mode = std::fs::metadata(&upper).map_err(|error| unreadable(&upper, error))?.permissions();
             remove_tree(&upper)
                 .and_then(|()| std::fs::create_dir(&upper))

@@ -174,6 +174,9 @@ fn traps_links_and_devices_are_not_landed() {
     assert_eq!(field.read(".git/config"), "[core]\n");
     // Named by itself, somebody has read it.
     assert_eq!(land(&field.lower(), &field.layers, &paths(&[".envrc"])).unwrap(), landed(&[".envrc"]));
+    let all = land(&field.lower(), &field.layers, &Selection::Everything).unwrap();
+    assert_eq!(all.landed, [".git/config", ".git/hooks", ".git/hooks/pre-commit"].map(PathBuf::from));
+    assert_eq!(all.unlanded.len(), 3, "what leaves and what is no file stays where it is");
 }
 
 fn set_id_bits_do_not_land() {

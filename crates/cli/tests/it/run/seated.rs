@@ -17,8 +17,12 @@ fn a_shell_has_a_terminal_of_its_own_with_job_control() {
     terminal.keyboard.write_all(b"case $- in *m*) echo job-$((40+2));; esac\r").unwrap();
     terminal.screen.until("job-42");
     // Ctrl-C ends what is in front, and not the shell.
-    terminal.keyboard.write_all(b"sh -c 'echo front-$((2+1)); sleep 9999'\r").unwrap();
-    terminal.screen.until("front-3");
+    terminal.keyboard.write_all(b"echo go-$((5+5)); cat\r").unwrap();
+    terminal.screen.until("go-10");
+    terminal.keyboard.write_all(b"mark\r").unwrap();
+    terminal.screen.until("mark");
+    // The terminal's own echo came first; this is the program in front.
+    terminal.screen.until("mark");
     terminal.keyboard.write_all(b"\x03").unwrap();
     terminal.keyboard.write_all(b"echo still-$((1+1)); echo x > made.txt\r").unwrap();
     terminal.screen.until("still-2");

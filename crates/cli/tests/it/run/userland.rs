@@ -57,6 +57,7 @@ fn l7_an_ordinary_user_runs_and_lands() {
     let ran = somebody.script("cd project && $T run --name one -- sh -c 'id -u; echo two >> a.txt; mkdir -p closed && chmod 000 closed; exit 6'");
     assert_eq!((ran.code, ran.out.as_str()), (6, "1000\n"), "{ran:?}");
     assert!(ran.err.contains("started the daemon at http://127.0.0.1:"), "{ran:?}");
+    assert!(ran.err.contains("what it changed cannot be told: `closed` cannot be read"), "{ran:?}");
     assert_eq!(somebody.script("cat project/a.txt").out, "one\n");
     let landed = somebody.script("$T workspace discard one closed; $T workspace land one --all && cat project/a.txt && ls -A home/workspaces");
     assert!(landed.out.ends_with("1 change landed\none\ntwo\n"), "{landed:?}");
