@@ -8,8 +8,9 @@ mod environment;
 mod landing;
 mod place;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tribune_agents::{AgentId, CloseReason, SessionKey, SessionState};
 use tribune_contract::Limits;
@@ -110,6 +111,21 @@ pub struct Runs {
     sessions: SessionManager,
     pub(crate) workspaces: Workspaces,
     brokers: OnceLock<WeakBrokers>,
+    /// Names of what runs.
+    names: Arc<Mutex<HashSet<String>>>,
+}
+
+/// A name that nobody else has meanwhile.
+#[derive(Debug)]
+struct Name {
+    name: String,
+    all: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
 }
 
 /// A run, for as long as this is held.
@@ -122,6 +138,7 @@ pub(crate) struct Lease {
     /// Whom the box runs as, if that is not who started it.
     pub(crate) user: Option<u32>,
     runs: Arc<Runs>,
+    _name: Name,
     is_over: bool,
 }
 
@@ -140,7 +157,15 @@ impl Runs {
         let workspaces = Workspaces::of(home);
         // The folder may be reached by several names; this is the one that counts.
         let home = std::fs::canonicalize(home.root()).unwrap_or_else(|_| home.root().to_owned());
-        Self { home, sandbox, max_bytes, sessions, workspaces, brokers: OnceLock::new() }
+        Self {
+            home,
+            sandbox,
+            max_bytes,
+            sessions,
+            workspaces,
+            brokers: OnceLock::new(),
+            names: Arc::default(),
+        }
     }
 
     /// The brokers, which need the gateway that has this.
@@ -172,9 +197,13 @@ impl Runs {
             self.project(other)?;
         }
         let key = key_of(&id)?;
+        let name = self.take(&id)?;
         if self.sessions.row(&key).await?.is_some_and(|row| row.state != SessionState::Closed) {
             return Err(RunError::Busy(id));
         }
+        let outlets = Outlets { places: wanted.places, unlisted: Some(Unlisted::Ask) };
+        let places = outlets.places.len() as u64;
+        let sockets = brokers.open_with(&key, outlets)?;
         let workspace = match wanted.mode {
             Mode::Overlay => {
                 let (session, began) = (key.to_string(), governance.clock.now().to_string());
@@ -186,13 +215,18 @@ impl Runs {
             }
             Mode::Direct | Mode::ReadOnly => None,
         };
-        let handle = self.sessions.open_run(key.clone()).await?;
-        let outlets = Outlets { places: wanted.places, unlisted: Some(Unlisted::Ask) };
-        let places = outlets.places.len() as u64;
-        let sockets = brokers.open_with(&key, outlets)?;
-        // From here on, whatever goes wrong ends the session too.
-        let mut lease =
-            Lease { id, key, workspace, sockets, user: None, runs: Arc::clone(self), is_over: false };
+        // From here on, whatever goes wrong ends what was begun.
+        let mut lease = Lease {
+            id,
+            key,
+            workspace,
+            sockets,
+            user: None,
+            runs: Arc::clone(self),
+            _name: name,
+            is_over: false,
+        };
+        let handle = self.sessions.open_run(lease.key.clone()).await?;
         let words = serde_json::to_vec(&wanted.command).unwrap_or_default();
         let mode = wanted.mode.as_str().to_owned();
         let record = |command| RunRecord::RunBegan { program, command, workspace: mode, places };
@@ -203,6 +237,12 @@ impl Runs {
             lease.user = Some(user);
         }
         Ok((lease, folder))
+    }
+
+    fn take(&self, id: &str) -> Result<Name, RunError> {
+        let is_free = self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
+        let name = || Name { name: id.to_owned(), all: Arc::clone(&self.names) };
+        is_free.then(name).ok_or_else(|| RunError::Busy(id.to_owned()))
     }
 
     /// A folder that may be shown to a box: none that holds this house, or is in it.

@@ -91,9 +91,13 @@ impl Workspaces {
         Self { root: home.root().join("workspaces") }
     }
 
-    /// Makes a workspace for changes of `label.folder`, which begins now.
+    /// Makes a workspace for changes of `label.folder`, which begins now. One that holds nothing makes room.
     pub(crate) fn create(&self, label: Label) -> Result<Workspace, WorkspacesError> {
         check_name(&label.id)?;
+        if let Ok(before) = self.find(&label.id) {
+            // What cannot be looked through is not empty.
+            let _ = before.hold().and_then(Held::remove_if_empty);
+        }
         let workspace = Workspace { folder: self.root.join(&label.id), label };
         let make = || {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
@@ -278,7 +282,10 @@ mod tests {
         };
         assert_eq!(all.all().unwrap().len(), 0);
         let made = all.create(label.clone()).unwrap();
-        assert!(matches!(all.create(label), Err(WorkspacesError::Taken(_))));
+        std::fs::write(made.layers().upper().join("new"), "x").unwrap();
+        assert!(matches!(all.create(label.clone()), Err(WorkspacesError::Taken(_))));
+        std::fs::remove_file(made.layers().upper().join("new")).unwrap();
+        let made = all.create(label).unwrap();
         assert!(matches!(all.find("two"), Err(WorkspacesError::Unknown(_))));
         assert!(matches!(all.find("../one"), Err(WorkspacesError::Name(_))));
         let running = lock(&made.lock_path()).unwrap();

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::json;
 use tribune_host::broker::{Network, Unresolved};
+use tribune_host::config::Config;
 use tribune_host::daemon::Extras;
+use tribune_testkit::upstream::{FakeUpstream, Reply};
 use tribune_testkit::{TempHome, config};
 
 use super::{Site, session};
@@ -202,5 +204,40 @@ fn tls_goes_through_the_tunnel_and_is_for_the_place_that_was_named() {
     let outcomes: Vec<&str> = ends.iter().map(|end| end["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes[..2], ["done", "done"], "{ends:?}");
     assert!(ends[0]["received"].as_u64().unwrap() > 100);
+    site.end();
+}
+
+#[test]
+fn the_houses_model_is_there_without_its_key() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let upstream = runtime.block_on(FakeUpstream::start());
+    upstream.reply(Reply::json(
+        200,
+        &json!({
+            "id": "c1", "object": "chat.completion", "created": 1, "model": "small",
+            "choices": [{ "index": 0, "finish_reason": "stop", "message": { "role": "assistant", "content": "Hello." } }],
+            "usage": { "prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7 },
+        }),
+    ));
+    let models = format!(
+        "{{ models: {{ default: 'nearby:small', providers: {{ nearby: {{ baseUrl: '{}/v1', local: true, startupValidation: 'off', \
+         models: {{ small: {{ contextWindow: 8192, maxOutputTokens: 1024 }} }} }} }} }} }}",
+        upstream.base_url()
+    );
+    let models = Config::parse("config.json5", &models).unwrap().models;
+    let site = Site::with(&Config { models, ..config() });
+    let line = "echo $TRIBUNE_MODEL $OPENAI_API_KEY $OPENAI_BASE_URL; \
+                curl -s $OPENAI_BASE_URL/chat/completions -H \"authorization: Bearer $OPENAI_API_KEY\" -H 'content-type: application/json' \
+                -d '{\"model\": \"small\", \"max_tokens\": 16, \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}'";
+    let ran = site.run(&["--name", "thinks", "-q", "--", "sh", "-c", line]);
+    let (head, answer) = ran.out.split_once('\n').unwrap();
+    assert_eq!(head, "small the-house-puts-its-own-in http://localhost:4000/v1", "{ran:?}");
+    assert!(answer.contains("\"Hello.\""), "{ran:?}");
+    let asked = site.log("proxy:nearby", "delivery");
+    assert_eq!(
+        (&asked[0]["session"], &asked[0]["model"]),
+        (&json!(session("thinks")), &json!("small")),
+        "{asked:?}"
+    );
     site.end();
 }
