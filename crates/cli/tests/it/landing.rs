@@ -218,3 +218,36 @@ fn l3_paths_that_lead_elsewhere_name_nothing() {
     assert_eq!(site.house.ok(&["workspace", "land", "paths", "./a.txt"]), "landed a.txt\n1 change landed\n");
     site.end();
 }
+
+#[test]
+fn the_same_over_plain_http() {
+    let site = Site::new();
+    assert_eq!(site.shell("http", "echo two > a.txt; echo x > b.txt").code, 0);
+    let token = std::fs::read_to_string(site.house.home().home.root().join("run/token")).unwrap();
+    let ask = |path: &str, body: Option<&str>| {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-s", "--noproxy", "*", "-H", &format!("Authorization: Bearer {}", token.trim())]);
+        if let Some(body) = body {
+            curl.args(["-H", "Content-Type: application/json", "-d", body]);
+        }
+        let said = curl.arg(format!("http://{}/v1/workspaces{path}", site.house.address())).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&said.stdout).unwrap()
+    };
+    let list = ask("", None);
+    assert_eq!(
+        (&list["workspaces"][0]["id"], &list["workspaces"][0]["changes"]),
+        (&json!("http"), &json!(2)),
+        "{list}"
+    );
+    let diff = ask("/http", None);
+    assert_eq!(diff["changes"][0]["patch"], "@@ -1 +1 @@\n-one\n+two\n", "{diff}");
+    assert_eq!(ask("/http?texts=false", None)["changes"][0]["patch"], json!(null));
+    assert_eq!(
+        ask("/http/land", Some("{\"paths\": [\"a.txt\"]}")),
+        json!({ "landed": ["a.txt"], "left": [] })
+    );
+    assert_eq!(ask("/http/discard", Some("{}")), json!({ "discarded": 1 }));
+    assert_eq!((site.read("a.txt").as_deref(), site.read("b.txt")), (Some("two\n"), None));
+    assert_eq!(ask("/http", None)["error"]["code"], "not_found");
+    site.end();
+}

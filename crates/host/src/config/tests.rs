@@ -37,6 +37,7 @@ fn the_example_shows_every_key() {
             "log",
             "redact",
             "sandbox",
+            "workspaces",
             "egress",
             "webSearch",
             "hooks",
@@ -51,7 +52,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 44, "{keys:?}");
+    assert_eq!(keys.len(), 45, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -139,7 +140,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, egress, webSearch, hooks, models, spend",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, workspaces, egress, webSearch, hooks, models, spend",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",

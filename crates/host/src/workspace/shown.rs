@@ -14,6 +14,9 @@ use super::{Workspace, WorkspacesError};
 const MAX_TEXT: u64 = 1 << 20;
 const MAX_PATCHES: usize = 2 << 20;
 
+/// Bytes of all files that are compared for it.
+const MAX_COMPARED: u64 = 128 << 20;
+
 /// How long two texts may be compared before the difference is told less finely.
 const COMPARING: Duration = Duration::from_millis(500);
 
@@ -86,7 +89,7 @@ impl Workspace {
         if let Some(other) = paths.iter().find(|path| !meant.iter().any(|c| c.path.starts_with(path))) {
             return Err(WorkspacesError::NoChange(other.display().to_string(), self.label.id.clone()));
         }
-        let mut room = if with_texts { MAX_PATCHES } else { 0 };
+        let mut room = Room { patches: MAX_PATCHES, compared: MAX_COMPARED };
         let changes = meant.iter().take(MAX_SHOWN).map(|change| self.change(change, with_texts, &mut room));
         Ok(Shown {
             id: self.label.id.clone(),
@@ -98,16 +101,16 @@ impl Workspace {
         })
     }
 
-    fn change(&self, change: &Change, with_texts: bool, room: &mut usize) -> ChangeInfo {
+    fn change(&self, change: &Change, with_texts: bool, room: &mut Room) -> ChangeInfo {
         let (mut patch, mut unseen) = (None, None);
         if with_texts && is_text_change(change) {
-            match self.patch(change) {
-                Ok(text) if text.len() <= *room => {
-                    *room -= text.len();
+            match room.takes(change).then(|| self.patch(change)) {
+                Some(Ok(text)) if text.len() <= room.patches => {
+                    room.patches -= text.len();
                     patch = Some(text).filter(|text| !text.is_empty());
                 }
-                Ok(_) => unseen = Some("too large"),
-                Err(why) => unseen = Some(why),
+                Some(Ok(_)) | None => unseen = Some("too large"),
+                Some(Err(why)) => unseen = Some(why),
             }
         }
         let kind = match change.kind() {
@@ -139,6 +142,25 @@ impl Workspace {
         let after = read(&change.after, &self.layers().upper())?;
         let diff = TextDiff::configure().timeout(COMPARING).diff_lines(&before, &after);
         Ok(diff.unified_diff().context_radius(3).to_string())
+    }
+}
+
+/// What is left of the bounds.
+struct Room {
+    patches: usize,
+    compared: u64,
+}
+
+impl Room {
+    /// Whether the two sides of a change may still be compared.
+    fn takes(&mut self, change: &Change) -> bool {
+        let size = |node: &Option<Node>| match node {
+            Some(Node::File { bytes, .. }) => (*bytes).min(MAX_TEXT),
+            Some(Node::Folder { .. } | Node::Symlink { .. } | Node::Other) | None => 0,
+        };
+        let left = self.compared.checked_sub(size(&change.before) + size(&change.after));
+        self.compared = left.unwrap_or(self.compared);
+        left.is_some()
     }
 }
 
