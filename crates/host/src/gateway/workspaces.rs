@@ -175,7 +175,7 @@ impl Api {
         who.operator()?;
         self.takes_work()?;
         let WorkspaceLand { id, paths, all, traps } = asked;
-        if all == !paths.is_empty() {
+        if all != paths.is_empty() {
             return Err(ApiError::params("say which: `paths`, or `all`"));
         }
         let wish = Wish { paths: inner_paths(&paths)?, traps };

@@ -24,6 +24,8 @@ fn a_shell_has_a_terminal_of_its_own_with_job_control() {
     // The terminal's own echo came first; this is the program in front.
     terminal.screen.until("mark");
     terminal.keyboard.write_all(b"\x03").unwrap();
+    // What is typed before the shell is back goes with the program.
+    terminal.screen.until("$ ");
     terminal.keyboard.write_all(b"echo still-$((1+1)); echo x > made.txt\r").unwrap();
     terminal.screen.until("still-2");
     terminal.keyboard.write_all(b"exit 5\r").unwrap();
