@@ -50,7 +50,7 @@ pub(super) struct Company<'a> {
 }
 
 impl Company<'_> {
-    pub(super) async fn to_its_end(mut self, seat: &mut Seat) -> Result<(Ended, Option<Client>), CliError> {
+    pub(super) async fn stay(mut self, seat: &mut Seat) -> Result<(Ended, Option<Client>), CliError> {
         let over = watched(self.child.as_fd().try_clone_to_owned().map_err(CliError::System)?);
         let over = over.map_err(CliError::System)?;
         let mut quota = self.opened.layers.as_ref().map(|layers| Quota::of(layers, self.opened.max_bytes));

@@ -136,7 +136,7 @@ pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
         };
         let questions = Questions::about_egress(home, &opened.session_key);
         let company = Company { child, client, signals, questions, opened: &opened, output };
-        let (ended, client) = company.to_its_end(&mut seat).await?;
+        let (ended, client) = company.stay(&mut seat).await?;
         seat.leave();
         drop(lock);
         let left = tell_end(client, &opened, &ended).await;
