@@ -18,9 +18,11 @@ use crate::error::CliError;
 use crate::law::LawCommand;
 use crate::output::Format;
 use crate::providers::ProvidersCommand;
+use crate::run::RunArgs;
 use crate::sessions::SessionsCommand;
 use crate::spend::SpendArgs;
 use crate::up::Up;
+use crate::workspace::WorkspaceCommand;
 
 /// Runs AI agents under law.
 ///
@@ -29,7 +31,7 @@ use crate::up::Up;
 #[derive(Debug, Parser)]
 #[command(name = "tribune", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check, law check|test|replay), 3 incomplete (verify, law replay), 64 wrong usage, 69 no daemon, 130 cancelled (chat)."
+    after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune run -- make     run anything in a box\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 good, 1 failed, 2 broken (doctor, verify, rebuild --check, law check|test|replay), 3 incomplete (verify, law replay), 64 wrong usage, 69 no daemon, 130 cancelled (chat), 125 not run (run; otherwise as the command ends)."
 )]
 pub(crate) struct Args {
     /// The state folder [default: ~/.tribune]
@@ -81,6 +83,12 @@ pub(crate) enum Command {
     /// Ends with 69 if none runs in this home.
     Status,
     Chat(ChatArgs),
+    Run(RunArgs),
+    /// Changes that something in a box made: see them, land them, throw them away.
+    Workspace {
+        #[command(subcommand)]
+        command: WorkspaceCommand,
+    },
     /// Conversations: look at them, end them, forget them.
     Sessions {
         #[command(subcommand)]

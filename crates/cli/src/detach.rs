@@ -13,10 +13,10 @@ use serde_json::json;
 use tribune_host::Home;
 use tribune_host::daemon::Whereabouts;
 
-use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
 use crate::up::{Started, Up, next_command, recovered_of};
+use crate::{daemon, init};
 
 /// How long a start may take. A large log is opened in a fraction of this.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,22 +34,7 @@ const MAX_LAST_WORDS: u64 = 64 << 10;
 const LAST_LINES: usize = 10;
 
 pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let path = home.root().join("logs").join("gateway").join("daemon.out");
-    let file = open(&path).map_err(CliError::file(&path))?;
-    let mut child = spawn(up, home, file).map_err(CliError::file("tribune"))?;
-    let whereabouts = match wait(&mut child, home) {
-        Waited::Ready(whereabouts) => whereabouts,
-        Waited::Ended => return Err(last_words(&path, output)),
-        Waited::TooLong => {
-            return Err(CliError::NotStarted(format!(
-                "the daemon (pid {}) is not ready after {} s: it may still be starting; look with `{}`, and at {}",
-                child.id(),
-                PATIENCE.as_secs(),
-                next_command(home, "status"),
-                path.display()
-            )));
-        }
-    };
+    let whereabouts = start(up.port, home, output)?;
     let status = daemon::ask(home, "daemon.status", &json!({}))?;
     let started = Started {
         home: home.clone(),
@@ -63,6 +48,25 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
+/// Starts the daemon of a home in a process of its own, and waits until it is ready.
+pub(crate) fn start(port: Option<u16>, home: &Home, output: &Output) -> Result<Whereabouts, CliError> {
+    let home = &Home::at(init::absolute(home)?);
+    let path = home.root().join("logs").join("gateway").join("daemon.out");
+    let file = open(&path).map_err(CliError::file(&path))?;
+    let mut child = spawn(port, home, file).map_err(CliError::file("tribune"))?;
+    match wait(&mut child, home) {
+        Waited::Ready(whereabouts) => Ok(whereabouts),
+        Waited::Ended => Err(last_words(&path, output)),
+        Waited::TooLong => Err(CliError::NotStarted(format!(
+            "the daemon (pid {}) is not ready after {} s: it may still be starting; look with `{}`, and at {}",
+            child.id(),
+            PATIENCE.as_secs(),
+            next_command(home, "status"),
+            path.display()
+        ))),
+    }
+}
+
 fn open(path: &Path) -> std::io::Result<File> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -72,10 +76,10 @@ fn open(path: &Path) -> std::io::Result<File> {
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
 }
 
-fn spawn(up: &Up, home: &Home, out: File) -> std::io::Result<Child> {
+fn spawn(port: Option<u16>, home: &Home, out: File) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--home").arg(home.root()).args(["up", "--detached"]);
-    if let Some(port) = up.port {
+    if let Some(port) = port {
         command.arg("--port").arg(port.to_string());
     }
     // The folder this was called in may be unmounted one day.

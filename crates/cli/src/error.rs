@@ -29,6 +29,9 @@ const USAGE: u8 = 64;
 /// `EX_UNAVAILABLE`: the command needs a daemon and there is none.
 const UNAVAILABLE: u8 = 69;
 
+/// What could not be run, as `env` and `timeout` say it.
+pub(crate) const NOT_RUN: u8 = 125;
+
 /// A command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -41,6 +44,8 @@ pub(crate) enum Outcome {
     Failed,
     /// It was ended by whoever asked for it.
     Cancelled,
+    /// As what ran says.
+    Code(u8),
 }
 
 impl From<Outcome> for ExitCode {
@@ -51,6 +56,7 @@ impl From<Outcome> for ExitCode {
             Outcome::Incomplete => Self::from(INCOMPLETE),
             Outcome::Failed => Self::from(FAILED),
             Outcome::Cancelled => Self::from(CANCELLED),
+            Outcome::Code(code) => Self::from(code),
         }
     }
 }
@@ -109,6 +115,9 @@ pub(crate) enum CliError {
     /// What the daemon answered, or that it did not.
     #[error(transparent)]
     Daemon(#[from] ClientError),
+    /// Why nothing runs in a box.
+    #[error("{0}")]
+    NotRun(String),
     #[error("nobody reads the answers any more: some of the last lines may be written without one")]
     Unanswered,
 }
@@ -134,6 +143,7 @@ impl CliError {
             Self::Start(StartError::PortTaken(_) | StartError::Listen { .. }) => "port",
             Self::Start(StartError::File { .. } | StartError::Brokers(_)) => "file",
             Self::NotStarted(_) => "start",
+            Self::NotRun(_) => "sandbox",
             Self::NotStopped(_) => "stop",
             Self::Silent { .. } | Self::Slow => "connection",
             Self::Key(_) => "key",
@@ -163,6 +173,7 @@ impl CliError {
         }
         ExitCode::from(match self {
             Self::NoDaemon(_) => UNAVAILABLE,
+            Self::NotRun(_) => NOT_RUN,
             _ if self.is_about_what_was_typed() => USAGE,
             _ => FAILED,
         })

@@ -21,6 +21,8 @@ mod ledger;
 mod output;
 mod progress;
 mod providers;
+mod questions;
+mod run;
 mod sandbox_enter;
 mod sessions;
 mod spend;
@@ -28,6 +30,7 @@ mod status;
 mod times;
 mod up;
 mod version;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -57,6 +60,8 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor::run(&doctor, &home, &mut output),
         Command::Keys { command } => keys::run(command, &home, &mut output),
         Command::Chat(args) => chat::run(&args, &home, &mut output),
+        Command::Run(args) => run::run(&args, &home, &mut output),
+        Command::Workspace { command } => workspace::run(&command, &home, &mut output),
         Command::Sessions { command } => sessions::run(command, &home, &mut output),
         Command::Providers { command } => providers::run(command, &home, &mut output),
         Command::Models => providers::models::run(&home, &mut output),

@@ -91,6 +91,12 @@ impl Output {
     }
 }
 
+/// A line on standard error, whatever the format.
+pub(crate) fn side_line(line: &str) {
+    // Nobody there to hear it is no reason to stop.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// The same value with the members of every object in order, so that the same result is the same line in every build.
 pub(crate) fn sorted(value: &Value) -> Value {
     match value {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, holds_link};
-use crate::kernel::EGRESS;
+use crate::kernel::{EGRESS, LAND};
 use crate::{command, paths};
 
 /// Bytes of a path, as the kernel bounds one.
@@ -158,7 +158,7 @@ impl Args {
                 draft.verb();
                 draft.size(&["content", "value", "text"]);
             }
-            "cron" | "gateway" | "nodes" | "spawn" => draft.verb(),
+            "cron" | "gateway" | "nodes" | "spawn" | LAND => draft.verb(),
             _ => {
                 draft.strict = false;
                 draft.path();

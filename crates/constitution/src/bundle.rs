@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tribune_ledger::jcs::JcsError;
 
 use crate::hash::{self, ConstitutionHash};
-use crate::mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, shown};
+use crate::mandate::{
+    DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT, shown,
+};
 use crate::manifest::{MAX_MANIFESTS, Manifest};
 use crate::prompt;
 use crate::reading::TextError;
@@ -41,7 +43,9 @@ impl Texts {
     pub fn built_in() -> Self {
         Self {
             constitution: DEFAULT_CONSTITUTION.to_owned(),
-            mandates: BTreeMap::from([(DEFAULT_MANDATE.to_owned(), DEFAULT_MANDATE_TEXT.to_owned())]),
+            mandates: [(DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT), (RUN_MANDATE, RUN_MANDATE_TEXT)]
+                .map(|(name, text)| (name.to_owned(), text.to_owned()))
+                .into(),
             manifests: BTreeMap::new(),
             policies: BTreeMap::new(),
             law: None,

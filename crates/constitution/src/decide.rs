@@ -7,7 +7,7 @@
 use crate::bundle::Constitution;
 use crate::facts::{Facts, Provenance, SessionKind, Stage};
 use crate::inquiry::Inquiry;
-use crate::kernel::{EGRESS, LISTED, SPEND};
+use crate::kernel::{BY_OPERATOR, EGRESS, LAND, LISTED, SPEND};
 use crate::mandate::shown;
 use crate::manifest::{Effect, Manifest, Risk};
 use crate::nearest::nearest;
@@ -59,7 +59,7 @@ impl Constitution {
                 let would_allow = "an operator can write it to mandates/, or give the agent another one";
                 return Some(inquiry.denied("mandate.unknown", reason, Some(would_allow)));
             };
-            if mandate.allows(&facts.tool) || facts.tool == SPEND {
+            if mandate.allows(&facts.tool) || [SPEND, LAND].contains(&facts.tool.as_str()) {
                 continue;
             }
             if !self.knows_tool(&facts.tool) {
@@ -109,7 +109,8 @@ impl Constitution {
         self.trust(facts, manifest, exception, inquiry);
         trifecta(facts, manifest, inquiry);
         let ruled = self.rules().decide(self, facts, inquiry);
-        let waiver = exception.map(|own| format!("exception.{}", own.id)).or(ruled).or_else(|| listed(facts));
+        let waiver =
+            exception.map(|own| format!("exception.{}", own.id)).or(ruled).or_else(|| decided(facts));
         let waived_by = side_effect(facts, manifest, waiver, inquiry);
         match inquiry.verdict() {
             None => {
@@ -250,10 +251,13 @@ fn trifecta(facts: &Facts, manifest: Option<&Manifest>, inquiry: &mut Inquiry<'_
     inquiry.spoke(decision, "trust.trifecta", reason, Some(would_allow.to_owned()));
 }
 
-/// The operator's list of places, where it has the one that a box wants to connect to.
-fn listed(facts: &Facts) -> Option<String> {
-    let is_listed = facts.tool == EGRESS && facts.args.action.as_deref() == Some(LISTED);
-    is_listed.then(|| "egress.listed".to_owned())
+/// Where the operator has decided already: a list has the place that a box wants to connect to, or they land changes themselves.
+fn decided(facts: &Facts) -> Option<String> {
+    match (facts.tool.as_str(), facts.args.action.as_deref()) {
+        (EGRESS, Some(LISTED)) => Some("egress.listed".to_owned()),
+        (LAND, Some(BY_OPERATOR)) => Some("landing.operator".to_owned()),
+        _ => None,
+    }
 }
 
 /// Whether a person must approve the effect; says what stood in for one.

@@ -75,6 +75,34 @@ fn the_operators_list_of_places_stands_in_for_a_person() {
 }
 
 #[test]
+fn changes_of_a_box_land_by_the_operators_hand_or_a_persons_word() {
+    let law = law("", "");
+    let land = |action: &str| {
+        let mut facts = Facts { mandates: vec!["reader".into()], ..call(LAND) };
+        facts.args.action = Some(action.to_owned());
+        facts
+    };
+    let own = law.decide(&land(BY_OPERATOR));
+    assert_eq!(
+        (said(&own).as_str(), own.waived_by.as_deref()),
+        ("allow mandate.allow", Some("landing.operator")),
+        "it is in every mandate"
+    );
+    for other in ["agent", "", "Operator"] {
+        assert_eq!(said(&law.decide(&land(other))), "ask effect.side_effect", "{other}");
+    }
+    // Whatever a box has heard is what a person looks at when they land it; the stop and objections hold.
+    let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..land(BY_OPERATOR) };
+    assert_eq!(said(&law.decide(&tainted)), "allow mandate.allow");
+    assert_eq!(said(&law.decide(&Facts { frozen: true, ..land(BY_OPERATOR) })), "deny kernel.frozen");
+    let vetoed = Facts { vetoes: vec![Veto::new("scan", "no")], ..land(BY_OPERATOR) };
+    assert_eq!(said(&law.decide(&vetoed)), "deny hook.scan");
+    let mut message = call("message");
+    message.args.action = Some(BY_OPERATOR.to_owned());
+    assert_eq!(said(&law.decide(&message)), "ask effect.side_effect", "the word means this in no other tool");
+}
+
+#[test]
 fn a_fresh_session_of_the_owner_reads_writes_and_fetches() {
     let law = law("", "");
     for tool in

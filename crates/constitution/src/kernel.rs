@@ -11,7 +11,7 @@ use crate::trust::Trust::{self, Community, Owner, Untrusted, Verified};
 
 /// Counts up whenever a built-in manifest, the order of decisions or a kernel rule changes, so that no verdict of
 /// another kernel passes for one of this.
-pub const KERNEL_VERSION: u32 = 3;
+pub const KERNEL_VERSION: u32 = 4;
 
 /// What the house itself asks for an agent whose budget is used up: to spend more. It is in every mandate and is offered to
 /// nobody, and a person decides.
@@ -22,6 +22,13 @@ pub const EGRESS: &str = "egress";
 
 /// The action of a call of [`EGRESS`] to a place that the operator listed for the agent: the list stands in for a person.
 pub const LISTED: &str = "listed";
+
+/// What the house asks before changes of a box are taken over into the folder they were made for. It is in every mandate, and no
+/// agent can call it by itself.
+pub const LAND: &str = "landing";
+
+/// The action of a call of [`LAND`] that the operator asked for: whoever runs the house is the person that the effect needs.
+pub const BY_OPERATOR: &str = "operator";
 
 /// One built-in manifest.
 struct Row(
@@ -35,7 +42,7 @@ struct Row(
     Effect,
 );
 
-const BUILT_IN: [Row; 17] = [
+const BUILT_IN: [Row; 18] = [
     Row("browser", "Browser Control", &[NetHttps, FsRead], High, Verified, Untrusted, SideEffect),
     Row("cron", "Cron Scheduler", &[SystemSchedule], High, Owner, Verified, SideEffect),
     Row("edit", "File Edit", &[FsWrite], Medium, Verified, Verified, DraftOnly),
@@ -50,6 +57,7 @@ const BUILT_IN: [Row; 17] = [
         SideEffect,
     ),
     Row("gateway", "Gateway Control", &[SystemAdmin], Critical, Owner, Verified, SideEffect),
+    Row(LAND, "Changes of a Box", &[FsWrite], High, Untrusted, Untrusted, SideEffect),
     Row("memory", "Memory", &[MemoryRead, MemoryWrite], Low, Community, Verified, DraftOnly),
     Row("message", "Send Message", &[MessageSend], High, Owner, Verified, SideEffect),
     Row("nodes", "Node Control", &[DeviceControl], High, Owner, Verified, SideEffect),

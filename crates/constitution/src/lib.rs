@@ -49,9 +49,12 @@ pub use explain::Explanation;
 pub use facts::{Facts, FactsError, Provenance, SessionKind, Stage, Veto};
 pub use hash::ConstitutionHash;
 pub use inquiry::{Outcome, Step};
-pub use kernel::{EGRESS, KERNEL_VERSION, LISTED, SPEND};
+pub use kernel::{BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, SPEND};
 pub use labels::Labels;
-pub use mandate::{DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, STRANGER_TOOLS};
+pub use mandate::{
+    DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT,
+    STRANGER_TOOLS,
+};
 pub use manifest::{Capability, Effect, Manifest, Risk};
 pub use prompt::{AgentPrompt, ChannelClass, Disclosure, Stack};
 pub use reading::TextError;

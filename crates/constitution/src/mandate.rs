@@ -28,6 +28,12 @@ pub const DEFAULT_MANDATE: &str = "default";
 /// The default mandate as it is first written to a home.
 pub const DEFAULT_MANDATE_TEXT: &str = include_str!("default_mandate.md");
 
+/// The mandate of what an operator runs in a box by their own hand, unless the house wrote another one.
+pub const RUN_MANDATE: &str = "run";
+
+/// Its text, where the house wrote none.
+pub const RUN_MANDATE_TEXT: &str = include_str!("run_mandate.md");
+
 /// The most that the mandate for strangers may allow.
 pub const STRANGER_TOOLS: [&str; 3] = ["read", "search", "send_message"];
 

@@ -36,6 +36,7 @@ use crate::models::{
 use crate::registry::{
     ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError,
 };
+use crate::run::{RUN_BACKEND, RunBackend, Runs};
 use crate::session::transcript::TranscriptLimits;
 use crate::session::{
     Drained, Projection, SessionError, SessionLimits, SessionManager, SubAgents, Transcripts,
@@ -264,7 +265,7 @@ impl Daemon {
             Arc::new(NativeBackend::new(Arc::new(HouseSeats::new(Arc::clone(&providers)))));
         check_models(&providers, &agents, &governance).await?;
         let built_in = [(BACKEND.to_owned(), rehearsal), (native::BACKEND.to_owned(), native)];
-        let runtimes: HashMap<String, Arc<dyn AgentRuntime>> = built_in
+        let mut runtimes: HashMap<String, Arc<dyn AgentRuntime>> = built_in
             .into_iter()
             .chain(extras.backends)
             .map(|(name, backend)| {
@@ -280,7 +281,14 @@ impl Daemon {
             queue: config.sessions.queue,
             max_open: config.sessions.max_open,
         };
+        let idle = ConstitutionalRuntime::new(
+            Arc::new(RunBackend) as Arc<dyn AgentRuntime>,
+            Arc::clone(&governance),
+        );
+        runtimes.insert(RUN_BACKEND.to_owned(), Arc::new(idle));
         let sessions = SessionManager::new(governance, runtimes, Arc::clone(&agents), limits)?;
+        let runs = Arc::new(Runs::new(home, config.sandbox, config.workspaces.max_bytes, sessions.clone()));
+        runs.recover().await?;
         sub_agents.live_in(&sessions);
         let standing = sessions.preload().await?;
 
@@ -311,6 +319,7 @@ impl Daemon {
             providers: Arc::clone(&providers),
             status,
             proxy: Arc::new(Proxy::new(Arc::clone(&providers))),
+            runs: Arc::clone(&runs),
         };
         let gateway = Gateway::new(Parts {
             api,
@@ -332,6 +341,7 @@ impl Daemon {
         };
         let network = extras.network.unwrap_or_else(|| Arc::new(RealNetwork));
         let brokers = Brokers::new(home, Arc::clone(&gateway), (places, network), extras.broker_limits)?;
+        runs.with_brokers(brokers.downgrade());
         let tasks = TaskTracker::new();
         tasks.spawn(gateway.serve(listener, accepting.clone()));
         tasks.spawn(Arc::clone(sessions.governance()).expire_approvals(stopping.clone()));

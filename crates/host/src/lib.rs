@@ -25,6 +25,7 @@ pub mod models;
 mod net;
 pub mod record;
 pub mod registry;
+pub mod run;
 pub mod session;
 pub mod spend;
 pub mod status;
@@ -32,6 +33,7 @@ pub mod store;
 pub mod telemetry;
 pub mod tools;
 pub mod vault;
+pub mod workspace;
 
 pub use clock::{Clock, SystemClock};
 pub use home::Home;

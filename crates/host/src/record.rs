@@ -280,6 +280,85 @@ pub enum EgressOutcome {
     Interrupted,
 }
 
+/// What an operator runs in a box, in the history of its session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum RunRecord {
+    /// It is about to be started.
+    RunBegan {
+        /// The name of the program, without its folder.
+        program: String,
+        /// The whole command line, which is in the vault.
+        command: Commitment,
+        /// `overlay`, `direct` or `read-only`.
+        workspace: String,
+        /// Places that the operator listed for it.
+        places: u64,
+    },
+    /// It runs, and this holds it.
+    RunStarted {
+        sandbox: String,
+        limited_by: String,
+        landlock_abi: u32,
+        memory_bytes: u64,
+        processes: u32,
+        cpu_percent: u32,
+        file_bytes: u64,
+        layer_bytes: u64,
+    },
+    RunEnded {
+        outcome: RunOutcome,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<i32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
+    },
+}
+
+/// How something that ran in a box ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunOutcome {
+    /// By itself, with a code or by a signal.
+    Exited,
+    /// It was ended from outside.
+    Killed,
+    /// Its changes took more room than they may.
+    OverQuota,
+    /// It could not be started.
+    NotStarted,
+    /// Whoever ran it, or the daemon, went away: how it ended is not known.
+    Lost,
+}
+
+/// Where it is written what became of the changes of a session's box.
+pub fn workspace_entity(session: &str) -> String {
+    format!("workspace:{session}")
+}
+
+/// What became of changes of a box. One that landed has the verdict that allowed it as its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum WorkspaceRecord {
+    /// They were taken over into the folder.
+    Landed {
+        landed: u64,
+        /// Those that were asked for and left where they are.
+        unlanded: u64,
+        /// Names that programs of this machine obey, among the landed.
+        traps: u64,
+        /// The paths, which are in the vault.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        paths: Option<Commitment>,
+    },
+    /// Something went wrong on the way: whole files are landed, or not.
+    LandingFailed,
+    /// The daemon ended on the way: whole files are landed, or not.
+    LandingInterrupted,
+    /// They were thrown away.
+    Discarded { changes: u64 },
+}
+
 /// A payload as an entry takes it.
 pub fn payload(record: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(record) {

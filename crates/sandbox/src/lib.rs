@@ -23,6 +23,6 @@ pub mod workspace;
 pub use enter::enter;
 #[cfg(feature = "controls")]
 pub use enter::enter_without;
-pub use host::{Child, House, LaunchError, Launcher, Streams, Swept, sweep};
+pub use host::{Child, House, LaunchError, Launcher, Streams, Swept, fresh_user, sweep};
 pub use layers::Layer;
 pub use self_test::{SelfTest, SelfTestError, self_test};

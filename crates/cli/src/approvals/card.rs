@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::Value;
-use tribune_constitution::SPEND;
+use tribune_constitution::{LAND, SPEND};
 use tribune_host::Home;
 
 use crate::output::{Paint, clean, clean_exact, sorted};
@@ -29,6 +29,15 @@ pub(crate) fn what(approval: &Value) -> String {
     }
     if approval["tool"] == SPEND {
         return raises(input).join(", and ");
+    }
+    if approval["tool"] == LAND {
+        let traps = input["traps"].as_array().map_or(0, Vec::len);
+        let obeyed = if traps > 0 {
+            format!(", {traps} of them obeyed by programs of this machine")
+        } else {
+            String::new()
+        };
+        return format!("{} changes to {}{obeyed}", input["changes"], cell(&input["folder"]));
     }
     let named = ["command", "path", "url", "host", "to", "recipient", "query", "name"];
     match named.iter().find_map(|name| input[name].as_str()) {

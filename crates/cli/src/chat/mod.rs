@@ -179,7 +179,7 @@ impl Chat<'_> {
                     // Whoever cancels one of many wants none of the others either.
                     Outcome::Cancelled => return Ok(Outcome::Cancelled),
                     Outcome::Failed => worst = Outcome::Failed,
-                    Outcome::Done | Outcome::Broken | Outcome::Incomplete => {}
+                    Outcome::Done | Outcome::Broken | Outcome::Incomplete | Outcome::Code(_) => {}
                 },
             }
         }

@@ -162,7 +162,7 @@ impl Replay {
         let state = match self.outcome() {
             Outcome::Done => paint.good("identical"),
             Outcome::Incomplete => paint.unsure("INCOMPLETE"),
-            Outcome::Broken | Outcome::Failed | Outcome::Cancelled => paint.bad("BROKEN"),
+            Outcome::Broken | Outcome::Failed | Outcome::Cancelled | Outcome::Code(_) => paint.bad("BROKEN"),
         };
         let mut lines = vec![format!(
             "replay: {state}, {} of {} decided again to the same bit",

@@ -164,13 +164,13 @@ async fn landlock_is_chosen_and_holds() {
 }
 
 /// A number of seconds that no other process sleeps.
-fn mark() -> String {
+pub(crate) fn mark() -> String {
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8);
     format!("9999.{random}")
 }
 
 /// Processes that sleep for exactly so long.
-fn sleeping(mark: &str) -> Vec<String> {
+pub(crate) fn sleeping(mark: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));

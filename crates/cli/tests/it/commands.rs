@@ -93,6 +93,10 @@ fn help_teaches() {
         assert_snapshot!("help_keys", place.ok(&["keys", "--help"]));
         assert_snapshot!("help_approvals_allow", place.ok(&["approvals", "allow", "--help"]));
         assert_snapshot!("help_law_backtest", place.ok(&["law", "backtest", "--help"]));
+        assert_snapshot!("help_run", place.ok(&["run", "--help"]));
+        assert_snapshot!("help_workspace", place.ok(&["workspace", "--help"]));
+        assert_snapshot!("help_workspace_diff", place.ok(&["workspace", "diff", "--help"]));
+        assert_snapshot!("help_workspace_land", place.ok(&["workspace", "land", "--help"]));
         assert_snapshot!("help_law_check", place.ok(&["law", "check", "--help"]));
         for command in
             ["init", "up", "down", "status", "doctor", "completions", "approvals", "approvers", "law"]

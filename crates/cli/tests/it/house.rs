@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tribune_client::Client;
+use tribune_host::SystemClock;
 use tribune_host::config::Config;
+use tribune_host::daemon::{Daemon, Extras};
 use tribune_testkit::{TempHome, TestDaemon, config};
 
 use crate::fixture::{Said, binary, said};
@@ -37,6 +40,14 @@ impl House {
     pub(crate) fn with(home: TempHome, config: &Config) -> Self {
         let runtime = runtime();
         let daemon = runtime.block_on(TestDaemon::on(home, config));
+        Self { runtime, daemon }
+    }
+
+    /// With what only a caller in this process can bring.
+    pub(crate) fn with_extras(home: TempHome, config: &Config, extras: Extras) -> Self {
+        let runtime = runtime();
+        let started = Daemon::start_with(&home.home, config, Arc::new(SystemClock), extras);
+        let daemon = TestDaemon { daemon: runtime.block_on(started).unwrap(), home };
         Self { runtime, daemon }
     }
 

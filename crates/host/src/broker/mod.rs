@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::SessionKey;
 
-pub use self::egress::{Network, Place, Places, RealNetwork, Speech, Unlisted, Unresolved};
+pub use self::egress::{Network, Outlets, Place, Places, RealNetwork, Speech, Unlisted, Unresolved};
 
 use self::egress::{Egress, Stops};
 use self::room::Room;
@@ -84,6 +84,23 @@ struct Shared {
     tasks: TaskTracker,
 }
 
+/// The brokers, as long as the daemon runs.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakBrokers(std::sync::Weak<Shared>);
+
+impl WeakBrokers {
+    pub(crate) fn upgrade(&self) -> Option<Brokers> {
+        self.0.upgrade().map(Brokers)
+    }
+}
+
+/// Who is on the other side of a socket.
+#[derive(Debug, Clone)]
+struct Peer {
+    session: Arc<SessionKey>,
+    outlets: Arc<Outlets>,
+}
+
 /// The sockets of one session. They and their connections end with this.
 #[derive(Debug)]
 pub struct SessionSockets {
@@ -115,15 +132,27 @@ impl Brokers {
 
     /// Opens the sockets of a session, on which its box is that session and its agent.
     pub fn open(&self, session: &SessionKey) -> Result<SessionSockets, BrokerError> {
+        self.open_with(session, Outlets::default())
+    }
+
+    /// The same for a session that has more places than its agent.
+    pub fn open_with(&self, session: &SessionKey, outlets: Outlets) -> Result<SessionSockets, BrokerError> {
+        let outlets = Arc::new(outlets);
         let room = Room::new(&self.0.home)?;
         let closing = self.0.closing.child_token();
         let session = Arc::new(session.clone());
         for service in [Service::Egress, Service::Model] {
             let listener = room.listen(service.name())?;
-            let (shared, session, closing) = (Arc::clone(&self.0), Arc::clone(&session), closing.clone());
-            self.0.tasks.spawn(async move { shared.serve(service, listener, session, closing).await });
+            let (shared, closing) = (Arc::clone(&self.0), closing.clone());
+            let peer = Peer { session: Arc::clone(&session), outlets: Arc::clone(&outlets) };
+            self.0.tasks.spawn(async move { shared.serve(service, listener, peer, closing).await });
         }
         Ok(SessionSockets { room, closing })
+    }
+
+    /// For whoever the brokers themselves depend on.
+    pub(crate) fn downgrade(&self) -> WeakBrokers {
+        WeakBrokers(Arc::downgrade(&self.0))
     }
 
     /// Ends every connection. Returns when their ends are written down, within bounds.
@@ -177,7 +206,7 @@ impl Shared {
         self: Arc<Self>,
         service: Service,
         listener: UnixListener,
-        session: Arc<SessionKey>,
+        peer: Peer,
         closing: CancellationToken,
     ) {
         let room = Arc::new(Semaphore::new(self.limits.connections));
@@ -195,11 +224,11 @@ impl Shared {
                 }
             };
             let seat = Arc::clone(&room).try_acquire_owned().ok();
-            let (shared, session, closing) = (Arc::clone(&self), Arc::clone(&session), closing.clone());
+            let (shared, peer, closing) = (Arc::clone(&self), peer.clone(), closing.clone());
             self.tasks.spawn(async move {
                 match (service, seat.is_some()) {
-                    (Service::Egress, true) => shared.way_out(stream, &session, closing).await,
-                    (Service::Model, true) => shared.way_to_model(stream, &session, closing).await,
+                    (Service::Egress, true) => shared.way_out(stream, &peer, closing).await,
+                    (Service::Model, true) => shared.way_to_model(stream, &peer.session, closing).await,
                     (Service::Egress | Service::Model, false) => Egress::refuse_full(stream).await,
                 }
                 drop(seat);
@@ -207,10 +236,11 @@ impl Shared {
         }
     }
 
-    async fn way_out(&self, stream: UnixStream, session: &Arc<SessionKey>, closing: CancellationToken) {
+    async fn way_out(&self, stream: UnixStream, peer: &Peer, closing: CancellationToken) {
         // Taken before the gate looks at the switch: a stop in between ends this one too.
         let stopped = self.gateway.api.proxy.running();
-        self.egress.serve(stream, session, Stops { closing, stopped }).await;
+        let from = (&peer.session, &*peer.outlets);
+        self.egress.serve(stream, from, Stops { closing, stopped }).await;
     }
 
     async fn way_to_model(&self, stream: UnixStream, session: &Arc<SessionKey>, closing: CancellationToken) {

@@ -53,6 +53,7 @@ pub struct Config {
     pub log: LogConfig,
     pub redact: RedactConfig,
     pub sandbox: Sandbox,
+    pub workspaces: WorkspacesConfig,
     pub egress: EgressConfig,
     pub web_search: WebSearchConfig,
     pub hooks: Vec<Hook>,
@@ -88,6 +89,13 @@ pub struct SessionsConfig {
     pub max_open: usize,
     /// A turn that runs for longer is cancelled.
     pub turn: Duration,
+}
+
+/// Changes of boxes that nobody landed yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspacesConfig {
+    /// Bytes that the changes of one run may take on disk.
+    pub max_bytes: u64,
 }
 
 /// What is kept of conversations in plain files.

@@ -14,7 +14,7 @@ use super::values::{
 };
 use super::{
     Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig, SessionsConfig, TranscriptConfig,
-    WebSearchConfig,
+    WebSearchConfig, WorkspacesConfig,
 };
 use crate::broker::Unlisted;
 use crate::tools::EgressMode;
@@ -32,6 +32,7 @@ pub(super) struct RawConfig {
     log: RawLog,
     redact: RawRedact,
     sandbox: Word<Sandbox>,
+    workspaces: RawWorkspaces,
     egress: RawEgress,
     web_search: RawWebSearch,
     hooks: List<OneHook>,
@@ -48,6 +49,7 @@ impl Default for RawConfig {
             log: RawLog::default(),
             redact: RawRedact::default(),
             sandbox: Word(Sandbox::Full),
+            workspaces: RawWorkspaces::default(),
             egress: RawEgress::default(),
             web_search: RawWebSearch::default(),
             hooks: List::default(),
@@ -142,6 +144,18 @@ struct RawRedact {
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawWorkspaces {
+    max_bytes: Bounded<MIB, { 1024 * GIB }>,
+}
+
+impl Default for RawWorkspaces {
+    fn default() -> Self {
+        Self { max_bytes: Bounded(4 * GIB) }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct RawEgress {
     mode: Word<EgressMode>,
     allow: List<AllowedHost>,
@@ -177,6 +191,7 @@ impl From<RawConfig> for Config {
             log,
             redact,
             sandbox,
+            workspaces,
             egress,
             web_search,
             hooks,
@@ -208,6 +223,7 @@ impl From<RawConfig> for Config {
             log: LogConfig { level: log.level.0, max_bytes: log.max_bytes.0, files: log.files.count() },
             redact: RedactConfig { emails: redact.emails, phones: redact.phones },
             sandbox: sandbox.0,
+            workspaces: WorkspacesConfig { max_bytes: workspaces.max_bytes.0 },
             egress: EgressConfig {
                 mode: egress.mode.0,
                 allow: egress.allow.0.into_iter().map(|host| host.0).collect(),

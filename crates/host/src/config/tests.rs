@@ -37,6 +37,7 @@ fn the_example_shows_every_key() {
             "log",
             "redact",
             "sandbox",
+            "workspaces",
             "egress",
             "webSearch",
             "hooks",
@@ -51,7 +52,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 44, "{keys:?}");
+    assert_eq!(keys.len(), 45, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -71,6 +72,7 @@ fn values_are_read() {
             log: {level: "debug", maxBytes: 65536, files: 100}, // done
             redact: {emails: true, phones: true},
             sandbox: "off",
+            workspaces: { maxBytes: 1048576 },
             egress: {mode: "public", allow: ["Example.org:443", "[::1]:80"], deny: ["10.0.0.1", "a.example:1"]},
             webSearch: {endpoint: "http://127.0.0.1:8888/search"},
             hooks: [
@@ -106,6 +108,7 @@ fn values_are_read() {
             log: LogConfig { level: LogLevel::Debug, max_bytes: 65_536, files: 100 },
             redact: RedactConfig { emails: true, phones: true },
             sandbox: Sandbox::Off,
+            workspaces: WorkspacesConfig { max_bytes: 1 << 20 },
             egress: EgressConfig {
                 mode: EgressMode::Public,
                 allow: vec!["example.org:443".parse().unwrap(), "[::1]:80".parse().unwrap()],
@@ -137,7 +140,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, egress, webSearch, hooks, models, spend",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, workspaces, egress, webSearch, hooks, models, spend",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",

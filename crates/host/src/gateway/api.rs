@@ -21,6 +21,7 @@ use crate::models::Providers;
 use crate::record::SESSION_ENTITIES;
 use crate::registry::roster::LineFault;
 use crate::registry::{Agents, Approvers, RosterAgent, RosterError, backend_for};
+use crate::run::Runs;
 use crate::session::{SessionError, SessionManager, Subscription, Ticket};
 use crate::status::Status;
 use crate::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
@@ -50,6 +51,7 @@ pub struct Api {
     pub providers: Arc<Providers>,
     pub status: Arc<Status>,
     pub proxy: Arc<Proxy>,
+    pub runs: Arc<Runs>,
 }
 
 type Answer<T> = Result<T, ApiError>;

@@ -14,10 +14,12 @@ pub mod providers;
 pub mod proxy;
 mod rest;
 mod rpc;
+mod runs;
 pub mod schema;
 mod socket;
 mod streaming;
 pub mod wire;
+pub mod workspaces;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

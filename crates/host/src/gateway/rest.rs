@@ -29,7 +29,7 @@ use super::wire::{
     Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit, SessionList,
     SessionPage, TurnContent, TurnResult, Turns,
 };
-use super::{Gateway, gate_api, inbox_rest, pages, providers};
+use super::{Gateway, gate_api, inbox_rest, pages, providers, workspaces};
 
 /// Events taken from a session in one go.
 const EVENTS_AT_ONCE: usize = 64;
@@ -49,6 +49,7 @@ const EVENTS_AT_ONCE: usize = 64;
         (name = "sessions", description = "Conversations with agents, and their turns"),
         (name = "ledger", description = "The log that nobody can edit unseen"),
         (name = "agents", description = "The roster"),
+        (name = "workspaces", description = "Changes of boxes, which people land"),
         (name = "models", description = "Who is asked when an agent thinks"),
         (name = "approvals", description = "What waits for a person, and who may decide"),
         (name = "gate", description = "For other harnesses: ask before you act"),
@@ -64,6 +65,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
         .merge(inbox_rest::router())
         .merge(gate_api::router())
         .merge(providers::router())
+        .merge(workspaces::router())
         .routes(routes!(status))
         .routes(routes!(session_list, session_init))
         .routes(routes!(session_status))

@@ -16,10 +16,11 @@ use super::wire::{
     AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
     SessionRef,
 };
+use super::workspaces::{WorkspaceDiff, WorkspaceDiscard};
 
-/// Every method. Those that only a connection can answer (`auth.*`, `session.events`, `session.unfollow`, `turn.run`)
-/// are in [`super::socket`].
-pub const METHODS: [&str; 38] = [
+/// Every method. Those that only a connection can answer (`auth.*`, `run.*`, `session.events`, `session.unfollow`, `turn.run`,
+/// `workspace.land`) are in [`super::socket`].
+pub const METHODS: [&str; 45] = [
     "agent.add",
     "agent.list",
     "agent.show",
@@ -47,6 +48,9 @@ pub const METHODS: [&str; 38] = [
     "provider.list",
     "provider.test",
     "proxy.pass",
+    "run.ended",
+    "run.open",
+    "run.started",
     "session.cancel",
     "session.close",
     "session.events",
@@ -58,6 +62,10 @@ pub const METHODS: [&str; 38] = [
     "session.turns",
     "session.unfollow",
     "turn.run",
+    "workspace.diff",
+    "workspace.discard",
+    "workspace.land",
+    "workspace.list",
 ];
 
 /// What an approver may call.
@@ -289,6 +297,14 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         }
         "provider.test" => value(api.provider_test(who, request.params::<ProviderTest>()?).await?),
         "proxy.pass" => value(api.proxy_pass(who, request.params::<PassAsk>()?)?),
+        "workspace.list" => {
+            request.no_params()?;
+            value(api.workspaces(who).await?)
+        }
+        "workspace.diff" => value(api.workspace_diff(who, request.params::<WorkspaceDiff>()?).await?),
+        "workspace.discard" => {
+            value(api.workspace_discard(who, request.params::<WorkspaceDiscard>()?).await?)
+        }
         "daemon.status" => {
             request.no_params()?;
             value(api.status(who).await?)

@@ -17,8 +17,10 @@ use tribune_agents::SessionKey;
 use super::error::ApiError;
 use super::principal::{Principal, hex};
 use super::rpc::{self, Frame, Request};
+use super::runs::Leases;
 use super::streaming::{Flowing, Streaming};
 use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
+use super::workspaces::WorkspaceLand;
 use super::{Gateway, Patience};
 use crate::session::{Subscription, Ticket};
 
@@ -59,6 +61,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: O
         followed: HashMap::new(),
         streaming: Streaming::default(),
         turns: HashMap::new(),
+        leases: Leases::default(),
         next_subscription: 1,
         principal,
         nonce: None,
@@ -80,6 +83,8 @@ struct Connection {
     streaming: Streaming,
     /// The newest turn of each session that was asked for here; cancelled when everything of it was sent.
     turns: HashMap<String, CancellationToken>,
+    /// What runs in boxes as long as this connection is there.
+    leases: Leases,
     next_subscription: u64,
     principal: Option<Principal>,
     nonce: Option<String>,
@@ -254,6 +259,10 @@ impl Connection {
                     "turn.run" => return self.turn_run(who, request).await,
                     "session.events" => self.follow(&who, request).await,
                     "session.unfollow" => self.unfollow(request),
+                    "workspace.land" => return self.land(who, request),
+                    "run.open" | "run.started" | "run.ended" => {
+                        self.leases.answer(&self.gateway.api, &who, request).await
+                    }
                     _ => rpc::answer(&self.gateway.api, &who, request).await,
                 }
             }
@@ -282,6 +291,7 @@ impl Connection {
                 // Whoever this was before: what it follows was allowed to it, not to the new one.
                 self.tasks.abort_all();
                 self.followed.clear();
+                self.leases = Leases::default();
                 // A task that is told to end may do so later; what it holds counts no more.
                 self.streaming = Streaming::default();
                 let described = principal.describe(&self.gateway.api.agents);
@@ -328,6 +338,24 @@ impl Connection {
             let _sent = sent.drop_guard();
             before.cancelled().await;
             let answer = match turn(&gateway, queued, &outbox, &streaming).await {
+                Ok(result) => rpc::success(&id, &result),
+                Err(error) => rpc::failure(&id, &error),
+            };
+            let _ = outbox.send(answer).await;
+        });
+        Answer::Later
+    }
+
+    /// Lands changes beside the connection: a person may have to decide first.
+    fn land(&mut self, who: Principal, request: &Request<'_>) -> Answer {
+        let asked = match self.in_flight().and_then(|()| request.params::<WorkspaceLand>()) {
+            Ok(asked) => asked,
+            Err(error) => return Answer::Now(Err(error)),
+        };
+        let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
+        let id = request.id.get().to_owned();
+        self.tasks.spawn(async move {
+            let answer = match gateway.api.workspace_land(&who, asked).await.and_then(rpc::value) {
                 Ok(result) => rpc::success(&id, &result),
                 Err(error) => rpc::failure(&id, &error),
             };

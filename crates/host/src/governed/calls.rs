@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcome};
-use tribune_constitution::{EGRESS, SPEND, Stage, Veto};
+use tribune_constitution::{EGRESS, LAND, SPEND, Stage, Veto};
 use tribune_ledger::Cid;
 
 use super::desk::{Begun, Desk, Judged, Recorded};
@@ -346,6 +346,9 @@ impl Calls {
         }
         if call.name == EGRESS {
             return Err(format!("there is no tool `{EGRESS}`: connect, and the connection is judged"));
+        }
+        if call.name == LAND {
+            return Err(format!("there is no tool `{LAND}`: people land what was changed"));
         }
         if call.input.to_string().len() > MAX_CALL_BYTES {
             return Err(format!("a call's input has at most {MAX_CALL_BYTES} bytes"));

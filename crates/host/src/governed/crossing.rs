@@ -1,6 +1,7 @@
-//! Connections out of a session's box: judged, parked for a person, and on record like calls. They come while a turn runs as
-//! well as between turns, and a running turn is the only hand that writes its session's history: so they have a history of
-//! their own beside it, `egress:<session>`. What they bring in sinks the session's labels all the same.
+//! What the house asks for a session's box: connections out of it, and landing its changes. They are judged, parked for a person,
+//! and on record like calls. They come while a turn runs as well as between turns, and a running turn is the only hand that
+//! writes its session's history: so they have histories of their own beside it, `egress:<session>` and `workspace:<session>`.
+//! What connections bring in sinks the session's labels all the same.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tribune_agents::{RuntimeError, SessionKey, SessionState, ToolCall};
-use tribune_constitution::{Decision, EGRESS, Labels, Stage, Verdict, Veto};
+use tribune_constitution::{Decision, EGRESS, LAND, Labels, Stage, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 
 use super::Governance;
@@ -19,7 +20,7 @@ use crate::approval::record::{ApprovalRecord, Requested, Runner, State};
 use crate::approval::{MAX_PENDING, Ruling};
 use crate::gate::hooks::Who;
 use crate::gate::{Admission, Inquiry, Leave, Standing};
-use crate::record::{EgressRecord, VerdictRecord, egress_entity, payload};
+use crate::record::{EgressRecord, VerdictRecord, egress_entity, payload, workspace_entity};
 use crate::store::{Appended, SessionRow, StoreError};
 
 /// What connections brought into sessions, until their journals have taken it in.
@@ -28,7 +29,42 @@ pub(crate) type Seeped = Mutex<HashMap<SessionKey, Labels>>;
 /// What a connection brings into its session: whatever the other side sends.
 pub(crate) const BROUGHT_IN: Labels = Labels::UNKNOWN;
 
-/// Why a connection is not made.
+/// A history beside a session's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    Egress,
+    Workspace,
+}
+
+impl Beside {
+    fn of(call: &ToolCall) -> Self {
+        if call.name == LAND { Self::Workspace } else { Self::Egress }
+    }
+
+    fn entity(self, key: &SessionKey) -> String {
+        match self {
+            Self::Egress => egress_entity(key.as_str()),
+            Self::Workspace => workspace_entity(key.as_str()),
+        }
+    }
+
+    const fn source(self) -> &'static str {
+        match self {
+            Self::Egress => "broker",
+            Self::Workspace => "workspace",
+        }
+    }
+
+    /// What it brings into the session.
+    const fn brings(self) -> Option<Labels> {
+        match self {
+            Self::Egress => Some(BROUGHT_IN),
+            Self::Workspace => None,
+        }
+    }
+}
+
+/// Why a connection is not made, or changes are not landed.
 #[derive(Debug)]
 pub(crate) struct Barred {
     pub(crate) code: &'static str,
@@ -60,16 +96,17 @@ impl From<RuntimeError> for Barred {
     }
 }
 
-/// A connection that is being decided.
+/// A call of the house that is being decided.
 struct Crossing<'a> {
     governance: &'a Arc<Governance>,
     key: &'a Arc<SessionKey>,
     call: ToolCall,
+    beside: Beside,
 }
 
 impl Governance {
-    /// Leave for one connection of a session, once the verdict that allows it is durable. Where a person is to decide, waits
-    /// for `wait` at most, and no longer than until `gone`.
+    /// Leave for one call of the house for a session, once the verdict that allows it is durable. Where a person is to decide,
+    /// waits for `wait` at most, and no longer than until `gone`.
     pub(crate) async fn cross(
         self: &Arc<Self>,
         key: &Arc<SessionKey>,
@@ -77,7 +114,8 @@ impl Governance {
         wait: Duration,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Barred> {
-        let crossing = Crossing { governance: self, key, call };
+        let beside = Beside::of(&call);
+        let crossing = Crossing { governance: self, key, call, beside };
         let (row, standing) = crossing.standing().await?;
         let vetoes = vetoes.into_iter().chain(self.objections(&Who::of(&standing), &crossing.call).await);
         let (leave, verdict, entry) =
@@ -94,17 +132,19 @@ impl Governance {
 
     /// Writes down what became of a connection, under the verdict that allowed it.
     pub(crate) async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
-        let draft = self.crossing_draft(key, EntryQuality::Delivery, verdict.into_iter().collect(), record);
+        let parents = verdict.into_iter().collect();
+        let draft = self.draft_beside(Beside::Egress, key, (EntryQuality::Delivery, parents), record);
         if let Err(error) = self.ledger.append(&draft).await {
             // The next start finds the connection without its end, and says so in the ledger.
             tracing::warn!(session = %key, %error, "what became of a connection could not be written down");
         }
     }
 
-    /// Takes back the requests of connections that ended with an earlier daemon.
+    /// Takes back the requests of calls that ended with an earlier daemon.
     pub(crate) async fn withdraw_crossings(&self) -> Result<(), StoreError> {
         let waiting = self.readers.read(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING));
-        let rows = waiting.await?.into_iter().filter(|row| row.requested.tool == EGRESS);
+        let rows =
+            waiting.await?.into_iter().filter(|row| [EGRESS, LAND].contains(&row.requested.tool.as_str()));
         let ids: Vec<String> = rows.map(|row| row.requested.id).collect();
         if !ids.is_empty() {
             self.gate.inbox.withdraw(&ids).await;
@@ -118,20 +158,20 @@ impl Governance {
         seeped.get(key).copied().unwrap_or(Labels::FRESH)
     }
 
-    pub(super) fn crossing_draft(
+    pub(super) fn draft_beside(
         &self,
+        beside: Beside,
         key: &SessionKey,
-        quality: EntryQuality,
-        parents: Vec<Cid>,
+        (quality, parents): (EntryQuality, Vec<Cid>),
         record: &impl Serialize,
     ) -> Draft {
-        let entity = egress_entity(key.as_str());
+        let entity = beside.entity(key);
         Draft {
             entity_id: entity.clone(),
             target: entity,
             quality,
             timestamp: self.clock.now(),
-            source: "broker".to_owned(),
+            source: beside.source().to_owned(),
             actor: key.agent().to_string(),
             parents,
             tags: Vec::new(),
@@ -147,7 +187,9 @@ impl Crossing<'_> {
     async fn standing(&self) -> Result<(SessionRow, Standing), Barred> {
         let name = self.key.to_string();
         let row = self.governance.readers.read(move |reader| reader.session(&name)).await?;
-        let row = row.filter(|row| row.state != SessionState::Closed);
+        // Changes outlive the session that made them.
+        let outlives = self.beside == Beside::Workspace;
+        let row = row.filter(|row| outlives || row.state != SessionState::Closed);
         row.and_then(|row| Standing::of(&row).map(|standing| (row, standing))).ok_or_else(|| {
             Barred::unjudged("no_session", "the session is closed: open it again before connecting anywhere")
         })
@@ -179,23 +221,26 @@ impl Crossing<'_> {
             facts: judgement.facts,
             verdict: judgement.verdict,
         };
-        let draft = self.governance.crossing_draft(self.key, EntryQuality::PolicyVerdict, parents, &record);
+        let line = (EntryQuality::PolicyVerdict, parents);
+        let draft = self.governance.draft_beside(self.beside, self.key, line, &record);
         let entry = self.governance.ledger.append(&draft).await?;
         Ok((leave, record.verdict, entry))
     }
 
     /// The leave, and what follows from it for the session.
     fn admit(&self, leave: Leave, verdict: &Appended) -> Admission {
-        let mut seeped = self.governance.seeped.lock().unwrap_or_else(PoisonError::into_inner);
-        let labels = seeped.entry((**self.key).clone()).or_insert(Labels::FRESH);
-        *labels = labels.meet(BROUGHT_IN);
-        drop(seeped);
+        if let Some(brought) = self.beside.brings() {
+            let mut seeped = self.governance.seeped.lock().unwrap_or_else(PoisonError::into_inner);
+            let labels = seeped.entry((**self.key).clone()).or_insert(Labels::FRESH);
+            *labels = labels.meet(brought);
+        }
         Admission::appended(leave, self.call.clone(), Arc::clone(self.key), verdict)
     }
 
-    /// What a person decides about: the connection, in a session that others have had a word in by then.
+    /// What a person decides about: the call, in a session that others have had a word in by then.
     fn action(&self, standing: &Standing) -> Action {
-        let standing = Standing { labels: standing.labels.meet(BROUGHT_IN), ..standing.clone() };
+        let labels = self.beside.brings().map_or(standing.labels, |brought| standing.labels.meet(brought));
+        let standing = Standing { labels, ..standing.clone() };
         self.governance.gate.action_elsewhere(&standing, &self.call)
     }
 
@@ -235,13 +280,14 @@ impl Crossing<'_> {
             roles,
             needs,
             expires_at,
-            // Nobody but the connection itself can carry it out, and it does not outlive its daemon.
+            // Nobody but whoever asked can carry it out, and it does not outlive its daemon.
             runner: Runner::Caller,
             instead_of: None,
             changed: Vec::new(),
         };
         let record = ApprovalRecord::Requested(requested.clone());
-        let draft = self.governance.crossing_draft(self.key, EntryQuality::Approval, vec![entry], &record);
+        let line = (EntryQuality::Approval, vec![entry]);
+        let draft = self.governance.draft_beside(self.beside, self.key, line, &record);
         let appended = self.governance.ledger.append(&draft).await?;
         Ok((requested, appended.cid))
     }
@@ -259,7 +305,7 @@ impl Crossing<'_> {
         let ruling = inbox.ask(requested.clone(), request);
         let given_up = tokio::select! {
             ruling = ruling => Ok(ruling.unwrap_or(Ruling::Withdrawn)),
-            () = gone => Err("the connection was given up before anyone decided"),
+            () = gone => Err("whoever asked went away before anyone decided"),
             () = tokio::time::sleep(wait) => Err("nobody decided in time: try again, or ask the operator"),
         };
         match given_up {
@@ -274,7 +320,7 @@ impl Crossing<'_> {
         let mut vetoes = self.governance.objections(&Who::of(&standing), &self.call).await;
         if !self.governance.gate.still_fits(&requested, &self.action(&standing)) {
             let what = "the session has read more since this was asked: try again";
-            vetoes.push(Veto::new("egress.stale", what));
+            vetoes.push(Veto::new(&format!("{}.stale", self.call.name), what));
         }
         let stage = (Stage::Dispatch, Some(id.as_str()));
         let (leave, verdict, entry) = self.judge(&standing, stage, vetoes, vec![asked]).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
-use tribune_constitution::{Decision, EGRESS, Labels, SPEND, Stage, Trust};
+use tribune_constitution::{Decision, EGRESS, LAND, Labels, SPEND, Stage, Trust};
 use tribune_ledger::EntryQuality;
 
 use super::desk::{Desk, Recorded, denial, input_from};
@@ -338,7 +338,7 @@ impl Governance {
 fn check(call: &ToolCall) -> Result<(), RuntimeError> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
-    if [SPEND, EGRESS].contains(&call.name.as_str()) {
+    if [SPEND, EGRESS, LAND].contains(&call.name.as_str()) {
         let what = format!("`{}` is for the house alone to ask", call.name);
         return Err(RuntimeError::new("invalid_params", what));
     }

@@ -5,6 +5,7 @@ use tribune_agents::{EventKind, Handle, SessionKey, SessionState, StopReason};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 
 use super::Governance;
+use super::crossing::Beside;
 use super::journal::{Journal, Line};
 use crate::record::{
     CallOutcome, EgressOutcome, EgressRecord, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord,
@@ -83,7 +84,8 @@ impl Governance {
         };
         let (outcome, code) = (EgressOutcome::Interrupted, None);
         let record = EgressRecord::Ended { outcome, code, sent: 0, received: 0 };
-        let draft = self.crossing_draft(&key, EntryQuality::Delivery, vec![verdict], &record);
+        let line = (EntryQuality::Delivery, vec![verdict]);
+        let draft = self.draft_beside(Beside::Egress, &key, line, &record);
         self.ledger.append(&draft).await.map(drop)
     }
 

@@ -11,6 +11,7 @@ use super::actor::{Close, Command, Session};
 use super::error::SessionError;
 use super::room::IfFull;
 use super::{IfClosed, SessionManager};
+use crate::run::RUN_BACKEND;
 use crate::store::SessionRow;
 
 /// How often a session is closed again that others open while it is to be forgotten.
@@ -68,7 +69,8 @@ impl SessionManager {
             return Err(SessionError::Draining);
         }
         let runtime = shared.runtimes.get(&input.backend).ok_or_else(|| {
-            let mut known: Vec<&str> = shared.runtimes.keys().map(String::as_str).collect();
+            let names = shared.runtimes.keys().map(String::as_str);
+            let mut known: Vec<&str> = names.filter(|name| *name != RUN_BACKEND).collect();
             known.sort_unstable();
             SessionError::UnknownBackend(input.backend.clone(), known.join(", "))
         })?;

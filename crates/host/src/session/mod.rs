@@ -9,6 +9,7 @@ mod feed;
 mod following;
 mod lifecycle;
 mod room;
+mod running;
 mod spawning;
 mod sweep;
 pub mod transcript;

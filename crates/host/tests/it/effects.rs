@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 46] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 48] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -54,6 +54,9 @@ const REGISTRY: [(&str, &[(Effect, By)]); 46] = [
     ("host/src/tools/target.rs", &[(Effect::Writes, By::Gate)]),
     ("host/src/tools/web/client.rs", &[(Effect::Reaches, By::Gate)]),
     ("host/src/tools/workspace.rs", &[(Effect::Writes, By::Gate)]),
+    // Where changes of boxes are kept. What lands in a project is written by the sandbox's own half, below.
+    ("host/src/workspace/landing.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/workspace/mod.rs", &[(Effect::Writes, By::House)]),
     ("sandbox/src/enter/agent.rs", &[(Effect::Starts, By::Sandbox)]),
     ("sandbox/src/enter/filter.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/masks.rs", &[(Effect::Writes, By::Sandbox)]),
@@ -198,6 +201,17 @@ fn l1_what_happens_for_agents_stands_behind_the_gate() {
         .map(|_| "once")
         .collect();
     assert_eq!(dialling, ["once"]);
+    // Changes of boxes are landed in one place, which takes an admission by value.
+    let mut files = Vec::new();
+    sources(&crates(), &mut files);
+    let landing: Vec<String> = files
+        .iter()
+        .map(|path| program(&std::fs::read_to_string(path).unwrap()))
+        .filter(|text| text.contains("workspace::land("))
+        .collect();
+    assert_eq!(landing.len(), 1);
+    assert!(landing[0].contains("pub(crate) fn land(&self, admission: Admission)"));
+    assert_eq!(landing[0].matches("workspace::land(").count(), 1);
     // The tools have one entrance, which takes an admission by value; everything else about them is private.
     let tools = std::fs::read_to_string(crates().join("host/src/tools/mod.rs")).unwrap();
     let tools = program(&tools);

@@ -45,6 +45,8 @@ impl Agent<'_> {
         )?;
         // A session of its own: no terminal of anyone's to speak to.
         rustix::process::setsid().at(Stage::Program, "leaving the terminal", REMEDY)?;
+        // Unless one was made for it. The kernel gives away no terminal that is another session's.
+        let _ = rustix::process::ioctl_tiocsctty(std::io::stdin());
         sys::unblock_signals().at(Stage::Program, "letting signals through", REMEDY)?;
         // The daemon gives up large pages for itself; a compiler is faster with them.
         let _ = rustix::thread::disable_transparent_huge_pages(false);

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -112,6 +113,8 @@ impl Launcher {
             .args(&self.args)
             .env_clear()
             .current_dir("/")
+            // What a terminal sends to whoever started this is theirs to pass on.
+            .process_group(0)
             .stdin(streams.stdin)
             .stdout(streams.stdout)
             .stderr(streams.stderr);

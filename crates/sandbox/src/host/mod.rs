@@ -9,3 +9,4 @@ mod users;
 pub use child::Child;
 pub use launcher::{House, LaunchError, Launcher, Streams};
 pub use sweep::{Swept, sweep};
+pub use users::next as fresh_user;

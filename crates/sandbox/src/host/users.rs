@@ -15,7 +15,8 @@ const PID_BITS: u32 = 16;
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
 /// The next one. Its number is its group's too.
-pub(super) fn next() -> u32 {
+#[must_use]
+pub fn next() -> u32 {
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let pid = std::process::id();
     let high = HIGH + ((pid % (1 << PID_BITS)) << LAUNCH_BITS) + launch % (1 << LAUNCH_BITS);

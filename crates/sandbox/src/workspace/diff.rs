@@ -38,6 +38,8 @@ pub struct Change {
     pub is_trap: bool,
     /// It is a link to somewhere else.
     pub leaves: bool,
+    /// It would run with its owner's or its group's rights; those bits do not land.
+    pub sets_id: bool,
 }
 
 /// In a word.
@@ -112,7 +114,7 @@ impl Comparing {
             for name in gone.difference(&names) {
                 let inner = path.join(OsStr::from_bytes(name.as_bytes()));
                 let before = found(lower, name, &inner)?.map(|found| found.node);
-                self.change(inner, before, None)?;
+                self.change(inner, before, None, false)?;
             }
         }
         Ok(())
@@ -136,15 +138,16 @@ impl Comparing {
         let Some(after) = found(upper, name, &inner)? else { return Ok(()) };
         if after.is_whiteout() {
             return match before {
-                Some(before) => self.change(inner, Some(before.node), None),
+                Some(before) => self.change(inner, Some(before.node), None, false),
                 None => Ok(()),
             };
         }
         let before = before.map(|before| before.node);
+        let sets_id = after.sets_id();
         match (&before, &after.node) {
             (before, Node::Folder { .. }) => {
                 if before.as_ref() != Some(&after.node) {
-                    self.change(inner.clone(), before.clone(), Some(after.node.clone()))?;
+                    self.change(inner.clone(), before.clone(), Some(after.node.clone()), sets_id)?;
                 }
                 let open = |folder: &OwnedFd| {
                     beneath::open_folder(folder, file_name.as_ref())
@@ -160,10 +163,10 @@ impl Comparing {
                 let Some(lower) = lower else { return Ok(()) };
                 let is_same = same_content((lower, file_name.as_ref()), (upper, file_name.as_ref()))
                     .map_err(|error| unreadable(&inner, error))?;
-                if is_same { Ok(()) } else { self.change(inner, before, Some(after.node)) }
+                if is_same { Ok(()) } else { self.change(inner, before, Some(after.node), sets_id) }
             }
             (Some(same), new) if same == new && !matches!(new, Node::Other) => Ok(()),
-            _ => self.change(inner, before, Some(after.node)),
+            _ => self.change(inner, before, Some(after.node), sets_id),
         }
     }
 
@@ -172,6 +175,7 @@ impl Comparing {
         path: PathBuf,
         before: Option<Node>,
         after: Option<Node>,
+        sets_id: bool,
     ) -> Result<(), WorkspaceError> {
         if self.diff.changes.len() >= MAX_CHANGES {
             return Err(WorkspaceError::TooMany);
@@ -183,7 +187,7 @@ impl Comparing {
         if let Some(Node::File { bytes, .. }) = &after {
             self.diff.bytes = self.diff.bytes.saturating_add(*bytes);
         }
-        self.diff.changes.push(Change { path, before, after, is_trap, leaves });
+        self.diff.changes.push(Change { path, before, after, is_trap, leaves, sets_id });
         Ok(())
     }
 }

@@ -21,7 +21,10 @@ use super::{Layers, WorkspaceError, beneath, unreadable, unwritable};
 /// Which changes are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
+    /// All but traps.
     All,
+    /// All, traps too.
+    Everything,
     /// These, and what is in them. A trap is landed only if it is named itself.
     Paths(Vec<PathBuf>),
 }
@@ -93,7 +96,7 @@ pub fn land(lower: &Path, layers: &Layers, selection: &Selection) -> Result<Land
 impl Selection {
     fn includes(&self, change: &Change, all: &[Change]) -> bool {
         match self {
-            Self::All => true,
+            Self::All | Self::Everything => true,
             Self::Paths(paths) => paths.iter().any(|path| {
                 // New folders around what was named come along.
                 let is_around =
@@ -109,6 +112,7 @@ impl Selection {
     fn names(&self, path: &Path) -> bool {
         match self {
             Self::All => false,
+            Self::Everything => true,
             Self::Paths(paths) => paths.iter().any(|named| named == path),
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::WorkspaceError;
+use super::{WorkspaceError, discard};
 
 /// How often the clock is read until it has moved on; it does every few milliseconds.
 const TICK_TRIES: usize = 1000;
@@ -70,15 +70,23 @@ impl Layers {
         self.folder.join("work")
     }
 
-    /// Bytes on disk that the changes take. For a quota, which the host keeps: no file system does it for an ordinary user.
+    /// Bytes on disk that the changes take. For a quota, which the host keeps: no file system does it for an ordinary user. What
+    /// goes away while it is counted counts as nothing.
     pub fn usage(&self) -> Result<u64, WorkspaceError> {
+        fn there<T>(looked: io::Result<T>, folder: &Path) -> Result<Option<T>, WorkspaceError> {
+            match looked {
+                Ok(found) => Ok(Some(found)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(super::unreadable(folder, error)),
+            }
+        }
         let mut bytes = 0_u64;
         let mut folders = vec![self.upper()];
         while let Some(folder) = folders.pop() {
-            let unreadable = |error: io::Error| super::unreadable(&folder, error);
-            for entry in std::fs::read_dir(&folder).map_err(unreadable)? {
-                let entry = entry.map_err(unreadable)?;
-                let metadata = entry.metadata().map_err(unreadable)?;
+            let Some(entries) = there(std::fs::read_dir(&folder), &folder)? else { continue };
+            for entry in entries {
+                let Some(entry) = there(entry, &folder)? else { continue };
+                let Some(metadata) = there(entry.metadata(), &folder)? else { continue };
                 bytes = bytes.saturating_add(metadata.blocks().saturating_mul(512));
                 if metadata.is_dir() {
                     folders.push(entry.path());
@@ -86,6 +94,14 @@ impl Layers {
             }
         }
         Ok(bytes)
+    }
+
+    /// Removes the folders with everything in them. The session must have ended.
+    pub fn remove(self) -> Result<(), WorkspaceError> {
+        let removed = discard::remove_tree(&self.upper())
+            .and_then(|()| self.clear_work().map(drop))
+            .and_then(|()| std::fs::remove_dir_all(&self.folder));
+        removed.map_err(|error| super::unwritable(&self.folder, error))
     }
 
     /// Empties the kernel's folder. Whether there was anything in it.

@@ -1,17 +1,19 @@
 //! The changes of a sandbox to its workspace, seen from the host: what they are ([`diff`]), taking them over ([`land`]) and
-//! throwing them away ([`discard`]).
+//! throwing them away ([`discard`]); [`content`] is what one of the files holds.
 //!
 //! Whatever lies in the upper layer was put there by the agent. It is never followed, run or believed: every name is opened
 //! beneath its folder without following links, only plain files, folders and links that stay inside are landed, and set-id
 //! bits are dropped on the way. Who may land what is the gate's to say.
 
 mod beneath;
+mod content;
 mod diff;
 mod discard;
 mod land;
 mod layers;
 mod node;
 
+pub use content::content;
 pub use diff::{Change, Diff, Kind, diff};
 pub use discard::discard;
 pub use land::{Landing, Selection, Unlanded, Why, land};

@@ -64,6 +64,11 @@ impl Found {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::CharacterDevice && self.stat.st_rdev == 0
     }
 
+    /// Whether it is a file with one of the bits that give its owner's or its group's rights to whoever runs it.
+    pub(super) fn sets_id(&self) -> bool {
+        matches!(self.node, Node::File { .. }) && self.stat.st_mode & 0o6000 != 0
+    }
+
     /// When it was last changed in any way, in nanoseconds. No program can choose that.
     pub(super) fn changed_at(&self) -> i128 {
         i128::from(self.stat.st_ctime) * 1_000_000_000 + i128::from(self.stat.st_ctime_nsec)

@@ -20,6 +20,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("set_id_bits_do_not_land", set_id_bits_do_not_land),
     ("a_replaced_folder_lands", a_replaced_folder_lands),
     ("discarding", discarding),
+    ("closed_folders_are_removed_too", closed_folders_are_removed_too),
+    ("content_is_read_through_no_link", content_is_read_through_no_link),
     ("usage_is_counted", usage_is_counted),
     ("landing_never_leaves_the_folder", landing_never_leaves_the_folder),
     ("landing_goes_through_no_link", landing_goes_through_no_link),
@@ -40,6 +42,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     }
     the_folder_stays_until_changes_are_landed();
     every_kind_of_change_is_told();
+    closed_folders_are_removed_too();
     println!("landed");
     Some(ExitCode::SUCCESS)
 }
@@ -171,6 +174,9 @@ fn traps_links_and_devices_are_not_landed() {
     assert_eq!(field.read(".git/config"), "[core]\n");
     // Named by itself, somebody has read it.
     assert_eq!(land(&field.lower(), &field.layers, &paths(&[".envrc"])).unwrap(), landed(&[".envrc"]));
+    let all = land(&field.lower(), &field.layers, &Selection::Everything).unwrap();
+    assert_eq!(all.landed, [".git/config", ".git/hooks", ".git/hooks/pre-commit"].map(PathBuf::from));
+    assert_eq!(all.unlanded.len(), 3, "what leaves and what is no file stays where it is");
 }
 
 fn set_id_bits_do_not_land() {
@@ -178,6 +184,7 @@ fn set_id_bits_do_not_land() {
     let upper = field.layers.upper().join("program");
     std::fs::write(&upper, "x").unwrap();
     std::fs::set_permissions(&upper, PermissionsExt::from_mode(0o6755)).unwrap();
+    assert!(changes(&field)[0].sets_id);
     assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["program"]));
     assert_eq!(std::fs::metadata(field.lower().join("program")).unwrap().mode() & 0o7777, 0o755);
 }
@@ -189,6 +196,31 @@ fn a_replaced_folder_lands() {
     assert_eq!((field.read("folder/new").as_str(), field.read("other").as_str()), ("b\n", "c\n"));
     assert!(!field.lower().join("folder/old").exists() && field.lower().join("file").is_dir());
     assert_eq!(changes(&field), []);
+}
+
+/// Also by an ordinary user, who cannot enter what is closed to them.
+fn closed_folders_are_removed_too() {
+    let field = Field::with(&[]);
+    let make = "mkdir -p a/b/c b; echo x > a/b/c/d; ln -s / b/root; chmod 000 a/b/c a/b a b";
+    field.run(shell(make)).ok();
+    discard(&field.layers, &paths(&["b"])).unwrap();
+    assert!(!field.layers.upper().join("b").exists());
+    let folder = field.layers.folder().to_owned();
+    field.layers.clone().remove().unwrap();
+    assert!(!folder.exists());
+}
+
+fn content_is_read_through_no_link() {
+    let field = Field::with(&[("file", "1234")]);
+    let read = |path: &str, most| tribune_sandbox::workspace::content(&field.lower(), path.as_ref(), most);
+    assert_eq!(read("file", 4).unwrap().as_deref(), Some(&b"1234"[..]));
+    assert_eq!(read("file", 3).unwrap(), None);
+    symlink("file", field.lower().join("link")).unwrap();
+    symlink("/etc", field.lower().join("etc")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, field.lower().join("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    for path in ["link", "etc/passwd", "pipe", ".", "../lower/file", "/etc/passwd", "nothing"] {
+        assert!(read(path, 100).is_err(), "{path}");
+    }
 }
 
 fn discarding() {

@@ -53,6 +53,14 @@ pub struct Places {
     pub unlisted: Unlisted,
 }
 
+/// What one session has beside the lists of its agent, for as long as its sockets are open. Only an operator gives one any.
+#[derive(Debug, Clone, Default)]
+pub struct Outlets {
+    pub places: Vec<Place>,
+    /// What becomes of other places, if not what the house says.
+    pub unlisted: Option<Unlisted>,
+}
+
 /// What the lists say of a wanted connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
@@ -66,7 +74,7 @@ pub(super) enum Said {
 
 impl Places {
     /// What the lists say, before anyone is asked about a name.
-    pub(super) fn look(&self, agent: &AgentId, wanted: &Wanted) -> Said {
+    pub(super) fn look(&self, agent: &AgentId, outlets: &Outlets, wanted: &Wanted) -> Said {
         let (host, port) = (&wanted.authority.host, wanted.authority.port);
         let name = match host {
             Host::Name(name) => name.clone(),
@@ -79,11 +87,12 @@ impl Places {
         if self.deny.iter().any(|denied| denied.covers(&name, port)) {
             return Said::No("egress.denied", format!("`{name}` is in egress.deny: use another place"));
         }
-        let places = self.agents.get(agent).map(Vec::as_slice).unwrap_or_default();
-        let here = places.iter().filter(|place| place.at.is(&name, port));
-        let mut spoken = here.filter(|place| place.speaks(wanted)).peekable();
+        let listed = self.agents.get(agent).into_iter().flatten().chain(&outlets.places);
+        let here: Vec<&Place> = listed.filter(|place| place.at.is(&name, port)).collect();
+        let mut spoken = here.iter().filter(|place| place.speaks(wanted)).peekable();
         if spoken.peek().is_none() {
-            return self.unlisted(agent, wanted, places.iter().any(|place| place.at.is(&name, port)));
+            let unlisted = outlets.unlisted.unwrap_or(self.unlisted);
+            return unlisted.said(agent, wanted, !here.is_empty());
         }
         match spoken.find(|place| place.lets(wanted)) {
             Some(place) => {
@@ -101,25 +110,6 @@ impl Places {
         }
     }
 
-    fn unlisted(&self, agent: &AgentId, wanted: &Wanted, is_known: bool) -> Said {
-        let place = &wanted.authority;
-        if let Host::Literal(_) = place.host {
-            let what = format!("`{place}` is an address, and not listed as such");
-            return Said::No("egress.literal", format!("{what}: use a name, or ask the operator"));
-        }
-        match self.unlisted {
-            Unlisted::Ask => Said::Unlisted,
-            Unlisted::Deny => {
-                let how = if is_known { " for this kind of request" } else { "" };
-                let what = format!("`{place}` is not listed for `{agent}`{how}");
-                Said::No(
-                    "egress.unlisted",
-                    format!("{what}: an operator can add it to egress.agents.{agent}"),
-                )
-            }
-        }
-    }
-
     /// Whether an address that a name led to may be connected to. `is_own` tells this machine's own addresses.
     pub(super) fn lets(
         &self,
@@ -131,6 +121,28 @@ impl Places {
         !self.deny.iter().any(|denied| denied.is_at(address, port))
             && reach.covers(Whereabouts::of(address))
             && (reach.covers(Whereabouts::Inside) || !is_own(address))
+    }
+}
+
+impl Unlisted {
+    /// What this says of a connection to a place that is on no list, or not for this kind of request.
+    fn said(self, agent: &AgentId, wanted: &Wanted, is_known: bool) -> Said {
+        let place = &wanted.authority;
+        if let Host::Literal(_) = place.host {
+            let what = format!("`{place}` is an address, and not listed as such");
+            return Said::No("egress.literal", format!("{what}: use a name, or ask the operator"));
+        }
+        match self {
+            Self::Ask => Said::Unlisted,
+            Self::Deny => {
+                let how = if is_known { " for this kind of request" } else { "" };
+                let what = format!("`{place}` is not listed for `{agent}`{how}");
+                Said::No(
+                    "egress.unlisted",
+                    format!("{what}: an operator can add it to egress.agents.{agent}"),
+                )
+            }
+        }
     }
 }
 

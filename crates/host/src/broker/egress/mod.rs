@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
 use tribune_constitution::Veto;
 
-pub use self::list::{Place, Places, Speech, Unlisted};
+pub use self::list::{Outlets, Place, Places, Speech, Unlisted};
 pub use self::network::{Network, RealNetwork};
 pub use crate::net::Unresolved;
 
@@ -83,15 +83,20 @@ type End = (EgressOutcome, Option<&'static str>);
 
 impl Egress {
     /// Serves one connection from a session's box.
-    pub(super) async fn serve(&self, mut stream: UnixStream, session: &Arc<SessionKey>, stops: Stops) {
+    pub(super) async fn serve(
+        &self,
+        mut stream: UnixStream,
+        from: (&Arc<SessionKey>, &Outlets),
+        stops: Stops,
+    ) {
         let read = Head::read(&mut stream, self.limits.head).await;
         let asked = read.and_then(|head| head.map(|head| Ok((Wanted::of(&head)?, head))).transpose());
         match asked {
             Ok(None) => {}
-            Ok(Some((wanted, head))) => self.wanted(stream, session, &stops, wanted, head).await,
+            Ok(Some((wanted, head))) => self.wanted(stream, from, &stops, wanted, head).await,
             Err(refusal) => {
                 let record = EgressRecord::Refused { code: refusal.code.to_owned() };
-                self.governance.note_crossing(session, None, &record).await;
+                self.governance.note_crossing(from.0, None, &record).await;
                 answer(stream, &refusal).await;
             }
         }
@@ -105,12 +110,12 @@ impl Egress {
     async fn wanted(
         &self,
         stream: UnixStream,
-        session: &Arc<SessionKey>,
+        (session, outlets): (&Arc<SessionKey>, &Outlets),
         stops: &Stops,
         wanted: Wanted,
         head: Head,
     ) {
-        let said = self.places.look(session.agent(), &wanted);
+        let said = self.places.look(session.agent(), outlets, &wanted);
         let is_listed = matches!(said, Said::Listed(..));
         let (reach, speech, vetoes) = match said {
             Said::Listed(reach, speech) => (reach, speech, Vec::new()),

@@ -14,6 +14,7 @@ use crate::gateway::api::short;
 use crate::gateway::{ApiError, Gateway, Principal, rest};
 use crate::models::Providers;
 use crate::registry::Agents;
+use crate::run::RUN_AGENT;
 
 /// Where Anthropic's SDK puts its key.
 const API_KEY: &str = "x-api-key";
@@ -101,8 +102,15 @@ fn token(headers: &HeaderMap) -> Result<&str, ApiError> {
 }
 
 /// The model that an agent was given.
-pub(super) fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {
-    let agent = agents.agent(agent)?;
+pub(in crate::gateway) fn model_of(
+    agents: &Agents,
+    providers: &Providers,
+    agent: &AgentId,
+) -> Option<ModelRef> {
+    let Some(agent) = agents.agent(agent) else {
+        // What an operator runs asks the house's own model.
+        return providers.default_model().filter(|_| agent.as_str() == RUN_AGENT);
+    };
     match agent.model {
         Some(model) => model.parse().ok(),
         None if agent.backend == native::BACKEND => providers.default_model(),

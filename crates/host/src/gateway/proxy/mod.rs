@@ -30,6 +30,7 @@ use tribune_agents::provider::relay::Relay;
 use tribune_agents::provider::{Client, Dialect};
 use tribune_constitution::nearest::nearest;
 
+pub(super) use self::auth::model_of;
 pub(super) use self::errand::Ended;
 pub use self::passes::{PassAsk, PassGiven};
 

@@ -1,0 +1,98 @@
+//! What was asked for, and what the daemon gave for it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{RunArgs, WorkspaceMode};
+use crate::error::CliError;
+
+/// What was asked for, checked as far as it can be here.
+pub(super) struct Order {
+    pub(super) command: Vec<String>,
+    pub(super) folder: PathBuf,
+    /// Where in the folder to begin.
+    pub(super) within: PathBuf,
+    pub(super) read: Vec<PathBuf>,
+    pub(super) mode: WorkspaceMode,
+    pub(super) env: BTreeMap<String, String>,
+    name: Option<String>,
+    net: Vec<String>,
+}
+
+impl Order {
+    pub(super) fn of(args: &RunArgs) -> Result<Self, CliError> {
+        let here = std::env::current_dir().map_err(CliError::System)?;
+        let folder = one_name(args.rw.as_deref().unwrap_or(&here))?;
+        let within = one_name(&here)?.strip_prefix(&folder).map(Path::to_owned).unwrap_or_default();
+        let read = args.ro.iter().map(|path| one_name(path)).collect::<Result<_, _>>()?;
+        for net in &args.net {
+            tribune_host::run::parse_net(net).map_err(|error| CliError::Input(error.to_string()))?;
+        }
+        let mut env = BTreeMap::new();
+        for variable in &args.env {
+            let (name, value) = match variable.split_once('=') {
+                Some((name, value)) => (name, value.to_owned()),
+                None => {
+                    let nothing = || {
+                        CliError::Input(format!("there is no variable `{variable}` here: give it a value"))
+                    };
+                    (variable.as_str(), std::env::var(variable).map_err(|_| nothing())?)
+                }
+            };
+            env.insert(name.to_owned(), value);
+        }
+        let (command, name, net) = (args.command.clone(), args.name.clone(), args.net.clone());
+        Ok(Self { command, folder, within, read, mode: args.workspace, env, name, net })
+    }
+
+    pub(super) fn params(&self) -> Value {
+        json!({
+            "name": self.name, "command": self.command, "folder": self.folder, "workspace": self.mode.as_str(),
+            "read": self.read, "net": self.net,
+        })
+    }
+}
+
+/// The one name of something that is there.
+fn one_name(path: &Path) -> Result<PathBuf, CliError> {
+    let found = std::fs::canonicalize(path).map_err(CliError::file(path))?;
+    match found.to_str() {
+        Some(_) => Ok(found),
+        None => Err(CliError::Input(format!("`{}` is no text: rename it", path.display()))),
+    }
+}
+
+/// What the daemon gave.
+#[derive(Debug, Deserialize)]
+pub(super) struct Opened {
+    pub(super) id: String,
+    pub(super) session_key: String,
+    pub(super) folder: PathBuf,
+    pub(super) layers: Option<PathBuf>,
+    lock: Option<PathBuf>,
+    pub(super) egress: PathBuf,
+    pub(super) egress_port: u16,
+    pub(super) model: Option<PathBuf>,
+    pub(super) model_port: u16,
+    pub(super) user: Option<u32>,
+    pub(super) max_bytes: u64,
+    pub(super) env: BTreeMap<String, String>,
+}
+
+impl Opened {
+    pub(super) fn read(answer: Value) -> Result<Self, CliError> {
+        serde_json::from_value(answer).map_err(|_| {
+            CliError::Input("the daemon is of another version: `tribune down`, and try again".to_owned())
+        })
+    }
+
+    /// Keeps the layer from being landed or discarded while this is held.
+    pub(super) fn take_lock(&self) -> Result<Option<File>, CliError> {
+        let lock = |path: &PathBuf| tribune_host::workspace::lock(path).map_err(CliError::file(path));
+        self.lock.as_ref().map(lock).transpose()
+    }
+}

@@ -1,0 +1,86 @@
+//! The box that an order becomes.
+
+use std::path::{Path, PathBuf};
+
+use tribune_contract::{
+    HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
+};
+
+use super::WorkspaceMode;
+use super::order::{Opened, Order};
+use crate::error::CliError;
+
+/// Where the project is inside.
+const WORKSPACE: &str = "/workspace";
+
+/// Variables that come along: how the terminal is spoken to, and in which language.
+const COME_ALONG: [&str; 8] =
+    ["TERM", "COLORTERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "NO_COLOR", "COLUMNS"];
+
+/// Folders of the system, which are inside as they are here.
+const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
+
+pub(super) fn of(order: &Order, opened: &Opened) -> Result<LaunchProfile, CliError> {
+    let wrong = |error: tribune_contract::ProfileError| CliError::Input(error.to_string());
+    let session = Session::new(opened.id.clone()).map_err(wrong)?;
+    // Finds the command where the box has it, and says so if it has none.
+    let mut profile = LaunchProfile::new(session, "/bin/sh");
+    let words = ["-c", "exec \"$@\"", "tribune"].map(str::to_owned);
+    profile.args = words.into_iter().chain(order.command.iter().cloned()).collect();
+    let here = COME_ALONG.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+    profile.env.extend(here);
+    if let Some(path) = path(&order.read) {
+        profile.env.insert("PATH".to_owned(), path);
+    }
+    profile.env.extend(opened.env.clone());
+    profile.env.extend(order.env.clone());
+    profile.cwd = Path::new(WORKSPACE).join(&order.within);
+    profile.workspace = Some(workspace(order, opened)?);
+    profile.mounts = order.read.iter().map(|folder| shown(folder)).collect();
+    profile.relays = vec![relay("egress", opened.egress_port, &opened.egress)];
+    profile.relays.extend(opened.model.as_ref().map(|socket| relay("model", opened.model_port, socket)));
+    if let Some(user) = opened.user {
+        profile.runs_as = RunsAs::User { uid: user, gid: user };
+    }
+    profile.limits.file_bytes = profile.limits.file_bytes.min(opened.max_bytes);
+    Ok(profile)
+}
+
+fn workspace(order: &Order, opened: &Opened) -> Result<Workspace, CliError> {
+    let folder = opened.folder.clone();
+    let (source, freeze) = match (order.mode, &opened.layers) {
+        (WorkspaceMode::Overlay, Some(layers)) => {
+            (WorkspaceSource::Overlay { lower: folder, layers: layers.clone() }, Vec::new())
+        }
+        (WorkspaceMode::Overlay, None) => {
+            return Err(CliError::Input(
+                "the daemon is of another version: `tribune down`, and try again".to_owned(),
+            ));
+        }
+        (WorkspaceMode::Direct, _) => {
+            (WorkspaceSource::Direct { folder }, HOST_TRAPS.map(str::to_owned).into())
+        }
+        (WorkspaceMode::ReadOnly, _) => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
+    };
+    Ok(Workspace { target: WORKSPACE.into(), source, hide: Vec::new(), freeze })
+}
+
+fn shown(folder: &Path) -> Mount {
+    Mount::ReadOnly { source: folder.to_owned(), target: folder.to_owned() }
+}
+
+fn relay(name: &str, port: u16, socket: &Path) -> Relay {
+    Relay { name: name.to_owned(), port, socket: socket.to_owned(), token: None }
+}
+
+/// The folders of programs that are inside too, in the order that the operator has them in.
+fn path(read: &[PathBuf]) -> Option<String> {
+    let own = std::env::var("PATH").ok()?;
+    let is_inside = |folder: &&str| {
+        let folder = Path::new(folder);
+        SYSTEM.iter().any(|system| folder.starts_with(system))
+            || read.iter().any(|read| folder.starts_with(read))
+    };
+    let inside: Vec<&str> = own.split(':').filter(is_inside).collect();
+    (!inside.is_empty()).then(|| inside.join(":"))
+}

@@ -1,0 +1,158 @@
+//! How a run ends: by itself, by a signal, with whoever started it, or because it took too much.
+
+use rustix::process::Signal;
+use serde_json::json;
+use tribune_testkit::{TempHome, config};
+
+use super::{Site, session, within};
+use crate::boxed::{mark, sleeping};
+use crate::fixture::Place;
+use crate::killing::start;
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let site = Site::new();
+    for (line, code) in [("exit 0", 0), ("exit 42", 42), ("kill -TERM $$", 143), ("kill -9 $$", 137)] {
+        assert_eq!(site.run(&["-q", "--", "sh", "-c", line]).code, code, "{line}");
+    }
+    let ran = site.run(&["--", "no-such-program"]);
+    assert!(ran.code == 127 && ran.err.contains("not found"), "{ran:?}");
+    let ran = site.run(&["--", "/workspace/a.txt"]);
+    assert_eq!(ran.code, 126, "{ran:?}");
+    // For programs: the last line of standard error, because standard output is the command's.
+    let ran = site.run(&["--json", "--", "sh", "-c", "echo out; echo new > b.txt; exit 7"]);
+    let said: serde_json::Value = serde_json::from_str(ran.err.lines().last().unwrap()).unwrap();
+    assert_eq!((ran.out.as_str(), &said["exit_code"], &said["changes"]), ("out\n", &json!(7), &json!(1)));
+    site.end();
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let site = Site::new();
+    let line = "trap 'echo interrupted' INT; trap 'echo one' USR1; echo ready; \
+                while true; do sleep 0.05; done";
+    let run = site.start(&["--", "sh", "-c", line]);
+    run.until_out("ready");
+    run.signal(Signal::INT);
+    run.until_out("interrupted");
+    run.signal(Signal::USR1);
+    run.until_out("one");
+    run.signal(Signal::TERM);
+    let (status, ..) = run.end();
+    assert_eq!(status.code(), Some(143));
+    site.end();
+}
+
+#[test]
+fn l2_who_is_told_to_end_takes_everything_along() {
+    let site = Site::new();
+    for signal in [Signal::TERM, Signal::HUP] {
+        let mark = mark();
+        // Neither hears it, and one of them is somewhere else.
+        let line = format!("trap '' TERM HUP; setsid sleep {mark} & sleep {mark}");
+        let run = site.start(&["--", "sh", "-c", &line]);
+        within("both sleep", || sleeping(&mark).len() == 2);
+        run.signal(signal);
+        let (status, ..) = run.end();
+        assert_eq!(status.code(), Some(137), "{signal:?}");
+        assert_eq!(sleeping(&mark), Vec::<String>::new());
+    }
+    site.end();
+}
+
+#[test]
+fn l2_a_run_whose_terminal_is_killed_leaves_nothing_running_and_is_on_record() {
+    let site = Site::new();
+    let mark = mark();
+    let line = format!("echo half > b.txt; setsid sleep {mark} & sleep {mark}");
+    let run = site.start(&["--name", "lost", "--", "sh", "-c", &line]);
+    within("both sleep", || sleeping(&mark).len() == 2);
+    run.signal(Signal::KILL);
+    run.end();
+    within("all are gone", || sleeping(&mark).is_empty());
+    let closed =
+        || site.events(&session("lost"), "session_lifecycle").last().is_some_and(|last| last == "closed");
+    within("the session is closed", closed);
+    let log = site.log(&session("lost"), "session_lifecycle");
+    assert_eq!(log[log.len() - 2]["outcome"], "lost");
+    assert_eq!(
+        std::fs::read_dir(site.house.home().home.root().join("run/s")).unwrap().count(),
+        0,
+        "no way out"
+    );
+    // What it did is there to be looked at.
+    let diff = site.house.ok(&["workspace", "diff", "lost"]);
+    assert!(diff.starts_with(" A b.txt") && diff.contains("+half"), "{diff}");
+    site.house.ok(&["workspace", "discard", "lost"]);
+    site.end();
+}
+
+#[test]
+fn l2_a_daemon_that_is_killed_ends_every_way_out_and_not_the_work() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("project")).unwrap();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap().to_string();
+    let (mut daemon, ..) = start(&place);
+    let line = "echo ready; read go; curl -s --max-time 10 http://$AT/ || echo closed; echo kept > b.txt";
+    let args =
+        ["run", "--name", "orphan", "--net", &at, "--env", &format!("AT={at}"), "--", "sh", "-c", line];
+    let mut command = place.command(&args);
+    let mut child = command
+        .current_dir(place.path("project"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    std::io::BufRead::read_line(&mut out, &mut said).unwrap();
+    assert_eq!(said, "ready\n");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
+    let (mut errors, mut stderr) = (String::new(), child.stderr.take().unwrap());
+    std::io::Read::read_to_string(&mut stderr, &mut errors).unwrap();
+    assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("closed\n", Some(0)), "{errors}");
+    assert!(errors.contains("the daemon ended meanwhile"), "{errors}");
+    server.set_nonblocking(true).unwrap();
+    assert!(server.accept().is_err(), "nobody came");
+
+    // The next one says that it was lost, and has what it changed.
+    let (mut daemon, ..) = start(&place);
+    let diff = place.ok(&["workspace", "diff", "orphan"]);
+    assert!(diff.contains("+kept"), "{diff}");
+    let log = place.ok(&["ledger", "tail", "--entity", &session("orphan"), "--json"]);
+    assert!(log.contains("\"outcome\":\"lost\"") && log.contains("\"event\":\"closed\""), "{log}");
+    place.ok(&["workspace", "land", "orphan", "--all"]);
+    assert_eq!(std::fs::read_to_string(place.path("project/b.txt")).unwrap(), "kept\n");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
+}
+
+#[test]
+fn a_run_that_writes_too_much_is_ended_and_says_so() {
+    let mut config = config();
+    config.workspaces.max_bytes = 4 << 20;
+    let site = Site::in_home(TempHome::new(), &config);
+    let line = "for n in 1 2 3 4; do head -c 2000000 /dev/urandom > f$n; done; echo written; sleep 9999";
+    let ran = site.shell("large", line);
+    assert_eq!(ran.code, 125, "{ran:?}");
+    assert!(ran.err.contains("workspaces.maxBytes is 4096 KiB: raise that in config.json5"), "{ran:?}");
+    let log = site.log(&session("large"), "session_lifecycle");
+    assert_eq!(log[log.len() - 2]["outcome"], "over_quota");
+    // One file is bounded by itself, without anyone counting.
+    let ran = site.shell("one", "head -c 9000000 /dev/zero > f; ls -l f | cut -d' ' -f5");
+    assert!(!ran.out.contains("9000000"), "{ran:?}");
+    // What nobody can count is no way around it.
+    if !rustix::process::geteuid().is_root() {
+        let ran =
+            site.shell("hidden", "mkdir d; head -c 3000000 /dev/urandom > d/f; chmod 000 d; sleep 9999");
+        assert!(ran.code == 125 && ran.err.contains("nobody can count"), "{ran:?}");
+    }
+    site.end();
+}

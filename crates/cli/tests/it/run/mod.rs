@@ -1,0 +1,252 @@
+//! `tribune run` with the real binary: what it may change, what it reaches, how it ends, and what is on record afterwards.
+
+mod ending;
+mod reaching;
+mod seated;
+mod userland;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tribune_host::config::Config;
+use tribune_testkit::{TempHome, assert_sound, config};
+
+use crate::fixture::{Said, said};
+use crate::house::{House, PATIENCE, Running};
+
+/// A house, and a project beside it.
+pub(crate) struct Site {
+    pub(crate) house: House,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        Self::with(&config())
+    }
+
+    pub(crate) fn with(config: &Config) -> Self {
+        Self::in_home(TempHome::new(), config)
+    }
+
+    pub(crate) fn in_home(home: TempHome, config: &Config) -> Self {
+        let site = Self { house: House::with(home, config) };
+        std::fs::create_dir(site.project()).unwrap();
+        site.write("a.txt", "one\n");
+        site
+    }
+
+    pub(crate) fn project(&self) -> PathBuf {
+        self.house.home().folder.path().join("project")
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.project().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.project().join(name)).ok()
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.house.command(args);
+        command.current_dir(self.project());
+        command
+    }
+
+    /// `tribune run` with these arguments.
+    pub(crate) fn run(&self, args: &[&str]) -> Said {
+        said(self.command(&[&["run"], args].concat()).stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// A line of shell in a box of this name.
+    pub(crate) fn shell(&self, name: &str, line: &str) -> Said {
+        self.run(&["--name", name, "--", "sh", "-c", line])
+    }
+
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        Running::new(self.command(&[&["run"], args].concat()))
+    }
+
+    /// What the history of a session, or one beside it, tells.
+    pub(crate) fn log(&self, entity: &str, quality: &str) -> Vec<Value> {
+        let page = self.house.ask("ledger.tail", &json!({ "entity_id": entity, "quality": quality }));
+        let entries = page["entries"].as_array().unwrap().iter();
+        entries.map(|entry| entry["entry"]["payload"].clone()).collect()
+    }
+
+    pub(crate) fn events(&self, entity: &str, quality: &str) -> Vec<String> {
+        let log = self.log(entity, quality);
+        log.iter().filter_map(|payload| payload["event"].as_str()).map(str::to_owned).collect()
+    }
+
+    /// The one question that waits.
+    pub(crate) fn question(&self) -> Value {
+        let began = Instant::now();
+        loop {
+            let page = self.house.ask("approval.list", &json!({}));
+            if let Some(one) = page["approvals"].as_array().unwrap().first() {
+                return one.clone();
+            }
+            assert!(began.elapsed() < PATIENCE, "nobody asks");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn end(self) {
+        let home = self.house.stop();
+        assert_sound(&home.home);
+    }
+}
+
+pub(crate) fn session(name: &str) -> String {
+    format!("agent:run:run:local:dm:{name}")
+}
+
+/// Waits until something is so.
+pub(crate) fn within(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "this did not happen: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn l7_a_run_sees_its_project_and_nothing_else_of_this_machine() {
+    let site = Site::new();
+    site.write("sub/b.txt", "two\n");
+    let secret = site.house.home().home.root().join("run/token");
+    let line = format!("pwd; cat a.txt; cat {} 2>&1; id -u; echo $HOME; hostname", secret.display());
+    let ran = site.shell("look", &line);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!((lines[0], lines[1], lines[3]), ("/workspace", "one", "1000"), "{ran:?}");
+    assert!(lines[2].contains("No such file"), "{ran:?}");
+    assert_eq!((lines[4], lines[5]), ("/home/agent", "sandbox"));
+    assert_eq!(ran.err, "", "nothing was changed, so there is nothing to say");
+
+    // In a folder of the project; with another folder beside it, and with a variable.
+    let other = tempfile::tempdir().unwrap();
+    std::fs::write(other.path().join("c.txt"), "three\n").unwrap();
+    let ro = other.path().canonicalize().unwrap();
+    let line = format!("pwd; cat b.txt {0}/c.txt; echo x > {0}/d.txt; echo $TOKEN", ro.display());
+    let args = [
+        "run",
+        "--rw",
+        "..",
+        "--ro",
+        ro.to_str().unwrap(),
+        "--env",
+        "TOKEN=t",
+        "-q",
+        "--",
+        "sh",
+        "-c",
+        &line,
+    ];
+    let mut command = site.command(&args);
+    let ran = said(command.current_dir(site.project().join("sub")).stdin(Stdio::null()).output().unwrap());
+    assert_eq!(ran.out, "/workspace/sub\ntwo\nthree\nt\n", "{ran:?}");
+    assert!(ran.err.contains("Read-only file system") && !other.path().join("d.txt").exists(), "{ran:?}");
+    site.end();
+}
+
+#[test]
+fn l3_a_folder_with_the_operators_token_is_shown_to_no_box() {
+    let site = Site::new();
+    let around = site.house.home().folder.path().to_str().unwrap().to_owned();
+    let home = site.house.home().home.root().to_str().unwrap().to_owned();
+    let link = site.project().join("link");
+    std::os::unix::fs::symlink(&home, &link).unwrap();
+    for args in [
+        ["--rw", around.as_str()],
+        ["--rw", home.as_str()],
+        ["--ro", home.as_str()],
+        ["--ro", around.as_str()],
+        ["--ro", link.to_str().unwrap()],
+        ["--rw", "/"],
+    ] {
+        let ran = site.run(&[&args[..], &["--", "true"]].concat());
+        assert_eq!(ran.code, 64, "{args:?}: {ran:?}");
+        assert!(ran.err.contains("holds Tribune's own home or is in it"), "{ran:?}");
+    }
+    assert_eq!(site.run(&["--rw", "/nowhere", "--", "true"]).code, 1);
+    site.end();
+}
+
+#[test]
+fn where_changes_go_is_what_was_asked_for() {
+    let site = Site::new();
+    site.write(".git/hooks/pre-commit", "#!/bin/sh\n");
+    let direct =
+        ["--workspace", "direct", "--", "sh", "-c", "echo two > b.txt; echo evil >> .git/hooks/pre-commit"];
+    let ran = site.run(&direct);
+    assert_eq!((ran.code, ran.err.contains("Read-only file system")), (2, true), "{ran:?}");
+    assert_eq!(site.read("b.txt").as_deref(), Some("two\n"), "at once");
+    assert_eq!(site.read(".git/hooks/pre-commit").as_deref(), Some("#!/bin/sh\n"));
+
+    let ran = site.run(&["--workspace", "read-only", "--", "sh", "-c", "cat b.txt; echo x > c.txt"]);
+    assert_eq!((ran.code, ran.out.as_str()), (2, "two\n"), "{ran:?}");
+    assert!(ran.err.contains("Read-only file system") && site.read("c.txt").is_none(), "{ran:?}");
+
+    let list = site.house.ok(&["workspace", "list"]);
+    assert!(list.starts_with("no changes wait"), "neither leaves anything to land: {list}");
+    site.end();
+}
+
+#[test]
+fn a_run_is_on_record_with_what_held_it() {
+    let site = Site::new();
+    assert_eq!(site.shell("noted", "echo secret-argument; exit 3").code, 3);
+    let log = site.log(&session("noted"), "session_lifecycle");
+    let events: Vec<&str> = log.iter().map(|payload| payload["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["opened", "run_began", "run_started", "run_ended", "closed"]);
+    assert_eq!((&log[0]["mandate"], &log[1]["program"]), (&json!("run"), &json!("sh")));
+    assert_eq!((&log[1]["workspace"], &log[1]["places"]), (&json!("overlay"), &json!(0)));
+    assert!(log[1]["command"].as_str().unwrap().starts_with("b3c:"), "{}", log[1]);
+    assert!(!serde_json::to_string(&log).unwrap().contains("secret-argument"), "words are in the vault");
+    assert_eq!((&log[2]["sandbox"], log[2]["memory_bytes"].is_u64()), (&json!("full"), true));
+    assert!(["cgroup v2", "cgroup v1", "rlimits only"].contains(&log[2]["limited_by"].as_str().unwrap()));
+    assert_eq!((&log[3]["outcome"], &log[3]["code"]), (&json!("exited"), &json!(3)));
+    // It takes no turns, and leaves nothing behind.
+    assert_eq!(std::fs::read_dir(site.house.home().home.root().join("workspaces")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(site.house.home().home.root().join("run/s")).unwrap().count(), 0);
+    site.end();
+}
+
+#[test]
+fn l1_nothing_runs_while_everything_is_stopped_or_the_sandbox_is_not_whole() {
+    let site = Site::new();
+    site.house.ok(&["stop-all"]);
+    let ran = site.run(&["--", "true"]);
+    assert!(ran.code == 1 && ran.err.contains("everything is stopped"), "{ran:?}");
+    site.house.ok(&["resume"]);
+    assert_eq!(site.run(&["--", "true"]).code, 0);
+    site.end();
+    let mut config = config();
+    config.sandbox = tribune_host::config::Sandbox::Landlock;
+    let site = Site::with(&config);
+    let ran = site.run(&["--", "true"]);
+    assert!(ran.code == 1 && ran.err.contains("needs all of the sandbox"), "{ran:?}");
+    site.end();
+}
+
+#[test]
+fn what_was_typed_wrong_is_told_before_anything_runs() {
+    let site = Site::new();
+    for (args, part) in [
+        (&["--net", "*.example.org", "--", "true"][..], "is no place to connect to"),
+        (&["--name", "../x", "--", "true"], "is no name of a run"),
+        (&["--env", "NOBODY_HAS_THIS", "--", "true"], "there is no variable"),
+        (&["--workspace", "both", "--", "true"], "invalid value 'both'"),
+        (&["--net", "example.org"], "required arguments"),
+    ] {
+        let ran = site.run(args);
+        assert!(ran.code == 64 && ran.err.contains(part), "{args:?}: {ran:?}");
+    }
+    site.end();
+}

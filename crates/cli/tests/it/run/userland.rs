@@ -1,0 +1,81 @@
+//! The same by an ordinary user, whose daemon is started on the way.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use crate::fixture::{Place, Said, binary, said};
+
+/// Somebody who is not root.
+const NOBODY: &str = "65534";
+
+struct Somebody {
+    place: Place,
+}
+
+impl Somebody {
+    fn new() -> Self {
+        let place = Place::new();
+        let folder = place.folder.path();
+        fs::copy(binary(), place.path("tribune")).unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let somebody = Self { place };
+        let made = somebody.script("mkdir -p home project && echo one > project/a.txt && echo '{ gateway: { address: \"127.0.0.1:0\" } }' > home/config.json5");
+        assert_eq!(made.code, 0, "{made:?}");
+        somebody
+    }
+
+    fn script(&self, line: &str) -> Said {
+        let mut command = match rustix::process::geteuid().is_root() {
+            true => {
+                let mut command = Command::new("setpriv");
+                command.args([
+                    &format!("--reuid={NOBODY}"),
+                    &format!("--regid={NOBODY}"),
+                    "--clear-groups",
+                    "sh",
+                ]);
+                command
+            }
+            false => Command::new("sh"),
+        };
+        let home = self.place.home();
+        command.args(["-c", line]).env("TRIBUNE_HOME", &home).env("HOME", &home);
+        said(
+            command
+                .env("T", self.place.path("tribune"))
+                .current_dir(self.place.folder.path())
+                .output()
+                .unwrap(),
+        )
+    }
+}
+
+#[test]
+fn l7_an_ordinary_user_runs_and_lands() {
+    let somebody = Somebody::new();
+    let ran = somebody.script("cd project && $T run --name one -- sh -c 'id -u; echo two >> a.txt; mkdir -p closed && chmod 000 closed; exit 6'");
+    assert_eq!((ran.code, ran.out.as_str()), (6, "1000\n"), "{ran:?}");
+    assert!(ran.err.contains("started the daemon at http://127.0.0.1:"), "{ran:?}");
+    assert!(ran.err.contains("what it changed cannot be told: `closed` cannot be read"), "{ran:?}");
+    assert_eq!(somebody.script("cat project/a.txt").out, "one\n");
+    let landed = somebody.script("$T workspace discard one closed; $T workspace land one --all && cat project/a.txt && ls -A home/workspaces");
+    assert!(landed.out.ends_with("1 change landed\none\ntwo\n"), "{landed:?}");
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut heard = [0; 4096];
+        let _ = std::io::Read::read(&mut stream, &mut heard);
+        std::io::Write::write_all(
+            &mut stream,
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+        )
+        .unwrap();
+    });
+    let ran = somebody.script(&format!("cd project && $T run -q --net {at} -- curl -s http://{at}/"));
+    assert_eq!(ran.out, "ok", "{ran:?}");
+    serving.join().unwrap();
+    let down = somebody.script("$T down");
+    assert_eq!(down.code, 0, "{down:?}");
+}

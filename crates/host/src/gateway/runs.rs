@@ -1,0 +1,211 @@
+//! What an operator runs in a box: opened on a connection, and gone with it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::api::Api;
+use super::error::ApiError;
+use super::principal::Principal;
+use super::proxy::model_of;
+use super::rpc::{self, Request};
+use crate::record::{RunOutcome, RunRecord};
+use crate::run::{self, Lease, Leavings, Mode, RUN_AGENT, Wanted};
+
+/// Runs of one connection: whoever wants more opens another.
+const MAX_LEASES: usize = 16;
+
+/// Places that can be listed for one run.
+const MAX_NETS: usize = 256;
+
+/// Folders that can be shown to one.
+const MAX_FOLDERS: usize = 64;
+
+/// Bytes of a command line.
+const MAX_COMMAND: usize = 1 << 20;
+
+/// `run.open`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunOpen {
+    /// Its name; made up without one.
+    name: Option<String>,
+    /// What is to run, with its arguments.
+    command: Vec<String>,
+    /// The folder it works in.
+    folder: String,
+    /// `overlay` if not given, `direct` or `read-only`.
+    workspace: Option<String>,
+    /// Other folders that it is shown.
+    #[serde(default)]
+    read: Vec<String>,
+    /// Places that it may connect to.
+    #[serde(default)]
+    net: Vec<String>,
+}
+
+/// What a program is started with.
+#[derive(Debug, Serialize)]
+struct RunOpened {
+    id: String,
+    session_key: String,
+    /// The folder, by its one name.
+    folder: String,
+    /// Where its changes go, if not to the folder.
+    layers: Option<String>,
+    /// To be locked while it runs.
+    lock: Option<String>,
+    /// The sockets that lead out, and the ports of its loopback that they are to have.
+    egress: String,
+    egress_port: u16,
+    model: Option<String>,
+    model_port: u16,
+    /// Whom it is to run as.
+    user: Option<u32>,
+    /// Bytes that its changes may take.
+    max_bytes: u64,
+    /// Variables that lead to those ports.
+    env: BTreeMap<String, String>,
+}
+
+/// `run.started`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunStarted {
+    id: String,
+    limited_by: String,
+    landlock_abi: u32,
+}
+
+/// `run.ended`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunEnded {
+    id: String,
+    outcome: RunOutcome,
+    code: Option<i32>,
+    signal: Option<i32>,
+}
+
+/// What it left behind.
+#[derive(Debug, Serialize)]
+struct Left {
+    changes: u64,
+    bytes: u64,
+    traps: u64,
+    /// Why the changes cannot be told, if they cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
+}
+
+/// The runs of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Leases(HashMap<String, Lease>);
+
+impl Leases {
+    /// Answers one of the methods.
+    pub(super) async fn answer(
+        &mut self,
+        api: &Api,
+        who: &Principal,
+        request: &Request<'_>,
+    ) -> Result<Value, ApiError> {
+        who.operator()?;
+        match request.method.as_str() {
+            "run.open" => self.open(api, request.params()?).await,
+            "run.started" => {
+                let RunStarted { id, limited_by, landlock_abi } = request.params()?;
+                let limited_by = super::api::short(&limited_by);
+                self.of(&id)?.started(limited_by, landlock_abi).await?;
+                rpc::value(rpc::DONE)
+            }
+            _ => {
+                let RunEnded { id, outcome, code, signal } = request.params()?;
+                self.of(&id)?;
+                let lease = self.0.remove(&id).ok_or_else(unknown)?;
+                let left = lease.ended(RunRecord::RunEnded { outcome, code, signal }).await?;
+                let Leavings { changes, bytes, traps, fault } = left;
+                rpc::value(Left { changes, bytes, traps, fault })
+            }
+        }
+    }
+
+    fn of(&self, id: &str) -> Result<&Lease, ApiError> {
+        self.0.get(id).ok_or_else(unknown)
+    }
+
+    async fn open(&mut self, api: &Api, asked: RunOpen) -> Result<Value, ApiError> {
+        api.takes_work()?;
+        if self.0.len() >= MAX_LEASES {
+            let what = format!("a connection has at most {MAX_LEASES} runs at once: open another");
+            return Err(ApiError::new("too_many_requests", what));
+        }
+        let bytes: usize = asked.command.iter().map(String::len).sum();
+        if asked.net.len() > MAX_NETS || asked.read.len() > MAX_FOLDERS || bytes > MAX_COMMAND {
+            let what = format!(
+                "a run has at most {MAX_NETS} places, {MAX_FOLDERS} folders and {MAX_COMMAND} bytes of a command"
+            );
+            return Err(ApiError::params(what));
+        }
+        let word = asked.workspace.as_deref().unwrap_or("overlay");
+        let mode = Mode::parse(word).ok_or_else(|| {
+            ApiError::params(format!(
+                "workspace is overlay, direct or read-only, not `{}`",
+                super::api::short(word)
+            ))
+        })?;
+        let mut places = Vec::new();
+        for net in &asked.net {
+            places.extend(run::parse_net(net).map_err(|error| ApiError::params(error.to_string()))?);
+        }
+        let env = run::proxy_variables(&places);
+        let wanted = Wanted {
+            name: asked.name,
+            command: asked.command,
+            folder: PathBuf::from(asked.folder),
+            others: asked.read.into_iter().map(PathBuf::from).collect(),
+            mode,
+            places,
+        };
+        let (lease, folder) = api.runs.open(wanted).await?;
+        let opened = opened(api, &lease, folder, env)?;
+        self.0.insert(lease.id.clone(), lease);
+        rpc::value(opened)
+    }
+}
+
+fn opened(
+    api: &Api,
+    lease: &Lease,
+    folder: PathBuf,
+    mut env: Vec<(String, String)>,
+) -> Result<RunOpened, ApiError> {
+    let agent = RUN_AGENT.parse().map_err(|error| ApiError::params(format!("{error}")))?;
+    let model = model_of(&api.agents, &api.providers, &agent);
+    let dialect = |provider: &str| api.providers.get(provider).map(|provider| provider.config.dialect);
+    if let Some((model, dialect)) = model.as_ref().and_then(|model| Some((model, dialect(model.provider())?)))
+    {
+        env.extend(run::model_variables(model, dialect));
+    }
+    let text = |path: PathBuf| path.display().to_string();
+    Ok(RunOpened {
+        id: lease.id.clone(),
+        session_key: lease.key.to_string(),
+        folder: text(folder),
+        layers: lease.workspace.as_ref().map(|workspace| text(workspace.layers().folder().to_owned())),
+        lock: lease.workspace.as_ref().map(|workspace| text(workspace.lock_path())),
+        egress: text(lease.sockets.egress()),
+        egress_port: run::EGRESS_PORT,
+        model: model.map(|_| text(lease.sockets.model())),
+        model_port: run::MODEL_PORT,
+        user: lease.user,
+        max_bytes: api.runs.max_bytes,
+        env: env.into_iter().collect(),
+    })
+}
+
+fn unknown() -> ApiError {
+    ApiError::new("not_found", "there is no such run on this connection: open one with run.open")
+}

@@ -1,0 +1,308 @@
+//! Changes of boxes that wait to be landed, for the operator: told, landed and discarded. Over JSON-RPC and plain HTTP alike.
+
+use std::path::{Component, Path as FsPath, PathBuf};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Gateway;
+use super::api::{Api, short};
+use super::error::ApiError;
+use super::principal::Principal;
+use super::rest::{Asked, Body, Operator};
+use super::wire::ErrorBody;
+use crate::run::RunError;
+use crate::workspace::{Landed, Shown, Wish, Workspace, WorkspacesError};
+
+/// Paths that can be named at once.
+const MAX_PATHS: usize = 1_000;
+
+/// `workspace.diff`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkspaceDiff {
+    /// The run whose changes are meant.
+    pub id: String,
+    /// Only these, and what is in them.
+    #[serde(default)]
+    pub paths: Vec<String>,
+    /// With the differences of texts.
+    #[serde(default = "yes")]
+    pub texts: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Which changes are meant.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LandBody {
+    /// These, and what is in them. Names that programs of this machine obey land only if they are here by themselves.
+    #[serde(default)]
+    pub paths: Vec<String>,
+    /// All changes; instead of `paths`.
+    #[serde(default)]
+    pub all: bool,
+    /// Names that programs of this machine obey too, without naming each.
+    #[serde(default)]
+    pub traps: bool,
+}
+
+/// `workspace.land`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkspaceLand {
+    pub id: String,
+    #[serde(default)]
+    pub paths: Vec<String>,
+    #[serde(default)]
+    pub all: bool,
+    #[serde(default)]
+    pub traps: bool,
+}
+
+/// Which changes are thrown away.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiscardBody {
+    /// These, and what is in them; without any, all.
+    #[serde(default)]
+    pub paths: Vec<String>,
+}
+
+/// `workspace.discard`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkspaceDiscard {
+    pub id: String,
+    #[serde(default)]
+    pub paths: Vec<String>,
+}
+
+/// A workspace with changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WorkspaceInfo {
+    pub id: String,
+    /// The folder they were made for.
+    pub folder: String,
+    /// What made them, without its arguments.
+    pub program: String,
+    pub session_key: String,
+    pub began_at: String,
+    /// Whether it still runs.
+    pub running: bool,
+    pub changes: u64,
+    /// Names that programs of this machine obey, among them.
+    pub traps: u64,
+    pub bytes: u64,
+    /// Why the changes cannot be told, if they cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// All of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WorkspaceList {
+    pub workspaces: Vec<WorkspaceInfo>,
+}
+
+/// What was thrown away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Discarded {
+    pub discarded: u64,
+}
+
+impl From<WorkspacesError> for ApiError {
+    fn from(error: WorkspacesError) -> Self {
+        let code = match &error {
+            WorkspacesError::Name(_) | WorkspacesError::NoChange(..) => "invalid_params",
+            WorkspacesError::Unknown(_) => "not_found",
+            WorkspacesError::Taken(_) | WorkspacesError::Running(_) | WorkspacesError::Changes(_) => {
+                "conflict"
+            }
+            WorkspacesError::File { .. } => "storage",
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<RunError> for ApiError {
+    fn from(error: RunError) -> Self {
+        let code = match error {
+            RunError::Workspace(error) => return error.into(),
+            RunError::Session(error) => return error.into(),
+            RunError::Store(error) => return error.into(),
+            RunError::Input(_) => "invalid_params",
+            RunError::Frozen => "frozen",
+            RunError::Sandbox(_) | RunError::Busy(_) => "conflict",
+            RunError::Sockets(_) => "storage",
+            RunError::Barred(code, _) => code,
+            RunError::Leaving => "draining",
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+type Answer<T> = Result<T, ApiError>;
+
+impl Api {
+    pub async fn workspaces(&self, who: &Principal) -> Answer<WorkspaceList> {
+        who.operator()?;
+        let workspaces = self.runs.workspaces.clone();
+        let all = blocking(move || Ok(workspaces.all()?.iter().map(info).collect::<Vec<_>>())).await?;
+        let is_worth_telling =
+            |info: &WorkspaceInfo| info.changes > 0 || info.running || info.fault.is_some();
+        Ok(WorkspaceList { workspaces: all.into_iter().filter(is_worth_telling).collect() })
+    }
+
+    pub async fn workspace_diff(&self, who: &Principal, asked: WorkspaceDiff) -> Answer<Shown> {
+        who.operator()?;
+        let paths = inner_paths(&asked.paths)?;
+        let workspaces = self.runs.workspaces.clone();
+        blocking(move || workspaces.find(&asked.id)?.show(&paths, asked.texts)).await
+    }
+
+    /// Lands changes. What was begun is ended, whether or not whoever asked still waits.
+    pub async fn workspace_land(&self, who: &Principal, asked: WorkspaceLand) -> Answer<Landed> {
+        who.operator()?;
+        self.takes_work()?;
+        let WorkspaceLand { id, paths, all, traps } = asked;
+        if all != paths.is_empty() {
+            return Err(ApiError::params("say which: `paths`, or `all`"));
+        }
+        let wish = Wish { paths: inner_paths(&paths)?, traps };
+        let (mut answer, landed) = oneshot::channel();
+        let runs = Arc::clone(&self.runs);
+        self.sessions.governance().work.spawn(async move {
+            let came = runs.land(&id, wish, answer.closed()).await;
+            // Nobody waits for it any more; the log has it.
+            let _ = answer.send(came);
+        });
+        let gone = |_| ApiError::new("internal", "the daemon is being torn down");
+        Ok(landed.await.map_err(gone)??)
+    }
+
+    pub async fn workspace_discard(&self, who: &Principal, asked: WorkspaceDiscard) -> Answer<Discarded> {
+        who.operator()?;
+        self.takes_work()?;
+        let paths = inner_paths(&asked.paths)?;
+        Ok(Discarded { discarded: self.runs.discard(&asked.id, paths).await? })
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorkspacesError> + Send + 'static,
+) -> Answer<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    Ok(done.map_err(|_| ApiError::new("internal", "the daemon is being torn down"))??)
+}
+
+fn info(workspace: &Workspace) -> WorkspaceInfo {
+    let label = &workspace.label;
+    let (diff, fault) = match workspace.diff() {
+        Ok(diff) => (diff, None),
+        Err(error) => (Default::default(), Some(error.to_string())),
+    };
+    WorkspaceInfo {
+        id: label.id.clone(),
+        folder: label.folder.display().to_string(),
+        program: label.program.clone(),
+        session_key: label.session.clone(),
+        began_at: label.began.clone(),
+        running: workspace.is_running(),
+        changes: diff.changes.len() as u64,
+        traps: diff.changes.iter().filter(|change| change.is_trap).count() as u64,
+        bytes: diff.bytes,
+        fault,
+    }
+}
+
+/// Paths from the root of a workspace, which lead to no other place.
+fn inner_paths(paths: &[String]) -> Answer<Vec<PathBuf>> {
+    if paths.len() > MAX_PATHS {
+        return Err(ApiError::params(format!("at most {MAX_PATHS} paths can be named at once")));
+    }
+    let inner = |path: &String| {
+        let is_inner = !path.is_empty()
+            && !path.contains('\0')
+            && FsPath::new(path)
+                .components()
+                .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let plain: PathBuf =
+            FsPath::new(path).components().filter(|part| *part != Component::CurDir).collect();
+        if is_inner && !plain.as_os_str().is_empty() {
+            return Ok(plain);
+        }
+        Err(ApiError::params(format!("`{}` is no path from the root of the workspace", short(path))))
+    };
+    paths.iter().map(inner).collect()
+}
+
+type App = State<Arc<Gateway>>;
+type Reply<T> = Result<Json<T>, ApiError>;
+
+pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
+    OpenApiRouter::new()
+        .routes(routes!(workspace_list))
+        .routes(routes!(workspace_diff))
+        .routes(routes!(workspace_land))
+        .routes(routes!(workspace_discard))
+}
+
+/// Runs whose changes wait to be landed, oldest first.
+#[utoipa::path(get, path = "/v1/workspaces", tag = "workspaces", responses((status = 200, description = "the workspaces", body = WorkspaceList), (status = "default", description = "an error", body = ErrorBody)))]
+async fn workspace_list(State(app): App, Operator(who): Operator) -> Reply<WorkspaceList> {
+    app.api.workspaces(&who).await.map(Json)
+}
+
+/// What is told of changes.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WithTexts {
+    /// With the differences of texts; yes if not given.
+    texts: Option<bool>,
+}
+
+/// The changes of a run.
+#[utoipa::path(get, path = "/v1/workspaces/{id}", tag = "workspaces", params(("id" = String, Path, description = "the run"), WithTexts), responses((status = 200, description = "the changes", body = Shown), (status = "default", description = "an error", body = ErrorBody)))]
+async fn workspace_diff(
+    State(app): App,
+    Operator(who): Operator,
+    Path(id): Path<String>,
+    Asked(asked): Asked<WithTexts>,
+) -> Reply<Shown> {
+    let asked = WorkspaceDiff { id, paths: Vec::new(), texts: asked.texts.unwrap_or(true) };
+    app.api.workspace_diff(&who, asked).await.map(Json)
+}
+
+/// Takes changes over into the folder they were made for. Waits if the law asks a person.
+#[utoipa::path(post, path = "/v1/workspaces/{id}/land", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = LandBody, responses((status = 200, description = "what came of it", body = Landed), (status = "default", description = "an error", body = ErrorBody)))]
+async fn workspace_land(
+    State(app): App,
+    Operator(who): Operator,
+    Path(id): Path<String>,
+    Body(body): Body<LandBody>,
+) -> Reply<Landed> {
+    let LandBody { paths, all, traps } = body;
+    app.api.workspace_land(&who, WorkspaceLand { id, paths, all, traps }).await.map(Json)
+}
+
+/// Throws changes away.
+#[utoipa::path(post, path = "/v1/workspaces/{id}/discard", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = DiscardBody, responses((status = 200, description = "how many there were", body = Discarded), (status = "default", description = "an error", body = ErrorBody)))]
+async fn workspace_discard(
+    State(app): App,
+    Operator(who): Operator,
+    Path(id): Path<String>,
+    Body(body): Body<DiscardBody>,
+) -> Reply<Discarded> {
+    app.api.workspace_discard(&who, WorkspaceDiscard { id, paths: body.paths }).await.map(Json)
+}

@@ -1,0 +1,54 @@
+//! Landing the changes of a box, as the log tells of it. The changes themselves are [`crate::workspace`]'s.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tribune_agents::{SessionKey, ToolCall};
+use tribune_ledger::commitment::Commitment;
+use tribune_ledger::{Cid, EntryQuality};
+
+use super::Governance;
+use super::crossing::{Barred, Beside};
+use crate::gate::Admission;
+use crate::record::WorkspaceRecord;
+use crate::store::StoreError;
+
+/// For a person to decide about a landing, while whoever asked waits.
+const WAIT: Duration = Duration::from_secs(10 * 60);
+
+impl Governance {
+    /// Leave to land changes of a session, once the verdict that allows it is durable.
+    pub(crate) async fn leave_to_land(
+        self: &Arc<Self>,
+        key: &Arc<SessionKey>,
+        call: ToolCall,
+        gone: impl Future<Output = ()>,
+    ) -> Result<Admission, Barred> {
+        self.cross(key, (call, Vec::new()), WAIT, gone).await
+    }
+
+    /// Writes down what became of changes, under the verdict that allowed it if one did.
+    pub(crate) async fn note_workspace(
+        &self,
+        key: &SessionKey,
+        verdict: Option<Cid>,
+        record: &WorkspaceRecord,
+    ) -> Result<(), StoreError> {
+        let line = (EntryQuality::Delivery, verdict.into_iter().collect());
+        self.ledger.append(&self.draft_beside(Beside::Workspace, key, line, record)).await.map(drop)
+    }
+
+    /// Keeps words of a session where they are sealed. None if everything said in it was forgotten.
+    pub(crate) async fn keep_words(
+        &self,
+        key: &SessionKey,
+        words: &[u8],
+    ) -> Result<Option<Commitment>, StoreError> {
+        let name = key.to_string();
+        let row = self.readers.read(move |reader| reader.session(&name)).await?;
+        match row {
+            Some(row) => self.vault.keep(&row.id, words).await,
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What an operator runs in a box, in the history of its session: what it is, what held it, and how it ended.
+
+use std::sync::Arc;
+
+use tribune_agents::{Handle, SessionKey};
+use tribune_ledger::EntryQuality;
+use tribune_ledger::commitment::Commitment;
+
+use super::Governance;
+use super::journal::Line;
+use crate::record::RunRecord;
+use crate::store::StoreError;
+
+impl Governance {
+    /// Writes down that something is about to run. Its words go to the vault.
+    pub(crate) async fn run_began(
+        &self,
+        handle: &Handle,
+        words: &[u8],
+        record: impl FnOnce(Commitment) -> RunRecord,
+    ) -> Result<(), StoreError> {
+        let journal = self.journal(handle).await?;
+        let mut journal = journal.lock().await;
+        let mut page = journal.page();
+        let record = record(journal.content(&mut page, words)?);
+        let target = handle.session_id.to_string();
+        let quality = EntryQuality::SessionLifecycle;
+        journal.entry(&mut page, Line { quality, target: &target, parents: Vec::new(), record: &record })?;
+        journal.write(page).await.map(drop)
+    }
+
+    /// Writes down what became of it.
+    pub(crate) async fn note_run(&self, key: &SessionKey, record: &RunRecord) -> Result<(), StoreError> {
+        let name = key.to_string();
+        let Some(row) = self.readers.read(move |reader| reader.session(&name)).await? else { return Ok(()) };
+        let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
+        let journal = self.journal(&handle).await?;
+        let mut journal = journal.lock().await;
+        let mut page = journal.page();
+        let target = handle.session_id.to_string();
+        let quality = EntryQuality::SessionLifecycle;
+        journal.entry(&mut page, Line { quality, target: &target, parents: Vec::new(), record })?;
+        journal.write(page).await.map(drop)
+    }
+}

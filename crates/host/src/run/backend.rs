@@ -1,0 +1,47 @@
+//! What stands behind the sessions of programs that run in a box: nothing that takes turns.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use tribune_agents::{
+    AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionState, SessionStatus,
+    TurnInput,
+};
+
+/// The name of this backend. No agent of a roster has it.
+pub(crate) const RUN_BACKEND: &str = "run";
+
+/// Takes no turns.
+#[derive(Debug)]
+pub(crate) struct RunBackend;
+
+#[async_trait]
+impl AgentRuntime for RunBackend {
+    async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+        let session_id = input.key.as_str().into();
+        Ok(Handle { key: Arc::new(input.key), session_id })
+    }
+
+    fn run_turn(&self, _: &Handle, _: TurnInput) -> EventStream {
+        let what = "a program runs in this session, and it takes no turns: talk to an agent instead";
+        stream::iter([Err(RuntimeError::new("invalid_params", what))]).boxed()
+    }
+
+    fn reaches_outside(&self) -> bool {
+        false
+    }
+
+    async fn cancel(&self, _: &Handle) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    async fn close(&self, _: &Handle, _: CloseReason) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
+        Ok(SessionStatus { state: SessionState::Idle, backend: RUN_BACKEND.to_owned(), model: None })
+    }
+}

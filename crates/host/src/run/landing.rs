@@ -1,0 +1,104 @@
+//! Landing and discarding the changes of a run: asked for, judged, carried out and on record.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tribune_agents::SessionKey;
+
+use super::{RunError, Runs};
+use crate::record::WorkspaceRecord;
+use crate::session::SessionError;
+use crate::workspace::{Landed, Wish, Workspace};
+
+impl Runs {
+    /// Lands changes, if the law lets them. Where a person is to decide, waits until they have, or until `gone`.
+    pub(crate) async fn land(
+        &self,
+        id: &str,
+        wish: Wish,
+        gone: impl Future<Output = ()>,
+    ) -> Result<Landed, RunError> {
+        let governance = self.sessions.governance();
+        let (workspaces, id) = (self.workspaces.clone(), id.to_owned());
+        let number = random();
+        let planned = tokio::task::spawn_blocking(move || workspaces.find(&id)?.hold()?.plan(&wish, number));
+        let Some(planned) = planned.await.map_err(|_| RunError::Leaving)?? else {
+            return Ok(Landed::default());
+        };
+        let key = Arc::new(session_of(planned.held.workspace())?);
+        let admission =
+            governance.leave_to_land(&key, planned.call.clone(), gone).await.map_err(|barred| {
+                let code = match barred.code {
+                    "storage" => "storage",
+                    "no_session" => "not_found",
+                    "internal" => "internal",
+                    _ => "forbidden",
+                };
+                RunError::Barred(code, barred.message)
+            })?;
+        let verdict = Some(admission.entry());
+        let landing = tokio::task::spawn_blocking(move || (planned.land(admission), planned.held)).await;
+        let (landed, held) = landing.map_err(|_| RunError::Leaving)?;
+        let record = match &landed {
+            Ok(landed) => WorkspaceRecord::Landed {
+                landed: landed.landed.len() as u64,
+                unlanded: landed.left.len() as u64,
+                traps: landed.traps,
+                paths: governance.keep_words(&key, &words(&landed.landed)).await?,
+            },
+            Err(_) => WorkspaceRecord::LandingFailed,
+        };
+        governance.note_workspace(&key, verdict, &record).await?;
+        let tidied = tokio::task::spawn_blocking(move || {
+            held.landing_is_over();
+            held.remove_if_empty()
+        });
+        if let Ok(Err(error)) = tidied.await {
+            tracing::warn!(%error, "what is left of landed changes could not be removed");
+        }
+        Ok(landed?)
+    }
+
+    /// Throws changes away, all of them if none is named. Returns how many there were.
+    pub(crate) async fn discard(&self, id: &str, paths: Vec<PathBuf>) -> Result<u64, RunError> {
+        let (workspaces, id) = (self.workspaces.clone(), id.to_owned());
+        let discarding = tokio::task::spawn_blocking(move || {
+            let held = workspaces.find(&id)?.hold()?;
+            let key = session_of(held.workspace());
+            Ok::<_, RunError>((key?, held.discard(&paths)?))
+        });
+        let (key, changes) = discarding.await.map_err(|_| RunError::Leaving)??;
+        let record = WorkspaceRecord::Discarded { changes };
+        self.sessions.governance().note_workspace(&key, None, &record).await?;
+        Ok(changes)
+    }
+
+    /// Tells of landings that an earlier daemon left unfinished.
+    pub(super) async fn recover_landings(&self) -> Result<(), SessionError> {
+        let all = self.workspaces.all().unwrap_or_default();
+        for held in all.into_iter().filter_map(|workspace| workspace.hold().ok()) {
+            let Some(verdict) = held.interrupted() else { continue };
+            let Ok(key) = session_of(held.workspace()) else { continue };
+            let record = WorkspaceRecord::LandingInterrupted;
+            self.sessions.governance().note_workspace(&key, Some(verdict), &record).await?;
+            held.landing_is_over();
+        }
+        Ok(())
+    }
+}
+
+fn session_of(workspace: &Workspace) -> Result<SessionKey, SessionError> {
+    Ok(workspace.label.session.parse()?)
+}
+
+fn words(paths: &[String]) -> Vec<u8> {
+    serde_json::to_vec(paths).unwrap_or_default()
+}
+
+/// A number that tells calls apart.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // Without randomness the numbers are all the same, and the entries still differ.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_be_bytes(bytes)
+}

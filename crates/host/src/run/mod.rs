@@ -1,0 +1,376 @@
+//! What an operator runs in a box by their own hand (`tribune run`). The program is started where the operator sits; this has its
+//! session, its sockets, the layer for its changes, and what the log tells of it.
+//!
+//! All of it is a [`Lease`]: it ends with the connection that it was opened on, and with it every way out.
+
+mod backend;
+mod environment;
+mod landing;
+mod place;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use tribune_agents::{AgentId, CloseReason, SessionKey, SessionState};
+use tribune_contract::Limits;
+
+pub(crate) use self::backend::{RUN_BACKEND, RunBackend};
+pub use self::environment::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, model_variables, proxy_variables};
+pub use self::place::{NotAPlace, parse_net};
+
+use crate::broker::{BrokerError, Outlets, Place, SessionSockets, Unlisted, WeakBrokers};
+use crate::config::Sandbox;
+use crate::home::Home;
+use crate::record::{RunOutcome, RunRecord};
+use crate::session::{SessionError, SessionManager};
+use crate::store::{SessionFilter, StoreError};
+use crate::workspace::{Label, Workspace, Workspaces, WorkspacesError, check_name};
+
+/// The agent that programs count as which an operator runs. A roster may have one of this name; then its mandate and its model
+/// hold.
+pub const RUN_AGENT: &str = "run";
+
+/// Its channel.
+const CHANNEL: &str = "run";
+
+/// Bytes of a program's name in the log.
+const MAX_PROGRAM: usize = 64;
+
+/// Sessions that an earlier daemon left open, at most.
+const MAX_LEFT: usize = 10_000;
+
+/// Where changes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Overlay,
+    Direct,
+    ReadOnly,
+}
+
+impl Mode {
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Overlay, Self::Direct, Self::ReadOnly].into_iter().find(|mode| mode.as_str() == word)
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Overlay => "overlay",
+            Self::Direct => "direct",
+            Self::ReadOnly => "read-only",
+        }
+    }
+}
+
+/// What is to run.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: Option<String>,
+    pub(crate) command: Vec<String>,
+    pub(crate) folder: PathBuf,
+    pub(crate) others: Vec<PathBuf>,
+    pub(crate) mode: Mode,
+    pub(crate) places: Vec<Place>,
+}
+
+/// Why nothing is run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    #[error("{0}")]
+    Input(String),
+    #[error("everything is stopped: an approver can let things go on with `tribune resume`")]
+    Frozen,
+    #[error(
+        "this house runs its commands with `sandbox: \"{0}\"`, and `tribune run` needs all of the sandbox: set it to \"full\" in config.json5"
+    )]
+    Sandbox(&'static str),
+    #[error("`{0}` is running already: choose another name, or wait for its end")]
+    Busy(String),
+    #[error(transparent)]
+    Workspace(#[from] WorkspacesError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Sockets(#[from] BrokerError),
+    /// What the law says, with the word for it.
+    #[error("{1}")]
+    Barred(&'static str, String),
+    #[error("the daemon is stopping and takes no new work: try again when it is back")]
+    Leaving,
+}
+
+/// Opens and ends runs.
+#[derive(Debug)]
+pub struct Runs {
+    home: PathBuf,
+    sandbox: Sandbox,
+    /// Bytes that the changes of one run may take.
+    pub(crate) max_bytes: u64,
+    sessions: SessionManager,
+    pub(crate) workspaces: Workspaces,
+    brokers: OnceLock<WeakBrokers>,
+    /// Names of what runs.
+    names: Arc<Mutex<HashSet<String>>>,
+}
+
+/// A name that nobody else has meanwhile.
+#[derive(Debug)]
+struct Name {
+    name: String,
+    all: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
+
+/// A run, for as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) id: String,
+    pub(crate) key: SessionKey,
+    pub(crate) workspace: Option<Workspace>,
+    pub(crate) sockets: SessionSockets,
+    /// Whom the box runs as, if that is not who started it.
+    pub(crate) user: Option<u32>,
+    runs: Arc<Runs>,
+    _name: Name,
+    is_over: bool,
+}
+
+/// What a run left behind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Leavings {
+    pub(crate) changes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) traps: u64,
+    /// Why they cannot be told, if they cannot.
+    pub(crate) fault: Option<String>,
+}
+
+impl Runs {
+    pub(crate) fn new(home: &Home, sandbox: Sandbox, max_bytes: u64, sessions: SessionManager) -> Self {
+        let workspaces = Workspaces::of(home);
+        // The folder may be reached by several names; this is the one that counts.
+        let home = std::fs::canonicalize(home.root()).unwrap_or_else(|_| home.root().to_owned());
+        Self {
+            home,
+            sandbox,
+            max_bytes,
+            sessions,
+            workspaces,
+            brokers: OnceLock::new(),
+            names: Arc::default(),
+        }
+    }
+
+    /// The brokers, which need the gateway that has this.
+    pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
+        // Nobody sets it twice.
+        let _ = self.brokers.set(brokers);
+    }
+
+    /// Opens a run: its session, its layer, its sockets. The folder comes back by its one name.
+    pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted) -> Result<(Lease, PathBuf), RunError> {
+        match self.sandbox {
+            Sandbox::Full => {}
+            Sandbox::Landlock => return Err(RunError::Sandbox("landlock")),
+            Sandbox::Off => return Err(RunError::Sandbox("off")),
+        }
+        let governance = self.sessions.governance();
+        if governance.gate.is_frozen() {
+            return Err(RunError::Frozen);
+        }
+        let brokers = self.brokers.get().and_then(WeakBrokers::upgrade).ok_or(RunError::Leaving)?;
+        let id = match wanted.name {
+            Some(name) => name,
+            None => fresh_id().ok_or(RunError::Leaving)?,
+        };
+        check_name(&id)?;
+        let program = program_name(&wanted.command)?;
+        let folder = self.project(&wanted.folder)?;
+        for other in &wanted.others {
+            self.project(other)?;
+        }
+        let key = key_of(&id)?;
+        let name = self.take(&id)?;
+        if self.sessions.row(&key).await?.is_some_and(|row| row.state != SessionState::Closed) {
+            return Err(RunError::Busy(id));
+        }
+        let outlets = Outlets { places: wanted.places, unlisted: Some(Unlisted::Ask) };
+        let places = outlets.places.len() as u64;
+        let sockets = brokers.open_with(&key, outlets)?;
+        let workspace = match wanted.mode {
+            Mode::Overlay => {
+                let (session, began) = (key.to_string(), governance.clock.now().to_string());
+                let (folder, program) = (folder.clone(), program.clone());
+                let label = Label { id: id.clone(), session, folder, program, began };
+                let workspaces = self.workspaces.clone();
+                let made = tokio::task::spawn_blocking(move || workspaces.create(label)).await;
+                Some(made.map_err(|_| RunError::Leaving)??)
+            }
+            Mode::Direct | Mode::ReadOnly => None,
+        };
+        // From here on, whatever goes wrong ends what was begun.
+        let mut lease = Lease {
+            id,
+            key,
+            workspace,
+            sockets,
+            user: None,
+            runs: Arc::clone(self),
+            _name: name,
+            is_over: false,
+        };
+        let handle = self.sessions.open_run(lease.key.clone()).await?;
+        let words = serde_json::to_vec(&wanted.command).unwrap_or_default();
+        let mode = wanted.mode.as_str().to_owned();
+        let record = |command| RunRecord::RunBegan { program, command, workspace: mode, places };
+        governance.run_began(&handle, &words, record).await?;
+        if rustix::process::geteuid().is_root() {
+            let user = tribune_sandbox::fresh_user();
+            lease.sockets.give_to(user, user)?;
+            lease.user = Some(user);
+        }
+        Ok((lease, folder))
+    }
+
+    fn take(&self, id: &str) -> Result<Name, RunError> {
+        let is_free = self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
+        let name = || Name { name: id.to_owned(), all: Arc::clone(&self.names) };
+        is_free.then(name).ok_or_else(|| RunError::Busy(id.to_owned()))
+    }
+
+    /// A folder that may be shown to a box: none that holds this house, or is in it.
+    fn project(&self, folder: &Path) -> Result<PathBuf, RunError> {
+        let shown = folder.display();
+        if !folder.is_absolute() {
+            return Err(RunError::Input(format!("`{shown}` is no whole path: begin it with a slash")));
+        }
+        let found = std::fs::canonicalize(folder).map_err(|error| {
+            RunError::Input(format!("`{shown}` cannot be used ({error}): name a folder that is there"))
+        })?;
+        if found.starts_with(&self.home) || self.home.starts_with(&found) {
+            let what = "holds Tribune's own home or is in it, with the operator's token: choose a folder of a project";
+            return Err(RunError::Input(format!("`{shown}` {what}")));
+        }
+        Ok(found)
+    }
+
+    /// Closes the sessions of runs that an earlier daemon left open, and tells of landings that it left unfinished.
+    pub(crate) async fn recover(&self) -> Result<(), SessionError> {
+        let governance = self.sessions.governance();
+        let filter = SessionFilter { agent_id: Some(RUN_AGENT.to_owned()), state: None, after: None };
+        let rows = self.sessions.list(filter, MAX_LEFT).await?;
+        let left = rows.iter().filter(|row| row.backend == RUN_BACKEND && row.state != SessionState::Closed);
+        for key in left.filter_map(|row| row.key.parse::<SessionKey>().ok()) {
+            let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
+            governance.note_run(&key, &record).await?;
+            self.sessions.close(&key, CloseReason::Finished).await?;
+        }
+        self.recover_landings().await
+    }
+
+    /// The place of a run in the log.
+    async fn ended(&self, key: &SessionKey, record: &RunRecord) -> Result<(), SessionError> {
+        self.sessions.governance().note_run(key, record).await?;
+        self.sessions.close(key, CloseReason::Finished).await
+    }
+
+    /// What is left of a workspace, which goes if that is nothing.
+    async fn leavings(workspace: &Workspace) -> Leavings {
+        let workspace = workspace.clone();
+        let look = move || {
+            let diff = workspace.diff()?;
+            if diff.changes.is_empty() {
+                workspace.hold()?.remove_if_empty()?;
+            }
+            let traps = diff.changes.iter().filter(|change| change.is_trap).count();
+            let (changes, traps) = (diff.changes.len() as u64, traps as u64);
+            Ok::<_, WorkspacesError>(Leavings { changes, bytes: diff.bytes, traps, fault: None })
+        };
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok(leavings)) => leavings,
+            Ok(Err(error)) => Leavings { fault: Some(error.to_string()), ..Leavings::default() },
+            Err(_) => Leavings::default(),
+        }
+    }
+}
+
+impl Lease {
+    /// Writes down what holds the program.
+    pub(crate) async fn started(&self, limited_by: String, landlock_abi: u32) -> Result<(), StoreError> {
+        let limits = Limits::default();
+        let record = RunRecord::RunStarted {
+            sandbox: "full".to_owned(),
+            limited_by,
+            landlock_abi,
+            memory_bytes: limits.memory_bytes,
+            processes: limits.processes,
+            cpu_percent: limits.cpu_percent,
+            file_bytes: limits.file_bytes,
+            layer_bytes: self.runs.max_bytes,
+        };
+        self.runs.sessions.governance().note_run(&self.key, &record).await
+    }
+
+    /// Ends it, and says what is left.
+    pub(crate) async fn ended(mut self, record: RunRecord) -> Result<Leavings, RunError> {
+        self.is_over = true;
+        self.runs.ended(&self.key, &record).await?;
+        match &self.workspace {
+            Some(workspace) => Ok(Runs::leavings(workspace).await),
+            None => Ok(Leavings::default()),
+        }
+    }
+}
+
+/// Whoever ran it went away.
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let (runs, key, workspace) = (Arc::clone(&self.runs), self.key.clone(), self.workspace.clone());
+        // Without a runtime the daemon is gone too, and the next start ends it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let work = runs.sessions.governance().work.clone();
+        let ending = async move {
+            let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
+            if let Err(error) = runs.ended(&key, &record).await {
+                // The next start ends it.
+                tracing::warn!(%error, session = %key, "the end of a run could not be written down");
+            }
+            if let Some(workspace) = workspace {
+                // Its program may still be ending; then its changes stay until somebody discards them.
+                Runs::leavings(&workspace).await;
+            }
+        };
+        work.spawn_on(ending, &runtime);
+    }
+}
+
+/// The session of a run.
+fn key_of(id: &str) -> Result<SessionKey, SessionError> {
+    let agent: AgentId = RUN_AGENT.parse()?;
+    Ok(SessionKey::direct(&agent, CHANNEL, "local", id)?)
+}
+
+/// The name of what runs, as the log has it.
+fn program_name(command: &[String]) -> Result<String, RunError> {
+    let nothing = || RunError::Input("there is no command: write it behind `--`".to_owned());
+    let first = command.first().filter(|first| !first.is_empty()).ok_or_else(nothing)?;
+    let name = Path::new(first).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    Ok(name.chars().filter(|c| !c.is_control()).take(MAX_PROGRAM).collect())
+}
+
+fn fresh_id() -> Option<String> {
+    let mut bytes = [0_u8; 3];
+    getrandom::fill(&mut bytes).ok()?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(format!("run-{hex}"))
+}

@@ -1,0 +1,74 @@
+//! Places as an operator types them: `HOST[:PORT]`, or with `http://`, `https://` or `tcp://` before it.
+
+use crate::broker::{Place, Speech};
+use crate::tools::HostPort;
+
+/// Why a text is no place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no place to connect to: write a host such as example.org or example.org:8443, or an address such as 127.0.0.1:8080; tcp:// before it lets anything through a tunnel, and needs a port"
+)]
+pub struct NotAPlace(pub String);
+
+/// The places that a text stands for. Without a scheme these are two: a tunnel with TLS, and plain HTTP.
+pub fn parse_net(text: &str) -> Result<Vec<Place>, NotAPlace> {
+    let wrong = || NotAPlace(text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect());
+    let (speeches, rest): (&[Speech], &str) = match text.split_once("://") {
+        None => (&[Speech::Https, Speech::Http], text),
+        Some(("https", rest)) => (&[Speech::Https], rest),
+        Some(("http", rest)) => (&[Speech::Http], rest),
+        Some(("tcp", rest)) => (&[Speech::Tcp], rest),
+        Some(_) => return Err(wrong()),
+    };
+    // Six groups of digits with nothing around them could end in a port or not.
+    let is_bare_v6 = !rest.starts_with('[') && rest.matches(':').count() > 1;
+    let rest = if is_bare_v6 { format!("[{rest}]") } else { rest.to_owned() };
+    let at: HostPort = rest.parse().map_err(|()| wrong())?;
+    let place = |speech: &Speech| {
+        let port = match speech {
+            Speech::Https => Some(443),
+            Speech::Http => Some(80),
+            Speech::Tcp => None,
+        };
+        let at = match (at.has_port(), port) {
+            (true, _) => at.clone(),
+            (false, Some(port)) => format!("{at}:{port}").parse().map_err(|()| wrong())?,
+            (false, None) => return Err(wrong()),
+        };
+        // This name means this machine, and nothing else.
+        let private = rest.split(':').next() == Some("localhost");
+        Ok(Place { at, speech: *speech, methods: Vec::new(), paths: Vec::new(), private })
+    };
+    speeches.iter().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_in_one_way() {
+        for (text, expected) in [
+            ("example.org", "example.org:443 Https, example.org:80 Http"),
+            ("Example.org:8443", "example.org:8443 Https, example.org:8443 Http"),
+            ("https://example.org", "example.org:443 Https"),
+            ("http://example.org:8080", "example.org:8080 Http"),
+            ("tcp://db.example.org:5432", "db.example.org:5432 Tcp"),
+            ("127.0.0.1:8080", "127.0.0.1:8080 Https, 127.0.0.1:8080 Http"),
+            ("localhost:1", "localhost:1 Https private, localhost:1 Http private"),
+            ("[::1]:80", "[::1]:80 Https, [::1]:80 Http"),
+            ("::1", "[::1]:443 Https, [::1]:80 Http"),
+        ] {
+            let places = parse_net(text).unwrap();
+            let shown = places.iter().map(|place| {
+                format!("{} {:?}{}", place.at, place.speech, if place.private { " private" } else { "" })
+            });
+            assert_eq!(shown.collect::<Vec<_>>().join(", "), expected, "{text}");
+        }
+        for text in
+            ["", "*", "*.example.org", "ftp://example.org", "example.org/path", "a:0", "a:", "tcp://a", "a b"]
+        {
+            assert!(parse_net(text).is_err(), "{text}");
+        }
+    }
+}

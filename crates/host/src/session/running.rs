@@ -1,0 +1,26 @@
+//! Sessions of programs that an operator runs in a box.
+
+use tribune_agents::{Handle, SessionInput, SessionKey, SessionMode};
+use tribune_constitution::RUN_MANDATE;
+
+use super::room::IfFull;
+use super::{IfClosed, SessionError, SessionManager};
+use crate::run::RUN_BACKEND;
+
+impl SessionManager {
+    /// Opens the session of a run. It is closed by whoever opened it, never for want of turns.
+    pub(crate) async fn open_run(&self, key: SessionKey) -> Result<Handle, SessionError> {
+        let rostered = self.shared.agents.agent(key.agent());
+        let input = SessionInput {
+            key,
+            mode: SessionMode::Persistent,
+            backend: RUN_BACKEND.to_owned(),
+            model: None,
+            pubkey: None,
+            mandate: rostered.map_or_else(|| RUN_MANDATE.to_owned(), |agent| agent.mandate),
+            opened_by: "operator".to_owned(),
+            lineage: None,
+        };
+        self.open(input, IfClosed::Reopen, IfFull::Refuse).await.map(|session| session.handle().clone())
+    }
+}

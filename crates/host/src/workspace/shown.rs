@@ -1,0 +1,193 @@
+//! Changes as people and programs are told of them: kinds, rights, where links lead, and what is different in a text.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use similar::TextDiff;
+use tribune_sandbox::workspace::{self, Change, Kind, Node};
+use utoipa::ToSchema;
+
+use super::{Workspace, WorkspacesError};
+
+/// Bytes of a file whose text is compared, and bytes of all that is told of texts.
+const MAX_TEXT: u64 = 1 << 20;
+const MAX_PATCHES: usize = 2 << 20;
+
+/// Bytes of all files that are compared for it.
+const MAX_COMPARED: u64 = 128 << 20;
+
+/// How long two texts may be compared before the difference is told less finely.
+const COMPARING: Duration = Duration::from_millis(500);
+
+/// Changes that are told at once.
+const MAX_SHOWN: usize = 5_000;
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ChangeInfo {
+    /// From the root of the workspace.
+    pub path: String,
+    /// `added`, `changed`, `mode` or `removed`.
+    pub kind: String,
+    /// What the folder has now.
+    pub before: Option<NodeInfo>,
+    /// What it would have.
+    pub after: Option<NodeInfo>,
+    /// Programs of this machine would obey it: it lands only if it is named by itself, or with `traps`.
+    pub trap: bool,
+    /// It is a link to somewhere outside, which does not land.
+    pub leaves: bool,
+    /// It has set-id bits, which do not land.
+    pub set_id: bool,
+    /// The difference of two texts, in the unified format without its head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    /// Why there is no difference to see: `binary`, `too large` or `unreadable`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unseen: Option<String>,
+}
+
+/// A file, a folder, a link or something else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct NodeInfo {
+    /// `file`, `folder`, `link` or `other`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Who may do what, such as `644`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Where a link leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
+/// Changes of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Shown {
+    pub id: String,
+    /// The folder they were made for.
+    pub folder: String,
+    /// Whether its program still runs.
+    pub running: bool,
+    pub changes: Vec<ChangeInfo>,
+    /// Changes that were not told, because there are too many.
+    pub more: u64,
+    /// Bytes of everything that was added or changed.
+    pub bytes: u64,
+}
+
+impl Workspace {
+    /// Tells its changes, or those in `paths`.
+    pub(crate) fn show(&self, paths: &[PathBuf], with_texts: bool) -> Result<Shown, WorkspacesError> {
+        let diff = self.diff()?;
+        let is_meant =
+            |change: &&Change| paths.is_empty() || paths.iter().any(|path| change.path.starts_with(path));
+        let meant: Vec<&Change> = diff.changes.iter().filter(is_meant).collect();
+        if let Some(other) = paths.iter().find(|path| !meant.iter().any(|c| c.path.starts_with(path))) {
+            return Err(WorkspacesError::NoChange(other.display().to_string(), self.label.id.clone()));
+        }
+        let mut room = Room { patches: MAX_PATCHES, compared: MAX_COMPARED };
+        let changes = meant.iter().take(MAX_SHOWN).map(|change| self.change(change, with_texts, &mut room));
+        Ok(Shown {
+            id: self.label.id.clone(),
+            folder: self.label.folder.display().to_string(),
+            running: self.is_running(),
+            changes: changes.collect(),
+            more: meant.len().saturating_sub(MAX_SHOWN) as u64,
+            bytes: diff.bytes,
+        })
+    }
+
+    fn change(&self, change: &Change, with_texts: bool, room: &mut Room) -> ChangeInfo {
+        let (mut patch, mut unseen) = (None, None);
+        if with_texts && is_text_change(change) {
+            match room.takes(change).then(|| self.patch(change)) {
+                Some(Ok(text)) if text.len() <= room.patches => {
+                    room.patches -= text.len();
+                    patch = Some(text).filter(|text| !text.is_empty());
+                }
+                Some(Ok(_)) | None => unseen = Some("too large"),
+                Some(Err(why)) => unseen = Some(why),
+            }
+        }
+        let kind = match change.kind() {
+            Kind::Added => "added",
+            Kind::Changed => "changed",
+            Kind::Mode => "mode",
+            Kind::Removed => "removed",
+        };
+        ChangeInfo {
+            path: change.path.display().to_string(),
+            kind: kind.to_owned(),
+            before: change.before.as_ref().map(node),
+            after: change.after.as_ref().map(node),
+            trap: change.is_trap,
+            leaves: change.leaves,
+            set_id: change.sets_id,
+            patch,
+            unseen: unseen.map(str::to_owned),
+        }
+    }
+
+    /// The difference of the two sides, of which one may be nothing.
+    fn patch(&self, change: &Change) -> Result<String, &'static str> {
+        let read = |node: &Option<Node>, folder: &Path| match node {
+            Some(Node::File { .. }) => text(folder, &change.path),
+            Some(Node::Folder { .. } | Node::Symlink { .. } | Node::Other) | None => Ok(String::new()),
+        };
+        let before = read(&change.before, &self.label.folder)?;
+        let after = read(&change.after, &self.layers().upper())?;
+        let diff = TextDiff::configure().timeout(COMPARING).diff_lines(&before, &after);
+        Ok(diff.unified_diff().context_radius(3).to_string())
+    }
+}
+
+/// What is left of the bounds.
+struct Room {
+    patches: usize,
+    compared: u64,
+}
+
+impl Room {
+    /// Whether the two sides of a change may still be compared.
+    fn takes(&mut self, change: &Change) -> bool {
+        let size = |node: &Option<Node>| match node {
+            Some(Node::File { bytes, .. }) => (*bytes).min(MAX_TEXT),
+            Some(Node::Folder { .. } | Node::Symlink { .. } | Node::Other) | None => 0,
+        };
+        let left = self.compared.checked_sub(size(&change.before) + size(&change.after));
+        self.compared = left.unwrap_or(self.compared);
+        left.is_some()
+    }
+}
+
+fn is_text_change(change: &Change) -> bool {
+    let is_file = |node: &Option<Node>| matches!(node, Some(Node::File { .. }));
+    change.kind() != Kind::Mode && (is_file(&change.before) || is_file(&change.after))
+}
+
+fn text(folder: &Path, path: &Path) -> Result<String, &'static str> {
+    let bytes = match workspace::content(folder, path, MAX_TEXT) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Err("too large"),
+        Err(_) => return Err("unreadable"),
+    };
+    if bytes.contains(&0) {
+        return Err("binary");
+    }
+    String::from_utf8(bytes).map_err(|_| "binary")
+}
+
+fn node(node: &Node) -> NodeInfo {
+    let octal = |mode: &u32| Some(format!("{mode:03o}"));
+    let (kind, mode, bytes, to) = match node {
+        Node::File { mode, bytes } => ("file", octal(mode), Some(*bytes), None),
+        Node::Folder { mode } => ("folder", octal(mode), None, None),
+        Node::Symlink { to } => ("link", None, None, Some(to.display().to_string())),
+        Node::Other => ("other", None, None, None),
+    };
+    NodeInfo { kind: kind.to_owned(), mode, bytes, to }
+}

@@ -1,0 +1,22 @@
+//! What a file of either side holds.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use rustix::fs::FileType;
+
+use super::beneath;
+
+/// Reads a plain file beneath `folder`, if it has no more than `most` bytes. No link on the way is followed, and nothing that is
+/// no file is waited for.
+pub fn content(folder: &Path, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = beneath::open_file(beneath::folder(folder)?, path)?;
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut bytes = Vec::new();
+    File::from(file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
+}
