@@ -312,7 +312,8 @@ impl Lease {
             memory_bytes: limits.memory_bytes,
             processes: limits.processes,
             cpu_percent: limits.cpu_percent,
-            file_bytes: limits.file_bytes,
+            // In a layer, one file has no more room than all.
+            file_bytes: limits.file_bytes.min(self.runs.max_bytes),
             layer_bytes: self.runs.max_bytes,
         };
         self.runs.sessions.governance().note_run(&self.key, &record).await

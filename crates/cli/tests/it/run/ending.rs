@@ -145,6 +145,8 @@ fn a_run_that_writes_too_much_is_ended_and_says_so() {
     assert!(ran.err.contains("workspaces.maxBytes is 4096 KiB: raise that in config.json5"), "{ran:?}");
     let log = site.log(&session("large"), "session_lifecycle");
     assert_eq!(log[log.len() - 2]["outcome"], "over_quota");
+    let started = log.iter().find(|payload| payload["event"] == "run_started").unwrap();
+    assert_eq!((&started["file_bytes"], &started["layer_bytes"]), (&json!(4 << 20), &json!(4 << 20)));
     // One file is bounded by itself, without anyone counting.
     let ran = site.shell("one", "head -c 9000000 /dev/zero > f; ls -l f | cut -d' ' -f5");
     assert!(!ran.out.contains("9000000"), "{ran:?}");
