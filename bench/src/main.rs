@@ -31,6 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if std::env::args().nth(1).as_deref() == Some("sandbox-enter") {
         return Ok(tribune_sandbox::enter()?);
     }
+    if std::env::args().nth(1).as_deref() == Some("sandbox-bare") {
+        return sandbox::bare();
+    }
     // As the program itself does.
     rustix::thread::disable_transparent_huge_pages(true)?;
     let wanted: Vec<String> = std::env::args().skip(1).collect();

@@ -16,5 +16,5 @@ pub use bounds::{MAX_PROFILE_BYTES, ProfileError};
 pub use limits::{Limits, Tmpfs};
 pub use mount::Mount;
 pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
-pub use report::{Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
+pub use report::{Bounded, Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
 pub use workspace::{HOST_TRAPS, Workspace, WorkspaceSource};

@@ -14,6 +14,12 @@ pub struct Order {
     pub profile: LaunchProfile,
     /// The user and group to become, if the launcher is root.
     pub becomes: Option<(u32, u32)>,
+}
+
+/// What it tells right after: what will hold the limits, which is made while the launcher begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Bounded {
     /// The files that take a process into the cgroups made for this launch.
     pub cgroups: Vec<PathBuf>,
     pub limited_by: LimitedBy,

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -55,6 +56,8 @@ pub(super) struct Root {
     /// What is laid over things that shall not be seen.
     empty_file: OwnedFd,
     empty_folder: OwnedFd,
+    /// The folder in which something was made last, because most things come several to a folder.
+    last_parent: Option<(PathBuf, Rc<OwnedFd>)>,
     /// For controls: the host's root, taken hold of before anything lies over it.
     host: Option<OwnedFd>,
     layers: Layers,
@@ -87,7 +90,15 @@ impl Root {
         mount::put(&fd, &stone).at(Stage::Mounts, "attaching the root", REMEDY)?;
         let (empty_file, empty_folder) = empties(&fd).at(Stage::Mounts, "making the masks", REMEDY)?;
         let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading the root", REMEDY)?.st_dev;
-        Ok(Self { fd, own: [device].into(), empty_file, empty_folder, host, layers: layers.clone() })
+        Ok(Self {
+            fd,
+            own: [device].into(),
+            empty_file,
+            empty_folder,
+            last_parent: None,
+            host,
+            layers: layers.clone(),
+        })
     }
 
     /// Mounts everything.
@@ -100,6 +111,8 @@ impl Root {
 
     fn step(&mut self, step: &Step, trees: Vec<Tree>) -> Result<(), Failed> {
         let target = step.target.as_path();
+        // What is mounted here lies over what was opened below it.
+        self.last_parent.take_if(|(folder, _)| folder.starts_with(target));
         let doing = || format!("mounting on `{}`", target.display());
         let has_limits = self.layers.has(Layer::TmpfsLimits);
         match &step.what {
@@ -284,7 +297,7 @@ impl Root {
     }
 
     /// A place to mount something on. It is made if it is not there and the folder around it is ours.
-    fn point(&self, target: &Path, is_folder: bool) -> Result<OwnedFd, Failed> {
+    fn point(&mut self, target: &Path, is_folder: bool) -> Result<OwnedFd, Failed> {
         let (parent, name) = self.parent(target)?;
         let doing = || format!("making the mount point `{}`", target.display());
         let open = || {
@@ -306,8 +319,15 @@ impl Root {
     }
 
     /// The folder around a path, made where it may be, and the last name.
-    fn parent(&self, target: &Path) -> Result<(OwnedFd, CString), Failed> {
+    fn parent(&mut self, target: &Path) -> Result<(Rc<OwnedFd>, CString), Failed> {
         let doing = || format!("making the folders of `{}`", target.display());
+        let around = target.parent().unwrap_or(target);
+        if let (Some((folder, held)), Some(name)) = (&self.last_parent, target.file_name())
+            && folder == around
+            && let Ok(name) = CString::new(name.as_encoded_bytes())
+        {
+            return Ok((Rc::clone(held), name));
+        }
         let mut folder = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).at(Stage::Mounts, doing(), REMEDY)?;
         let mut names = target.components().filter_map(|part| match part {
             Component::Normal(name) => CString::new(name.as_encoded_bytes()).ok(),
@@ -329,6 +349,8 @@ impl Root {
             folder = opened.at(Stage::Mounts, doing(), REMEDY)?;
             name = next;
         }
+        let folder = Rc::new(folder);
+        self.last_parent = Some((around.to_owned(), Rc::clone(&folder)));
         Ok((folder, name))
     }
 

@@ -25,6 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("200_starts_leave_nothing", starts_leave_nothing),
     ("200_starts_by_a_user_leave_nothing", starts_by_a_user_leave_nothing),
+    ("an_usher_that_is_gone_is_replaced", an_usher_that_is_gone_is_replaced),
     ("orphans_are_buried", orphans_are_buried),
     ("it_says_who_it_is_and_what_limits_it", it_says_who_it_is_and_what_limits_it),
     ("failures_name_their_cause", failures_name_their_cause),
@@ -42,6 +43,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
             let _ = child.stdout().unwrap().read(&mut [0]);
         }
         ["many", house] => many(house.as_ref()),
+        ["usher", house] => usher(house.as_ref()),
         ["choose"] => {
             let mut profile = shell("true");
             profile.runs_as = RunsAs::User { uid: 4242, gid: 4242 };
@@ -192,6 +194,51 @@ fn starts_by_a_user_leave_nothing() {
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "nothing is left\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Kills the process that launchers are forked from. Runs in a process of its own, whose children it looks at.
+fn usher(house: &std::path::Path) {
+    let children = || {
+        let own = std::process::id();
+        let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap();
+        list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<i32>>()
+    };
+    let launcher = launcher(house);
+    let says =
+        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
+    assert_eq!(says("one").ok(), "one\n");
+    let [first] = children()[..] else { panic!("one process stands ready") };
+    // It holds nothing of anyone's: streams to nowhere and one socket.
+    assert_eq!(std::fs::read(format!("/proc/{first}/environ")).unwrap(), b"");
+    let held = std::fs::read_dir(format!("/proc/{first}/fd")).unwrap();
+    let held = held.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap().display().to_string());
+    // The last is what this program leaks on purpose, for the probes.
+    let is_known = |name: &String| name == "/dev/null" || name.starts_with("socket:") || name == "/dev/full";
+    assert!(held.into_iter().all(|name| is_known(&name)));
+
+    // What it forked goes on without it, and the next launch has another.
+    let child = launcher.launch(&shell("sleep 0.2; echo two"), Streams::captured()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+    wait_for_end(rustix::process::Pid::from_raw(first).unwrap());
+    assert_eq!(says("three").ok(), "three\n");
+    assert_eq!(finish(child).ok(), "two\n");
+    let [second] = children()[..] else { panic!("one process stands ready, and no zombie is left") };
+    assert_ne!(first, second);
+    drop(launcher);
+    assert_eq!(children(), [] as [i32; 0]);
+    println!("replaced");
+}
+
+fn an_usher_that_is_gone_is_replaced() {
+    let house = tempfile::tempdir().unwrap();
+    let output =
+        Command::new(std::env::current_exe().unwrap()).arg("usher").arg(house.path()).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "replaced\n",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
