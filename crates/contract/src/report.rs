@@ -53,6 +53,9 @@ pub struct Started {
     pub landlock_abi: u32,
     /// How many names of the workspace are hidden or frozen.
     pub masked: u32,
+    /// Folders of the workspace that are read-only as a whole, because what is in them could not be covered name by name; `.`
+    /// is all of it.
+    pub read_only: Vec<String>,
 }
 
 /// What holds the limits of memory, processes and processor time.

@@ -14,7 +14,6 @@
 mod enter;
 mod host;
 mod layers;
-mod pattern;
 mod self_test;
 mod sys;
 mod wire;

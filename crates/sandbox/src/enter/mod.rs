@@ -18,6 +18,7 @@ mod mount;
 mod plan;
 mod relay;
 mod root;
+mod search;
 mod sources;
 mod supervise;
 mod usher;
@@ -39,6 +40,7 @@ use tribune_contract::{Bounded, Failed, LimitedBy, Mode, Order, Report, Stage, S
 use self::agent::Agent;
 use self::failure::{At as _, failed};
 use self::filter::Filters;
+use self::masks::Masked;
 use self::plan::{INSIDE_ID, RUN_FOLDER, Step};
 use self::relay::{Port, Relays};
 use self::root::Root;
@@ -226,7 +228,7 @@ impl Prepared<'_> {
             REMEDY,
         )?;
         init::check_launcher(reports)?;
-        let mut masked = 0;
+        let mut masked = Masked::default();
         if profile.mode == Mode::Full {
             map(self.uid, self.gid)?;
             let sources = match sources {
@@ -262,7 +264,8 @@ impl Prepared<'_> {
             gid: self.gid.as_raw(),
             limited_by: self.limited_by,
             landlock_abi: self.landlock,
-            masked,
+            masked: masked.names,
+            read_only: masked.read_only,
         };
         let agent = Agent {
             profile,

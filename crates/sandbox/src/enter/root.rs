@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountPropagationFlags, UnmountFlags};
 use tribune_contract::{Failed, Stage};
 
@@ -42,6 +43,9 @@ const PROC_EMPTY: [&str; 11] = [
     "vmallocinfo",
 ];
 
+/// What is covered cannot be changed, and gives nobody rights.
+pub(super) const UNCHANGEABLE: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+
 /// Where things wait until they are used, gone before anything runs.
 const STAGING: &str = "/.staging";
 
@@ -61,13 +65,6 @@ pub(super) struct Root {
     /// For controls: the host's root, taken hold of before anything lies over it.
     host: Option<OwnedFd>,
     layers: Layers,
-}
-
-/// Whether something was there to be covered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Covered {
-    Yes,
-    NotThere,
 }
 
 impl Root {
@@ -225,33 +222,47 @@ impl Root {
     }
 
     /// Makes something that is there read-only.
-    pub(super) fn freeze(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
+    pub(super) fn freeze(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
         let tree = mount::open_tree(&found)?;
-        let read_only = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-        mount::set(tree.as_fd(), true, read_only)?;
-        mount::put(&tree, &found).map(|()| Covered::Yes)
+        mount::set(tree.as_fd(), true, UNCHANGEABLE)?;
+        mount::put(&tree, &found)
+    }
+
+    /// Lays the file that a link leads to over the link, or an empty one: then the link is neither removed nor replaced.
+    pub(super) fn freeze_link(
+        &self,
+        folder: impl AsFd,
+        link: impl Arg,
+        end: Option<&Path>,
+    ) -> rustix::io::Result<()> {
+        let Some(found) = mount::found(&folder, link)? else { return Ok(()) };
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
+        if kind == FileType::Directory {
+            // Not a link any more.
+            return Err(Errno::AGAIN);
+        }
+        let end = end.map(|end| mount::found(&folder, end)).transpose()?.flatten();
+        let cover = mount::open_tree(end.as_ref().unwrap_or(&self.empty_file))?;
+        mount::set(cover.as_fd(), true, UNCHANGEABLE)?;
+        mount::put(&cover, &found)
     }
 
     /// Makes something its own mount, so that it cannot be moved away together with what is protected below it.
-    pub(super) fn pin(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
+    pub(super) fn pin(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
         let tree = mount::open_tree(&found)?;
-        mount::put(&tree, &found).map(|()| Covered::Yes)
+        mount::put(&tree, &found)
     }
 
     /// Lays an empty file or folder over something that is there.
-    pub(super) fn hide(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
+    pub(super) fn hide(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
         let stat = rustix::fs::fstat(&found)?;
         let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let empty = mount::open_tree(if is_folder { &self.empty_folder } else { &self.empty_file })?;
-        mount::set(
-            empty.as_fd(),
-            false,
-            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        )?;
-        mount::put(&empty, &found).map(|()| Covered::Yes)
+        mount::set(empty.as_fd(), false, UNCHANGEABLE)?;
+        mount::put(&empty, &found)
     }
 
     /// Opens something inside, without following links.

@@ -9,6 +9,7 @@
 
 mod landing;
 mod life;
+mod masks;
 mod modes;
 #[path = "../probes/mod.rs"]
 mod probes;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         ("landing", landing::TESTS),
         ("tools", tools::TESTS),
         ("modes", modes::TESTS),
+        ("masks", masks::TESTS),
     ] {
         trials.extend(tests.iter().map(|(name, test)| {
             let run = || {
