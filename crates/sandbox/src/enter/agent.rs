@@ -34,6 +34,7 @@ impl Agent<'_> {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "it becomes the program, in its sandbox")]
     fn prepare(&self) -> Result<Infallible, Failed> {
         const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
         let (profile, layers) = (self.profile, self.layers);

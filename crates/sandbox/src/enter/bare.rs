@@ -48,6 +48,7 @@ pub fn bare(program: &str) -> io::Result<(Duration, Duration)> {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "it becomes the program")]
 fn become_program(program: &str, user: u32, group: u32) -> io::Result<Infallible> {
     std::fs::write("/proc/self/setgroups", "deny")?;
     sources::write_map("/proc/self/uid_map", user, user)?;

@@ -22,6 +22,7 @@ pub(super) struct Usher {
 }
 
 impl Usher {
+    #[expect(clippy::disallowed_methods, reason = "this is where sandboxes come from")]
     pub(super) fn start(program: &Path, args: &[OsString]) -> io::Result<Self> {
         // Messages keep their borders, so that one request is one launch, whoever asks at the same time.
         let (socket, theirs) =

@@ -4,6 +4,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "all of this is a test, which clippy cannot see"
 )]
 
