@@ -82,9 +82,16 @@ mod tests {
         ] {
             assert!(is_host_trap(trap), "{trap}");
         }
-        for plain in
-            ["", "a", "envrc", "a/.envrc.md", "git/config", ".gitignore", ".github/workflows/ci.yml", "cargo/config"]
-        {
+        for plain in [
+            "",
+            "a",
+            "envrc",
+            "a/.envrc.md",
+            "git/config",
+            ".gitignore",
+            ".github/workflows/ci.yml",
+            "cargo/config",
+        ] {
             assert!(!is_host_trap(plain), "{plain}");
         }
     }

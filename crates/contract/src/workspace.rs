@@ -33,4 +33,3 @@ pub enum WorkspaceSource {
     /// Nowhere.
     ReadOnly { folder: PathBuf },
 }
-

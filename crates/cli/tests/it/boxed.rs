@@ -166,7 +166,7 @@ async fn the_log_says_what_held_a_command() {
 /// A hook that is a program reads what agents say, and has no more of this machine than they do.
 #[tokio::test(flavor = "multi_thread")]
 async fn l7_a_hook_runs_in_the_sandbox_unless_the_operator_says_otherwise() {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let (script, listed, secret) =

@@ -69,14 +69,18 @@ impl TryFrom<RawHook> for OneHook {
 
     fn try_from(raw: RawHook) -> Result<Self, String> {
         let asks_for_bounds = raw.sandbox.is_some() || raw.reads.is_some();
-        let reads: Vec<PathBuf> =
-            raw.reads.map(|reads| reads.0.into_iter().map(|path| path.0.into()).collect()).unwrap_or_default();
+        let reads: Vec<PathBuf> = raw
+            .reads
+            .map(|reads| reads.0.into_iter().map(|path| path.0.into()).collect())
+            .unwrap_or_default();
         if reads.iter().any(|path| !path.is_absolute()) {
             return Err("has a path in `reads` that is not absolute: begin it with a slash".to_owned());
         }
         let bounds = match raw.sandbox.map(|word| word.0) {
             Some(Boxed::Off) if !reads.is_empty() => {
-                return Err("has `reads` and no sandbox, where it reads everything: leave one of them out".to_owned());
+                return Err(
+                    "has `reads` and no sandbox, where it reads everything: leave one of them out".to_owned()
+                );
             }
             Some(Boxed::Off) => Bounds::None,
             Some(Boxed::On) | None => Bounds::Sandbox { reads },
@@ -92,7 +96,9 @@ impl TryFrom<RawHook> for OneHook {
                 Reach::Command(command, bounds)
             }
             (None, Some(_)) if asks_for_bounds => {
-                return Err("has a `url` and `sandbox` or `reads`, which are for programs: leave them out".to_owned());
+                return Err(
+                    "has a `url` and `sandbox` or `reads`, which are for programs: leave them out".to_owned()
+                );
             }
             (None, Some(url)) => Reach::Url(url.0),
             _ => return Err("has one of `command` and `url`: say how the hook is reached".to_owned()),

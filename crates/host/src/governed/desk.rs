@@ -17,7 +17,7 @@ use crate::approval::action::{Action, approval_id};
 use crate::approval::draft;
 use crate::approval::record::{ApprovalRecord, Requested, Runner};
 use crate::gate::{Ended, Inquiry, Judgement, Leave, Standing, Ticket};
-use crate::record::{CallOutcome, ToolCallRecord, SandboxRecord, ToolResultRecord, VerdictRecord};
+use crate::record::{CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord, VerdictRecord};
 use crate::tools::{Done, Touched};
 
 /// A session's history, open at its end.

@@ -89,7 +89,14 @@ impl Effect {
     /// How a source file looks that does it.
     const fn signs(self) -> &'static [&'static str] {
         match self {
-            Self::Starts => &["Command::new(", "programs::bare(", "launcher.launch(&", "posix_spawn", "execve", "libc::exec"],
+            Self::Starts => &[
+                "Command::new(",
+                "programs::bare(",
+                "launcher.launch(&",
+                "posix_spawn",
+                "execve",
+                "libc::exec",
+            ],
             Self::Reaches => &[
                 "TcpStream::connect",
                 "TcpSocket::",

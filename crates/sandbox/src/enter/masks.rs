@@ -53,7 +53,11 @@ pub(super) fn cover(root: &Root, workspace: &Workspace) -> Result<Masked, Failed
     let doing = |path: &Path| format!("protecting `{}`", path.display());
     const TRY_AGAIN: &str = "Try again; if it stays, raise the limit fs.mount-max";
     if whole.contains(Path::new("")) {
-        mount::set(held.as_fd(), true, UNCHANGEABLE).at(Stage::Workspace, "freezing the workspace", TRY_AGAIN)?;
+        mount::set(held.as_fd(), true, UNCHANGEABLE).at(
+            Stage::Workspace,
+            "freezing the workspace",
+            TRY_AGAIN,
+        )?;
     }
     // What is gone by now needs no protection.
     for path in pinned(&found) {
@@ -89,9 +93,8 @@ fn pinned(found: &Found) -> BTreeSet<&Path> {
 /// that does not do, everything. Returns which.
 fn gathered(found: &mut Found, most: usize) -> BTreeSet<PathBuf> {
     let mut whole = BTreeSet::new();
-    let needed = |found: &Found| {
-        found.hidden.len() + found.frozen.len() + found.links.len() + pinned(found).len()
-    };
+    let needed =
+        |found: &Found| found.hidden.len() + found.frozen.len() + found.links.len() + pinned(found).len();
     if needed(found) <= most {
         return whole;
     }

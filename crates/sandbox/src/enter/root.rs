@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::path::Arg;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountPropagationFlags, UnmountFlags};
+use rustix::path::Arg;
 use tribune_contract::{Failed, Stage};
 
 use super::failure::{At as _, failed};
@@ -44,7 +44,8 @@ const PROC_EMPTY: [&str; 11] = [
 ];
 
 /// What is covered cannot be changed, and gives nobody rights.
-pub(super) const UNCHANGEABLE: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+pub(super) const UNCHANGEABLE: u64 =
+    libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
 /// Where things wait until they are used, gone before anything runs.
 const STAGING: &str = "/.staging";

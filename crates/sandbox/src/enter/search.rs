@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tribune_contract::{Failed, Stage, Workspace, Pattern};
+use tribune_contract::{Failed, Pattern, Stage, Workspace};
 
 use super::failure::At as _;
 
@@ -87,8 +87,7 @@ impl Search<'_> {
     fn walk(&mut self, look: Look) -> Result<(), Failed> {
         let mut folders = VecDeque::from([(PathBuf::new(), false)]);
         while let Some((path, is_frozen)) = folders.pop_front() {
-            let is_too_much =
-                self.seen > MAX_NAMES || path.as_os_str().as_bytes().len() > MAX_FOLDER_BYTES;
+            let is_too_much = self.seen > MAX_NAMES || path.as_os_str().as_bytes().len() > MAX_FOLDER_BYTES;
             if is_too_much && !path.as_os_str().is_empty() {
                 self.cover_unseen(path, is_frozen);
                 continue;
@@ -186,7 +185,8 @@ impl Search<'_> {
 
     /// A link with a frozen name: it stays as it is, and so does what it leads to. A repository is looked at by itself.
     fn link(&mut self, own: PathBuf, end: Option<PathBuf>, in_frozen: bool) {
-        let stat = end.as_ref().and_then(|end| rustix::fs::statat(self.root, end, AtFlags::SYMLINK_NOFOLLOW).ok());
+        let stat =
+            end.as_ref().and_then(|end| rustix::fs::statat(self.root, end, AtFlags::SYMLINK_NOFOLLOW).ok());
         let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
         let is_git = own.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
         let file = end.clone().filter(|_| kind == Some(FileType::RegularFile));

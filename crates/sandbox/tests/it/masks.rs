@@ -13,7 +13,10 @@ use crate::stage::{Ran, Test, finish, launcher, shell};
 pub(crate) const TESTS: &[Test] = &[
     ("links_with_frozen_names_stop_nothing", links_with_frozen_names_stop_nothing),
     ("too_many_names_make_their_folder_read_only", too_many_names_make_their_folder_read_only),
-    ("too_many_names_at_the_top_make_all_of_it_read_only", too_many_names_at_the_top_make_all_of_it_read_only),
+    (
+        "too_many_names_at_the_top_make_all_of_it_read_only",
+        too_many_names_at_the_top_make_all_of_it_read_only,
+    ),
     ("folders_too_deep_to_look_into_are_read_only", folders_too_deep_to_look_into_are_read_only),
     ("names_that_are_no_text_are_protected", names_that_are_no_text_are_protected),
 ];

@@ -123,7 +123,9 @@ impl Shared {
             Exit::Code { code: 0 } => Ok(answer),
             Exit::Code { code } => Err(format!("it failed (exit code {code})")),
             Exit::Signal { signal } => Err(format!("it failed (signal {signal})")),
-            Exit::OutOfTime | Exit::Killed => Err(format!("it did not answer within {} ms", limit.as_millis())),
+            Exit::OutOfTime | Exit::Killed => {
+                Err(format!("it did not answer within {} ms", limit.as_millis()))
+            }
         }
     }
 }

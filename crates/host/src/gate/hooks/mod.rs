@@ -17,8 +17,8 @@ use tribune_agents::ToolCall;
 use tribune_constitution::{Trust, Veto};
 
 use self::answer::{Answer, narrowed};
-pub(crate) use self::event::{Event, Who};
 pub use self::boxed::HookBox;
+pub(crate) use self::event::{Event, Who};
 pub use self::reach::{Bounds, Reach};
 
 /// Notifications under way at once. Beyond them a hook is not told: it would never catch up.

@@ -35,7 +35,7 @@ impl BoxedLauncher {
     /// For the house in `home`. What an earlier daemon of this house left behind is removed.
     pub fn new(home: &Path, mode: Mode) -> Self {
         let house = House::of(home);
-        let swept = tribune_sandbox::sweep(&house, &home.join("layers"));
+        let swept = tribune_sandbox::sweep(&home.join("layers"));
         tracing::debug!(?swept, "looked for what earlier sandboxes left behind");
         let launcher = tribune_sandbox::Launcher::this_program(house);
         Self { launcher, mode, launches: AtomicU64::new(0) }

@@ -95,7 +95,9 @@ impl Exec {
             return Err("`command` holds a NUL character, which no command has: leave it out".to_owned());
         }
         let cwd = match input.optional_text("cwd")? {
-            Some("") => return Err("`cwd` is empty: name a folder of the workspace, or leave it out".to_owned()),
+            Some("") => {
+                return Err("`cwd` is empty: name a folder of the workspace, or leave it out".to_owned());
+            }
             cwd => folder(cwd).to_owned(),
         };
         let seconds = input.optional_number("timeoutSeconds")?.unwrap_or(DEFAULT_SECONDS);
