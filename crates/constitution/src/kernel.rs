@@ -11,7 +11,7 @@ use crate::trust::Trust::{self, Community, Owner, Untrusted, Verified};
 
 /// Counts up whenever a built-in manifest, the order of decisions or a kernel rule changes, so that no verdict of
 /// another kernel passes for one of this.
-pub const KERNEL_VERSION: u32 = 3;
+pub const KERNEL_VERSION: u32 = 4;
 
 /// What the house itself asks for an agent whose budget is used up: to spend more. It is in every mandate and is offered to
 /// nobody, and a person decides.
