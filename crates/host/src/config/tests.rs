@@ -216,7 +216,7 @@ fn wrong_values_name_their_path_and_what_fits() {
             "1:20: `gateway.hosts[0]` is `https://a`, which no `Host` header says: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
         ),
         (
-            "{sandbox: 'of'}",
+            "{sandbox: 'offf'}",
             "1:11: `sandbox` is `of`: did you mean \"off\"? Use one of \"full\", \"landlock\", \"off\"",
         ),
         ("{egress: {mode: 'open'}}", "1:17: `egress.mode` is `open`: use one of \"allowlist\", \"public\""),
@@ -315,7 +315,7 @@ fn hooks_have_one_place_on_this_machine() {
         ("{on: 'gateway_start', url: 'https://127.0.0.1/'}", "no address on this machine"),
         ("{on: 'gateway_start', url: 'http://u@127.0.0.1/'}", "no address on this machine"),
         ("{on: 'gateway_start', command: ['/a'], timeoutMs: 0}", "use a whole number from 1 to 60000"),
-        ("{on: 'gateway_start', command: ['/a'], sandbox: 'of'}", "did you mean \"off\"?"),
+        ("{on: 'gateway_start', command: ['/a'], sandbox: 'offf'}", "did you mean \"off\"?"),
         ("{on: 'gateway_start', command: ['/a'], reads: ['b']}", "not absolute"),
         ("{on: 'gateway_start', command: ['/a'], sandbox: 'off', reads: ['/b']}", "leave one of them out"),
         ("{on: 'gateway_start', url: 'http://127.0.0.1:1/', sandbox: 'off'}", "which are for programs"),
