@@ -28,7 +28,7 @@ fn the_default_law_is_valid() {
 
 #[test]
 fn the_hash_is_what_the_format_says() {
-    let canonical = r##"{"constitution":"Be \"kind\".\n","kernel":3,"law":null,"mandates":{"clerk":"---\ntools: read\n---\nFile things.\n"},"manifests":{},"policies":{}}"##;
+    let canonical = r##"{"constitution":"Be \"kind\".\n","kernel":4,"law":null,"mandates":{"clerk":"---\ntools: read\n---\nFile things.\n"},"manifests":{},"policies":{}}"##;
     let own = hash("Be \"kind\".\n", &[("clerk", CLERK)]);
     assert_eq!(own.as_bytes(), &Domain::Constitution.hash(&[canonical.as_bytes()]));
     let text = own.to_string();
