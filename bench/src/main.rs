@@ -4,9 +4,11 @@
 //! here asserts: a slow machine is not a broken one. The work goes to a folder below the present one, so that the disk
 //! measured is a real one.
 #![expect(clippy::print_stdout, reason = "printing is what it is for")]
+#![expect(clippy::disallowed_methods, reason = "it starts what it compares with")]
 
 mod admit;
 mod append;
+mod egress;
 mod footprint;
 mod growth;
 mod log;
@@ -31,6 +33,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     if std::env::args().nth(1).as_deref() == Some("sandbox-enter") {
         return Ok(tribune_sandbox::enter()?);
     }
+    if std::env::args().nth(1).as_deref() == Some("sandbox-bare") {
+        return sandbox::bare();
+    }
+    if let (Some("sandbox-fetch"), Some(server)) =
+        (std::env::args().nth(1).as_deref(), std::env::args().nth(2))
+    {
+        return egress::fetch(&server);
+    }
     // As the program itself does.
     rustix::thread::disable_transparent_huge_pages(true)?;
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -39,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return server::serve(home);
     }
-    let all: [Measurement; 11] = [
+    let all: [Measurement; 12] = [
         ("append", append::run),
         ("verify", verify::run),
         ("prove", prove::run),
@@ -48,6 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("admit", admit::run),
         ("redact", redact::run),
         ("sandbox", sandbox::run),
+        ("egress", egress::run),
         ("streams", streams::run),
         ("turns", turns::run),
         ("footprint", footprint::run),

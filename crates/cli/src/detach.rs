@@ -76,6 +76,7 @@ fn open(path: &Path) -> std::io::Result<File> {
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
 }
 
+#[expect(clippy::disallowed_methods, reason = "the daemon itself is in no sandbox")]
 fn spawn(port: Option<u16>, home: &Home, out: File) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--home").arg(home.root()).args(["up", "--detached"]);

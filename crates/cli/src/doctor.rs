@@ -26,7 +26,7 @@ use tribune_ledger::{Checkpoint, Timestamp};
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
-use crate::up::count;
+use crate::up::{count, next_command};
 use crate::version::VERSION;
 
 /// Free bytes below which a disk is worth a word, and below which the daemon may stop at any time.
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
             findings.retain(|(name, _)| *name != "settings");
             findings.push(("config", fail(error.to_string())));
         }
-        return tell(findings, output);
+        return tell(home, findings, output);
     }
     let law = law::load(home.root());
     let findings = vec![
@@ -112,11 +112,15 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
         ("clock", clock(newest_entry(home), SystemClock.now())),
         ("descriptors", descriptors(&assumed)),
     ];
-    tell(findings, output)
+    tell(home, findings, output)
 }
 
-fn tell(findings: Vec<(&'static str, Found)>, output: &mut Output) -> Result<Outcome, CliError> {
-    let finding = |(name, (verdict, sentence))| Finding { name, verdict, sentence };
+fn tell(home: &Home, findings: Vec<(&'static str, Found)>, output: &mut Output) -> Result<Outcome, CliError> {
+    let finding = |(name, (verdict, sentence)): (_, Found)| Finding {
+        name,
+        verdict,
+        sentence: with_home(home, &sentence),
+    };
     let findings: Vec<Finding> = findings.into_iter().map(finding).collect();
     let value = Value::Array(findings.iter().map(Finding::value).collect());
     output.verdict(
@@ -125,6 +129,15 @@ fn tell(findings: Vec<(&'static str, Found)>, output: &mut Output) -> Result<Out
     )?;
     let broken = findings.iter().any(|finding| finding.verdict == Verdict::Fail);
     Ok(if broken { Outcome::Broken } else { Outcome::Done })
+}
+
+/// A sentence whose commands are about this home, where it is not the usual one.
+fn with_home(home: &Home, sentence: &str) -> String {
+    let parts = sentence.split('`').enumerate().map(|(index, part)| match part.strip_prefix("tribune ") {
+        Some(words) if index % 2 == 1 => next_command(home, words),
+        Some(_) | None => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("`")
 }
 
 impl Finding {

@@ -32,6 +32,9 @@ pub struct Args {
     /// Whether the path leaves the workspace by its words alone; links are the tool's to refuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside: Option<bool>,
+    /// Whether programs of the host obey a file of this name, such as a git hook or an editor's task.
+    #[serde(skip_serializing_if = "is_false")]
+    pub obeyed: bool,
     /// In lowercase, without a trailing dot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,

@@ -9,7 +9,7 @@ use crate::facts::{Facts, Provenance, SessionKind, Stage};
 use crate::inquiry::Inquiry;
 use crate::kernel::{BY_OPERATOR, EGRESS, LAND, LISTED, SPEND};
 use crate::mandate::shown;
-use crate::manifest::{Effect, Manifest, Risk};
+use crate::manifest::{Capability, Effect, Manifest, Risk};
 use crate::nearest::nearest;
 use crate::settings::{ANY_TOOL, BelowTrust, Exception, Mode};
 use crate::trust::Trust;
@@ -108,6 +108,7 @@ impl Constitution {
         let exception = self.exception(facts, inquiry);
         self.trust(facts, manifest, exception, inquiry);
         trifecta(facts, manifest, inquiry);
+        obeyed(facts, manifest, inquiry);
         let ruled = self.rules().decide(self, facts, inquiry);
         let waiver =
             exception.map(|own| format!("exception.{}", own.id)).or(ruled).or_else(|| decided(facts));
@@ -249,6 +250,24 @@ fn trifecta(facts: &Facts, manifest: Option<&Manifest>, inquiry: &mut Inquiry<'_
         shown(&facts.tool)
     );
     inquiry.spoke(decision, "trust.trifecta", reason, Some(would_allow.to_owned()));
+}
+
+/// Nobody writes what programs of the host obey without a person: it would run there, outside of every box.
+fn obeyed(facts: &Facts, manifest: Option<&Manifest>, inquiry: &mut Inquiry<'_>) {
+    let is_obeyed = facts.args.obeyed || facts.args.unseen.iter().any(|name| name == "path");
+    let writes = manifest.is_none_or(|manifest| manifest.capabilities.contains(&Capability::FsWrite));
+    if !(is_obeyed && writes) || is_owners(facts) {
+        return;
+    }
+    let (decision, would_allow) = match facts.kind {
+        SessionKind::Main => (Decision::Ask, "a person can allow this one call"),
+        SessionKind::Subagent => (Decision::Deny, "the agent that started this one can call it itself"),
+    };
+    let reason = match &facts.args.path {
+        Some(path) => format!("programs of this machine obey `{}`, outside of every sandbox", shown(path)),
+        None => "programs of this machine may obey what it writes, outside of every sandbox".to_owned(),
+    };
+    inquiry.spoke(decision, "path.obeyed", reason, Some(would_allow.to_owned()));
 }
 
 /// Where the operator has decided already: a list has the place that a box wants to connect to, or they land changes themselves.

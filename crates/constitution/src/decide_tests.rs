@@ -116,6 +116,31 @@ fn a_fresh_session_of_the_owner_reads_writes_and_fetches() {
 }
 
 #[test]
+fn l3_what_the_host_obeys_is_written_by_nobody_without_a_person() {
+    // An operator's permit waives the person that a side effect needs, and not this one.
+    let law = law("", "@id(\"free\") permit(principal, action, resource);");
+    let writing = |tool: &str| {
+        let mut facts = call(tool);
+        (facts.args.path, facts.args.obeyed) = (Some(".envrc".to_owned()), true);
+        facts
+    };
+    for tool in ["write", "edit"] {
+        let asked = law.decide(&writing(tool));
+        assert_eq!(said(&asked), "ask path.obeyed", "{tool}");
+        assert_eq!(asked.reason, "programs of this machine obey `.envrc`, outside of every sandbox");
+        let sub = Facts { kind: SessionKind::Subagent, ..writing(tool) };
+        assert!(said(&law.decide(&sub)).starts_with("deny path.obeyed"), "{tool}");
+        let nobody = Facts { approver: false, ..writing(tool) };
+        assert_eq!(said(&law.decide(&nobody)), "deny ask.no_approver, path.obeyed", "{tool}");
+        let approved = Facts { approval: Some("a1".to_owned()), ..writing(tool) };
+        assert_eq!(law.decide(&approved).waived_by.as_deref(), Some("approval.a1"), "{tool}");
+    }
+    assert_eq!(said(&law.decide(&writing("read"))), "allow mandate.allow");
+    let owners = Facts { provenance: Provenance::Owner, ..writing("write") };
+    assert_eq!(said(&law.decide(&owners)), "allow mandate.allow");
+}
+
+#[test]
 fn l3_a_tool_without_a_manifest_is_denied() {
     let own = Texts { law: None, ..texts() };
     let with = |settings: Option<&str>| {

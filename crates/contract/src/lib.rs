@@ -8,13 +8,17 @@
 mod bounds;
 mod limits;
 mod mount;
+mod pattern;
 mod profile;
 mod report;
+mod traps;
 mod workspace;
 
 pub use bounds::{MAX_PROFILE_BYTES, ProfileError};
 pub use limits::{Limits, Tmpfs};
 pub use mount::Mount;
+pub use pattern::Pattern;
 pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
-pub use report::{Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
-pub use workspace::{HOST_TRAPS, Workspace, WorkspaceSource};
+pub use report::{Bounded, Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
+pub use traps::{HOST_TRAPS, is_host_trap};
+pub use workspace::{Workspace, WorkspaceSource};

@@ -14,6 +14,12 @@ pub struct Order {
     pub profile: LaunchProfile,
     /// The user and group to become, if the launcher is root.
     pub becomes: Option<(u32, u32)>,
+}
+
+/// What it tells right after: what will hold the limits, which is made while the launcher begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Bounded {
     /// The files that take a process into the cgroups made for this launch.
     pub cgroups: Vec<PathBuf>,
     pub limited_by: LimitedBy,
@@ -47,6 +53,9 @@ pub struct Started {
     pub landlock_abi: u32,
     /// How many names of the workspace are hidden or frozen.
     pub masked: u32,
+    /// Folders of the workspace that are read-only as a whole, because what is in them could not be covered name by name; `.`
+    /// is all of it.
+    pub read_only: Vec<String>,
 }
 
 /// What holds the limits of memory, processes and processor time.

@@ -16,7 +16,8 @@ pub struct Workspace {
     /// A pattern without a slash is compared with each name, one with a slash with the path from the workspace's root; `*`
     /// and `?` stay within a name, `**` does not. Case makes no difference.
     pub hide: Vec<String>,
-    /// Patterns of what can be read and shall not be changed or moved.
+    /// Patterns of what can be read and shall not be changed or moved. If there are any, what leads git to its configuration
+    /// is frozen with them: in folders that are repositories, whatever they are called, and a `.git` that is no folder.
     pub freeze: Vec<String>,
 }
 
@@ -32,29 +33,3 @@ pub enum WorkspaceSource {
     /// Nowhere.
     ReadOnly { folder: PathBuf },
 }
-
-/// Names that programs of the host obey when they find them in a folder: whoever writes one has code run on the host.
-pub const HOST_TRAPS: [&str; 22] = [
-    "**/.git/hooks",
-    "**/.git/config",
-    ".gitmodules",
-    ".gitconfig",
-    ".envrc",
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".ripgreprc",
-    ".mcp.json",
-    ".vscode",
-    ".idea",
-    ".claude",
-    ".codex",
-    ".gemini",
-    ".cursor",
-    ".husky",
-    ".cargo/config.toml",
-];

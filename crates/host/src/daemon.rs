@@ -24,7 +24,7 @@ use crate::broker::{self, BrokerError, Brokers, Network, Places, RealNetwork};
 use crate::clock::Clock;
 use crate::config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
 use crate::files::{self, Secrecy};
-use crate::gate::hooks::{Event, Hooks, On};
+use crate::gate::hooks::{Event, HookBox, Hooks, On};
 use crate::gate::{Gate, Reachable};
 use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal, Proxy};
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
@@ -181,7 +181,8 @@ impl Daemon {
         law::keep(home.root(), &law)?;
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
-        let hooks = Hooks::new(config.hooks.clone(), work.clone());
+        let boxes = HookBox::new(home.root(), config.sandbox);
+        let hooks = Hooks::new(config.hooks.clone(), boxes, work.clone());
         make_folders(home)?;
         let token_path = home.root().join("run").join("token");
         let token = operator_token(&token_path)?;

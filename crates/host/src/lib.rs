@@ -23,6 +23,7 @@ pub mod law_record;
 pub mod memory;
 pub mod models;
 mod net;
+mod programs;
 pub mod record;
 pub mod registry;
 pub mod run;

@@ -1,6 +1,8 @@
 //! What the daemon writes down of sessions, turns and calls: the payloads of its entries. The views read the same types
 //! back, so the two cannot drift apart. No message text is here, only commitments to it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tribune_agents::provider::TokenUsage;
@@ -113,6 +115,30 @@ pub struct ToolResultRecord {
     /// What the call wrote, with the labels that it has from now on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrote: Vec<Labelled>,
+    /// What a command ran in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxRecord>,
+}
+
+/// What held a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    /// As `sandbox` in the configuration says it: `full`, `landlock` or `off`.
+    pub mode: String,
+    /// What bounded memory, processes and processor time; nothing did where there was no sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<String>,
+    /// Bounds, by their names in a launch profile.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, u64>,
+    /// Names of the workspace that it could not change.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub masked: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Stored data and where it came from.

@@ -14,15 +14,16 @@
 mod enter;
 mod host;
 mod layers;
-mod pattern;
 mod self_test;
 mod sys;
 mod wire;
 pub mod workspace;
 
+#[cfg(feature = "bare")]
+pub use enter::bare;
 pub use enter::enter;
 #[cfg(feature = "controls")]
 pub use enter::enter_without;
-pub use host::{Child, House, LaunchError, Launcher, Streams, Swept, fresh_user, sweep};
+pub use host::{Child, House, LaunchError, Launcher, Stream, Streams, Swept, fresh_user, sweep};
 pub use layers::Layer;
 pub use self_test::{SelfTest, SelfTestError, self_test};

@@ -56,11 +56,20 @@ fn checked(returned: libc::c_long) -> io::Result<libc::c_long> {
 
 /// Forks, with new namespaces if `flags` has any. The child has a copy of everything, as after `fork`.
 pub(crate) fn clone(flags: u64) -> io::Result<Cloned> {
+    cloned(flags, libc::SIGCHLD as u64)
+}
+
+/// Forks a process whose parent is this one's parent, which is told of its end as it is of this one's.
+pub(crate) fn clone_sibling() -> io::Result<Cloned> {
+    cloned(libc::CLONE_PARENT as u64, 0)
+}
+
+fn cloned(flags: u64, exit_signal: u64) -> io::Result<Cloned> {
     let mut pidfd: RawFd = -1;
     let mut args = CloneArgs {
         flags: flags | libc::CLONE_PIDFD as u64,
         pidfd: (&raw mut pidfd) as u64,
-        exit_signal: libc::SIGCHLD as u64,
+        exit_signal,
         ..CloneArgs::default()
     };
     // SAFETY: without CLONE_VM and with no stack of its own the child goes on with a copy of this stack. The process has one

@@ -1,6 +1,6 @@
 //! Whether this machine can hold the commands of agents: each kind of sandbox is really started, and really runs something.
 
-use tribune_contract::Started;
+use tribune_contract::{Limits, Started};
 use tribune_host::Home;
 use tribune_host::config::Sandbox;
 use tribune_sandbox::{House, Launcher, SelfTest, SelfTestError, self_test};
@@ -31,7 +31,15 @@ pub(super) fn all(home: &Home, wanted: Sandbox) -> Vec<(&'static str, Found)> {
     let SelfTest { full, landlock, landlock_abi } = test;
     let limits = match &full {
         Ok(_) if !advice.is_empty() => warn(advice),
-        Ok(started) => fine(format!("held by {}, for all processes together", started.limited_by)),
+        Ok(started) => {
+            let Limits { memory_bytes, processes, cpu_percent, file_bytes, .. } = Limits::default();
+            let (memory, file) = (memory_bytes >> 20, file_bytes >> 20);
+            fine(format!(
+                "held by {}, for all processes together: {memory} MiB of memory, {processes} processes, {cpu_percent} % of a \
+                 core, files of {file} MiB; a call bounds its time",
+                started.limited_by
+            ))
+        }
         Err(_) => warn("they are known when a sandbox can be started"),
     };
     let kernel = match landlock_abi {

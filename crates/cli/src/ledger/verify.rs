@@ -62,7 +62,9 @@ fn verify_home(
     match check_home(home, given, held) {
         Ok((report, key, source, waiting)) => {
             if waiting > 0 {
-                let what = format!("{waiting} records are in the daybook and not in the log yet: see what `tribune doctor` says of the disk, and start tribune");
+                let what = format!(
+                    "{waiting} records are in the daybook and not in the log yet: see what `tribune doctor` says of the disk, and start tribune"
+                );
                 output.aside(&what);
             }
             say(&report, &key, source, output)

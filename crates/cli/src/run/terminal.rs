@@ -3,14 +3,13 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
-use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
-use tribune_sandbox::Streams;
+use tribune_sandbox::{Stream, Streams};
 
 /// Bytes that are passed on at a time.
 const CHUNK: usize = 16 * 1024;
@@ -56,9 +55,11 @@ impl Seat {
     /// The streams for what runs. From now on keys go there.
     pub(super) fn streams(&mut self) -> io::Result<Streams> {
         match self {
-            Self::Plain => {
-                Ok(Streams { stdin: Stdio::inherit(), stdout: Stdio::inherit(), stderr: Stdio::inherit() })
-            }
+            Self::Plain => Ok(Streams {
+                stdin: given(io::stdin())?,
+                stdout: given(io::stdout())?,
+                stderr: given(io::stderr())?,
+            }),
             Self::Terminal(terminal) => terminal.streams(),
         }
     }
@@ -77,13 +78,17 @@ impl Seat {
     }
 }
 
+/// A stream that is open already, for what runs.
+fn given(stream: impl AsFd) -> io::Result<Stream> {
+    Ok(Stream::Given(stream.as_fd().try_clone_to_owned()?))
+}
+
 impl Terminal {
     fn streams(&mut self) -> io::Result<Streams> {
         let theirs = self.theirs.take().ok_or(io::ErrorKind::NotConnected)?;
-        let also = || Ok::<_, io::Error>(Stdio::from(theirs.try_clone()?));
-        let (stdin, stdout) = (also()?, also()?);
+        let (stdin, stdout) = (given(&theirs)?, given(&theirs)?);
         // What is sent elsewhere stays there.
-        let stderr = if io::stderr().is_terminal() { also()? } else { Stdio::inherit() };
+        let stderr = if io::stderr().is_terminal() { given(&theirs)? } else { given(io::stderr())? };
         let mut raw = self.before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;

@@ -74,8 +74,14 @@ async fn l7_a_command_has_its_workspace_and_nothing_else_of_this_machine() {
     let ran = works.run("mkdir -p sub && echo made > sub/file && cat sub/file && pwd").await;
     assert_eq!(ran, "exit code 0\n[stdout]\nmade\n/workspace\n");
     assert_eq!(works.workspace("sub/file").as_deref(), Some("made\n"));
-    let inside = works.exec(json!({ "command": "pwd; ls", "cwd": "sub" })).await;
-    assert_eq!(inside, "exit code 0\n[stdout]\n/workspace/sub\nfile\n");
+    for cwd in ["sub", "/workspace/sub", "/workspace//sub/"] {
+        let inside = works.exec(json!({ "command": "pwd; ls", "cwd": cwd })).await;
+        assert_eq!(inside, "exit code 0\n[stdout]\n/workspace/sub\nfile\n", "{cwd}");
+    }
+    let outside = works.exec(json!({ "command": "pwd", "cwd": "/workspaces" })).await;
+    assert!(!outside.starts_with("exit code"), "{outside}");
+    let nowhere = works.exec(json!({ "command": "pwd", "cwd": "" })).await;
+    assert!(nowhere.starts_with("`cwd` is empty"), "{nowhere}");
 
     let secret = works.place.home().join("secret.txt");
     let looked =
@@ -93,7 +99,7 @@ async fn l7_a_command_has_its_workspace_and_nothing_else_of_this_machine() {
     works.end();
 }
 
-/// What cannot be named cannot be covered, so nothing runs beside it.
+/// What an agent makes in its workspace neither stops its next command nor lifts a protection.
 #[tokio::test(flavor = "multi_thread")]
 async fn l3_names_that_are_no_text_do_not_lift_protection() {
     use std::os::unix::ffi::OsStrExt as _;
@@ -105,9 +111,14 @@ async fn l3_names_that_are_no_text_do_not_lift_protection() {
     let config = folder.join(".git/config");
     std::fs::create_dir(folder.join(".git")).unwrap();
     std::fs::write(&config, "[core]\n").unwrap();
-    let refused = works.run("echo evil >> ./?proj/.git/config").await;
-    assert!(refused.contains("its path is no text"), "{refused}");
+    let ran = works.run("echo evil >> ./?proj/.git/config; echo ran").await;
+    assert!(ran.contains("[stdout]\nran\n"), "{ran}");
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "[core]\n");
+    let planted = works.run("echo a > rc; ln -s rc .bashrc; mkdir d; ln -s d .vscode; echo ran").await;
+    assert!(planted.contains("[stdout]\nran\n"), "{planted}");
+    let ran = works.run("rm -f .bashrc; echo evil > rc; echo made > plain; cat plain").await;
+    assert!(ran.contains("[stdout]\nmade\n"), "{ran}");
+    assert_eq!(works.workspace(".bashrc").as_deref(), Some("a\n"));
     works.end();
 }
 
@@ -128,6 +139,62 @@ async fn l3_a_command_reaches_no_address_not_even_the_daemon() {
     let (host, port) = works.address.split_once(':').unwrap();
     let knock = format!("bash -c 'echo > /dev/tcp/{host}/{port}' && echo open || echo closed");
     assert!(works.run(&knock).await.contains("[stdout]\nopen\n"));
+    works.end();
+}
+
+/// What a command ran in stands with its result in the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_what_held_a_command() {
+    for (config, mode) in [("{}", "full"), ("{ sandbox: \"off\" }", "off")] {
+        let mut works = Works::new(config).await;
+        let call = json!({ "command": "true", "timeoutSeconds": 7 });
+        let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
+        let entries = events.iter().filter(|event| event["type"] == "ledger_append");
+        let sandbox = entries.map(|event| &event["entry"]["payload"]["sandbox"]).find(|held| !held.is_null());
+        let held = sandbox.unwrap_or_else(|| panic!("{events:#?}"));
+        assert_eq!((&held["mode"], &held["limits"]["wallMs"]), (&json!(mode), &json!(7000)), "{held}");
+        if mode == "full" {
+            let by = held["limited_by"].as_str().unwrap();
+            assert!(["cgroup v2", "cgroup v1", "rlimits only"].contains(&by), "{held}");
+            assert!(held["limits"]["memoryBytes"].as_u64().unwrap() > 0, "{held}");
+            assert_eq!(held["masked"], 1, "{held}");
+        }
+        works.end();
+    }
+}
+
+/// A hook that is a program reads what agents say, and has no more of this machine than they do.
+#[tokio::test(flavor = "multi_thread")]
+async fn l7_a_hook_runs_in_the_sandbox_unless_the_operator_says_otherwise() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let (script, listed, secret) =
+        (folder.path().join("hook.sh"), folder.path().join("listed"), folder.path().join("secret"));
+    std::fs::write(&listed, "a list").unwrap();
+    std::fs::write(&secret, "hush").unwrap();
+    let text = format!(
+        "#!/bin/sh\nread -r event\ncase \"$event\" in *tool_name*|*toolName*) told=told;; *) told=\"untold\";; esac\n\
+         printf '{{\"block\":true,\"blockReason\":\"%s, %s, %s, %s\"}}' $told \"$(cat {}  2>/dev/null || echo unlisted)\" \
+         \"$(cat {} 2>/dev/null || echo shut)\" \"$(cut -d: -f1 -s /proc/net/dev | tr -d ' \\n')\"\n",
+        listed.display(),
+        secret.display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let hook = |rest: &str| {
+        format!("{{ hooks: [{{ on: 'before_tool_call', command: ['{}']{rest} }}] }}", script.display())
+    };
+    let reads = format!(", reads: ['{}']", listed.display());
+    for (rest, said) in [(reads.as_str(), "told, a list, shut, lo"), ("", "told, unlisted, shut, lo")] {
+        let mut works = Works::new(&hook(rest)).await;
+        let denied = works.run("true").await;
+        assert!(denied.starts_with("denied (hook.hook.sh)") && denied.contains(said), "{denied}");
+        works.end();
+    }
+    let mut works = Works::new(&hook(", sandbox: 'off'")).await;
+    let denied = works.run("true").await;
+    assert!(denied.contains("told, a list, hush, "), "{denied}");
     works.end();
 }
 

@@ -3,7 +3,8 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::print_stdout,
-    reason = "a test that cannot go on should stop"
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on should stop, and starts programs of its own"
 )]
 
 mod approvals;

@@ -134,6 +134,7 @@ mod tests {
         facts.args = Args {
             path: some(),
             outside: Some(true),
+            obeyed: false,
             host: some(),
             port: Some(1),
             scheme: some(),

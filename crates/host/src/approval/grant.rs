@@ -321,7 +321,9 @@ pub fn args_of(tool: &str, input: &Value) -> Args {
         }
         tribune_constitution::CommandFacts { programs, parsed: true }
     });
-    Args::of(tool, input, facts.as_ref())
+    let mut args = Args::of(tool, input, facts.as_ref());
+    args.obeyed = args.path.as_deref().is_some_and(tribune_contract::is_host_trap);
+    args
 }
 
 /// The command line of a call that runs one, if it can be understood.

@@ -1,6 +1,7 @@
 //! The hooks as they are written.
 
 use std::marker::PhantomData;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use reqwest::Url;
@@ -8,7 +9,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
-use crate::gate::hooks::{Hook, On, Reach};
+use crate::gate::hooks::{Bounds, Hook, On, Reach};
 
 /// Milliseconds that a hook gets if nobody says otherwise.
 const DEFAULT_TIMEOUT: u64 = 5_000;
@@ -38,7 +39,22 @@ struct RawHook {
     on: Word<On>,
     command: Option<List<Argument>>,
     url: Option<Local>,
+    /// Whether the program runs in the daemon's sandbox.
+    sandbox: Option<Word<Boxed>>,
+    /// What it may read there beside the system and itself.
+    reads: Option<List<Argument>>,
     timeout_ms: Option<Bounded<1, 60_000>>,
+}
+
+/// The two words that a hook has for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Boxed {
+    On,
+    Off,
+}
+
+impl Words for Boxed {
+    const WORDS: &'static [(&'static str, Self)] = &[("on", Self::On), ("off", Self::Off)];
 }
 
 #[derive(Debug)]
@@ -52,6 +68,23 @@ impl TryFrom<RawHook> for OneHook {
     type Error = String;
 
     fn try_from(raw: RawHook) -> Result<Self, String> {
+        let asks_for_bounds = raw.sandbox.is_some() || raw.reads.is_some();
+        let reads: Vec<PathBuf> = raw
+            .reads
+            .map(|reads| reads.0.into_iter().map(|path| path.0.into()).collect())
+            .unwrap_or_default();
+        if reads.iter().any(|path| !path.is_absolute()) {
+            return Err("has a path in `reads` that is not absolute: begin it with a slash".to_owned());
+        }
+        let bounds = match raw.sandbox.map(|word| word.0) {
+            Some(Boxed::Off) if !reads.is_empty() => {
+                return Err(
+                    "has `reads` and no sandbox, where it reads everything: leave one of them out".to_owned()
+                );
+            }
+            Some(Boxed::Off) => Bounds::None,
+            Some(Boxed::On) | None => Bounds::Sandbox { reads },
+        };
         let reach = match (raw.command, raw.url) {
             (Some(command), None) => {
                 let command: Vec<String> = command.0.into_iter().map(|argument| argument.0).collect();
@@ -60,7 +93,12 @@ impl TryFrom<RawHook> for OneHook {
                                 [\"/usr/local/bin/check\", \"--strict\"]"
                         .to_owned());
                 }
-                Reach::Command(command)
+                Reach::Command(command, bounds)
+            }
+            (None, Some(_)) if asks_for_bounds => {
+                return Err(
+                    "has a `url` and `sandbox` or `reads`, which are for programs: leave them out".to_owned()
+                );
             }
             (None, Some(url)) => Reach::Url(url.0),
             _ => return Err("has one of `command` and `url`: say how the hook is reached".to_owned()),

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::gate::hooks::{On, Reach};
+use crate::gate::hooks::{Bounds, On, Reach};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("config.json5", text)
@@ -76,7 +76,7 @@ fn values_are_read() {
             egress: {mode: "public", allow: ["Example.org:443", "[::1]:80"], deny: ["10.0.0.1", "a.example:1"]},
             webSearch: {endpoint: "http://127.0.0.1:8888/search"},
             hooks: [
-                {on: "before_tool_call", command: ["/bin/check", "-x"], timeoutMs: 10},
+                {on: "before_tool_call", command: ["/bin/check", "-x"], reads: ["/opt/lists"], timeoutMs: 10},
                 {on: "gateway_start", url: "http://[::1]:9000/up"},
             ],
         }"#,
@@ -120,7 +120,10 @@ fn values_are_read() {
             hooks: vec![
                 Hook {
                     on: On::BeforeToolCall,
-                    reach: Reach::Command(vec!["/bin/check".into(), "-x".into()]),
+                    reach: Reach::Command(
+                        vec!["/bin/check".into(), "-x".into()],
+                        Bounds::Sandbox { reads: vec!["/opt/lists".into()] },
+                    ),
                     timeout: Duration::from_millis(10),
                 },
                 Hook {
@@ -216,7 +219,7 @@ fn wrong_values_name_their_path_and_what_fits() {
             "1:20: `gateway.hosts[0]` is `https://a`, which no `Host` header says: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
         ),
         (
-            "{sandbox: 'of'}",
+            "{sandbox: 'offf'}",
             "1:11: `sandbox` is `of`: did you mean \"off\"? Use one of \"full\", \"landlock\", \"off\"",
         ),
         ("{egress: {mode: 'open'}}", "1:17: `egress.mode` is `open`: use one of \"allowlist\", \"public\""),
@@ -315,6 +318,10 @@ fn hooks_have_one_place_on_this_machine() {
         ("{on: 'gateway_start', url: 'https://127.0.0.1/'}", "no address on this machine"),
         ("{on: 'gateway_start', url: 'http://u@127.0.0.1/'}", "no address on this machine"),
         ("{on: 'gateway_start', command: ['/a'], timeoutMs: 0}", "use a whole number from 1 to 60000"),
+        ("{on: 'gateway_start', command: ['/a'], sandbox: 'offf'}", "did you mean \"off\"?"),
+        ("{on: 'gateway_start', command: ['/a'], reads: ['b']}", "not absolute"),
+        ("{on: 'gateway_start', command: ['/a'], sandbox: 'off', reads: ['/b']}", "leave one of them out"),
+        ("{on: 'gateway_start', url: 'http://127.0.0.1:1/', sandbox: 'off'}", "which are for programs"),
         ("{on: 'gateway_start', comand: ['/a']}", "did you mean `command`?"),
         ("{command: ['/a']}", "`on`"),
     ] {

@@ -17,7 +17,7 @@ use crate::approval::action::{Action, approval_id};
 use crate::approval::draft;
 use crate::approval::record::{ApprovalRecord, Requested, Runner};
 use crate::gate::{Ended, Inquiry, Judgement, Leave, Standing, Ticket};
-use crate::record::{CallOutcome, ToolCallRecord, ToolResultRecord, VerdictRecord};
+use crate::record::{CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord, VerdictRecord};
 use crate::tools::{Done, Touched};
 
 /// A session's history, open at its end.
@@ -284,7 +284,8 @@ impl Desk {
 
     /// Puts on record what came of a call that ran, and moves the labels.
     pub(super) fn ran(&mut self, recorded: &Recorded, done: &Done) -> Result<Cid, RuntimeError> {
-        self.result(recorded, &done.outcome, CallOutcome::Ran, &done.touched, vec![recorded.entry])
+        let parents = vec![recorded.entry];
+        self.result(recorded, &done.outcome, CallOutcome::Ran, (&done.touched, done.sandbox.clone()), parents)
     }
 
     /// Puts on record that a call was refused after its turn, and what tells its agent so.
@@ -294,7 +295,7 @@ impl Desk {
         outcome: &ToolOutcome,
         touched: &[Touched],
     ) -> Result<Cid, RuntimeError> {
-        self.result(recorded, outcome, CallOutcome::Denied, touched, vec![recorded.entry])
+        self.result(recorded, outcome, CallOutcome::Denied, (touched, None), vec![recorded.entry])
     }
 
     /// Puts on record that a call did not run.
@@ -305,7 +306,7 @@ impl Desk {
         how: CallOutcome,
         parents: Vec<Cid>,
     ) -> Result<Cid, RuntimeError> {
-        self.result(recorded, outcome, how, &[], parents)
+        self.result(recorded, outcome, how, (&[], None), parents)
     }
 
     fn result(
@@ -313,7 +314,7 @@ impl Desk {
         recorded: &Recorded,
         outcome: &ToolOutcome,
         how: CallOutcome,
-        touched: &[Touched],
+        (touched, sandbox): (&[Touched], Option<SandboxRecord>),
         parents: Vec<Cid>,
     ) -> Result<Cid, RuntimeError> {
         self.take_in();
@@ -333,6 +334,7 @@ impl Desk {
             output_hash: Some(output_hash),
             labels: moved.session,
             wrote: moved.wrote,
+            sandbox,
         };
         let entry = self.line(EntryQuality::ToolResult, &call.name, parents, &record)?;
         let cid = entry.cid;
@@ -360,6 +362,7 @@ impl Desk {
             output_hash: None,
             labels: moved.session,
             wrote: moved.wrote,
+            sandbox: None,
         };
         self.line(EntryQuality::ToolResult, &requested.tool, vec![call], &record).map(drop)
     }
@@ -383,6 +386,7 @@ impl Desk {
             output_hash: None,
             labels: self.journal.standing.labels,
             wrote,
+            sandbox: None,
         };
         let entry = self.line(EntryQuality::ToolResult, tool, vec![call], &record)?;
         let cid = entry.cid;

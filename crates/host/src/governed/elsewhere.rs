@@ -291,7 +291,7 @@ impl Governance {
         let recorded = Recorded { call, entry: known.entry, input_hash: known.input_hash, reworded_by: None };
         let outcome = ToolOutcome { content: text, is_error };
         self.tell_done(&desk.journal.standing, &recorded, &outcome);
-        let done = Done { outcome, code: None, touched: Vec::new() };
+        let done = Done { outcome, code: None, touched: Vec::new(), sandbox: None };
         let result = desk.ran(&recorded, &done)?;
         desk.write().await?;
         desk.tell_persisted(&recorded, &done.outcome, result);

@@ -112,6 +112,7 @@ impl Governance {
                             output_hash: None,
                             labels: standing.labels,
                             wrote: self.gate.left_behind(&standing, &unfinished.name)?,
+                            sandbox: None,
                         };
                         let mut journal = journal.lock().await;
                         let mut page = journal.page();

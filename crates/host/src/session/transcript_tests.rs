@@ -227,8 +227,8 @@ fn a_pipe_or_folder_in_the_files_place_holds_nobody() {
     fs::create_dir_all(transcript.path()).unwrap();
     assert!(matches!(transcript.append_turn(&exchange(1)), Err(TranscriptError::InTheWay(_))));
     fs::remove_dir(transcript.path()).unwrap();
-    let made = std::process::Command::new("mkfifo").arg(transcript.path()).status().unwrap();
-    assert!(made.success());
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, transcript.path(), rustix::fs::FileType::Fifo, mode, 0).unwrap();
     assert!(matches!(transcript.append_turn(&exchange(1)), Err(TranscriptError::InTheWay(_))));
 }
 

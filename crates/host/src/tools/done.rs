@@ -10,6 +10,7 @@ use serde::Serialize;
 use tribune_agents::ToolOutcome;
 
 use super::bounded;
+use crate::record::SandboxRecord;
 
 /// A call that is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Done {
     pub code: Option<Code>,
     /// In order, each once.
     pub touched: Vec<Touched>,
+    /// What a command ran in.
+    pub sandbox: Option<SandboxRecord>,
 }
 
 /// How something was touched.
@@ -82,6 +85,7 @@ pub(super) struct Trail(Arc<Mutex<Steps>>);
 #[derive(Debug, Default)]
 struct Steps {
     touched: BTreeSet<Touched>,
+    sandbox: Option<SandboxRecord>,
     closed: bool,
 }
 
@@ -90,20 +94,19 @@ struct Steps {
 pub(super) struct Closing(Trail);
 
 impl Done {
-    pub(super) fn new(answer: Answer, touched: Vec<Touched>) -> Self {
-        match answer {
-            Ok(text) => Self { outcome: ToolOutcome::good(bounded(text)), code: None, touched },
-            Err(Refused { code, sentence }) => {
-                Self { outcome: ToolOutcome::error(bounded(sentence)), code: Some(code), touched }
-            }
-        }
+    pub(super) fn new(answer: Answer, (touched, sandbox): (Vec<Touched>, Option<SandboxRecord>)) -> Self {
+        let (outcome, code) = match answer {
+            Ok(text) => (ToolOutcome::good(bounded(text)), None),
+            Err(Refused { code, sentence }) => (ToolOutcome::error(bounded(sentence)), Some(code)),
+        };
+        Self { outcome, code, touched, sandbox }
     }
 }
 
 impl Done {
     /// A call that came to nothing.
     pub fn failed(sentence: &str) -> Self {
-        Self::new(Err(Refused::new(Code::Failed, sentence)), Vec::new())
+        Self::new(Err(Refused::new(Code::Failed, sentence)), (Vec::new(), None))
     }
 }
 
@@ -139,6 +142,11 @@ impl Trail {
         self.note(Touched::Wrote(resource))
     }
 
+    /// Notes what a command runs in.
+    pub(super) fn held_by(&self, sandbox: SandboxRecord) {
+        self.steps().sandbox = Some(sandbox);
+    }
+
     pub(super) fn closing(&self) -> Closing {
         Closing(self.clone())
     }
@@ -152,10 +160,10 @@ impl Trail {
         Ok(())
     }
 
-    fn close(&self) -> Vec<Touched> {
+    fn close(&self) -> (Vec<Touched>, Option<SandboxRecord>) {
         let mut steps = self.steps();
         steps.closed = true;
-        std::mem::take(&mut steps.touched).into_iter().collect()
+        (std::mem::take(&mut steps.touched).into_iter().collect(), steps.sandbox.take())
     }
 
     /// A thread that panicked left a whole set behind.
@@ -165,8 +173,8 @@ impl Trail {
 }
 
 impl Closing {
-    /// Everything that was touched; nothing else will be.
-    pub(super) fn close(self) -> Vec<Touched> {
+    /// Everything that was touched, nothing else will be; and what a command ran in.
+    pub(super) fn close(self) -> (Vec<Touched>, Option<SandboxRecord>) {
         self.0.close()
     }
 }
@@ -190,7 +198,7 @@ mod tests {
             trail.read(Resource::File("a".to_owned())).unwrap();
         }
         assert_eq!(
-            closing.close(),
+            closing.close().0,
             [Touched::Read(Resource::File("a".to_owned())), Touched::Wrote(Resource::Workspace)]
         );
         assert_eq!(trail.read(Resource::Workspace).unwrap_err().code, Code::TimedOut);

@@ -51,7 +51,7 @@ use workspace::Workspace;
 pub use done::{Code, Done, Refused, Resource, Touched};
 pub use exec::{
     BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits,
-    NoLauncher, Operand, PATH, ResolveError, Resolved, resolve,
+    Operand, PATH, ResolveError, Resolved, resolve,
 };
 pub use gateway::StatusSlot;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
@@ -96,7 +96,7 @@ pub struct HostTools {
     clock: Arc<dyn Clock>,
     known: KnownAgent,
     schedules: Arc<ScheduleFile>,
-    launcher: Arc<dyn Launcher>,
+    launcher: Option<Arc<dyn Launcher>>,
     spawner: Arc<dyn Spawner>,
     egress: Arc<Egress>,
     search: Option<SearchEndpoint>,
@@ -115,7 +115,7 @@ impl HostTools {
             clock,
             known,
             schedules,
-            launcher: Arc::new(NoLauncher),
+            launcher: None,
             spawner: Arc::new(NoSpawner),
             egress: Arc::default(),
             search: None,
@@ -125,7 +125,7 @@ impl HostTools {
     }
 
     pub fn with_launcher(self, launcher: Arc<dyn Launcher>) -> Self {
-        Self { launcher, ..self }
+        Self { launcher: Some(launcher), ..self }
     }
 
     pub fn with_spawner(self, spawner: Arc<dyn Spawner>) -> Self {
@@ -193,7 +193,7 @@ impl HostTools {
                     let folder = home.join("agents").join(agent.as_str()).join("workspace");
                     exec.launch(&Workspace::open(&home, &agent)?, folder)
                 });
-                exec::run(&*self.launcher, launch.await?, trail).await
+                exec::run(self.launcher.as_deref(), launch.await?, trail).await
             }
             Request::WebFetch(fetch) => fetch.run(&self.egress, trail).await,
             Request::WebSearch(search) => search.run(self.search.as_ref(), &self.egress, trail).await,

@@ -42,7 +42,7 @@ impl HostTools {
         match call.name.as_str() {
             exec::NAME => {
                 let workspace = self.home.join("agents").join(agent.as_str()).join("workspace");
-                let cwd = text("cwd").unwrap_or(".");
+                let cwd = exec::folder(text("cwd"));
                 let files = programs(text("command").unwrap_or_default(), &workspace, &workspace.join(cwd));
                 let env = exec::ENV.iter().map(|&name| name.to_owned()).collect();
                 Surroundings { files, cwd: Some(cwd.to_owned()), env }

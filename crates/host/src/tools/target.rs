@@ -231,4 +231,28 @@ mod tests {
         }
         assert!(parts(&("x/".repeat(40) + "y")).is_err());
     }
+
+    proptest::proptest! {
+        /// The law looks at the words of a path, and the tool writes what they lead to: no spelling of a name that the host
+        /// obeys is one thing to the law and another to the tool.
+        #[test]
+        fn l3_a_name_that_the_host_obeys_is_known_in_every_spelling(
+            pieces in proptest::collection::vec(
+                proptest::sample::select(vec![
+                    "", ".", "..", "a", "B", ".envrc", ".EnvRC", ".git", ".GIT", "hooks", "config", ".vscode", ".cargo",
+                    "config.toml", ".envrc.md", ".hu\u{17f}ky", "~", "..a", " .envrc",
+                ]),
+                1..8,
+            )
+        ) {
+            let path = pieces.join("/");
+            if let Ok(parts) = Parts::new(&path) {
+                let mut written = parts.folders.clone();
+                written.push(parts.name);
+                let input = serde_json::json!({ "path": path, "content": "x" });
+                let known = crate::approval::grant::args_of("write", &input).obeyed;
+                proptest::prop_assert_eq!(known, tribune_contract::is_host_trap(&written.join("/")));
+            }
+        }
+    }
 }

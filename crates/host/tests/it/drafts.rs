@@ -96,7 +96,7 @@ async fn c6_a_hook_sees_the_words_that_will_go_out() {
     home.write("hook.sh", script);
     let path = home.home.root().join("hook.sh");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let hooks = format!("{{hooks: [{{on: 'before_tool_call', command: [{path:?}]}}]}}");
+    let hooks = format!("{{hooks: [{{on: 'before_tool_call', sandbox: 'off', command: [{path:?}]}}]}}");
     let hooks = Config::parse("config.json5", &hooks).unwrap().hooks;
     let daemon = TestDaemon::on(home, &Config { hooks, ..config() }).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);

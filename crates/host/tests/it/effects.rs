@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 48] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 54] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -36,18 +36,21 @@ const REGISTRY: [(&str, &[(Effect, By)]); 48] = [
     ("host/src/daybook/pen.rs", &[(Effect::Writes, By::House)]),
     ("host/src/export.rs", &[(Effect::Writes, By::Operator)]),
     ("host/src/files.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/gate/hooks/boxed.rs", &[(Effect::Starts, By::Operator)]),
     ("host/src/gate/hooks/reach.rs", &[(Effect::Starts, By::Operator), (Effect::Reaches, By::Operator)]),
     ("host/src/home.rs", &[(Effect::Writes, By::House)]),
     ("host/src/keys.rs", &[(Effect::Writes, By::House)]),
     ("host/src/law/archive.rs", &[(Effect::Writes, By::House)]),
     // Asks the kernel for a route; no packet leaves.
     ("host/src/net/mod.rs", &[(Effect::Reaches, By::House)]),
+    ("host/src/programs.rs", &[(Effect::Starts, By::Operator)]),
     ("host/src/registry/board.rs", &[(Effect::Writes, By::House)]),
     ("host/src/registry/lines.rs", &[(Effect::Writes, By::House)]),
     ("host/src/registry/roster/mod.rs", &[(Effect::Writes, By::Operator)]),
     ("host/src/session/transcript.rs", &[(Effect::Writes, By::House)]),
     ("host/src/store/connection.rs", &[(Effect::Writes, By::House)]),
     ("host/src/telemetry.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/tools/exec/boxed.rs", &[(Effect::Starts, By::Gate)]),
     ("host/src/tools/exec/direct.rs", &[(Effect::Starts, By::Gate)]),
     ("host/src/tools/memory.rs", &[(Effect::Writes, By::Gate)]),
     ("host/src/tools/schedules.rs", &[(Effect::Writes, By::Gate)]),
@@ -58,15 +61,18 @@ const REGISTRY: [(&str, &[(Effect, By)]); 48] = [
     ("host/src/workspace/landing.rs", &[(Effect::Writes, By::House)]),
     ("host/src/workspace/mod.rs", &[(Effect::Writes, By::House)]),
     ("sandbox/src/enter/agent.rs", &[(Effect::Starts, By::Sandbox)]),
+    ("sandbox/src/enter/bare.rs", &[(Effect::Starts, By::Sandbox), (Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/filter.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/masks.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/mod.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/mount.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/relay.rs", &[(Effect::Reaches, By::Sandbox)]),
     ("sandbox/src/enter/root.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/enter/search.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/sources.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/host/cgroup.rs", &[(Effect::Writes, By::Sandbox)]),
-    ("sandbox/src/host/launcher.rs", &[(Effect::Starts, By::Sandbox)]),
+    ("sandbox/src/host/usher.rs", &[(Effect::Starts, By::Sandbox)]),
+    ("sandbox/src/self_test.rs", &[(Effect::Starts, By::Operator)]),
     ("sandbox/src/workspace/beneath.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/workspace/discard.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/workspace/land.rs", &[(Effect::Writes, By::Sandbox)]),
@@ -87,7 +93,14 @@ impl Effect {
     /// How a source file looks that does it.
     const fn signs(self) -> &'static [&'static str] {
         match self {
-            Self::Starts => &["Command::new(", "posix_spawn", "execve", "libc::exec"],
+            Self::Starts => &[
+                "Command::new(",
+                "programs::bare(",
+                "launcher.launch(&",
+                "posix_spawn",
+                "execve",
+                "libc::exec",
+            ],
             Self::Reaches => &[
                 "TcpStream::connect",
                 "TcpSocket::",

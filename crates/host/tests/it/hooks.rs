@@ -22,7 +22,8 @@ fn home(script: &str, hooks: &str) -> (TempHome, Config) {
     home.write("hook.sh", &format!("#!/bin/sh\n{script}\n"));
     let path = home.home.root().join("hook.sh");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let hooks = hooks.replace("HOOK", path.to_str().unwrap());
+    // The program of these tests has no sandbox; `cli/tests/it/boxed.rs` has one.
+    let hooks = hooks.replace("command:", "sandbox: 'off', command:").replace("HOOK", path.to_str().unwrap());
     let hooks = Config::parse("config.json5", &format!("{{hooks: [{hooks}]}}")).unwrap().hooks;
     (home, Config { hooks, ..config() })
 }

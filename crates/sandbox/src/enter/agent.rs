@@ -19,7 +19,7 @@ pub(super) struct Agent<'a> {
     pub(super) profile: &'a LaunchProfile,
     pub(super) limited_by: LimitedBy,
     pub(super) landlock: u32,
-    pub(super) filters: &'a [BpfProgram],
+    pub(super) filter: &'a BpfProgram,
     /// The ports of the relays, in their order.
     pub(super) ports: &'a [u16],
     pub(super) layers: &'a Layers,
@@ -34,6 +34,7 @@ impl Agent<'_> {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "it becomes the program, in its sandbox")]
     fn prepare(&self) -> Result<Infallible, Failed> {
         const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
         let (profile, layers) = (self.profile, self.layers);
@@ -65,7 +66,7 @@ impl Agent<'_> {
             confine::confine(profile, self.landlock, self.ports)?;
         }
         if layers.has(Layer::Seccomp) {
-            filter::install(self.filters)?;
+            filter::install(self.filter)?;
         }
         let mut command = Command::new(&profile.program);
         command.args(&profile.args);

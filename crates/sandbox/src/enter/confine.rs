@@ -6,10 +6,11 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath,
     PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
+use rustix::fs::FileType;
 use tribune_contract::{Failed, LaunchProfile, Mode, Mount, Stage, WorkspaceSource};
 
 use super::failure::failed;
-use super::plan::RUN_FOLDER;
+use super::plan::{RUN_FOLDER, SYSTEM_FOLDERS};
 use crate::sys;
 
 /// The version of Landlock that the kernel has and this program knows. Zero is none.
@@ -70,7 +71,8 @@ pub(super) fn confine(profile: &LaunchProfile, version: u32, ports: &[u16]) -> R
         for (path, may) in &rules {
             // What is not there, on this system or in this profile, needs no right.
             let Ok(held) = PathFd::new(path) else { continue };
-            let is_folder = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_dir());
+            let is_folder = rustix::fs::fstat(&held)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
             let rights = rights(*may, abi);
             let rights = if is_folder { rights } else { rights & AccessFs::from_file(abi) };
             created = created.add_rule(PathBeneath::new(held, rights))?;
@@ -117,11 +119,22 @@ fn rights(may: May, abi: ABI) -> BitFlags<AccessFs> {
 
 /// Inside a root of its own: the mounts over again, so that neither layer has to hold alone.
 fn inside(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
-    let mut rules = system();
-    rules.extend(
-        [("/", May::List), ("/proc", May::Look), ("/dev/shm", May::Change), ("/tmp", May::Change)]
-            .map(|(path, may)| (path.into(), may)),
-    );
+    // What is in `/etc` and `/dev` is there because it was put there.
+    let mut rules: Vec<(PathBuf, May)> = [
+        ("/", May::List),
+        ("/usr", May::Run),
+        ("/etc", May::Look),
+        ("/proc", May::Look),
+        ("/dev", May::Device),
+        ("/dev/shm", May::Change),
+        ("/tmp", May::Change),
+    ]
+    .map(|(path, may)| (path.into(), may))
+    .into();
+    // Where they are links they lead into `/usr`.
+    let is_link = |path: &PathBuf| std::fs::read_link(path).is_ok();
+    let folders = SYSTEM_FOLDERS.map(|name| Path::new("/").join(name)).into_iter();
+    rules.extend(folders.filter(|path| !is_link(path)).map(|path| (path, May::Run)));
     rules.push((RUN_FOLDER.into(), May::Connect));
     rules.push((profile.home.clone(), May::Change));
     for mount in &profile.mounts {
@@ -172,6 +185,7 @@ fn on_the_host(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
     rules
 }
 
+/// What of the host's system may be used where it is.
 fn system() -> Vec<(PathBuf, May)> {
     let run = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].map(|path| (path, May::Run));
     let etc = [

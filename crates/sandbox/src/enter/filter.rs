@@ -119,58 +119,101 @@ const NEW_NAMESPACES: [i32; 7] = [
 /// Bits of a mode that give its file's rights to whoever runs it.
 const SET_ID: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
 
-/// Filters in the order they are installed. The first two take what the third cannot say.
-pub(super) fn filters(mode: Mode) -> Result<Vec<BpfProgram>, Failed> {
-    let unbuilt = |error: &dyn std::fmt::Display| {
+/// The filters of both modes, or why there are none.
+#[derive(Debug)]
+pub(super) struct Filters {
+    full: Result<BpfProgram, Failed>,
+    landlock: Result<BpfProgram, Failed>,
+}
+
+impl Filters {
+    pub(super) fn build() -> Self {
+        let built = |mode| {
+            build(mode).map_err(|error| {
+                failed(
+                    Stage::Seccomp,
+                    format!("the filter cannot be built ({error})"),
+                    "Report this to Tribune's makers",
+                )
+            })
+        };
+        Self { full: built(Mode::Full), landlock: built(Mode::Landlock) }
+    }
+
+    pub(super) fn of(&self, mode: Mode) -> Result<&BpfProgram, Failed> {
+        let filter = match mode {
+            Mode::Full => &self.full,
+            Mode::Landlock => &self.landlock,
+        };
+        filter.as_ref().map_err(Failed::clone)
+    }
+}
+
+/// Installs it for this process and all that it starts. It cannot be taken off.
+pub(super) fn install(filter: &BpfProgram) -> Result<(), Failed> {
+    seccompiler::apply_filter(filter).map_err(|error| {
         failed(
             Stage::Seccomp,
-            format!("the filter cannot be built ({error})"),
-            "Report this to Tribune's makers",
+            format!("the kernel does not take the filter ({error})"),
+            "Use a kernel with CONFIG_SECCOMP_FILTER",
         )
-    };
-    let arch =
-        std::env::consts::ARCH.try_into().map_err(|error: seccompiler::BackendError| unbuilt(&error))?;
-    let compile = |rules: Rules, errno: i32| -> Result<BpfProgram, Failed> {
-        let errno = SeccompAction::Errno(errno.cast_unsigned());
-        SeccompFilter::new(rules, SeccompAction::Allow, errno, arch)
-            .and_then(BpfProgram::try_from)
-            .map_err(|error| unbuilt(&error))
-    };
-    let refused = refused(mode).map_err(|error| unbuilt(&error))?;
-    let absent = [libc::SYS_clone3, libc::SYS_openat2].map(|call| (call, Vec::new()));
-    let mut filters = vec![compile(absent.into(), libc::ENOSYS)?, compile(refused, libc::EPERM)?];
-    if cfg!(target_arch = "x86_64") {
-        filters.insert(0, no_x32());
-    }
-    Ok(filters)
+    })
 }
 
-/// Installs them for this process and all that it starts. They cannot be taken off.
-pub(super) fn install(filters: &[BpfProgram]) -> Result<(), Failed> {
-    for filter in filters {
-        seccompiler::apply_filter(filter).map_err(|error| {
-            failed(
-                Stage::Seccomp,
-                format!("the kernel does not take the filter ({error})"),
-                "Use a kernel with CONFIG_SECCOMP_FILTER",
-            )
-        })?;
-    }
-    Ok(())
+/// Calls in one part of the filter. The kernel goes through a filter once for every call there is when it takes it, so it is
+/// cut into parts, and each call meets the part for its number alone.
+const CALLS_IN_A_PART: usize = 8;
+
+const fn op(code: u16, k: u32) -> sock_filter {
+    sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// On x86-64 each call has a second number, with a bit that the lists do not have.
-fn no_x32() -> BpfProgram {
+const LOAD_NUMBER: sock_filter = op(0x20, 0);
+const NOT_THERE: sock_filter = op(0x06, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned());
+
+/// Skips the next instruction unless the number is this one.
+const fn if_number(number: u32) -> sock_filter {
+    sock_filter { code: 0x15, jt: 0, jf: 1, k: number }
+}
+
+/// Skips the next instruction unless the number is this one or above it.
+const fn if_from(number: u32) -> sock_filter {
+    sock_filter { code: 0x35, jt: 0, jf: 1, k: number }
+}
+
+const fn jump(over: u32) -> sock_filter {
+    op(0x05, over)
+}
+
+/// What does not exist, then the parts in the order of their numbers. Each part looks at the architecture by itself.
+fn build(mode: Mode) -> Built<BpfProgram> {
+    /// On x86-64 each call has a second number, with a bit that the lists do not have.
     const X32_BIT: u32 = 0x4000_0000;
-    const LOAD_NUMBER: sock_filter = sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
-    const IF_X32: sock_filter = sock_filter { code: 0x35, jt: 0, jf: 1, k: X32_BIT };
-    const ENOSYS: u32 = 38;
-    vec![
-        LOAD_NUMBER,
-        IF_X32,
-        sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | ENOSYS },
-        sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
-    ]
+    let arch = std::env::consts::ARCH.try_into()?;
+    let mut program = vec![LOAD_NUMBER];
+    if cfg!(target_arch = "x86_64") {
+        program.extend([if_from(X32_BIT), NOT_THERE]);
+    }
+    for absent in [libc::SYS_clone3, libc::SYS_openat2] {
+        program.extend([if_number(number(absent)), NOT_THERE]);
+    }
+    let refused: Vec<(i64, Vec<SeccompRule>)> = refused(mode)?.into_iter().collect();
+    for (index, calls) in refused.chunks(CALLS_IN_A_PART).enumerate().rev() {
+        let errno = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+        let rules: Rules = calls.iter().cloned().collect();
+        let part = BpfProgram::try_from(SeccompFilter::new(rules, SeccompAction::Allow, errno, arch)?)?;
+        // From its first number on a part has the last word, and the lowest has it for the rest: none goes by unseen.
+        if let Some((first, _)) = calls.first().filter(|_| index > 0) {
+            let past = jump(u32::try_from(part.len()).unwrap_or(u32::MAX));
+            program.extend([if_from(number(*first)), jump(1), past]);
+        }
+        program.extend(part);
+    }
+    Ok(program)
+}
+
+fn number(call: libc::c_long) -> u32 {
+    u32::try_from(call).unwrap_or(u32::MAX)
 }
 
 type Built<T> = Result<T, seccompiler::BackendError>;

@@ -1,228 +1,156 @@
-//! Finds what of a workspace is hidden or frozen, and covers it.
+//! Covers what of a workspace is hidden or frozen.
 //!
-//! A hidden file has all its names covered: another name of the same file would show it too. The folders above something
-//! frozen become mounts of their own, because a folder can be renamed together with what is mounted below it, and a new one
-//! put in its place.
+//! A hidden or frozen file has all its names covered: another name of the same file would lead to it too. The folders above
+//! something frozen become mounts of their own, because a folder can be renamed together with what is mounted below it, and
+//! a new one put in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::fd::AsFd as _;
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
-use tribune_contract::{Failed, Stage, Workspace, WorkspaceSource};
+use rustix::fs::{Mode, OFlags};
+use tribune_contract::{Failed, Stage, Workspace};
 
 use super::failure::{At as _, failed};
-use super::root::{Covered, Root};
-use crate::pattern::Pattern;
+use super::mount;
+use super::root::{Root, UNCHANGEABLE};
+use super::search::{Found, search};
 
-/// Names that are looked at. A larger workspace takes longer to search than anyone waits for a start.
-const MAX_NAMES: usize = 2_000_000;
+/// Mounts of one workspace. Where there would be more, folders are frozen as a whole.
+const MAX_MASKS: usize = 2048;
 
-/// Mounts of one workspace.
-const MAX_MASKS: usize = 8192;
+/// Folders that are named in a report.
+const MAX_TOLD: usize = 16;
 
-/// Folders in folders.
-const MAX_DEPTH: usize = 256;
+/// What was covered.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Masked {
+    pub(super) names: u32,
+    /// Folders that cannot be changed at all, because what is in them could not be covered name by name; `.` is all of it.
+    pub(super) read_only: Vec<String>,
+}
 
-const REMEDY: &str = "Use a smaller workspace, or fewer patterns";
-
-/// Covers everything that the patterns name. Returns how many names that were.
-pub(super) fn cover(root: &Root, workspace: &Workspace) -> Result<u32, Failed> {
+/// Covers everything that the patterns name.
+pub(super) fn cover(root: &Root, workspace: &Workspace) -> Result<Masked, Failed> {
+    const REMEDY: &str = "Make the workspace a folder that the sandbox's user can read";
     if workspace.hide.is_empty() && workspace.freeze.is_empty() {
-        return Ok(0);
+        return Ok(Masked::default());
     }
-    let folder = root
-        .open(&workspace.target)
-        .and_then(|held| {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::openat(&held, ".", flags, Mode::empty())
-        })
-        .at(
+    let held = root.open(&workspace.target).at(Stage::Workspace, "opening the workspace", REMEDY)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(&held, ".", flags, Mode::empty()).at(
+        Stage::Workspace,
+        "searching the workspace",
+        REMEDY,
+    )?;
+    let mut found = search(&folder, workspace)?;
+    if found.hidden.len() > MAX_MASKS {
+        let cause = format!("more than {MAX_MASKS} names are hidden");
+        return Err(failed(Stage::Workspace, cause, "Hide fewer names, or the folders they are in"));
+    }
+    let names = found.hidden.len() + found.frozen.len() + found.links.len();
+    let whole = gathered(&mut found, MAX_MASKS);
+    let doing = |path: &Path| format!("protecting `{}`", path.display());
+    const TRY_AGAIN: &str = "Try again; if it stays, raise the limit fs.mount-max";
+    if whole.contains(Path::new("")) {
+        mount::set(held.as_fd(), true, UNCHANGEABLE).at(
             Stage::Workspace,
-            "searching the workspace",
-            "Make the workspace a folder that the sandbox's user can read",
+            "freezing the workspace",
+            TRY_AGAIN,
         )?;
-    let mut search = Search::new(&folder, workspace);
-    search.folder(&folder, "", 0)?;
-    for inode in &search.hidden_inodes {
-        search.hidden.extend(search.linked.get(inode).into_iter().flatten().cloned());
     }
-    if matches!(workspace.source, WorkspaceSource::Direct { .. })
-        && let Some(link) = search.loose.first()
-    {
-        return Err(failed(
-            Stage::Workspace,
-            format!(
-                "`{link}` is a link, and a link cannot be protected where changes go to the folder at once"
-            ),
-            "Make it a file or a folder, or choose the workspace mode `overlay`",
-        ));
+    // What is gone by now needs no protection.
+    for path in pinned(&found) {
+        root.pin(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
     }
-
-    let mut pinned = BTreeSet::new();
-    for path in &search.frozen {
-        pinned.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
+    for path in &found.frozen {
+        root.freeze(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
     }
-    if search.hidden.len() + search.frozen.len() + pinned.len() > MAX_MASKS {
-        return Err(failed(Stage::Workspace, format!("more than {MAX_MASKS} names are protected"), REMEDY));
+    for (path, end) in &found.links {
+        root.freeze_link(&folder, path, end.as_deref()).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
     }
-    // Sorted, so that a folder is pinned before what is in it.
-    for path in pinned {
-        covered(root.pin(&folder, path), path)?;
+    for path in &found.hidden {
+        root.hide(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
     }
-    for path in &search.frozen {
-        covered(root.freeze(&folder, path), path)?;
-    }
-    for path in &search.hidden {
-        covered(root.hide(&folder, path), path)?;
-    }
-    Ok(u32::try_from(search.hidden.len() + search.frozen.len()).unwrap_or(u32::MAX))
+    let told = |path: &PathBuf| match path.to_string_lossy() {
+        empty if empty.is_empty() => ".".to_owned(),
+        name => name.into_owned(),
+    };
+    Ok(Masked {
+        names: u32::try_from(names).unwrap_or(u32::MAX),
+        read_only: whole.iter().take(MAX_TOLD).map(told).collect(),
+    })
 }
 
-/// What was found a moment ago is covered now, or nothing is started: a name that cannot be found again may be reached in
-/// another way.
-fn covered(done: rustix::io::Result<Covered>, path: &str) -> Result<(), Failed> {
-    match done.at(Stage::Workspace, format_args!("protecting `{path}`"), REMEDY)? {
-        Covered::Yes => Ok(()),
-        Covered::NotThere => {
-            let cause = format!("`{path}` is to be protected, and was gone when it came to that");
-            Err(failed(
-                Stage::Workspace,
-                cause,
-                "Try again; if it stays, rename what has a name that is no text",
-            ))
-        }
-    }
+/// The folders above what is frozen, from the top down.
+fn pinned(found: &Found) -> BTreeSet<&Path> {
+    let inner = found.frozen.iter().chain(found.links.keys());
+    let above = inner.flat_map(|path| path.ancestors().skip(1));
+    above.filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
-/// What is covered, from the root of the workspace.
-#[derive(Debug)]
-struct Search<'a> {
-    root: &'a OwnedFd,
-    /// Where the workspace is inside, for links that name it.
-    target: &'a Path,
-    hide: Vec<Pattern>,
-    freeze: Vec<Pattern>,
-    hidden: BTreeSet<String>,
-    frozen: BTreeSet<String>,
-    /// Files with several names, by device and inode.
-    linked: BTreeMap<(u64, u64), Vec<String>>,
-    hidden_inodes: BTreeSet<(u64, u64)>,
-    /// Links that cannot be frozen, because a mount does not lie over a link.
-    loose: Vec<String>,
-    seen: usize,
-}
-
-impl<'a> Search<'a> {
-    fn new(root: &'a OwnedFd, workspace: &'a Workspace) -> Self {
-        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
-        Self {
-            root,
-            target: &workspace.target,
-            hide: patterns(&workspace.hide),
-            freeze: patterns(&workspace.freeze),
-            hidden: BTreeSet::new(),
-            frozen: BTreeSet::new(),
-            linked: BTreeMap::new(),
-            hidden_inodes: BTreeSet::new(),
-            loose: Vec::new(),
-            seen: 0,
+/// Freezes folders as a whole until at most `most` mounts are needed: those at the top that need most of them first, and if
+/// that does not do, everything. Returns which.
+fn gathered(found: &mut Found, most: usize) -> BTreeSet<PathBuf> {
+    let mut whole = BTreeSet::new();
+    let needed =
+        |found: &Found| found.hidden.len() + found.frozen.len() + found.links.len() + pinned(found).len();
+    if needed(found) <= most {
+        return whole;
+    }
+    let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for path in found.frozen.iter().chain(found.links.keys()) {
+        let mut parts = path.components();
+        if let (Some(Component::Normal(top)), Some(_)) = (parts.next(), parts.next()) {
+            *folders.entry(top.into()).or_default() += 1;
         }
     }
-
-    fn folder(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> Result<(), Failed> {
-        let doing = || format!("searching `{path}` in the workspace");
-        let too_much = |what: &str| failed(Stage::Workspace, format!("the workspace has {what}"), REMEDY);
-        if depth > MAX_DEPTH {
-            return Err(too_much("more than 256 folders in each other"));
-        }
-        let entries = Dir::read_from(folder).at(Stage::Workspace, doing(), REMEDY)?;
-        for entry in entries {
-            let entry = entry.at(Stage::Workspace, doing(), REMEDY)?;
-            if [c".", c".."].contains(&entry.file_name()) {
-                continue;
-            }
-            self.seen += 1;
-            if self.seen > MAX_NAMES {
-                return Err(too_much("more than 2,000,000 names"));
-            }
-            // A name that is no text is compared as what can be read of it.
-            let shown = entry.file_name().to_string_lossy();
-            let inner = if path.is_empty() { shown.to_string() } else { format!("{path}/{shown}") };
-            let is_hidden = self.hide.iter().any(|pattern| pattern.matches(&inner));
-            let is_frozen = self.freeze.iter().any(|pattern| pattern.matches(&inner));
-            let is_text = entry.file_name().to_str().is_ok() && !path.contains(char::REPLACEMENT_CHARACTER);
-            if (is_hidden || is_frozen) && !is_text {
-                let cause = format!("`{inner}` is to be protected, and its path is no text");
-                return Err(failed(
-                    Stage::Workspace,
-                    cause,
-                    "Rename the folder or file whose name is no text",
-                ));
-            }
-            match entry.file_type() {
-                FileType::Symlink => {
-                    if is_hidden {
-                        self.hidden.extend(self.end(folder, entry.file_name(), path));
-                    }
-                    if is_frozen {
-                        self.loose.push(inner);
-                    }
-                }
-                FileType::Directory if is_hidden => drop(self.hidden.insert(inner)),
-                FileType::Directory => {
-                    if is_frozen {
-                        self.frozen.insert(inner.clone());
-                    }
-                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    match rustix::fs::openat(folder, entry.file_name(), flags, Mode::empty()) {
-                        Ok(next) => self.folder(&next, &inner, depth + 1)?,
-                        // What the sandbox's user cannot read, it cannot read inside either; gone is gone.
-                        Err(Errno::ACCESS | Errno::NOENT) => {}
-                        Err(error) => return Err(error).at(Stage::Workspace, doing(), REMEDY),
-                    }
-                }
-                _ => self.file(folder, entry.file_name(), inner, is_hidden, is_frozen),
-            }
-        }
-        Ok(())
-    }
-
-    fn file(&mut self, folder: &OwnedFd, name: &CStr, path: String, is_hidden: bool, is_frozen: bool) {
-        if !self.hide.is_empty()
-            && let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
-        {
-            let inode = (stat.st_dev, stat.st_ino);
-            if stat.st_nlink > 1 {
-                self.linked.entry(inode).or_default().push(path.clone());
-            }
-            if is_hidden {
-                self.hidden_inodes.insert(inode);
-            }
-        }
-        if is_hidden {
-            self.hidden.insert(path);
-        } else if is_frozen {
-            self.frozen.insert(path);
-        }
-    }
-
-    /// Where a hidden link leads, if that is in the workspace. It is hidden there, because a mount does not lie over a link.
-    fn end(&self, folder: &OwnedFd, name: &CStr, path: &str) -> Option<String> {
-        let text = rustix::fs::readlinkat(folder, name, Vec::new()).ok()?;
-        let text = Path::new(OsStr::from_bytes(text.as_bytes()));
-        let way = match text.strip_prefix(self.target) {
-            Ok(inside) => inside.to_owned(),
-            Err(_) => Path::new(path).join(text),
+    let mut folders: Vec<(usize, PathBuf)> = folders.into_iter().map(|(path, count)| (count, path)).collect();
+    folders.sort_unstable();
+    while needed(found) > most {
+        let Some((_, folder)) = folders.pop() else {
+            found.frozen.clear();
+            found.links.clear();
+            return [PathBuf::new()].into();
         };
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let end = rustix::fs::openat2(self.root, &way, flags, Mode::empty(), resolve).ok()?;
-        let place = |fd: &OwnedFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();
-        let end = place(&end)?.strip_prefix(place(self.root)?).ok()?.to_str()?.to_owned();
-        (!end.is_empty()).then_some(end)
+        found.frozen.retain(|path| !path.starts_with(&folder));
+        found.links.retain(|path, _| !path.starts_with(&folder));
+        found.frozen.insert(folder.clone());
+        whole.insert(folder);
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frozen(paths: &[&str]) -> Found {
+        Found { frozen: paths.iter().map(PathBuf::from).collect(), ..Found::default() }
+    }
+
+    #[test]
+    fn what_fits_is_frozen_by_name() {
+        let mut found = frozen(&["a/.envrc", "b/c/.envrc", ".envrc"]);
+        assert_eq!(gathered(&mut found, 6), BTreeSet::new());
+        assert_eq!(found, frozen(&["a/.envrc", "b/c/.envrc", ".envrc"]));
+        assert_eq!(pinned(&found), ["a", "b", "b/c"].map(Path::new).into());
+    }
+
+    #[test]
+    fn the_fullest_folders_are_frozen_whole() {
+        let mut found = frozen(&["a/.envrc", "b/.bashrc", "b/.envrc", "b/c/.envrc", ".envrc"]);
+        found.links.insert("b/.git".into(), None);
+        assert_eq!(gathered(&mut found, 5), [PathBuf::from("b")].into());
+        assert_eq!(found, frozen(&["a/.envrc", "b", ".envrc"]));
+    }
+
+    #[test]
+    fn if_that_does_not_do_nothing_can_be_changed() {
+        let mut found = frozen(&[".envrc", ".bashrc", ".BASHRC", "a/.envrc"]);
+        found.hidden.insert("secret".into());
+        assert_eq!(gathered(&mut found, 2), [PathBuf::new()].into());
+        let left = Found { hidden: [PathBuf::from("secret")].into(), ..Found::default() };
+        assert_eq!(found, left);
     }
 }

@@ -1,10 +1,12 @@
 //! The entering half: what `tribune sandbox-enter` does.
 //!
-//! It is a process with one thread, an empty environment and no descriptors but its streams and a socket to the host. It
-//! reads the order there, gives up what it has step by step, clones process 1 into new namespaces, and stays as its
-//! launcher. Whatever cannot be done as ordered ends the launch; nothing is left out.
+//! It is a process with one thread, an empty environment and no descriptors but a socket to the host. It stands ready as an
+//! usher and forks a launcher for each request. A launcher reads its order, gives up what it has step by step, clones
+//! process 1 into new namespaces, and stays with it. Whatever cannot be done as ordered ends the launch; nothing is left out.
 
 mod agent;
+#[cfg(feature = "bare")]
+mod bare;
 pub(crate) mod confine;
 mod failure;
 mod filter;
@@ -16,12 +18,16 @@ mod mount;
 mod plan;
 mod relay;
 mod root;
+mod search;
 mod sources;
 mod supervise;
+mod usher;
+
+#[cfg(feature = "bare")]
+pub use self::bare::bare;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,10 +35,12 @@ use rustix::fs::{Gid, Mode as FileMode, Uid};
 use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::BpfProgram;
-use tribune_contract::{Failed, Mode, Order, Report, Stage, Started};
+use tribune_contract::{Bounded, Failed, LimitedBy, Mode, Order, Report, Stage, Started};
 
 use self::agent::Agent;
 use self::failure::{At as _, failed};
+use self::filter::Filters;
+use self::masks::Masked;
 use self::plan::{INSIDE_ID, RUN_FOLDER, Step};
 use self::relay::{Port, Relays};
 use self::root::Root;
@@ -42,7 +50,8 @@ use crate::layers::{Layer, Layers};
 use crate::sys::{self, Cloned};
 use crate::wire;
 
-/// Enters a sandbox, as the host half orders. Returns when everything in it is gone.
+/// Enters sandboxes, as the host half orders. Returns in the process that was called when the host is gone, and in each
+/// launcher when everything in its sandbox is.
 ///
 /// Call this first of all in a process started for it, before there is a second thread.
 pub fn enter() -> io::Result<()> {
@@ -56,7 +65,9 @@ pub fn enter_without(off: &[Layer]) -> io::Result<()> {
 }
 
 fn enter_with(layers: &Layers) -> io::Result<()> {
-    let mut control = UnixStream::from(sys::inherited_control()?);
+    // Built once, before there is an order: they are the same for all.
+    let filters = Filters::build();
+    let Some(mut control) = usher::serve()? else { return Ok(()) };
     let order = match wire::read::<Order>(&mut control) {
         Ok(Some(order)) => order,
         Ok(None) => return Ok(()),
@@ -67,25 +78,32 @@ fn enter_with(layers: &Layers) -> io::Result<()> {
         }
     };
     let wall = order.profile.limits.wall_ms.map(Duration::from_millis);
-    match launch(&order, layers) {
+    let bounded = || match wire::read::<Bounded>(&mut control) {
+        Ok(Some(bounded)) => Ok(bounded),
+        Ok(None) => Err(failed(Stage::Limits, "the host is gone", "Start it again")),
+        Err(error) => Err(error).at(Stage::Limits, "hearing of the limits", "Run one version of Tribune"),
+    };
+    match launch(&order, bounded, layers, &filters) {
         Ok(first) => supervise::supervise(first, &mut control, wall),
         Err(why_not) => wire::write(&mut control, &Report::Failed(why_not)),
     }
 }
 
 /// Everything up to process 1, which goes on by itself.
-fn launch(order: &Order, layers: &Layers) -> Result<First, Failed> {
+fn launch(
+    order: &Order,
+    bounded: impl FnOnce() -> Result<Bounded, Failed>,
+    layers: &Layers,
+    filters: &Filters,
+) -> Result<First, Failed> {
     let profile = &order.profile;
     profile.check().map_err(|error| failed(Stage::Profile, error.to_string(), "Correct the profile"))?;
     rustix::process::umask(FileMode::from_raw_mode(0o022));
     // What is learned before anything is given up.
     let landlock = confine::check(profile)?;
-    let filters = filter::filters(profile.mode)?;
+    let filter = filters.of(profile.mode)?;
     if layers.has(Layer::Keyring) {
         identity::fresh_keyring()?;
-    }
-    if layers.has(Layer::Cgroup) {
-        limits::join(&order.cgroups)?;
     }
     let is_full = profile.mode == Mode::Full;
     let steps = if is_full { plan::steps(profile) } else { Vec::new() };
@@ -94,11 +112,15 @@ fn launch(order: &Order, layers: &Layers) -> Result<First, Failed> {
         Some(user) => Some(Sources::open(&steps, Some(user), layers)?),
         None => None,
     };
+    let bounded = bounded()?;
+    if layers.has(Layer::Cgroup) {
+        limits::join(&bounded.cgroups)?;
+    }
     let (uid, gid) = identity::become_user(order.becomes)?;
     // After the change of user, which forgets it. The host is followed by its socket and not by this signal, which comes
     // when the thread that started this process ends.
     let launcher = rustix::process::getpid();
-    let prepared = Prepared { order, layers, landlock, filters: &filters, uid, gid };
+    let prepared = Prepared { order, layers, landlock, limited_by: bounded.limited_by, filter, uid, gid };
     if !is_full {
         rustix::process::set_child_subreaper(Some(launcher)).at(
             Stage::Program,
@@ -172,7 +194,8 @@ struct Prepared<'a> {
     order: &'a Order,
     layers: &'a Layers,
     landlock: u32,
-    filters: &'a [BpfProgram],
+    limited_by: LimitedBy,
+    filter: &'a BpfProgram,
     uid: Uid,
     gid: Gid,
 }
@@ -205,7 +228,7 @@ impl Prepared<'_> {
             REMEDY,
         )?;
         init::check_launcher(reports)?;
-        let mut masked = 0;
+        let mut masked = Masked::default();
         if profile.mode == Mode::Full {
             map(self.uid, self.gid)?;
             let sources = match sources {
@@ -239,15 +262,16 @@ impl Prepared<'_> {
         let started = Started {
             uid: self.uid.as_raw(),
             gid: self.gid.as_raw(),
-            limited_by: self.order.limited_by,
+            limited_by: self.limited_by,
             landlock_abi: self.landlock,
-            masked,
+            masked: masked.names,
+            read_only: masked.read_only,
         };
         let agent = Agent {
             profile,
-            limited_by: self.order.limited_by,
+            limited_by: self.limited_by,
             landlock: self.landlock,
-            filters: self.filters,
+            filter: self.filter,
             ports: &ports,
             layers,
         };

@@ -9,7 +9,10 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 use crate::layers::{Layer, Layers};
 use crate::sys::{self, MountAttributes};
 
-pub(super) fn found(folder: &impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Option<OwnedFd>> {
+pub(super) fn found(
+    folder: &impl rustix::fd::AsFd,
+    name: impl rustix::path::Arg,
+) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve) {

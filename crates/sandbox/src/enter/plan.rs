@@ -30,7 +30,7 @@ const ETC: [&str; 14] = [
 ];
 
 /// Folders that are links into `/usr` on most systems.
-const SYSTEM_FOLDERS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+pub(super) const SYSTEM_FOLDERS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// Devices that keep nothing and reveal nothing.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountPropagationFlags, UnmountFlags};
+use rustix::path::Arg;
 use tribune_contract::{Failed, Stage};
 
 use super::failure::{At as _, failed};
@@ -41,6 +43,10 @@ const PROC_EMPTY: [&str; 11] = [
     "vmallocinfo",
 ];
 
+/// What is covered cannot be changed, and gives nobody rights.
+pub(super) const UNCHANGEABLE: u64 =
+    libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+
 /// Where things wait until they are used, gone before anything runs.
 const STAGING: &str = "/.staging";
 
@@ -55,16 +61,11 @@ pub(super) struct Root {
     /// What is laid over things that shall not be seen.
     empty_file: OwnedFd,
     empty_folder: OwnedFd,
+    /// The folder in which something was made last, because most things come several to a folder.
+    last_parent: Option<(PathBuf, Rc<OwnedFd>)>,
     /// For controls: the host's root, taken hold of before anything lies over it.
     host: Option<OwnedFd>,
     layers: Layers,
-}
-
-/// Whether something was there to be covered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Covered {
-    Yes,
-    NotThere,
 }
 
 impl Root {
@@ -87,7 +88,15 @@ impl Root {
         mount::put(&fd, &stone).at(Stage::Mounts, "attaching the root", REMEDY)?;
         let (empty_file, empty_folder) = empties(&fd).at(Stage::Mounts, "making the masks", REMEDY)?;
         let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading the root", REMEDY)?.st_dev;
-        Ok(Self { fd, own: [device].into(), empty_file, empty_folder, host, layers: layers.clone() })
+        Ok(Self {
+            fd,
+            own: [device].into(),
+            empty_file,
+            empty_folder,
+            last_parent: None,
+            host,
+            layers: layers.clone(),
+        })
     }
 
     /// Mounts everything.
@@ -100,6 +109,8 @@ impl Root {
 
     fn step(&mut self, step: &Step, trees: Vec<Tree>) -> Result<(), Failed> {
         let target = step.target.as_path();
+        // What is mounted here lies over what was opened below it.
+        self.last_parent.take_if(|(folder, _)| folder.starts_with(target));
         let doing = || format!("mounting on `{}`", target.display());
         let has_limits = self.layers.has(Layer::TmpfsLimits);
         match &step.what {
@@ -212,33 +223,47 @@ impl Root {
     }
 
     /// Makes something that is there read-only.
-    pub(super) fn freeze(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
+    pub(super) fn freeze(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
         let tree = mount::open_tree(&found)?;
-        let read_only = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-        mount::set(tree.as_fd(), true, read_only)?;
-        mount::put(&tree, &found).map(|()| Covered::Yes)
+        mount::set(tree.as_fd(), true, UNCHANGEABLE)?;
+        mount::put(&tree, &found)
+    }
+
+    /// Lays the file that a link leads to over the link, or an empty one: then the link is neither removed nor replaced.
+    pub(super) fn freeze_link(
+        &self,
+        folder: impl AsFd,
+        link: impl Arg,
+        end: Option<&Path>,
+    ) -> rustix::io::Result<()> {
+        let Some(found) = mount::found(&folder, link)? else { return Ok(()) };
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
+        if kind == FileType::Directory {
+            // Not a link any more.
+            return Err(Errno::AGAIN);
+        }
+        let end = end.map(|end| mount::found(&folder, end)).transpose()?.flatten();
+        let cover = mount::open_tree(end.as_ref().unwrap_or(&self.empty_file))?;
+        mount::set(cover.as_fd(), true, UNCHANGEABLE)?;
+        mount::put(&cover, &found)
     }
 
     /// Makes something its own mount, so that it cannot be moved away together with what is protected below it.
-    pub(super) fn pin(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
+    pub(super) fn pin(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
         let tree = mount::open_tree(&found)?;
-        mount::put(&tree, &found).map(|()| Covered::Yes)
+        mount::put(&tree, &found)
     }
 
     /// Lays an empty file or folder over something that is there.
-    pub(super) fn hide(&self, folder: impl rustix::fd::AsFd, name: &str) -> rustix::io::Result<Covered> {
-        let Some(found) = mount::found(&folder, name)? else { return Ok(Covered::NotThere) };
+    pub(super) fn hide(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
+        let Some(found) = mount::found(&folder, name)? else { return Ok(()) };
         let stat = rustix::fs::fstat(&found)?;
         let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let empty = mount::open_tree(if is_folder { &self.empty_folder } else { &self.empty_file })?;
-        mount::set(
-            empty.as_fd(),
-            false,
-            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        )?;
-        mount::put(&empty, &found).map(|()| Covered::Yes)
+        mount::set(empty.as_fd(), false, UNCHANGEABLE)?;
+        mount::put(&empty, &found)
     }
 
     /// Opens something inside, without following links.
@@ -284,7 +309,7 @@ impl Root {
     }
 
     /// A place to mount something on. It is made if it is not there and the folder around it is ours.
-    fn point(&self, target: &Path, is_folder: bool) -> Result<OwnedFd, Failed> {
+    fn point(&mut self, target: &Path, is_folder: bool) -> Result<OwnedFd, Failed> {
         let (parent, name) = self.parent(target)?;
         let doing = || format!("making the mount point `{}`", target.display());
         let open = || {
@@ -306,8 +331,15 @@ impl Root {
     }
 
     /// The folder around a path, made where it may be, and the last name.
-    fn parent(&self, target: &Path) -> Result<(OwnedFd, CString), Failed> {
+    fn parent(&mut self, target: &Path) -> Result<(Rc<OwnedFd>, CString), Failed> {
         let doing = || format!("making the folders of `{}`", target.display());
+        let around = target.parent().unwrap_or(target);
+        if let (Some((folder, held)), Some(name)) = (&self.last_parent, target.file_name())
+            && folder == around
+            && let Ok(name) = CString::new(name.as_encoded_bytes())
+        {
+            return Ok((Rc::clone(held), name));
+        }
         let mut folder = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).at(Stage::Mounts, doing(), REMEDY)?;
         let mut names = target.components().filter_map(|part| match part {
             Component::Normal(name) => CString::new(name.as_encoded_bytes()).ok(),
@@ -329,6 +361,8 @@ impl Root {
             folder = opened.at(Stage::Mounts, doing(), REMEDY)?;
             name = next;
         }
+        let folder = Rc::new(folder);
+        self.last_parent = Some((around.to_owned(), Rc::clone(&folder)));
         Ok((folder, name))
     }
 

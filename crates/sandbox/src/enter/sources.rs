@@ -65,6 +65,9 @@ struct Opening<'a> {
 impl Opening<'_> {
     fn open(&mut self, bind: &Bind) -> Result<Option<Tree>, Failed> {
         const REMEDY: &str = "Check that it exists and that the sandbox's user can reach it";
+        // Root of a user namespace, as `unshare -r` makes one, has rights over its own mounts and not over these.
+        const NO_ROOT: &str = "This root may not mount here: start Tribune as an ordinary user, or with rights over the \
+                               mounts it sees, as by `unshare --map-root-user --mount`";
         let source = bind.source.as_path();
         let doing = || format!("mounting `{}`", source.display());
         let held = match rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
@@ -79,7 +82,9 @@ impl Opening<'_> {
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         // What is mounted below a mapped folder may not be mappable, and is no part of a workspace.
         flags.set(OpenTreeFlags::AT_RECURSIVE, map.is_none());
-        let mount = rustix::mount::open_tree(&held, "", flags).at(Stage::Mounts, doing(), REMEDY)?;
+        let mount = rustix::mount::open_tree(&held, "", flags);
+        let remedy = if matches!(mount, Err(Errno::PERM)) { NO_ROOT } else { REMEDY };
+        let mount = mount.at(Stage::Mounts, doing(), remedy)?;
 
         let mut attributes = MountAttributes::default();
         if self.layers.has(Layer::MountFlags) {

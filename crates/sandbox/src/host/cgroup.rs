@@ -1,6 +1,7 @@
 //! Cgroups: one for each launch, of version 2 where its controllers are at hand, else of version 1, else none.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -82,16 +83,21 @@ pub(super) fn remove(folder: &Path) -> bool {
     false
 }
 
-/// What the names of a house's cgroups begin with.
-fn prefix(house: &House) -> String {
-    format!("tribune.{}.", house.as_str())
-}
+/// What the names of all our cgroups begin with.
+const PREFIX: &str = "tribune.";
 
-/// A name that tells whose launch it is: of which house, and of which process of it.
+/// A name that tells whose launch it is: of which house, and of which process of it. Numbers of processes mean something in
+/// their namespace alone.
 fn name(house: &House) -> String {
     let pid = std::process::id();
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    format!("{}{pid}.{}.{launch}", prefix(house), started(pid).unwrap_or_default())
+    let start = started(pid).unwrap_or_default();
+    format!("{PREFIX}{}.{}.{pid}.{start}.{launch}", house.as_str(), pid_namespace())
+}
+
+/// The number of this process's pid namespace.
+fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// When a process was started, which with its id tells it from all others.
@@ -101,18 +107,20 @@ fn started(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Cgroups of this house that belong to processes which are gone.
-pub(super) fn abandoned(house: &House) -> Vec<PathBuf> {
-    let prefix = prefix(house);
+/// Cgroups that belong to processes which are gone, whatever house they were of: one that never starts again would not sweep.
+pub(super) fn abandoned() -> Vec<PathBuf> {
+    let here = pid_namespace();
     let mounts = Hierarchies::of_this_process();
     let places = mounts.unified.iter().chain(mounts.controllers.iter().map(|(_, place)| place));
     let folders = places.flat_map(|place| below(&place.mount));
     let is_abandoned = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
-        let Some(rest) = name.and_then(|name| name.strip_prefix(&prefix)) else { return false };
-        let mut numbers = rest.split('.').map(str::parse::<u64>);
-        let (Some(Ok(pid)), Some(Ok(start))) = (numbers.next(), numbers.next()) else { return false };
-        u32::try_from(pid).ok().and_then(started) != Some(start)
+        let Some((_, rest)) = name.and_then(|name| name.strip_prefix(PREFIX)?.split_once('.')) else {
+            return false;
+        };
+        let numbers: Vec<u64> = rest.split('.').map_while(|number| number.parse().ok()).collect();
+        let &[namespace, pid, start, _] = numbers.as_slice() else { return false };
+        namespace == here && u32::try_from(pid).ok().and_then(started) != Some(start)
     };
     folders.filter(is_abandoned).collect()
 }
@@ -301,6 +309,50 @@ mod tests {
                 ],
             }
         );
+    }
+
+    /// No machine of ours hands these controllers to version 2, so what the kernel makes of the numbers is not seen here.
+    #[test]
+    fn the_limits_of_version_2_are_written_where_it_reads_them() {
+        let parent = tempfile::tempdir().unwrap();
+        let handed_down = |controllers: &str| {
+            std::fs::write(parent.path().join("cgroup.subtree_control"), controllers).unwrap();
+        };
+        let limits = Limits { memory_bytes: 1 << 20, processes: 7, cpu_percent: 150, ..Limits::default() };
+        for too_little in ["", "hugetlb", "cpu memory", "pids"] {
+            handed_down(too_little);
+            assert!(version_2(&parent.path().join("child"), parent.path(), &limits).is_err(), "{too_little}");
+            assert!(!parent.path().join("child").exists(), "{too_little}");
+        }
+        handed_down("cpu memory pids");
+        let made = version_2(&parent.path().join("child"), parent.path(), &limits).unwrap();
+        let read = |file: &str| std::fs::read_to_string(made.join(file)).unwrap();
+        assert_eq!(
+            ["memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max"].map(read),
+            ["1048576", "0", "1", "7", "150000 100000"].map(str::to_owned)
+        );
+    }
+
+    /// Joining and killing need no controller, so they are done for real where root finds version 2 mounted.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "it is what the cgroup holds")]
+    fn a_cgroup_of_version_2_ends_with_all_that_is_in_it() {
+        let Some(place) = Hierarchies::of_this_process().unified else {
+            return eprintln!("no cgroup2 is mounted");
+        };
+        let folder = place.here().join(format!("tribune-test-{}", std::process::id()));
+        if let Err(error) = std::fs::create_dir(&folder) {
+            return eprintln!("no cgroup can be made in {}: {error}", place.here().display());
+        }
+        let mut sleeper = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        let cgroups = Cgroups { folders: vec![folder.clone()], limited_by: LimitedBy::CgroupV2 };
+        assert_eq!(cgroups.doors(), [folder.join("cgroup.procs")]);
+        std::fs::write(&cgroups.doors()[0], sleeper.id().to_string()).unwrap();
+        assert!(folder.join("cgroup.kill").exists(), "Linux 5.14 has it");
+        drop(cgroups);
+        assert!(!folder.exists());
+        let ended = std::os::unix::process::ExitStatusExt::signal(&sleeper.wait().unwrap());
+        assert_eq!(ended, Some(Signal::KILL.as_raw()));
     }
 
     #[test]

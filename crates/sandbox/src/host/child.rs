@@ -7,10 +7,11 @@ use std::process::{ChildStderr, ChildStdin, ChildStdout};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Signal, WaitId, WaitIdOptions};
 use tribune_contract::{Exit, Report, Signalled, Started};
 
 use super::cgroup::Cgroups;
+use super::streams::Ends;
 use crate::wire;
 
 /// How long the launcher may take to end a sandbox before it is ended itself.
@@ -21,13 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Child {
     process: Process,
     control: UnixStream,
+    ends: Ends,
     started: Started,
 }
 
 /// A launcher, perhaps before it has launched. It is killed and buried when this is dropped, and its cgroups removed.
 #[derive(Debug)]
 pub(super) struct Process {
-    process: std::process::Child,
+    id: u32,
     pidfd: OwnedFd,
     is_buried: bool,
     /// Last, so that they are removed when nothing is in them.
@@ -43,20 +45,20 @@ impl Child {
 
     /// The process id of its launcher.
     #[must_use]
-    pub fn id(&self) -> u32 {
-        self.process.process.id()
+    pub const fn id(&self) -> u32 {
+        self.process.id
     }
 
     pub const fn stdin(&mut self) -> Option<ChildStdin> {
-        self.process.process.stdin.take()
+        self.ends.stdin.take()
     }
 
     pub const fn stdout(&mut self) -> Option<ChildStdout> {
-        self.process.process.stdout.take()
+        self.ends.stdout.take()
     }
 
     pub const fn stderr(&mut self) -> Option<ChildStderr> {
-        self.process.process.stderr.take()
+        self.ends.stderr.take()
     }
 
     /// Sends a signal to the program's process group. One that ended takes none.
@@ -91,22 +93,20 @@ impl AsFd for Child {
 }
 
 impl Process {
-    pub(super) fn new(mut process: std::process::Child, cgroups: Cgroups) -> io::Result<Self> {
-        let opened = Pid::from_raw(process.id().cast_signed())
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-            .and_then(|pid| Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?));
-        match opened {
-            Ok(pidfd) => Ok(Self { process, pidfd, is_buried: false, _cgroups: cgroups }),
-            Err(error) => {
-                process.kill()?;
-                process.wait()?;
-                Err(error)
+    /// The launcher that the usher forked, which presents itself over `control`.
+    pub(super) fn answering(control: &UnixStream, cgroups: Cgroups) -> io::Result<Self> {
+        let mut id = [0; size_of::<u32>()];
+        let (length, descriptors) = wire::receive_with(control, &mut id)?;
+        match descriptors.into_iter().next() {
+            Some(pidfd) if length == id.len() => {
+                Ok(Self { id: u32::from_le_bytes(id), pidfd, is_buried: false, _cgroups: cgroups })
             }
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
-    pub(super) const fn started(self, control: UnixStream, started: Started) -> Child {
-        Child { process: self, control, started }
+    pub(super) const fn started(self, control: UnixStream, ends: Ends, started: Started) -> Child {
+        Child { process: self, control, ends, started }
     }
 
     fn ends_within(&self, time: Duration) -> bool {
@@ -121,7 +121,14 @@ impl Process {
     }
 
     fn bury(&mut self) -> io::Result<()> {
-        self.process.wait()?;
+        loop {
+            match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {
+                Err(rustix::io::Errno::INTR) => {}
+                // Somebody else buried it.
+                Ok(_) | Err(rustix::io::Errno::CHILD) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
         self.is_buried = true;
         Ok(())
     }

@@ -4,18 +4,19 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use tribune_contract::{Failed, LaunchProfile, Order, ProfileError, Report, RunsAs};
+use tribune_contract::{Bounded, Failed, LaunchProfile, Order, ProfileError, Report, RunsAs};
 
 use super::cgroup::Cgroups;
 use super::child::{Child, Process};
+use super::streams::Streams;
 use super::users;
-use crate::{sys, wire};
+use super::usher::Usher;
+use crate::wire;
 
 /// How long a start may take. It is milliseconds; a machine that swaps needs longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,6 +30,8 @@ pub struct Launcher {
     program: PathBuf,
     args: Vec<OsString>,
     house: House,
+    /// Started with the first launch, and anew when it is gone.
+    usher: Arc<Mutex<Option<Usher>>>,
 }
 
 /// The name under which a house's cgroups are found again.
@@ -49,28 +52,6 @@ impl House {
 
     pub(super) fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-/// What the program is connected to.
-#[derive(Debug)]
-pub struct Streams {
-    pub stdin: Stdio,
-    pub stdout: Stdio,
-    pub stderr: Stdio,
-}
-
-impl Streams {
-    /// Nothing to read, and both outputs to be read by the caller.
-    #[must_use]
-    pub fn captured() -> Self {
-        Self { stdin: Stdio::null(), stdout: Stdio::piped(), stderr: Stdio::piped() }
-    }
-
-    /// Pipes in all directions.
-    #[must_use]
-    pub fn piped() -> Self {
-        Self { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() }
     }
 }
 
@@ -99,46 +80,47 @@ impl Launcher {
     /// Executes a program that calls [`crate::enter`].
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, house: House) -> Self {
-        Self { program: program.into(), args: args.into(), house }
+        Self { program: program.into(), args: args.into(), house, usher: Arc::default() }
     }
 
-    /// Starts a sandbox and returns when its program runs. Takes milliseconds, and blocks for as long.
+    /// Starts a sandbox and returns when its program runs. Blocks for as long, which is milliseconds.
     pub fn launch(&self, profile: &LaunchProfile, streams: Streams) -> Result<Child, LaunchError> {
         profile.check()?;
         let becomes = becomes(profile.runs_as)?;
-        let cgroups = Cgroups::make(&self.house, &profile.limits);
         let (mut control, theirs) = UnixStream::pair()?;
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.args)
-            .env_clear()
-            .current_dir("/")
-            // What a terminal sends to whoever started this is theirs to pass on.
-            .process_group(0)
-            .stdin(streams.stdin)
-            .stdout(streams.stdout)
-            .stderr(streams.stderr);
-        sys::pass_control(&mut command, OwnedFd::from(theirs));
-        let process = command.spawn()?;
-        // With it goes our copy of their end, so that we see when they are gone.
-        drop(command);
-        let order = Order {
-            profile: profile.clone(),
-            becomes,
-            limited_by: cgroups.limited_by,
-            cgroups: cgroups.doors(),
-        };
-        let process = Process::new(process, cgroups)?;
         control.set_read_timeout(Some(PATIENCE))?;
         control.set_write_timeout(Some(PATIENCE))?;
-        wire::write(&mut control, &order)?;
+        let (streams, ends) = streams.open()?;
+        self.ask(&theirs.into(), &streams)?;
+        // As long as we had them, we would not see them closed.
+        drop(streams);
+        // The launcher begins while its cgroups are made.
+        wire::write(&mut control, &Order { profile: profile.clone(), becomes })?;
+        let cgroups = Cgroups::make(&self.house, &profile.limits);
+        let bounded = Bounded { limited_by: cgroups.limited_by, cgroups: cgroups.doors() };
+        let process = Process::answering(&control, cgroups)?;
+        // A launcher that gave up already does not hear this, and has said why.
+        let _ = wire::write(&mut control, &bounded);
         let report = wire::read::<Report>(&mut control)?;
         control.set_read_timeout(None)?;
         match report {
-            Some(Report::Started(started)) => Ok(process.started(control, started)),
+            Some(Report::Started(started)) => Ok(process.started(control, ends, started)),
             Some(Report::Failed(why_not)) => Err(LaunchError::Refused(why_not)),
             Some(Report::Ended(_)) | None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
+    }
+}
+
+impl Launcher {
+    /// Asks the usher for a launcher; one that is gone is replaced.
+    fn ask(&self, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
+        let mut usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(usher) = &*usher
+            && usher.ask(control, streams).is_ok()
+        {
+            return Ok(());
+        }
+        usher.insert(Usher::start(&self.program, &self.args)?).ask(control, streams)
     }
 }
 

@@ -3,10 +3,13 @@
 mod cgroup;
 mod child;
 mod launcher;
+mod streams;
 mod sweep;
 mod users;
+mod usher;
 
 pub use child::Child;
-pub use launcher::{House, LaunchError, Launcher, Streams};
+pub use launcher::{House, LaunchError, Launcher};
+pub use streams::{Stream, Streams};
 pub use sweep::{Swept, sweep};
 pub use users::next as fresh_user;

@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 
 use super::cgroup;
-use super::launcher::House;
 use crate::workspace::Layers;
 
 /// What was removed.
@@ -18,12 +17,12 @@ pub struct Swept {
     pub left: Vec<PathBuf>,
 }
 
-/// Sweeps a house. `sessions` is the folder with the layers of its sessions, one folder each; no session of this house may
+/// Sweeps a house, and cgroups of any that is gone. `sessions` is the folder with the layers of its sessions, one folder each; no session of this house may
 /// run while this does.
 #[must_use]
-pub fn sweep(house: &House, sessions: &Path) -> Swept {
+pub fn sweep(sessions: &Path) -> Swept {
     let mut swept = Swept::default();
-    for folder in cgroup::abandoned(house) {
+    for folder in cgroup::abandoned() {
         if cgroup::remove(&folder) {
             swept.cgroups.push(folder);
         } else {

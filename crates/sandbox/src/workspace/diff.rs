@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Dir;
 use rustix::io::Errno;
-use tribune_contract::HOST_TRAPS;
+use tribune_contract::{HOST_TRAPS, Pattern};
 
 use super::node::{Found, Node, same_content, stays_inside};
 use super::{Layers, MAX_CHANGES, WorkspaceError, beneath, unreadable};
-use crate::pattern::Pattern;
 
 /// Folders in folders.
 const MAX_DEPTH: usize = 256;
@@ -182,7 +181,10 @@ impl Comparing {
         }
         // What is in a trap is one too.
         let mut above = path.ancestors().map(|path| path.to_string_lossy()).filter(|path| !path.is_empty());
-        let is_trap = above.any(|path| self.traps.iter().any(|trap| trap.matches(&path)));
+        // A `.git` that is no folder leads git wherever it says.
+        let is_git = path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
+        let is_trap = above.any(|path| self.traps.iter().any(|trap| trap.matches(&path)))
+            || is_git && !matches!(after, Some(Node::Folder { .. }));
         let leaves = matches!(&after, Some(Node::Symlink { to }) if !stays_inside(&path, to));
         if let Some(Node::File { bytes, .. }) = &after {
             self.diff.bytes = self.diff.bytes.saturating_add(*bytes);

@@ -4,11 +4,13 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "all of this is a test, which clippy cannot see"
 )]
 
 mod landing;
 mod life;
+mod masks;
 mod modes;
 #[path = "../probes/mod.rs"]
 mod probes;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         ("landing", landing::TESTS),
         ("tools", tools::TESTS),
         ("modes", modes::TESTS),
+        ("masks", masks::TESTS),
     ] {
         trials.extend(tests.iter().map(|(name, test)| {
             let run = || {

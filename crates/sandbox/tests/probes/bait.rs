@@ -84,6 +84,7 @@ pub(crate) fn files(host: &Path) {
         write(&format!("workspace/{name}"), text);
     }
     std::fs::hard_link(host.join("workspace/.env"), host.join("workspace/notes")).unwrap();
+    repositories(host);
     // The file that a hidden link leads to.
     folder("workspace/kept");
     write("workspace/kept/token", HUSH);
@@ -95,6 +96,30 @@ pub(crate) fn files(host: &Path) {
         .unwrap();
     std::fs::set_permissions(host.join("workspace/device"), PermissionsExt::from_mode(0o666)).unwrap();
     give(&host.join("shelf"), AGENT);
+}
+
+/// Ways in which git finds a configuration that is not in a folder called `.git`, and other names of frozen files.
+fn repositories(host: &Path) {
+    let workspace = host.join("workspace");
+    for name in [".git/modules/lib/objects", "bare/objects", "tree", "linked", "trees/tree"] {
+        std::fs::create_dir_all(workspace.join(name)).unwrap();
+    }
+    for (name, text) in [
+        (".git/modules/lib/HEAD", "ref: refs/heads/main\n"),
+        (".git/modules/lib/config", "[core]\n"),
+        ("bare/HEAD", "ref: refs/heads/main\n"),
+        ("bare/config", "[core]\n"),
+        ("tree/.git", "gitdir: ../trees/tree\n"),
+        ("trees/tree/HEAD", "ref: refs/heads/main\n"),
+        ("trees/tree/commondir", "../../.git\n"),
+        ("shell-rc", "as it was"),
+    ] {
+        std::fs::write(workspace.join(name), text).unwrap();
+    }
+    std::os::unix::fs::symlink("../bare", workspace.join("linked/.git")).unwrap();
+    std::os::unix::fs::symlink("shell-rc", workspace.join(".bashrc")).unwrap();
+    std::fs::hard_link(workspace.join(".git/hooks/pre-commit"), workspace.join("a-hook")).unwrap();
+    std::fs::hard_link(workspace.join(".envrc"), workspace.join("an-envrc")).unwrap();
 }
 
 /// Gives a folder and what is in it to somebody.

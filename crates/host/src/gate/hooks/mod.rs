@@ -4,6 +4,7 @@
 //! trust in a message; one that fails, where it would have been asked, counts as if it had done so. It can allow nothing.
 
 mod answer;
+mod boxed;
 mod event;
 mod reach;
 
@@ -16,8 +17,9 @@ use tribune_agents::ToolCall;
 use tribune_constitution::{Trust, Veto};
 
 use self::answer::{Answer, narrowed};
+pub use self::boxed::HookBox;
 pub(crate) use self::event::{Event, Who};
-pub use self::reach::Reach;
+pub use self::reach::{Bounds, Reach};
 
 /// Notifications under way at once. Beyond them a hook is not told: it would never catch up.
 const MAX_TOLD: usize = 32;
@@ -52,14 +54,15 @@ pub struct Hook {
 #[derive(Debug)]
 pub struct Hooks {
     hooks: Vec<Hook>,
+    boxes: HookBox,
     told: Arc<Semaphore>,
     work: TaskTracker,
 }
 
 impl Hooks {
     /// Notifications run in `work`.
-    pub fn new(hooks: Vec<Hook>, work: TaskTracker) -> Self {
-        Self { hooks, told: Arc::new(Semaphore::new(MAX_TOLD)), work }
+    pub fn new(hooks: Vec<Hook>, boxes: HookBox, work: TaskTracker) -> Self {
+        Self { hooks, boxes, told: Arc::new(Semaphore::new(MAX_TOLD)), work }
     }
 
     pub(crate) fn has(&self, on: On) -> bool {
@@ -75,7 +78,7 @@ impl Hooks {
         for hook in self.of(On::BeforeToolCall) {
             let (tool_name, tool_call_id, params) = (&call.name, &call.id, &call.input);
             let event = Event::BeforeToolCall { who, tool_name, tool_call_id, params };
-            let objection = match hook.ask(&event).await {
+            let objection = match hook.ask(&self.boxes, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
                     block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
@@ -99,7 +102,7 @@ impl Hooks {
         let mut believed = trust;
         for hook in self.of(On::MessageReceived) {
             let event = Event::MessageReceived { who, text, trust: believed };
-            believed = match hook.ask(&event).await {
+            believed = match hook.ask(&self.boxes, &event).await {
                 Ok(Answer { block: true, .. }) => Trust::Untrusted,
                 Ok(answer) => answer.trust.map_or(believed, |trust| trust.min(believed)),
                 Err(why) => {
@@ -119,7 +122,7 @@ impl Hooks {
     pub(crate) async fn before_agent_start(&self, who: &Who, mandate: &str, law: &str) -> Option<Veto> {
         for hook in self.of(On::BeforeAgentStart) {
             let event = Event::BeforeAgentStart { who, mandate, constitution_hash: law };
-            let objection = match hook.ask(&event).await {
+            let objection = match hook.ask(&self.boxes, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
                     block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
@@ -138,10 +141,10 @@ impl Hooks {
                 tracing::warn!(hook = hook.reach.name(), "a hook is too slow and was not told of an event");
                 continue;
             };
-            let (hook, body) = (hook.clone(), event.json());
+            let (hook, boxes, body) = (hook.clone(), self.boxes.clone(), event.json());
             self.work.spawn(async move {
                 let _permit = permit;
-                if let Err(why) = hook.reach.call(&body, hook.timeout).await {
+                if let Err(why) = hook.reach.call(&boxes, &body, hook.timeout).await {
                     tracing::warn!(hook = hook.reach.name(), why, "a hook could not be told of an event");
                 }
             });
@@ -151,14 +154,14 @@ impl Hooks {
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self::new(Vec::new(), TaskTracker::new())
+        Self::new(Vec::new(), HookBox::none(), TaskTracker::new())
     }
 }
 
 impl Hook {
     /// What the hook answers, or why it has no answer that counts.
-    async fn ask(&self, event: &Event<'_>) -> Result<Answer, String> {
-        let answer = self.reach.call(&event.json(), self.timeout).await?;
+    async fn ask(&self, boxes: &HookBox, event: &Event<'_>) -> Result<Answer, String> {
+        let answer = self.reach.call(boxes, &event.json(), self.timeout).await?;
         Answer::read(&answer)
     }
 }

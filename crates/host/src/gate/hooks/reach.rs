@@ -1,6 +1,6 @@
 //! How a hook is reached: a program that reads the event from its input, or an address on this machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -9,28 +9,38 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response, Url, redirect};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::Command;
 
+use super::boxed::HookBox;
+use crate::programs;
 use crate::tools::PATH;
 
 /// Bytes of an answer.
-const MAX_ANSWER_BYTES: usize = 64 * 1024;
+pub(super) const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Where a hook is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
     /// A program with its arguments.
     // INVARIANT: at least one, and the first is an absolute path.
-    Command(Vec<String>),
+    Command(Vec<String>, Bounds),
     // INVARIANT: a loopback address.
     Url(Url),
+}
+
+/// What a program is held by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bounds {
+    /// The daemon's sandbox, if it has one. `reads` are paths that it sees beside the system and itself.
+    Sandbox { reads: Vec<PathBuf> },
+    /// Nothing: the operator says so.
+    None,
 }
 
 impl Reach {
     /// What rules and logs call it.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Command(command) => {
+            Self::Command(command, _) => {
                 let program = command.first().map(Path::new).and_then(Path::file_name);
                 program.unwrap_or_default().to_string_lossy().into_owned()
             }
@@ -42,10 +52,18 @@ impl Reach {
     }
 
     /// What it answers to `body`, or why there is no answer.
-    pub(super) async fn call(&self, body: &[u8], limit: Duration) -> Result<Vec<u8>, String> {
+    pub(super) async fn call(
+        &self,
+        boxes: &HookBox,
+        body: &[u8],
+        limit: Duration,
+    ) -> Result<Vec<u8>, String> {
         let answer = async {
             match self {
-                Self::Command(command) => run(command, body).await,
+                Self::Command(command, bounds) => match boxes.run(command, bounds, body, limit).await {
+                    Some(answer) => answer,
+                    None => run(command, body).await,
+                },
                 Self::Url(url) => post(url, body).await,
             }
         };
@@ -58,15 +76,12 @@ async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {
     let Some((program, arguments)) = command.split_first() else {
         return Err("it names no program".to_owned());
     };
-    let mut child = Command::new(program)
+    let mut child = programs::bare(program)
         .args(arguments)
-        .env_clear()
         .env("PATH", PATH)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .process_group(0)
-        .kill_on_drop(true)
         .spawn()
         .map_err(|error| format!("it could not be started ({})", error.kind()))?;
     // INVARIANT: dropped before `child`, whose id is the group's for as long as nobody has waited for it.
@@ -139,7 +154,7 @@ fn begin(url: &Url, body: &[u8]) -> reqwest::Result<BoxFuture<'static, reqwest::
     Ok(Box::pin(asked.send()))
 }
 
-fn bounded(answer: Vec<u8>) -> Result<Vec<u8>, String> {
+pub(super) fn bounded(answer: Vec<u8>) -> Result<Vec<u8>, String> {
     if answer.len() > MAX_ANSWER_BYTES {
         return Err(format!("its answer has more than {MAX_ANSWER_BYTES} bytes"));
     }

@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::process::{ChildStderr, ChildStdout};
-use tribune_contract::{Exit, HOST_TRAPS, LaunchProfile, Mode, Session, Workspace, WorkspaceSource};
+use tribune_contract::{
+    Exit, HOST_TRAPS, LaunchProfile, Limits, Mode, Session, Started, Workspace, WorkspaceSource,
+};
 use tribune_sandbox::{House, Streams};
+
+use crate::record::SandboxRecord;
 
 use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, capture, watched};
 
 /// Where the workspace is inside.
-const WORKSPACE: &str = "/workspace";
+pub(super) const WORKSPACE: &str = "/workspace";
 
 /// How much longer than its time a command is waited for: the sandbox ends it by itself.
 const GRACE: Duration = Duration::from_secs(10);
@@ -31,7 +35,7 @@ impl BoxedLauncher {
     /// For the house in `home`. What an earlier daemon of this house left behind is removed.
     pub fn new(home: &Path, mode: Mode) -> Self {
         let house = House::of(home);
-        let swept = tribune_sandbox::sweep(&house, &home.join("layers"));
+        let swept = tribune_sandbox::sweep(&home.join("layers"));
         tracing::debug!(?swept, "looked for what earlier sandboxes left behind");
         let launcher = tribune_sandbox::Launcher::this_program(house);
         Self { launcher, mode, launches: AtomicU64::new(0) }
@@ -73,11 +77,14 @@ impl BoxedLauncher {
 impl Launcher for BoxedLauncher {
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let (profile, launcher) = (self.profile(&launch)?, self.launcher.clone());
+        let limits = profile.limits.clone();
         // Nobody who stops waiting leaves a sandbox behind: dropping it ends it.
         let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, Streams::captured()));
         let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
         let mut child = started.map_err(|error| LaunchError::Sandbox(error.to_string()))?;
 
+        let sandbox = held(self.mode, child.started(), &limits);
+        let read_only = child.started().read_only.clone();
         let outputs = (
             child.stdout().map(ChildStdout::from_std).transpose().map_err(LaunchError::Failed)?,
             child.stderr().map(ChildStderr::from_std).transpose().map_err(LaunchError::Failed)?,
@@ -103,7 +110,29 @@ impl Launcher for BoxedLauncher {
             Exit::Signal { signal } => Ended::Signal(signal),
             Exit::OutOfTime | Exit::Killed => Ended::OutOfTime,
         };
-        Ok(Exited { ended, stdout, stderr })
+        Ok(Exited { ended, stdout, stderr, sandbox, read_only })
+    }
+}
+
+/// What held it, for the record.
+fn held(mode: Mode, started: &Started, limits: &Limits) -> SandboxRecord {
+    let limits = [
+        ("memoryBytes", Some(limits.memory_bytes)),
+        ("processes", Some(limits.processes.into())),
+        ("cpuPercent", Some(limits.cpu_percent.into())),
+        ("fileBytes", Some(limits.file_bytes)),
+        ("openFiles", Some(limits.open_files)),
+        ("wallMs", limits.wall_ms),
+    ];
+    let mode = match mode {
+        Mode::Full => "full",
+        Mode::Landlock => "landlock",
+    };
+    SandboxRecord {
+        mode: mode.to_owned(),
+        limited_by: Some(started.limited_by.to_string()),
+        limits: limits.into_iter().filter_map(|(name, most)| Some((name.to_owned(), most?))).collect(),
+        masked: started.masked,
     }
 }
 

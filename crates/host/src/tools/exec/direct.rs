@@ -15,7 +15,9 @@ use async_trait::async_trait;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::unix::AsyncFd;
-use tokio::process::Command;
+
+use crate::programs;
+use crate::record::SandboxRecord;
 
 use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, capture, watched};
 
@@ -32,18 +34,15 @@ impl Launcher for DirectLauncher {
         let limits = launch.limits;
         let (mut stdout, mut stderr) =
             (Captured::new(limits.output_bytes), Captured::new(limits.output_bytes));
-        let mut child = Command::new("/bin/sh")
+        let mut child = programs::bare("/bin/sh")
             .arg("-c")
             .arg(&launch.command)
-            .env_clear()
             .envs(launch.env)
             // By its descriptor, which the child still has when it goes there.
             .current_dir(format!("/proc/self/fd/{}", launch.cwd.folder.as_raw_fd()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
             .spawn()
             .map_err(LaunchError::Failed)?;
         // INVARIANT: dropped before `child`, whose id is the group's for as long as nobody has waited for it.
@@ -58,7 +57,14 @@ impl Launcher for DirectLauncher {
             Ok(status) => ended(status.map_err(LaunchError::Failed)?),
             Err(_) => Ended::OutOfTime,
         };
-        Ok(Exited { ended, stdout, stderr })
+        let wall = u64::try_from(limits.wall.as_millis()).unwrap_or(u64::MAX);
+        let sandbox = SandboxRecord {
+            mode: "off".to_owned(),
+            limited_by: None,
+            limits: [("wallMs".to_owned(), wall)].into(),
+            masked: 0,
+        };
+        Ok(Exited { ended, stdout, stderr, sandbox, read_only: Vec::new() })
     }
 }
 

@@ -10,6 +10,8 @@ use rustix::fd::OwnedFd;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
 
+use crate::record::SandboxRecord;
+
 /// How long outputs are still read when a command is over: only someone who got away from it can hold them open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -19,11 +21,6 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// Starts commands. Whatever a launch started is gone when its future has ended or was dropped.
 #[async_trait]
 pub trait Launcher: Send + Sync {
-    /// Whether anything can be launched here at all.
-    fn ready(&self) -> Result<(), LaunchError> {
-        Ok(())
-    }
-
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError>;
 }
 
@@ -60,6 +57,11 @@ pub struct Exited {
     pub ended: Ended,
     pub stdout: Captured,
     pub stderr: Captured,
+    /// What it ran in.
+    pub sandbox: SandboxRecord,
+    /// Folders of the workspace that it could not change at all, because they hold too much that programs of this machine
+    /// obey; `.` is all of it.
+    pub read_only: Vec<String>,
 }
 
 /// How a command ended.
@@ -81,21 +83,6 @@ pub enum LaunchError {
     Sandbox(String),
     #[error("the command could not be started ({0}): tell the operator")]
     Failed(std::io::Error),
-}
-
-/// Starts nothing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoLauncher;
-
-#[async_trait]
-impl Launcher for NoLauncher {
-    fn ready(&self) -> Result<(), LaunchError> {
-        Err(LaunchError::NotProvided)
-    }
-
-    async fn launch(&self, _: Launch) -> Result<Exited, LaunchError> {
-        Err(LaunchError::NotProvided)
-    }
 }
 
 /// An output, of which the beginning and the end are kept.

@@ -16,7 +16,7 @@ use tribune_agents::ToolSpec;
 
 pub use boxed::BoxedLauncher;
 pub use direct::DirectLauncher;
-pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, NoLauncher};
+pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
 pub use resolve::{Operand, ResolveError, Resolved, resolve};
 
 use super::done::{Answer, Code, Refused, Resource, Trail};
@@ -69,7 +69,7 @@ pub(super) fn spec() -> ToolSpec {
                 },
                 "cwd": {
                     "type": "string",
-                    "description": "Folder to run it in, relative to the workspace. The workspace if left out."
+                    "description": "Folder to run it in, relative to the workspace, or as `pwd` shows it. The workspace if left out."
                 },
                 "timeoutSeconds": {
                     "type": "integer",
@@ -94,7 +94,12 @@ impl Exec {
         if command.contains('\0') {
             return Err("`command` holds a NUL character, which no command has: leave it out".to_owned());
         }
-        let cwd = input.optional_text("cwd")?.unwrap_or(".").to_owned();
+        let cwd = match input.optional_text("cwd")? {
+            Some("") => {
+                return Err("`cwd` is empty: name a folder of the workspace, or leave it out".to_owned());
+            }
+            cwd => folder(cwd).to_owned(),
+        };
         let seconds = input.optional_number("timeoutSeconds")?.unwrap_or(DEFAULT_SECONDS);
         if !(1..=MAX_SECONDS).contains(&seconds) {
             return Err(format!("`timeoutSeconds` is a whole number from 1 to {MAX_SECONDS}, not {seconds}"));
@@ -120,14 +125,31 @@ impl Exec {
     }
 }
 
+/// The folder of the workspace that a call names, as it is called from outside.
+pub(super) fn folder(cwd: Option<&str>) -> &str {
+    let cwd = cwd.unwrap_or(".");
+    match cwd.strip_prefix(boxed::WORKSPACE) {
+        Some("" | "/") => ".",
+        Some(inner) if inner.starts_with('/') => inner.trim_start_matches('/'),
+        Some(_) | None => cwd,
+    }
+}
+
 /// Runs what was prepared. Dropping the future ends it.
-pub(super) async fn run(launcher: &dyn Launcher, launch: Launch, trail: &Trail) -> Answer {
-    launcher.ready().map_err(refused)?;
+pub(super) async fn run(launcher: Option<&dyn Launcher>, launch: Launch, trail: &Trail) -> Answer {
+    let launcher = launcher.ok_or(LaunchError::NotProvided).map_err(refused)?;
     trail.read(Resource::Workspace)?;
     trail.write(Resource::Workspace)?;
     let wall = launch.limits.wall;
     let exited = launcher.launch(launch).await.map_err(refused)?;
-    let output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
+    trail.held_by(exited.sandbox);
+    let mut output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
+    if !exited.read_only.is_empty() {
+        let folders = exited.read_only.join("`, `");
+        output.push_str(&format!(
+            "[read-only: `{folders}`, because programs of this machine obey too many names in it; ask the operator to tidy up]\n"
+        ));
+    }
     match exited.ended {
         Ended::Code(code) => Ok(format!("exit code {code}\n{output}")),
         Ended::Signal(signal) => Ok(format!("ended by signal {signal}\n{output}")),

@@ -95,6 +95,69 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "envrc_replaced", "rename another file over .envrc", &[WorkspaceMasks], envrc_replaced),
     Probe::new(GROUP, "mcp_removed", "remove .mcp.json to make another", &[WorkspaceMasks], mcp_removed),
     Probe::new(GROUP, "editor_task", "plant a task for an editor", &[WorkspaceMasks], editor_task),
+    Probe::new(
+        GROUP,
+        "git_file",
+        "point a .git that is a file at another repository",
+        &[WorkspaceMasks],
+        git_file,
+    ),
+    Probe::new(
+        GROUP,
+        "git_link_replaced",
+        "put a folder in the place of a .git that is a link",
+        &[WorkspaceMasks],
+        git_link_replaced,
+    ),
+    Probe::new(
+        GROUP,
+        "worktree_commondir",
+        "lead a worktree to another configuration",
+        &[WorkspaceMasks],
+        worktree_commondir,
+    ),
+    Probe::new(
+        GROUP,
+        "module_config",
+        "change the configuration of a submodule",
+        &[WorkspaceMasks],
+        module_config,
+    ),
+    Probe::new(
+        GROUP,
+        "bare_config",
+        "change the configuration of a repository without .git in its name",
+        &[WorkspaceMasks],
+        bare_config,
+    ),
+    Probe::new(
+        GROUP,
+        "dotfile_link_replaced",
+        "put another file in the place of a link that shells read",
+        &[WorkspaceMasks],
+        dotfile_link_replaced,
+    ),
+    Probe::new(
+        GROUP,
+        "dotfile_link_end",
+        "change what a link that shells read leads to",
+        &[WorkspaceMasks],
+        dotfile_link_end,
+    ),
+    Probe::new(
+        GROUP,
+        "hook_by_other_name",
+        "change a git hook by another name of it",
+        &[WorkspaceMasks],
+        hook_by_other_name,
+    ),
+    Probe::new(
+        GROUP,
+        "envrc_by_other_name",
+        "change .envrc by another name of it",
+        &[WorkspaceMasks],
+        envrc_by_other_name,
+    ),
 ];
 
 fn says(path: &Path, wanted: &str) -> Outcome {
@@ -212,4 +275,59 @@ fn mcp_removed(bait: &Bait) -> Outcome {
     let _ = std::fs::remove_file(&path);
     let _ = std::fs::write(&path, HUSH);
     says(&path, HUSH)
+}
+
+/// Writes one name, and looks whether another says it.
+fn plant_by(bait: &Bait, name: &str, seen: &str) -> Outcome {
+    let _ = std::fs::write(bait.workspace.join(name), HUSH);
+    says(&bait.workspace.join(seen), HUSH)
+}
+
+/// Removes something, and makes a file in its place.
+fn put_in_place(bait: &Bait, name: &str) -> Outcome {
+    let path = bait.workspace.join(name);
+    let _ = std::fs::remove_file(&path);
+    let _ = std::fs::write(&path, HUSH);
+    let is_file = std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
+    let text = taste(&path);
+    Outcome::when(is_file && text.as_ref().is_ok_and(|text| text == HUSH), format!("{text:?}"))
+}
+
+fn git_file(bait: &Bait) -> Outcome {
+    put_in_place(bait, "tree/.git")
+}
+
+fn git_link_replaced(bait: &Bait) -> Outcome {
+    let path = bait.workspace.join("linked/.git");
+    let _ = std::fs::remove_file(&path);
+    let made = std::fs::create_dir(&path);
+    Outcome::of(made)
+}
+
+fn worktree_commondir(bait: &Bait) -> Outcome {
+    put_in_place(bait, "trees/tree/commondir")
+}
+
+fn module_config(bait: &Bait) -> Outcome {
+    plant(bait, ".git/modules/lib/config")
+}
+
+fn bare_config(bait: &Bait) -> Outcome {
+    plant(bait, "bare/config")
+}
+
+fn dotfile_link_replaced(bait: &Bait) -> Outcome {
+    put_in_place(bait, ".bashrc")
+}
+
+fn dotfile_link_end(bait: &Bait) -> Outcome {
+    plant_by(bait, "shell-rc", ".bashrc")
+}
+
+fn hook_by_other_name(bait: &Bait) -> Outcome {
+    plant_by(bait, "a-hook", ".git/hooks/pre-commit")
+}
+
+fn envrc_by_other_name(bait: &Bait) -> Outcome {
+    plant_by(bait, "an-envrc", ".envrc")
 }

@@ -1,16 +1,17 @@
 //! Patterns of names in a workspace.
 
-/// A pattern, as [`tribune_contract::Workspace`] describes it. Upper and lower case are the same to it, because a file
+/// A pattern, as [`crate::Workspace`] describes it. Upper and lower case are the same to it, because a file
 /// system may think so too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pattern {
+pub struct Pattern {
     folded: String,
     /// Whether it is compared with a path and not with a name.
     is_path: bool,
 }
 
 impl Pattern {
-    pub(crate) fn new(text: &str) -> Self {
+    #[must_use]
+    pub fn new(text: &str) -> Self {
         let trimmed = text.trim_end_matches('/');
         let is_path = trimmed.contains('/');
         let folded = fold(trimmed.strip_prefix('/').unwrap_or(trimmed));
@@ -18,7 +19,8 @@ impl Pattern {
     }
 
     /// Whether this is about what has this path from the root of the workspace.
-    pub(crate) fn matches(&self, path: &str) -> bool {
+    #[must_use]
+    pub fn matches(&self, path: &str) -> bool {
         let folded = fold(path);
         if self.is_path {
             return glob(self.folded.as_bytes(), folded.as_bytes());
@@ -28,8 +30,9 @@ impl Pattern {
     }
 }
 
-fn fold(text: &str) -> String {
-    text.chars().flat_map(char::to_lowercase).collect()
+/// Letters that some file system takes for the same become the same: first large, so that `ſ` is an `s`.
+pub(crate) fn fold(text: &str) -> String {
+    text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
 /// Takes time in the product of both lengths: it goes back to the last star of each kind alone.
@@ -108,6 +111,7 @@ mod tests {
             ("a/**/c", "a/x/y/c", true),
             ("a/**/c", "a/c", true),
             ("id_?sa", "id_rsa", true),
+            (".husky", "a/.hu\u{17f}ky", true),
             ("*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
         ];
         for (pattern, path, expected) in cases {

@@ -1,0 +1,131 @@
+//! Hooks that are programs, in a sandbox: no network, and nothing of this machine but its programs, the hook and what the
+//! operator lists. A hook reads what agents say, and one that is talked into something can do nothing with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStdin, ChildStdout};
+use tribune_contract::{Exit, LaunchProfile, Mode, Mount, Session};
+use tribune_sandbox::{House, Launcher, Stream, Streams};
+
+use super::reach::{Bounds, MAX_ANSWER_BYTES};
+use crate::config::Sandbox;
+use crate::tools::PATH;
+
+/// What is in every sandbox.
+const SYSTEM: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
+
+/// Starts hooks, in the sandbox that the daemon has for commands.
+#[derive(Debug, Clone)]
+pub struct HookBox(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    launcher: Launcher,
+    mode: Mode,
+    launches: AtomicU64,
+}
+
+impl HookBox {
+    /// For the house in `home`.
+    pub fn new(home: &Path, sandbox: Sandbox) -> Self {
+        let mode = match sandbox {
+            Sandbox::Full => Mode::Full,
+            Sandbox::Landlock => Mode::Landlock,
+            Sandbox::Off => return Self::none(),
+        };
+        let launcher = Launcher::this_program(House::of(home));
+        Self(Some(Arc::new(Shared { launcher, mode, launches: AtomicU64::new(0) })))
+    }
+
+    /// Without a sandbox, as where the configuration switches it off.
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    /// What a hook answers to `body`, or why there is no answer; nothing if it runs without a sandbox.
+    pub(super) async fn run(
+        &self,
+        command: &[String],
+        bounds: &Bounds,
+        body: &[u8],
+        limit: Duration,
+    ) -> Option<Result<Vec<u8>, String>> {
+        let shared = match bounds {
+            Bounds::None => return None,
+            Bounds::Sandbox { .. } => Arc::clone(self.0.as_ref()?),
+        };
+        Some(shared.run(command, bounds, body, limit).await)
+    }
+}
+
+impl Shared {
+    fn profile(&self, command: &[String], bounds: &Bounds, limit: Duration) -> Result<LaunchProfile, String> {
+        let (program, args) = command.split_first().ok_or("it names no program")?;
+        let number = self.launches.fetch_add(1, Ordering::Relaxed);
+        let session = Session::new(format!("hook-{}-{number}", std::process::id()));
+        let mut profile = LaunchProfile::new(session.map_err(|error| error.to_string())?, program);
+        profile.mode = self.mode;
+        profile.args = args.to_vec();
+        profile.env.insert("PATH".to_owned(), PATH.to_owned());
+        let mut reads = vec![PathBuf::from(program)];
+        if let Bounds::Sandbox { reads: listed } = bounds {
+            reads.extend(listed.iter().cloned());
+        }
+        reads.retain(|path| !SYSTEM.iter().any(|folder| path.starts_with(folder)));
+        reads.sort_unstable();
+        // What is in a folder that is there comes with it.
+        reads.dedup_by(|inner, outer| inner.starts_with(outer));
+        profile.mounts =
+            reads.into_iter().map(|path| Mount::ReadOnly { source: path.clone(), target: path }).collect();
+        profile.limits.wall_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1));
+        Ok(profile)
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        command: &[String],
+        bounds: &Bounds,
+        body: &[u8],
+        limit: Duration,
+    ) -> Result<Vec<u8>, String> {
+        let profile = self.profile(command, bounds, limit)?;
+        let streams = Streams { stdin: Stream::Piped, stdout: Stream::Piped, stderr: Stream::Null };
+        let starting = tokio::task::spawn_blocking(move || self.launcher.launch(&profile, streams));
+        let lost = |error: &dyn std::fmt::Display| format!("it was lost ({error})");
+        // Dropping it ends it, so one that nobody waits for is gone.
+        let mut child = starting
+            .await
+            .map_err(|error| lost(&error))?
+            .map_err(|error| format!("it could not be started ({error})"))?;
+        let stdin = child.stdin().map(ChildStdin::from_std).transpose().map_err(|error| lost(&error))?;
+        let stdout = child.stdout().map(ChildStdout::from_std).transpose().map_err(|error| lost(&error))?;
+        let tell = async {
+            if let Some(mut stdin) = stdin {
+                // Whoever knows enough need not read to the end.
+                let _ = stdin.write_all(body).await;
+            }
+        };
+        let hear = async {
+            let mut answer = Vec::new();
+            if let Some(stdout) = stdout {
+                let _ = stdout.take(MAX_ANSWER_BYTES as u64 + 1).read_to_end(&mut answer).await;
+            }
+            answer
+        };
+        let ((), answer) = tokio::join!(tell, hear);
+        let answer = super::reach::bounded(answer)?;
+        let ending = tokio::task::spawn_blocking(move || child.wait());
+        match ending.await.map_err(|error| lost(&error))?.map_err(|error| lost(&error))? {
+            Exit::Code { code: 0 } => Ok(answer),
+            Exit::Code { code } => Err(format!("it failed (exit code {code})")),
+            Exit::Signal { signal } => Err(format!("it failed (signal {signal})")),
+            Exit::OutOfTime | Exit::Killed => {
+                Err(format!("it did not answer within {} ms", limit.as_millis()))
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a program in a sandbox is connected to.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{ChildStderr, ChildStdin, ChildStdout};
+
+/// The streams of a program.
+#[derive(Debug)]
+pub struct Streams {
+    pub stdin: Stream,
+    pub stdout: Stream,
+    pub stderr: Stream,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub enum Stream {
+    /// Empty to read, and what is written is lost.
+    Null,
+    /// A pipe to the caller.
+    Piped,
+    /// Something that is open already.
+    Given(OwnedFd),
+}
+
+impl Streams {
+    /// Nothing to read, and both outputs to be read by the caller.
+    #[must_use]
+    pub const fn captured() -> Self {
+        Self { stdin: Stream::Null, stdout: Stream::Piped, stderr: Stream::Piped }
+    }
+
+    /// Pipes in all directions.
+    #[must_use]
+    pub const fn piped() -> Self {
+        Self { stdin: Stream::Piped, stdout: Stream::Piped, stderr: Stream::Piped }
+    }
+
+    /// The program's ends, and the caller's.
+    pub(super) fn open(self) -> io::Result<([OwnedFd; 3], Ends)> {
+        let (stdin, ours_in) = match self.stdin {
+            Stream::Piped => {
+                let (theirs, ours) = io::pipe()?;
+                (theirs.into(), Some(OwnedFd::from(ours).into()))
+            }
+            other => (other.plain()?, None),
+        };
+        let (stdout, ours_out) = output(self.stdout)?;
+        let (stderr, ours_err) = output(self.stderr)?;
+        let ends =
+            Ends { stdin: ours_in, stdout: ours_out.map(Into::into), stderr: ours_err.map(Into::into) };
+        Ok(([stdin, stdout, stderr], ends))
+    }
+}
+
+impl Stream {
+    /// What the program gets where nobody is at the other end.
+    fn plain(self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Given(open) => Ok(open),
+            Self::Null | Self::Piped => Ok(File::options().read(true).write(true).open("/dev/null")?.into()),
+        }
+    }
+}
+
+fn output(stream: Stream) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    match stream {
+        Stream::Piped => {
+            let (ours, theirs) = io::pipe()?;
+            Ok((theirs.into(), Some(ours.into())))
+        }
+        other => Ok((other.plain()?, None)),
+    }
+}
+
+/// The caller's ends of the pipes.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) stdin: Option<ChildStdin>,
+    pub(super) stdout: Option<ChildStdout>,
+    pub(super) stderr: Option<ChildStderr>,
+}
