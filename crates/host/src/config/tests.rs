@@ -220,7 +220,7 @@ fn wrong_values_name_their_path_and_what_fits() {
         ),
         (
             "{sandbox: 'offf'}",
-            "1:11: `sandbox` is `of`: did you mean \"off\"? Use one of \"full\", \"landlock\", \"off\"",
+            "1:11: `sandbox` is `offf`: did you mean \"off\"? Use one of \"full\", \"landlock\", \"off\"",
         ),
         ("{egress: {mode: 'open'}}", "1:17: `egress.mode` is `open`: use one of \"allowlist\", \"public\""),
         (
