@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 54] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 55] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -29,6 +29,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 54] = [
     ),
     ("cli/src/init.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/ledger/mod.rs", &[(Effect::Writes, By::Operator)]),
+    ("cli/src/run/mod.rs", &[(Effect::Starts, By::Operator)]),
     ("client/src/lib.rs", &[(Effect::Reaches, By::Operator)]),
     ("host/src/broker/egress/network.rs", &[(Effect::Reaches, By::Gate)]),
     ("host/src/broker/room.rs", &[(Effect::Writes, By::House)]),
