@@ -117,7 +117,7 @@ def gpt():
     # What goes wrong at the provider, and what goes wrong here.
     missing = raises(openai.NotFoundError, lambda: client.chat.completions.create(model="no", messages=messages[:1]))
     assert "does not exist" in str(missing)
-    raises(openai.PermissionDeniedError, lambda: client.responses.create(model=GPT, input="hi"))
+    raises(openai.PermissionDeniedError, lambda: client.responses.retrieve("resp_1"))
     raises(openai.PermissionDeniedError, lambda: client.files.list().data)
     wrong = client.with_options(api_key="trb_wrong")
     raises(openai.AuthenticationError, lambda: wrong.chat.completions.create(model=GPT, messages=messages[:1]))

@@ -6,9 +6,12 @@
 #![expect(clippy::print_stdout, reason = "printing is what it is for")]
 #![expect(clippy::disallowed_methods, reason = "it starts what it compares with")]
 
+mod acp;
 mod admit;
+mod agents;
 mod append;
 mod egress;
+mod first_instruction;
 mod footprint;
 mod growth;
 mod log;
@@ -33,13 +36,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     if std::env::args().nth(1).as_deref() == Some("sandbox-enter") {
         return Ok(tribune_sandbox::enter()?);
     }
-    if std::env::args().nth(1).as_deref() == Some("sandbox-bare") {
-        return sandbox::bare();
+    if let (Some("sandbox-bare"), Some(folder)) =
+        (std::env::args().nth(1).as_deref(), std::env::args().nth(2))
+    {
+        return sandbox::bare(folder.as_ref());
     }
     if let (Some("sandbox-fetch"), Some(server)) =
         (std::env::args().nth(1).as_deref(), std::env::args().nth(2))
     {
         return egress::fetch(&server);
+    }
+    if std::env::args().nth(1).as_deref() == Some(agents::AGENT) {
+        return agents::play();
     }
     // As the program itself does.
     rustix::thread::disable_transparent_huge_pages(true)?;
@@ -49,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return server::serve(home);
     }
-    let all: [Measurement; 12] = [
+    let all: [Measurement; 14] = [
         ("append", append::run),
         ("verify", verify::run),
         ("prove", prove::run),
@@ -61,6 +69,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("egress", egress::run),
         ("streams", streams::run),
         ("turns", turns::run),
+        ("acp", acp::run),
+        ("agents", agents::run),
         ("footprint", footprint::run),
     ];
     if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {

@@ -6,38 +6,20 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tribune_contract::{LaunchProfile, Session};
+use tribune_contract::{LaunchProfile, Mount, Session};
 use tribune_sandbox::{House, Launcher, Streams};
 
-/// Starts of each kind, one after the other in turns, so that all meet the same machine.
-const STARTS: usize = 100;
+use crate::first_instruction::{self, FOLDER, Moment, NAME};
 
-/// What is started.
-const PROGRAM: &str = "/usr/bin/true";
+/// Starts of each kind, one after the other in turns, so that all meet the same machine.
+const STARTS: usize = 200;
 
 /// Sandboxes that are idle at a time.
 const IDLE: usize = 20;
 
-/// What most people would use.
-const BWRAP: [&str; 17] = [
-    "bwrap",
-    "--unshare-all",
-    "--die-with-parent",
-    "--ro-bind",
-    "/usr",
-    "/usr",
-    "--symlink",
-    "usr/bin",
-    "/bin",
-    "--symlink",
-    "usr/lib",
-    "/lib",
-    "--symlink",
-    "usr/lib64",
-    "/lib64",
-    "--proc",
-    "/proc",
-];
+/// What most people would use, with as much in it as the bare one has.
+const BWRAP: &str = "--unshare-all --die-with-parent --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib \
+                     --symlink usr/lib64 /lib64 --proc /proc";
 
 const WALK: &str = "find /usr/share -type f | wc -l";
 
@@ -54,57 +36,97 @@ fn profile(program: &str, args: &[&str]) -> Result<LaunchProfile, Box<dyn Error>
     Ok(profile)
 }
 
+/// Of each start, how long it took to the program's first instruction, and until everything of it was gone.
+#[derive(Debug)]
+struct Starts {
+    first: Vec<Duration>,
+    over: Vec<Duration>,
+}
+
+impl Starts {
+    const fn new() -> Self {
+        Self { first: Vec::new(), over: Vec::new() }
+    }
+
+    fn push(&mut self, (first, over): (Duration, Duration)) {
+        self.first.push(first);
+        self.over.push(over);
+    }
+}
+
 fn starts(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
-    let profile = profile(PROGRAM, &[])?;
+    let folder = tempfile::tempdir()?;
+    first_instruction::write(folder.path())?;
+    let inside = format!("{FOLDER}/{NAME}");
+    let mut profile = profile(&inside, &[])?;
+    profile.mounts = vec![Mount::ReadOnly { source: folder.path().to_owned(), target: FOLDER.into() }];
+    let mut bwrap = Command::new("bwrap");
+    bwrap.args(BWRAP.split_whitespace());
+    bwrap.arg("--ro-bind").arg(folder.path()).args([FOLDER, &inside]);
     let has_bwrap = Command::new("bwrap").arg("--version").stdout(Stdio::null()).status().is_ok();
-    let mut baseline = Baseline::start()?;
-    let (mut bare, mut bare_over) = (vec![], vec![]);
-    let (mut running, mut over, mut plain, mut bwrap) = (vec![], vec![], vec![], vec![]);
-    let timed = |command: &mut Command| -> Result<Duration, Box<dyn Error>> {
-        let start = Instant::now();
-        let status = command.status()?;
-        if status.success() { Ok(start.elapsed()) } else { Err(format!("{command:?}: {status}").into()) }
-    };
+    let mut plain = Command::new(folder.path().join(NAME));
+    let mut baseline = Baseline::start(folder.path())?;
     // The first one starts the process that the others are forked from.
-    let start = Instant::now();
-    launcher.launch(&profile, Streams::captured())?.wait()?;
-    let first = start.elapsed();
+    let (first_of_all, _) = boxed(launcher, &profile)?;
+    let [mut by_bare, mut by_us, mut by_bwrap, mut by_none] = [const { Starts::new() }; 4];
     for _ in 0..STARTS {
-        let start = Instant::now();
-        let child = launcher.launch(&profile, Streams::captured())?;
-        running.push(start.elapsed());
-        child.wait()?;
-        over.push(start.elapsed());
-        let (until_it_runs, until_it_is_over) = baseline.once()?;
-        bare.push(until_it_runs);
-        bare_over.push(until_it_is_over);
-        plain.push(timed(&mut Command::new(PROGRAM))?);
+        by_us.push(boxed(launcher, &profile)?);
+        by_bare.push(baseline.once()?);
+        by_none.push(spawned(&mut plain)?);
         if has_bwrap {
-            bwrap.push(timed(Command::new(BWRAP[0]).args(&BWRAP[1..]).arg(PROGRAM))?);
+            by_bwrap.push(spawned(&mut bwrap)?);
         }
     }
-    println!("sandbox, {STARTS} starts of {PROGRAM}, least, median, and the median as a ratio:");
-    let median = told("a bare clone and pivot_root, until the program runs", &mut bare, None);
-    told("ours, until the program runs", &mut running, Some(median));
-    let median = told("a bare clone and pivot_root, until everything is gone", &mut bare_over, None);
-    told("ours, until everything is gone", &mut over, Some(median));
+    println!(
+        "sandbox, {STARTS} starts of each by turns: least and median, and both as ratios to the bare one:"
+    );
+    let mut all = vec![("a bare clone and pivot_root", by_bare), ("ours", by_us)];
     if has_bwrap {
-        told("bwrap --unshare-all, until everything is gone", &mut bwrap, Some(median));
+        all.push(("bwrap --unshare-all, no limits, rules or filter", by_bwrap));
     } else {
         println!("  bwrap is not installed: `apt install bubblewrap` or its like, and run this again");
     }
-    told("fork and exec alone", &mut plain, Some(median));
-    println!("  the first of ours, until everything is gone: {first:.1?}");
+    all.push(("fork and exec alone", by_none));
+    let (firsts, overs): (Vec<_>, Vec<_>) =
+        all.into_iter().map(|(who, starts)| ((who, starts.first), (who, starts.over))).unzip();
+    println!("  to the first instruction (goal: ours at most 3, and less than bwrap)");
+    told(firsts);
+    println!("  until everything is gone");
+    told(overs);
+    println!("  the first of ours, which starts the usher: {first_of_all:.1?}");
     Ok(())
 }
 
-/// Prints a line, and returns the median.
-fn told(what: &str, times: &mut [Duration], beside: Option<Duration>) -> Duration {
-    times.sort_unstable();
-    let (least, median) = (times[0], times[times.len() / 2]);
-    let ratio = beside.map_or(1.0, |beside| median.as_secs_f64() / beside.as_secs_f64());
-    println!("  {what}: {least:.1?}, {median:.1?}, {ratio:.1}");
-    median
+fn boxed(launcher: &Launcher, profile: &LaunchProfile) -> Result<(Duration, Duration), Box<dyn Error>> {
+    let start = Moment::now();
+    let mut child = launcher.launch(profile, Streams::captured())?;
+    let mut stdout = child.stdout().ok_or("it has no output")?;
+    child.wait()?;
+    let over = Moment::now().since(start);
+    Ok((Moment::said(&mut stdout)?.since(start), over))
+}
+
+fn spawned(command: &mut Command) -> Result<(Duration, Duration), Box<dyn Error>> {
+    let start = Moment::now();
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut stdout = child.stdout.take().ok_or("it has no output")?;
+    child.wait()?;
+    let over = Moment::now().since(start);
+    let said = Moment::said(&mut stdout).map_err(|error| format!("{command:?}: {error}"))?;
+    Ok((said.since(start), over))
+}
+
+/// Prints a line for each, beside the first of them.
+fn told(all: Vec<(&str, Vec<Duration>)>) {
+    let mut beside = None;
+    for (who, mut times) in all {
+        times.sort_unstable();
+        let (least, median) = (times[0], times[times.len() / 2]);
+        let (bare_least, bare_median) = *beside.get_or_insert((least, median));
+        let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
+        let (of_least, of_median) = (ratio(least, bare_least), ratio(median, bare_median));
+        println!("    {who}: {least:.2?}, {median:.2?}; {of_least:.1}, {of_median:.1}");
+    }
 }
 
 /// A process with one thread that makes bare sandboxes, one for each line it reads.
@@ -114,9 +136,10 @@ struct Baseline {
 }
 
 impl Baseline {
-    fn start() -> Result<Self, Box<dyn Error>> {
+    fn start(folder: &Path) -> Result<Self, Box<dyn Error>> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg("sandbox-bare")
+            .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -130,7 +153,7 @@ impl Baseline {
         self.answers.read_line(&mut answer)?;
         let mut nanos = answer.split_whitespace().map(|number| number.parse().map(Duration::from_nanos));
         match (nanos.next(), nanos.next()) {
-            (Some(Ok(ran)), Some(Ok(over))) => Ok((ran, over)),
+            (Some(Ok(first)), Some(Ok(over))) => Ok((first, over)),
             _ => Err(format!("the baseline says `{}`", answer.trim()).into()),
         }
     }
@@ -144,11 +167,14 @@ impl Drop for Baseline {
 }
 
 /// What the process of a [`Baseline`] does.
-pub(crate) fn bare() -> Result<(), Box<dyn Error>> {
+pub(crate) fn bare(folder: &Path) -> Result<(), Box<dyn Error>> {
     for line in std::io::stdin().lines() {
         line?;
-        let (ran, over) = tribune_sandbox::bare(PROGRAM)?;
-        println!("{} {}", ran.as_nanos(), over.as_nanos());
+        let (mut said, output) = std::io::pipe()?;
+        let start = Moment::now();
+        tribune_sandbox::bare((folder, FOLDER), &format!("{FOLDER}/{NAME}"), output)?;
+        let over = Moment::now().since(start);
+        println!("{} {}", Moment::said(&mut said)?.since(start).as_nanos(), over.as_nanos());
     }
     Ok(())
 }

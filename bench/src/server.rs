@@ -51,6 +51,35 @@ impl Server {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
     }
+
+    /// The same of everything that it started and that runs, in KiB.
+    pub(crate) fn descendants(&self) -> Result<u64, Box<dyn Error>> {
+        let mut family = vec![self.child.id()];
+        let mut kilobytes = 0;
+        let mut at = 0;
+        while let Some(&parent) = family.get(at) {
+            let mut found = String::new();
+            for thread in std::fs::read_dir(format!("/proc/{parent}/task"))?.flatten() {
+                found.push_str(&std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+                found.push(' ');
+            }
+            for child in found.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+                if !family.contains(&child) {
+                    family.push(child);
+                }
+            }
+            at += 1;
+        }
+        for pid in family.into_iter().skip(1) {
+            // One that ended meanwhile takes nothing.
+            let status = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+            let pss = status.lines().find_map(|line| line.strip_prefix("Pss:"));
+            kilobytes += pss
+                .and_then(|pss| pss.trim().trim_end_matches(" kB").trim().parse::<u64>().ok())
+                .unwrap_or(0);
+        }
+        Ok(kilobytes)
+    }
 }
 
 impl Drop for Server {

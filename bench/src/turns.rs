@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::rehearsal::{RehearsalBackend, Scenes};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, Handle, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec, Toolbox,
-    TurnInput,
+    AgentRuntime, ContentBlock, Handle, Leave, OwnCall, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec,
+    Toolbox, TurnInput,
 };
 use tribune_client::Client;
 
@@ -99,15 +99,19 @@ impl Syncs {
     }
 }
 
-async fn turn(client: &mut Client, key: &str) -> Result<Duration, Box<dyn Error>> {
+pub(crate) async fn turn(client: &mut Client, key: &str) -> Result<Duration, Box<dyn Error>> {
     let params = json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": SCRIPT }] } });
     let started = Instant::now();
     let result = client.call("turn.run", &params).await?;
     let taken = started.elapsed();
-    client.take_kept();
+    let said = client.take_kept();
     match result["stop_reason"].as_str() {
         Some("end_turn") => Ok(taken),
-        other => Err(format!("a turn ended with {other:?}").into()),
+        other => {
+            let why = said.iter().find(|said| said.params["event"]["type"] == "error");
+            let why = why.map_or_else(String::new, |said| said.params["event"]["message"].to_string());
+            Err(format!("a turn ended with {other:?}: {why}").into())
+        }
     }
 }
 
@@ -171,6 +175,16 @@ impl Toolbox for NoTools {
     async fn call(&self, _: ToolCall) -> ToolOutcome {
         ToolOutcome::error("there are no tools here")
     }
+
+    async fn ask_leave(&self, _: OwnCall) -> Leave {
+        Leave::Refused("there are no tools here".to_owned())
+    }
+
+    async fn carry_out(&self, _: &str) -> ToolOutcome {
+        ToolOutcome::error("there are no tools here")
+    }
+
+    async fn report(&self, _: &str, _: ToolOutcome) {}
 }
 
 pub(crate) fn ms(time: Duration) -> f64 {

@@ -74,6 +74,22 @@ pub enum EventKind {
     LedgerAppend {
         entry: Box<LedgerEntry>,
     },
+    /// Something that whoever reads the stream should know, and that does not end the turn.
+    Notice {
+        code: String,
+        message: String,
+    },
+    /// What an agent of another make said that has no event of its own, or how it shows a call, as it came.
+    AgentUpdate {
+        kind: String,
+        line: String,
+    },
+    /// An agent carried out what it had no leave for. The turn ends.
+    Ungoverned {
+        id: String,
+        tool: String,
+        what: String,
+    },
 }
 
 /// Why a turn ended.

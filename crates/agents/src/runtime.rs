@@ -101,6 +101,8 @@ pub struct SessionInput {
     pub opened_by: String,
     /// For a sub-agent: where it comes from.
     pub lineage: Option<Lineage>,
+    /// The folder of the operator's that it works in, instead of its agent's own workspace.
+    pub workspace: Option<String>,
 }
 
 /// What a sub-agent has from whoever started it.
@@ -166,6 +168,44 @@ pub trait Toolbox: Send + Sync {
 
     /// Asks for one call. A denial comes back as an error result that the model can explain.
     async fn call(&self, call: ToolCall) -> ToolOutcome;
+
+    /// Asks leave for a call that the agent behind the backend carries out itself. It is judged, written down and perhaps
+    /// parked like any other; only whoever got leave may go on.
+    async fn ask_leave(&self, call: OwnCall) -> Leave;
+
+    /// Has the house carry out a call that leave was given for, exactly as it was asked for: for agents that ask first and
+    /// then want it done for them.
+    async fn carry_out(&self, call_id: &str) -> ToolOutcome;
+
+    /// Tells what came of a call that leave was given for. What nobody got leave for is not listened to.
+    async fn report(&self, call_id: &str, outcome: ToolOutcome);
+}
+
+/// A call that an agent carries out with its own hands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnCall {
+    /// In the house's words, which the law knows.
+    pub call: ToolCall,
+    /// In the agent's own, byte by byte as they came.
+    pub said: String,
+    pub when: When,
+}
+
+/// How a call that an agent carries out itself comes to be asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// The agent waits for the answer.
+    Before,
+    /// The agent is at it already, so that nobody can be asked first: what does not go without asking is refused.
+    Underway,
+}
+
+/// Whether an agent may go on with a call of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leave {
+    Given,
+    /// Why not, in words that a model can pass on.
+    Refused(String),
 }
 
 /// A tool as an agent is told of it.

@@ -9,14 +9,16 @@ use tribune_agents::AgentId;
 use tribune_agents::provider::ModelRef;
 use tribune_client::Client;
 use tribune_constitution::nearest::nearest;
-use tribune_constitution::{Constitution, DEFAULT_MANDATE};
+use tribune_constitution::{Asking, Constitution, DEFAULT_MANDATE};
 use tribune_host::daemon::write_if_missing;
-use tribune_host::registry::{BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
+use tribune_host::registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
 use tribune_host::store::Heartbeat;
 use tribune_host::{Home, Reader, law};
 
+use crate::agents_test::{self, TestArgs};
 use crate::daemon;
 use crate::error::{CliError, Outcome};
+use crate::install::{self, InstallArgs};
 use crate::output::{Output, Paint, clean, table};
 use crate::providers::house::from_here;
 use crate::sessions::cell;
@@ -36,9 +38,28 @@ pub(crate) enum AgentsCommand {
     /// What it may do is its mandate's to say: a file in mandates/, or `default`. Without a daemon this writes
     /// data/agent-roster.jsonl, which you can also edit by hand.
     #[command(
-        after_help = "Examples:\n  tribune agents add scribe\n  tribune agents add scribe --name Scribe --mandate default --standing\n  tribune agents add thinker --model moonshot:kimi-k1-128k"
+        after_help = "Examples:\n  tribune agents add scribe\n  tribune agents add scribe --name Scribe --mandate default --standing\n  tribune agents add thinker --model moonshot:kimi-k1-128k\n  tribune agents add coder --profile claude --model anthropic:claude-sonnet-5 --mandate dev"
     )]
     Add(AddArgs),
+    /// Install the program of an agent of another make, as its profile names it.
+    ///
+    /// It is got with npm of this machine, in the one version that the profile names, into programs/ in the home folder. Scripts of
+    /// packages are not run.
+    #[command(
+        after_help = "Examples:\n  tribune agents install claude\n  tribune agents install gemini --dry-run"
+    )]
+    Install(InstallArgs),
+    /// Test an agent: does the gate hold it, and does it answer?
+    ///
+    /// First the agent is made to try something harmless that must be refused, with a model that the house plays: it counts only
+    /// if the agent asked, was refused, and did not do it all the same. An agent that does is not run any more. Then it is asked
+    /// something, with its own model, which may cost a few tokens. Each step is told with its time.
+    ///
+    /// Exit codes: 0 all went well, 1 something did not.
+    #[command(
+        after_help = "Examples:\n  tribune agents test coder\n  tribune agents test coder --canary-only --json"
+    )]
+    Test(TestArgs),
     /// Give out a pass, with which programs of an agent ask its model through the daemon. It is printed once.
     ///
     /// It opens the model proxy and nothing else, for the one model that the roster gives the agent, and is over with its
@@ -62,15 +83,23 @@ pub(crate) struct AddArgs {
     /// What people call it.
     #[arg(long)]
     name: Option<String>,
-    /// What runs its turns: `rehearsal` (scripted), or `native` (a model) [default: native with --model, else rehearsal].
+    /// What runs its turns: `rehearsal` (scripted), `native` (a model), `acp` or `claude_code` (agents of another make)
+    /// [default: that of --profile, native with --model, else rehearsal].
     #[arg(long)]
     backend: Option<String>,
+    /// How an agent of another make is run: claude, claude-code, codex, gemini, opencode, or one of your own in profiles/.
+    #[arg(long, value_name = "ID")]
+    profile: Option<String>,
     /// The model it thinks with; `tribune models` lists them.
     #[arg(long, value_name = "PROVIDER:MODEL")]
     model: Option<String>,
     /// Whose law it acts under.
     #[arg(long, default_value = DEFAULT_MANDATE)]
     mandate: String,
+    /// How far it is let go within its mandate: `ask` (what cannot be taken back waits for a person), `approve-all` (it does not;
+    /// what is forbidden stays so), `approve-reads` (reading and nothing else), `deny-all` [default: as the law says].
+    #[arg(long, value_parser = asking)]
+    mode: Option<Asking>,
     /// Keep a session of it open from the start.
     #[arg(long)]
     standing: bool,
@@ -83,11 +112,10 @@ pub(crate) fn run(command: AgentsCommand, home: &Home, output: &mut Output) -> R
     daemon::runtime()?.block_on(async {
         match daemon::connect(home).await {
             Ok(client) => over_rpc(client, command, home, output).await,
-            Err(CliError::NoDaemon(_)) => by_hand(command, home, output),
+            Err(CliError::NoDaemon(_)) => by_hand(command, home, output).await.map(|()| Outcome::Done),
             Err(error) => Err(error),
         }
-    })?;
-    Ok(Outcome::Done)
+    })
 }
 
 async fn over_rpc(
@@ -95,7 +123,8 @@ async fn over_rpc(
     command: AgentsCommand,
     home: &Home,
     output: &mut Output,
-) -> Result<(), CliError> {
+) -> Result<Outcome, CliError> {
+    let mut outcome = Outcome::Done;
     match command {
         AgentsCommand::List => {
             let agents = client.call("agent.list", &json!({})).await?;
@@ -106,26 +135,29 @@ async fn over_rpc(
             show(&agents, &id, output)?;
         }
         AgentsCommand::Add(add) => {
-            let AddArgs { id, name, backend, model, mandate, standing, pubkey } = add;
+            let AddArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+            let mode = mode.map(Asking::as_str);
             let params = json!({
-                "agent_id": id, "name": name, "backend": backend, "model": model, "mandate": mandate,
-                "standing": standing, "pubkey": pubkey,
+                "agent_id": id, "name": name, "backend": backend, "profile": profile, "model": model,
+                "mandate": mandate, "mode": mode, "standing": standing, "pubkey": pubkey,
             });
             let agent = client.call("agent.add", &params).await?;
             added(&agent, home, output)?;
             let survey = client.call("provider.list", &json!({})).await?;
             warn_of_fault(&survey, &agent, home, output);
         }
+        AgentsCommand::Install(args) => install::run(&args, home, output).await?,
+        AgentsCommand::Test(args) => outcome = agents_test::run(&mut client, &args, output).await?,
         AgentsCommand::Pass { id, minutes } => {
             let pass = client.call("proxy.pass", &json!({ "agent_id": id, "minutes": minutes })).await?;
             output.result(|_| pass_text(&pass), &pass)?;
         }
     }
     client.close().await;
-    Ok(())
+    Ok(outcome)
 }
 
-fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(), CliError> {
+async fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(), CliError> {
     let path = home.root().join("data").join("agent-roster.jsonl");
     let law = law::load(home.root())?;
     // A home without a log has seen nobody.
@@ -137,7 +169,15 @@ fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(
         }
         AgentsCommand::Show { id } => show(&agents_of(&Roster::load(&path)?, &law, &seen), &id, output)?,
         AgentsCommand::Add(add) => {
-            let agent = checked(add, &law)?;
+            let agent = checked(add, &law, home)?;
+            let approvers = Approvers::load(home.root().join("data").join("approvers.json"));
+            let approvers = approvers.map_err(|error| CliError::Input(error.to_string()))?;
+            if approvers.knows(agent.id.as_str()) {
+                return Err(CliError::Input(format!(
+                    "`{}` is the name of an approver, who could then decide about itself: choose another name",
+                    agent.id
+                )));
+            }
             home.prepare().map_err(tribune_host::StoreError::from)?;
             let data = home.root().join("data");
             DirBuilder::new().recursive(true).mode(0o700).create(&data).map_err(CliError::file(&data))?;
@@ -153,6 +193,13 @@ fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(
                 warn_of_fault(&serde_json::to_value(survey).unwrap_or_default(), &agent, home, output);
             }
         }
+        AgentsCommand::Install(args) => install::run(&args, home, output).await?,
+        AgentsCommand::Test(_) => {
+            return Err(CliError::Input(format!(
+                "an agent is tested by the daemon that runs it, and none does: start one with `{}`",
+                next_command(home, "up")
+            )));
+        }
         AgentsCommand::Pass { .. } => {
             return Err(CliError::Input(format!(
                 "a pass is good as long as its daemon runs, and none does: start one with `{}`",
@@ -161,6 +208,12 @@ fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(
         }
     }
     Ok(())
+}
+
+/// A mode by its name.
+pub(crate) fn asking(word: &str) -> Result<Asking, String> {
+    let known = || format!("use one of {}", Asking::ALL.map(Asking::as_str).join(", "));
+    Asking::parse(word).ok_or_else(known)
 }
 
 fn pass_text(pass: &Value) -> String {
@@ -174,20 +227,21 @@ fn pass_text(pass: &Value) -> String {
 }
 
 /// The agent as the roster takes it, if the law and this build know what it names.
-fn checked(add: AddArgs, law: &Constitution) -> Result<RosterAgent, CliError> {
-    let AddArgs { id, name, backend, model, mandate, standing, pubkey } = add;
+fn checked(add: AddArgs, law: &Constitution, home: &Home) -> Result<RosterAgent, CliError> {
+    let AddArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
     let id: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
     if law.mandate(&mandate).is_none() {
         let known: Vec<&str> = law.mandates().keys().map(String::as_str).collect();
         let known = known.join(", ");
         return Err(CliError::Input(format!("there is no mandate `{mandate}`: this home has {known}")));
     }
-    let backend = backend_for(backend, model.as_deref()).map_err(CliError::Input)?;
+    let (backend, profile) =
+        backend_for(home, backend, profile, model.as_deref()).map_err(CliError::Input)?;
     if !BACKENDS.contains(&backend.as_str()) {
         let known = BACKENDS.join(", ");
         return Err(CliError::Input(format!("there is no backend `{backend}`: this build has {known}")));
     }
-    Ok(RosterAgent { id, name, backend, model, mandate, standing, pubkey })
+    Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey })
 }
 
 /// The roster in the form in which the daemon gives it.
@@ -196,8 +250,9 @@ fn agents_of(roster: &Roster, law: &Constitution, seen: &[Heartbeat]) -> Value {
         let tools = law.mandate(&agent.mandate).map(|mandate| mandate.tools().to_vec()).unwrap_or_default();
         let seen = seen.iter().find(|seen| seen.agent_id == agent.id.as_str());
         json!({
-            "agent_id": agent.id, "name": agent.name, "backend": agent.backend, "model": agent.model,
-            "mandate": agent.mandate, "tools": tools, "standing": agent.standing, "pubkey": agent.pubkey,
+            "agent_id": agent.id, "name": agent.name, "backend": agent.backend, "profile": agent.profile,
+            "model": agent.model,
+            "mandate": agent.mandate, "mode": agent.mode, "tools": tools, "standing": agent.standing, "pubkey": agent.pubkey,
             "rostered": true, "last_seen": seen.map(|seen| &seen.last_seen),
             "sessions": seen.map_or(0, |seen| seen.sessions), "turns": seen.map_or(0, |seen| seen.turns),
         })
@@ -249,6 +304,11 @@ fn agent_text(agent: &Value, paint: Paint) -> String {
     let line = |name: &str, value: String| format!("{} {value}", paint.faint(&format!("{name:<10}")));
     let mut lines = vec![line("id", cell(&agent["agent_id"]))];
     lines.extend(["name", "backend", "model", "mandate"].map(|name| line(name, cell(&agent[name]))));
+    for name in ["profile", "mode"] {
+        if !agent[name].is_null() {
+            lines.push(line(name, cell(&agent[name])));
+        }
+    }
     lines.push(line("may call", tools(agent)));
     lines.push(line("standing", if agent["standing"] == true { "yes".into() } else { "no".into() }));
     lines.push(line("public key", cell(&agent["pubkey"])));

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use tribune_host::Home;
 use tribune_ledger::EntryQuality;
 
+use crate::acp::AcpArgs;
 use crate::agents::AgentsCommand;
 use crate::approvals::Approvals;
 use crate::approvers::ApproversCommand;
@@ -13,8 +14,10 @@ use crate::chat::ChatArgs;
 use crate::completions::Completions;
 use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
+use crate::door::Door;
 use crate::down::Down;
 use crate::error::CliError;
+use crate::import::ImportCommand;
 use crate::law::LawCommand;
 use crate::output::Format;
 use crate::providers::ProvidersCommand;
@@ -83,6 +86,7 @@ pub(crate) enum Command {
     /// Ends with 69 if none runs in this home.
     Status,
     Chat(ChatArgs),
+    Acp(AcpArgs),
     Run(RunArgs),
     /// Changes that something in a box made: see them, land them, throw them away.
     Workspace {
@@ -123,9 +127,9 @@ pub(crate) enum Command {
     /// Stop everything: running turns end, and no call is allowed until `tribune resume`.
     ///
     /// It holds across restarts of the daemon. What waits for a decision keeps waiting.
-    StopAll,
+    StopAll(Door),
     /// Let everything go on after `tribune stop-all`.
-    Resume,
+    Resume(Door),
     /// The law: check it, test it, try another one on the past, and see why calls were decided as they were.
     Law {
         #[command(subcommand)]
@@ -141,6 +145,11 @@ pub(crate) enum Command {
     )]
     Doctor(DoctorArgs),
     Demo(DemoArgs),
+    /// What other programs import to know Tribune.
+    Import {
+        #[command(subcommand)]
+        command: ImportCommand,
+    },
     /// The log: read it, add to it, prove it.
     Ledger {
         #[command(subcommand)]
@@ -266,6 +275,9 @@ pub(crate) enum LedgerCommand {
         /// Change nothing; compare what is stored with what the entries give. Exit code 2 if they differ.
         #[arg(long)]
         check: bool,
+        /// Put a daybook aside that is damaged or does not fit. What was promised and stands in it alone is not in the log then.
+        #[arg(long, conflicts_with = "check")]
+        without_daybook: bool,
     },
     /// Print entries and what they follow from as a graph (DOT).
     Graph {

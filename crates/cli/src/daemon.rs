@@ -1,7 +1,8 @@
 //! The way to the daemon of a home: whether there is one, and a connection to it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -30,8 +31,18 @@ pub(crate) async fn connect(home: &Home) -> Result<Client, CliError> {
 /// The same, as whoever has the token in this file.
 pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, CliError> {
     let none = || CliError::NoDaemon(home.root().to_owned());
-    let whereabouts = is_running(home).ok_or_else(none)?;
-    let token = fs::read_to_string(&path).map_err(|error| CliError::NoToken { path, error })?;
+    let whereabouts = is_running(home).ok_or_else(|| match is_closed(home) {
+        true => CliError::Input(format!(
+            "{} is closed to you: say where its daemon is with --address, and who you are with --token",
+            home.root().display()
+        )),
+        false => none(),
+    })?;
+    let own = home.root().join("run").join("token");
+    let token = match path == own {
+        true => fs::read_to_string(&path).map_err(|error| CliError::NoToken { path, error })?,
+        false => token_in(&path)?,
+    };
     match Client::connect(&whereabouts.address.to_string(), Some(token.trim())).await {
         Ok(client) => Ok(client),
         Err(ClientError::Unreachable(_)) => Err(match is_running(home) {
@@ -41,6 +52,38 @@ pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, C
         }),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The operator's token.
+pub(crate) fn token(home: &Home) -> Result<String, CliError> {
+    let path = home.root().join("run").join("token");
+    let token = fs::read_to_string(&path).map_err(|error| CliError::NoToken { path, error })?;
+    Ok(token.trim().to_owned())
+}
+
+/// A connection to the daemon at an address, as whoever has the token in this file. Its home need not be readable.
+pub(crate) async fn connect_at(address: &str, path: &Path) -> Result<Client, CliError> {
+    let address: SocketAddr = address.parse().map_err(|_| {
+        CliError::Input(format!("`{address}` is no address: write one such as 127.0.0.1:18789"))
+    })?;
+    let token = token_in(path)?;
+    Ok(Client::connect(&address.to_string(), Some(token.trim())).await?)
+}
+
+/// The token that somebody keeps in a file.
+fn token_in(path: &Path) -> Result<String, CliError> {
+    fs::read_to_string(path).map_err(|error| {
+        CliError::Input(format!(
+            "the token `{}` cannot be read ({error}): --token takes the file with an approver's token",
+            path.display()
+        ))
+    })
+}
+
+/// Whether this home is somebody else's.
+fn is_closed(home: &Home) -> bool {
+    let looked = fs::metadata(home.root().join("run"));
+    looked.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 /// Asks the daemon of this home one thing.

@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use serde_json::json;
 use tribune_host::Home;
+use tribune_host::config::Config;
 use tribune_host::daemon::Whereabouts;
 
 use crate::error::{CliError, Outcome};
@@ -65,6 +66,33 @@ pub(crate) fn start(port: Option<u16>, home: &Home, output: &Output) -> Result<W
             path.display()
         ))),
     }
+}
+
+/// Starts the daemon of a home through a process that ends when it is ready. Whoever ends this process with everything that came
+/// from it, as editors do with their agents, does not find the daemon.
+#[expect(clippy::disallowed_methods, reason = "the daemon itself is in no sandbox")]
+pub(crate) fn start_apart(home: &Home) -> Result<(), CliError> {
+    let home = &Home::at(init::absolute(home)?);
+    let mut command = Command::new(std::env::current_exe().map_err(CliError::file("tribune"))?);
+    command.arg("--home").arg(home.root()).args(["up", "--detach"]);
+    if let Some(port) = other_port(home)? {
+        command.arg("--port").arg(port.to_string());
+    }
+    let ended = command.stdin(Stdio::null()).output().map_err(CliError::file("tribune"))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let last = said.lines().rfind(|line| !line.is_empty()).unwrap_or("the daemon could not be started");
+    Err(CliError::NotStarted(last.strip_prefix("error: ").unwrap_or(last).to_owned()))
+}
+
+/// Any port that is free, if the daemon's own is taken: nobody who just needs a daemon has a word in that.
+pub(crate) fn other_port(home: &Home) -> Result<Option<u16>, CliError> {
+    let config = Config::load(&home.root().join("config.json5"))?;
+    let is_taken = TcpListener::bind(config.gateway.address)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse);
+    Ok(is_taken.then_some(0))
 }
 
 fn open(path: &Path) -> std::io::Result<File> {

@@ -1,5 +1,6 @@
 //! `tribune doctor`: looks at a home and its machine, and changes nothing.
 
+mod canaries;
 mod models;
 mod sandbox;
 
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
         return tell(home, findings, output);
     }
     let law = law::load(home.root());
-    let findings = vec![
+    let mut findings = vec![
         ("versions", versions()),
         ("home", folder(home)),
         ("config", settings(home, config.map(drop).map_err(|error| error.to_string()))),
@@ -112,6 +113,7 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
         ("clock", clock(newest_entry(home), SystemClock.now())),
         ("descriptors", descriptors(&assumed)),
     ];
+    findings.extend(canaries::check(home).map(|found| ("canaries", found)));
     tell(home, findings, output)
 }
 

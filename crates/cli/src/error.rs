@@ -12,6 +12,7 @@ use tribune_host::export::ExportError;
 use tribune_host::home::HomeError;
 use tribune_host::keys::KeyFileError;
 use tribune_host::law::LawError;
+use tribune_host::profiles::{InstallError, ProfilesError};
 use tribune_host::registry::RosterError;
 use tribune_host::registry::roster::LineFault;
 use tribune_host::store::StoreError;
@@ -80,6 +81,10 @@ pub(crate) enum CliError {
     Roster(#[from] RosterError),
     #[error(transparent)]
     Law(#[from] LawError),
+    #[error(transparent)]
+    Profiles(#[from] ProfilesError),
+    #[error(transparent)]
+    Install(#[from] InstallError),
     #[error("`{path}`: {error}")]
     File { path: PathBuf, error: io::Error },
     #[error("{0}")]
@@ -118,6 +123,9 @@ pub(crate) enum CliError {
     /// Why nothing runs in a box.
     #[error("{0}")]
     NotRun(String),
+    /// The same, and it is nothing that was typed.
+    #[error(transparent)]
+    NotBegun(Box<CliError>),
     #[error("nobody reads the answers any more: some of the last lines may be written without one")]
     Unanswered,
 }
@@ -126,6 +134,15 @@ impl CliError {
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |error| Self::File { path, error }
+    }
+
+    /// As the end of something that was to run: what was typed wrong stays that.
+    pub(crate) fn before_a_run(self) -> Self {
+        match self {
+            Self::NotRun(_) | Self::NotBegun(_) => self,
+            _ if self.is_about_what_was_typed() => self,
+            error => Self::NotBegun(Box::new(error)),
+        }
     }
 
     fn kind(&self) -> &str {
@@ -139,17 +156,21 @@ impl CliError {
             Self::Start(StartError::Law(_)) => "law",
             Self::Start(StartError::Roster(_)) => "roster",
             Self::Start(StartError::Approvers(_)) => "approvers",
+            Self::Start(StartError::Profiles(_)) => "profiles",
             Self::Start(StartError::Scenes(_)) => "scenes",
             Self::Start(StartError::PortTaken(_) | StartError::Listen { .. }) => "port",
             Self::Start(StartError::File { .. } | StartError::Brokers(_)) => "file",
             Self::NotStarted(_) => "start",
             Self::NotRun(_) => "sandbox",
+            Self::NotBegun(error) => error.kind(),
             Self::NotStopped(_) => "stop",
             Self::Silent { .. } | Self::Slow => "connection",
             Self::Key(_) => "key",
             Self::Export(_) => "export",
             Self::Roster(_) => "roster",
             Self::Law(_) => "law",
+            Self::Profiles(_) => "profiles",
+            Self::Install(_) => "install",
             Self::File { .. } | Self::NoToken { .. } => "file",
             Self::Input(_) => "input",
             Self::Output(_) | Self::Unanswered => "output",
@@ -173,7 +194,7 @@ impl CliError {
         }
         ExitCode::from(match self {
             Self::NoDaemon(_) => UNAVAILABLE,
-            Self::NotRun(_) => NOT_RUN,
+            Self::NotRun(_) | Self::NotBegun(_) => NOT_RUN,
             _ if self.is_about_what_was_typed() => USAGE,
             _ => FAILED,
         })

@@ -1,15 +1,16 @@
 //! `tribune stop-all` and `tribune resume`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tribune_host::Home;
 
 use crate::daemon;
+use crate::door::Door;
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
 
 /// Stops everything.
-pub(crate) fn stop_all(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let stopped = daemon::ask(home, "gate.stop_all", &json!({}))?;
+pub(crate) fn stop_all(door: &Door, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let stopped = ask(door, home, "gate.stop_all")?;
     output.result(
         |paint| {
             let ended = match stopped["cancelled"].as_u64().unwrap_or(0) {
@@ -26,8 +27,8 @@ pub(crate) fn stop_all(home: &Home, output: &mut Output) -> Result<Outcome, CliE
 }
 
 /// Lets everything go on.
-pub(crate) fn resume(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let resumed = daemon::ask(home, "gate.resume", &json!({}))?;
+pub(crate) fn resume(door: &Door, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let resumed = ask(door, home, "gate.resume")?;
     output.result(
         |paint| match resumed["already"] == true {
             true => "nothing was stopped: calls are decided by the law, as before".to_owned(),
@@ -36,4 +37,13 @@ pub(crate) fn resume(home: &Home, output: &mut Output) -> Result<Outcome, CliErr
         &resumed,
     )?;
     Ok(Outcome::Done)
+}
+
+fn ask(door: &Door, home: &Home, method: &str) -> Result<Value, CliError> {
+    daemon::runtime()?.block_on(async {
+        let mut client = door.connect(home).await?;
+        let answer = client.call(method, &json!({})).await?;
+        client.close().await;
+        Ok(answer)
+    })
 }

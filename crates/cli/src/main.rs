@@ -1,6 +1,8 @@
 //! `tribune`: parse, run, say how it went.
 
+mod acp;
 mod agents;
+mod agents_test;
 mod approvals;
 mod approvers;
 mod args;
@@ -10,11 +12,15 @@ mod daemon;
 mod demo;
 mod detach;
 mod doctor;
+mod door;
 mod down;
 mod error;
 mod freeze;
 mod greeting;
+mod held;
+mod import;
 mod init;
+mod install;
 mod keys;
 mod law;
 mod ledger;
@@ -60,6 +66,7 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor::run(&doctor, &home, &mut output),
         Command::Keys { command } => keys::run(command, &home, &mut output),
         Command::Chat(args) => chat::run(&args, &home, &mut output),
+        Command::Acp(args) => acp::run(&args, &home, &mut output),
         Command::Run(args) => run::run(&args, &home, &mut output),
         Command::Workspace { command } => workspace::run(&command, &home, &mut output),
         Command::Sessions { command } => sessions::run(command, &home, &mut output),
@@ -69,9 +76,10 @@ fn main() -> ExitCode {
         Command::Approvals(args) => approvals::run(args, &home, &mut output),
         Command::Approvers { command } => approvers::run(&command, &home, &mut output),
         Command::Spend(args) => spend::run(&args, &home, &mut output),
-        Command::StopAll => freeze::stop_all(&home, &mut output),
-        Command::Resume => freeze::resume(&home, &mut output),
+        Command::StopAll(door) => freeze::stop_all(&door, &home, &mut output),
+        Command::Resume(door) => freeze::resume(&door, &home, &mut output),
         Command::Law { command } => law::run(&command, &home, &mut output),
+        Command::Import { command } => import::run(&command, &mut output),
         Command::Demo(args) => demo::run(&args, &mut output),
         Command::Ledger { command } => ledger::run(command, &home, &mut output),
         Command::Completions(completions) => completions::run(&completions, &mut output),

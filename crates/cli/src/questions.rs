@@ -42,7 +42,7 @@ impl Questions {
         let new: Vec<&Value> = approvals::rows(&page).filter(|row| self.is_meant(row)).collect();
         for row in new {
             let id = approvals::id_of(row);
-            if !self.told.insert(id.to_owned()) {
+            if self.told.contains(id) {
                 continue;
             }
             let shown = client.call("approval.show", &json!({ "id": id })).await?;
@@ -56,8 +56,14 @@ impl Questions {
                 decide("allow"),
                 decide("deny")
             ));
+            self.told.insert(id.to_owned());
         }
         Ok(())
+    }
+
+    /// Whether any was told.
+    pub(crate) fn were_told(&self) -> bool {
+        !self.told.is_empty()
     }
 
     fn is_meant(&self, row: &Value) -> bool {

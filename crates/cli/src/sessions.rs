@@ -9,9 +9,10 @@ use tribune_client::{Client, ClientError, Incoming};
 use tribune_constitution::nearest::nearest;
 use tribune_host::Home;
 
-use crate::daemon;
+use crate::approvals::card;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, clean_text, excerpt, json_line, short_cid, table};
+use crate::{daemon, held};
 
 /// Rows asked for at once; the daemon gives no more.
 const PAGE: usize = 1_000;
@@ -26,7 +27,7 @@ pub(crate) enum SessionsCommand {
         after_help = "Examples:\n  tribune sessions list\n  tribune sessions list --agent main --state idle"
     )]
     List(ListArgs),
-    /// Show a session: its terms, its turns and its newest messages.
+    /// Show a session: its terms, its turns, what held its commands, and its newest messages.
     ///
     /// The words come from the vault. Words that were forgotten are shown as (shredded): the ledger keeps a commitment
     /// to them, and nobody can read them any more.
@@ -190,11 +191,20 @@ async fn show(client: &mut Client, key: &str, lines: u32, output: &mut Output) -
     let newest = json!({ "session_key": key, "limit": lines });
     let turns = client.call("session.turns", &newest).await?["turns"].take();
     let messages = client.call("session.history", &newest).await?["messages"].take();
-    let value = json!({ "session": session, "turns": turns, "messages": messages });
+    let held = held::of_session(client, key).await?;
+    let value = json!({ "session": session, "turns": turns, "held": held, "messages": messages });
     output.result(
         |paint| {
-            let parts =
-                [info_text(&value["session"], paint), turns_text(&value, paint), history_text(&value, paint)];
+            let mut parts = vec![info_text(&value["session"], paint), turns_text(&value, paint)];
+            parts.extend(held::text(&value["held"], paint));
+            parts.push(history_text(&value, paint));
+            if let Some(said) = value["session"]["agent_stderr"].as_str() {
+                parts.push(format!(
+                    "{}\n{}",
+                    paint.faint("the agent's standard error"),
+                    clean_text(said.trim_end())
+                ));
+            }
             parts.join("\n\n")
         },
         &value,
@@ -220,6 +230,8 @@ pub(crate) fn info_text(session: &Value, paint: Paint) -> String {
         format!("{} {}", paint.faint(&format!("{:<14}", name.replace('_', " "))), cell(&session[name]))
     };
     let mut lines: Vec<String> = names.into_iter().map(line).collect();
+    let read = card::context(session["trust"].as_str().unwrap_or_default(), session["private"] == true);
+    lines.push(format!("{} {read}", paint.faint(&format!("{:<14}", "context"))));
     if !session["closed_for"].is_null() {
         lines.push(line("closed_for"));
     }

@@ -1,12 +1,14 @@
 //! `tribune status`.
 
 use serde_json::{Value, json};
-use tribune_host::Home;
+use tribune_host::{Home, Reader};
 
 use crate::daemon;
 use crate::error::{CliError, Outcome};
+use crate::law::denials;
 use crate::law::state::LawState;
 use crate::output::{Output, Paint, clean};
+use crate::times::since;
 use crate::up::{number, recovered, recovered_of};
 
 pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
@@ -17,12 +19,14 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
         client.close().await;
         Ok::<_, CliError>((status, law))
     })?;
+    let denied = denials::last(&Reader::open(home)?, None)?;
     status["law"] = law.value();
-    output.result(|paint| text(&status, &law, paint), &status)?;
+    status["denials"] = json!(denied);
+    output.result(|paint| text(&status, &law, &denied, paint), &status)?;
     Ok(Outcome::Done)
 }
 
-fn text(status: &Value, law: &LawState, paint: Paint) -> String {
+fn text(status: &Value, law: &LawState, denied: &[Value], paint: Paint) -> String {
     let word = |name: &str| status[name].as_str().unwrap_or_default().to_owned();
     let list = |name: &str| -> String {
         let words = status[name].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -48,9 +52,35 @@ fn text(status: &Value, law: &LawState, paint: Paint) -> String {
     lines.extend(
         rows.iter().map(|(name, value)| format!("{}{}", paint.faint(&format!("{name:<13}")), clean(value))),
     );
+    lines.extend(canaries(status, paint));
     lines.extend(
         law.rows(paint).iter().map(|(name, value)| format!("{}{value}", paint.faint(&format!("{name:<13}")))),
     );
+    if !denied.is_empty() {
+        lines.push(paint.faint("denied lately"));
+        lines.extend(denials::lines(denied, paint));
+    }
     lines.extend(recovered(&recovered_of(status)).map(|said| paint.unsure(&said)));
     lines.join("\n")
+}
+
+/// Whether the gate holds the agents of other makes, and every backend that it does not hold.
+fn canaries(status: &Value, paint: Paint) -> Vec<String> {
+    let all = status["canaries"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let word = |canary: &Value, name: &str| clean(canary[name].as_str().unwrap_or_default());
+    let is_told = |canary: &&Value| {
+        word(canary, "backend") != word(canary, "subject") || canary["state"] == "ungoverned"
+    };
+    let line = |canary: &Value| {
+        let (subject, detail) = (word(canary, "subject"), word(canary, "detail"));
+        let state = match canary["state"].as_str().unwrap_or_default() {
+            "live" => paint.good(&format!("live, tried {} ago", since(&word(canary, "at")))),
+            "ungoverned" => paint.bad(&format!("UNGOVERNED, not run: {detail}")),
+            "not_tried" => paint.unsure(&format!("not tried: {detail}")),
+            "off" => paint.unsure("off: nobody tries whether the gate holds it"),
+            state => state.to_owned(),
+        };
+        format!("{}{subject}: {state}", paint.faint(&format!("{:<13}", "canary")))
+    };
+    all.iter().filter(is_told).map(line).collect()
 }

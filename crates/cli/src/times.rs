@@ -54,9 +54,20 @@ pub(crate) fn since(time: &str) -> String {
     distance(time, |then, now| now.duration_since(then))
 }
 
-/// How long until a moment, such as `55m`.
+/// How long until a moment, such as `55m`, to the nearest of its unit: a day ahead is not called 23h.
 pub(crate) fn until(time: &str) -> String {
-    distance(time, |then, now| then.duration_since(now))
+    distance(time, |then, now| SignedDuration::from_secs(rounded(then.duration_since(now).as_secs())))
+}
+
+/// Half a unit more, so that cutting off the rest leaves the nearest.
+const fn rounded(seconds: i64) -> i64 {
+    let half = match seconds {
+        ..60 => 0,
+        60..3_600 => 30,
+        3_600..172_800 => 1_800,
+        _ => 43_200,
+    };
+    seconds.saturating_add(half)
 }
 
 fn distance(time: &str, between: impl Fn(jiff::Timestamp, jiff::Timestamp) -> SignedDuration) -> String {
@@ -93,5 +104,7 @@ mod tests {
         assert!(moment("tomorrow").is_err() && past("1d").is_ok() && past("soon").is_err());
         let words: Vec<String> = [-5, 59, 60, 3_599, 7_200, 90_000, 400_000].map(short).to_vec();
         assert_eq!(words, ["0s", "59s", "1m", "59m", "2h", "25h", "4d"]);
+        let words = [-5, 59, 89, 3_599, 14_399, 86_399, 400_000].map(|left| short(rounded(left)));
+        assert_eq!(words, ["0s", "59s", "1m", "1h", "4h", "24h", "5d"]);
     }
 }

@@ -1,4 +1,6 @@
-//! Speaks Tribune RPC over a WebSocket: one request at a time, with the events that come in between.
+//! Speaks Tribune RPC over a WebSocket: one request at a time, with the events that come in between. [`acp`] carries ACP there.
+
+pub mod acp;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -66,7 +68,7 @@ pub enum Incoming {
 /// A connection.
 #[derive(Debug)]
 pub struct Client {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    socket: Socket,
     next_id: u64,
     kept: VecDeque<Notification>,
 }
@@ -83,27 +85,7 @@ struct Frame {
 impl Client {
     /// Connects to `address` (`127.0.0.1:18789`); with a token as operator, without one as nobody yet.
     pub async fn connect(address: &str, token: Option<&str>) -> Result<Self, ClientError> {
-        let unreachable = || ClientError::Unreachable(address.to_owned());
-        let mut request = format!("ws://{address}/rpc").into_client_request().map_err(|_| unreachable())?;
-        if let Some(token) = token {
-            let value = format!("Bearer {token}")
-                .parse()
-                .map_err(|_| ClientError::Refused("the token is malformed".into()))?;
-            request.headers_mut().insert(AUTHORIZATION, value);
-        }
-        let config =
-            WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
-        let connecting = tokio_tungstenite::connect_async_with_config(request, Some(config), true);
-        let connected = tokio::time::timeout(CONNECT, connecting).await.map_err(|_| unreachable())?;
-        let (socket, _) = connected.map_err(|error| match error {
-            tungstenite::Error::Http(response) => {
-                let body = response.body().as_deref().unwrap_or_default();
-                let said = serde_json::from_slice::<Value>(body).ok();
-                let message = said.as_ref().and_then(|said| said["error"]["message"].as_str());
-                ClientError::Refused(message.map_or_else(|| response.status().to_string(), str::to_owned))
-            }
-            _ => unreachable(),
-        })?;
+        let socket = open(address, "/rpc", token).await?;
         Ok(Self { socket, next_id: 1, kept: VecDeque::new() })
     }
 
@@ -183,4 +165,32 @@ impl Client {
     pub async fn close(mut self) {
         let _ = self.socket.close(None).await;
     }
+}
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// Opens a WebSocket of the daemon's.
+async fn open(address: &str, path: &str, token: Option<&str>) -> Result<Socket, ClientError> {
+    let unreachable = || ClientError::Unreachable(address.to_owned());
+    let mut request = format!("ws://{address}{path}").into_client_request().map_err(|_| unreachable())?;
+    if let Some(token) = token {
+        let value = format!("Bearer {token}")
+            .parse()
+            .map_err(|_| ClientError::Refused("the token is malformed".into()))?;
+        request.headers_mut().insert(AUTHORIZATION, value);
+    }
+    let config =
+        WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+    let connecting = tokio_tungstenite::connect_async_with_config(request, Some(config), true);
+    let connected = tokio::time::timeout(CONNECT, connecting).await.map_err(|_| unreachable())?;
+    let (socket, _) = connected.map_err(|error| match error {
+        tungstenite::Error::Http(response) => {
+            let body = response.body().as_deref().unwrap_or_default();
+            let said = serde_json::from_slice::<Value>(body).ok();
+            let message = said.as_ref().and_then(|said| said["error"]["message"].as_str());
+            ClientError::Refused(message.map_or_else(|| response.status().to_string(), str::to_owned))
+        }
+        _ => unreachable(),
+    })?;
+    Ok(socket)
 }

@@ -5,7 +5,7 @@
 //! the facts.
 
 use crate::bundle::Constitution;
-use crate::facts::{Facts, Provenance, SessionKind, Stage};
+use crate::facts::{Asking, Facts, Provenance, SessionKind, Stage};
 use crate::inquiry::Inquiry;
 use crate::kernel::{BY_OPERATOR, EGRESS, LAND, LISTED, SPEND};
 use crate::mandate::shown;
@@ -21,8 +21,24 @@ impl Constitution {
         self.inquire(facts, &mut Inquiry::quiet())
     }
 
-    /// Decides a call, telling `inquiry` of every rule on the way.
+    /// Decides a call, telling `inquiry` of every rule on the way. One that a hook narrowed is decided as it was asked for
+    /// as well, so that no hook can take out of a call what a rule holds against it.
     pub(crate) fn inquire(&self, facts: &Facts, inquiry: &mut Inquiry<'_>) -> Verdict {
+        let verdict = self.look(facts, inquiry);
+        let Some(asked) = facts.as_asked() else { return verdict };
+        let asked = self.look(&asked, &mut Inquiry::quiet());
+        let strictness = |verdict: &Verdict| (verdict.decision, verdict.enforced());
+        // Where both say the same, the one that somebody stood in for is told: an exception is used up by it.
+        let rank = |verdict: &Verdict| (strictness(verdict), verdict.waived_by.is_some());
+        if rank(&asked) <= rank(&verdict) {
+            inquiry.passed("hook.narrowed", || "the call as it was asked for is no worse".to_owned());
+            return verdict;
+        }
+        inquiry.noted("hook.narrowed", "the call as it was asked for is looked at more strictly");
+        asked
+    }
+
+    fn look(&self, facts: &Facts, inquiry: &mut Inquiry<'_>) -> Verdict {
         if let Some(denied) = self.floor(facts, inquiry) {
             return denied;
         }
@@ -87,9 +103,29 @@ impl Constitution {
         }
         if facts.vetoes.is_empty() {
             inquiry.passed("hook", || "no hook or verifier objects".to_owned());
-            return None;
+            return self.held_back(facts, inquiry);
         }
         Some(inquiry.verdict().unwrap_or_else(|| Verdict::deny("hook", "a hook objects", None)))
+    }
+
+    /// What an agent's line in the roster does not let it do, whatever its mandate has.
+    fn held_back(&self, facts: &Facts, inquiry: &mut Inquiry<'_>) -> Option<Verdict> {
+        // Paying for a model, and landing what a person lands, are no acts of the agent's.
+        if [SPEND, LAND].contains(&facts.tool.as_str()) {
+            return None;
+        }
+        let effect = self.manifest(&facts.tool).map(|manifest| manifest.effect);
+        let rule = match facts.asking {
+            None | Some(Asking::Ask | Asking::ApproveAll) => return None,
+            Some(Asking::ApproveReads) if effect == Some(Effect::ReadOnly) => return None,
+            Some(Asking::ApproveReads) => "asking.approve_reads",
+            Some(Asking::DenyAll) => "asking.deny_all",
+        };
+        let mode = facts.asking.map_or("", Asking::as_str);
+        let reason =
+            format!("the agent is in the mode `{mode}`, which does not let it use `{}`", shown(&facts.tool));
+        let would_allow = "an operator can give the agent another mode in data/agent-roster.jsonl";
+        Some(inquiry.denied(rule, reason, Some(would_allow)))
     }
 
     fn above_floor(&self, facts: &Facts, inquiry: &mut Inquiry<'_>) -> Verdict {
@@ -275,7 +311,8 @@ fn decided(facts: &Facts) -> Option<String> {
     match (facts.tool.as_str(), facts.args.action.as_deref()) {
         (EGRESS, Some(LISTED)) => Some("egress.listed".to_owned()),
         (LAND, Some(BY_OPERATOR)) => Some("landing.operator".to_owned()),
-        _ => None,
+        (EGRESS | LAND | SPEND, _) => None,
+        _ => (facts.asking == Some(Asking::ApproveAll)).then(|| "asking.approve_all".to_owned()),
     }
 }
 

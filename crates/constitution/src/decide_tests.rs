@@ -320,3 +320,32 @@ fn an_explanation_lists_the_rules_in_order() {
     assert_eq!(explained.verdict, law.decide(&tainted("message")));
     assert_eq!(said(&explained.verdict), "deny policy.no-mail");
 }
+
+/// A mode is one more word of the law: it lets go of one question, and of nothing that is forbidden.
+#[test]
+fn l1_a_mode_lets_go_of_one_question_and_of_nothing_else() {
+    use crate::facts::Asking;
+    let law = law("", "");
+    let with = |asking: Asking, facts: Facts| law.decide(&Facts { asking: Some(asking), ..facts });
+    assert_eq!(law.decide(&call("exec")).decision, Decision::Ask, "the ground of the rest");
+    assert_eq!(with(Asking::Ask, call("exec")), law.decide(&call("exec")));
+    let free = with(Asking::ApproveAll, call("exec"));
+    assert_eq!((free.decision, free.waived_by.as_deref()), (Decision::Allow, Some("asking.approve_all")));
+    // The floor and everything that speaks above it.
+    let unlisted = Facts { mandates: vec!["reader".into()], ..call("exec") };
+    assert_eq!(with(Asking::ApproveAll, unlisted).decision, Decision::Deny);
+    let frozen = Facts { frozen: true, ..call("exec") };
+    assert_eq!(with(Asking::ApproveAll, frozen).decision, Decision::Deny);
+    assert_eq!(with(Asking::ApproveAll, tainted("exec")).decision, law.decide(&tainted("exec")).decision);
+    // Reads are reads.
+    assert_eq!(with(Asking::ApproveReads, call("read")).decision, Decision::Allow);
+    for tool in ["exec", "write"] {
+        assert_eq!(with(Asking::ApproveReads, call(tool)).rules, ["asking.approve_reads"], "{tool}");
+    }
+    for tool in ["read", "exec"] {
+        assert_eq!(with(Asking::DenyAll, call(tool)).rules, ["asking.deny_all"], "{tool}");
+    }
+    for asking in Asking::ALL {
+        assert_eq!(Asking::parse(asking.as_str()), Some(asking));
+    }
+}

@@ -62,6 +62,36 @@ pub enum Provenance {
     Other,
 }
 
+/// How far an agent is let go, if its line in the roster says more than its mandate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Asking {
+    /// What cannot be taken back waits for a person, unless the law says otherwise.
+    Ask,
+    /// What cannot be taken back needs no person. What is forbidden stays so, and so does every other question.
+    ApproveAll,
+    /// What only reads is allowed, and nothing else.
+    ApproveReads,
+    DenyAll,
+}
+
+impl Asking {
+    pub const ALL: [Self; 4] = [Self::Ask, Self::ApproveAll, Self::ApproveReads, Self::DenyAll];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::ApproveAll => "approve-all",
+            Self::ApproveReads => "approve-reads",
+            Self::DenyAll => "deny-all",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|asking| asking.as_str() == word)
+    }
+}
+
 /// A hook's or verifier's refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +108,16 @@ impl Veto {
         };
         Self { by: cut(by, MAX_VETO_BY_CHARS), reason: cut(reason, MAX_VETO_CHARS) }
     }
+}
+
+/// A call as it was asked for, before a hook took something out of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct AsAsked {
+    pub provenance: Provenance,
+    pub args: Args,
+    /// The standing grant that covers it.
+    pub grant: Option<String>,
 }
 
 /// The facts of one call.
@@ -108,6 +148,12 @@ pub struct Facts {
     /// For each exception of this tool that has a limit: how often it was used within its period.
     pub exception_uses: BTreeMap<String, u64>,
     pub vetoes: Vec<Veto>,
+    /// The call before a hook narrowed it, if one did: what is left out may be what a rule looks at, so both are decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Box<AsAsked>>,
+    /// How far the agent is let go, if its line in the roster says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asking: Option<Asking>,
 }
 
 /// Why a text is no facts document.
@@ -144,7 +190,15 @@ impl Facts {
             approval: None,
             exception_uses: BTreeMap::new(),
             vetoes: Vec::new(),
+            asked: None,
+            asking: None,
         }
+    }
+
+    /// The facts of the call as it was asked for, if a hook narrowed it.
+    pub(crate) fn as_asked(&self) -> Option<Self> {
+        let AsAsked { provenance, args, grant } = (**self.asked.as_ref()?).clone();
+        Some(Self { provenance, args, grant, asked: None, ..self.clone() })
     }
 
     /// The one form in which facts are recorded and hashed.

@@ -46,7 +46,7 @@ pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, RuleHead
 pub use check::{Finding, Severity, check};
 pub use examples::Tested;
 pub use explain::Explanation;
-pub use facts::{Facts, FactsError, Provenance, SessionKind, Stage, Veto};
+pub use facts::{AsAsked, Asking, Facts, FactsError, Provenance, SessionKind, Stage, Veto};
 pub use hash::ConstitutionHash;
 pub use inquiry::{Outcome, Step};
 pub use kernel::{BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, SPEND};

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::mandate::shown;
+use crate::provenance::TakenAs;
 use crate::reading::{self, TextError};
 use crate::rules::schema;
 use crate::trust::Trust;
@@ -54,6 +55,25 @@ pub enum Capability {
 }
 
 impl Capability {
+    /// Whether its arguments say what is to be done.
+    const fn takes_orders(self) -> bool {
+        match self {
+            Self::ProcExec
+            | Self::AgentSpawn
+            | Self::SystemAdmin
+            | Self::SystemSchedule
+            | Self::DeviceControl => true,
+            Self::FsRead
+            | Self::FsWrite
+            | Self::NetHttp
+            | Self::NetHttps
+            | Self::MessageSend
+            | Self::MessageMail
+            | Self::MemoryRead
+            | Self::MemoryWrite => false,
+        }
+    }
+
     /// Whether data can leave through it. Writing files is one only outside the workspace, which a call decides.
     const fn is_way_out(self) -> bool {
         match self {
@@ -205,6 +225,15 @@ impl Manifest {
         self.capabilities
             .iter()
             .any(|capability| capability.is_way_out() || (outside && *capability == Capability::FsWrite))
+    }
+
+    /// What the tool does with its arguments.
+    pub fn takes(&self) -> TakenAs {
+        if self.capabilities.iter().any(|capability| capability.takes_orders()) {
+            TakenAs::Orders
+        } else {
+            TakenAs::Names
+        }
     }
 
     /// Whether the output may hold private data.

@@ -2,24 +2,34 @@
 //!
 //! Untrusted text can make an agent call a tool, but it cannot make the owner have written the argument. So that it
 //! cannot borrow the owner's letters either, only whole tokens, whole lines and quoted phrases count, byte for byte:
-//! never a part of a word, a number inside a date, or a letter that merely looks the same.
+//! never a part of a word, a number inside a date, a word of ordinary prose, or a letter that merely looks the same. What
+//! is carried out as a command or a task is the owner's only if it is set apart: "note the date" does not run `date`.
 
 use serde_json::Value;
 
 /// Characters below which a word is too common to prove anything.
 const MIN_CHARS: usize = 4;
 
-/// Whether every value in `value` stands in one of the owner's texts. Where there is no value at all, nothing is the
-/// owner's.
-pub fn is_owners(value: &Value, owner_texts: &[&str]) -> bool {
-    let mut leaves = 0_usize;
-    all_owned(value, owner_texts, &mut leaves) && leaves > 0
+/// What a tool does with its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenAs {
+    /// Names of things: files, hosts, people.
+    Names,
+    /// What is to be done: a command, a task for another agent, an order to the daemon or to a device.
+    Orders,
 }
 
-fn all_owned(value: &Value, texts: &[&str], leaves: &mut usize) -> bool {
+/// Whether every value in `value` stands in one of the owner's texts. Where there is no value at all, nothing is the
+/// owner's.
+pub fn is_owners(value: &Value, taken_as: TakenAs, owner_texts: &[&str]) -> bool {
+    let mut leaves = 0_usize;
+    all_owned(value, taken_as, owner_texts, &mut leaves) && leaves > 0
+}
+
+fn all_owned(value: &Value, taken_as: TakenAs, texts: &[&str], leaves: &mut usize) -> bool {
     let mut leaf = |text: &str, plain: bool| {
         *leaves += 1;
-        stands(text, plain, texts)
+        stands(text, plain, taken_as, texts)
     };
     match value {
         // No value: there is nothing that anyone could have chosen.
@@ -30,13 +40,13 @@ fn all_owned(value: &Value, texts: &[&str], leaves: &mut usize) -> bool {
             let number = text.chars().all(|c| c.is_numeric() || "+-.,:/eE".contains(c));
             leaf(text, number || text.chars().count() < MIN_CHARS)
         }
-        Value::Array(items) => items.iter().all(|item| all_owned(item, texts, leaves)),
-        Value::Object(members) => members.values().all(|member| all_owned(member, texts, leaves)),
+        Value::Array(items) => items.iter().all(|item| all_owned(item, taken_as, texts, leaves)),
+        Value::Object(members) => members.values().all(|member| all_owned(member, taken_as, texts, leaves)),
     }
 }
 
 /// Whether `value` stands in a text; a `plain` one only alone within quotes or backticks.
-fn stands(value: &str, plain: bool, texts: &[&str]) -> bool {
+fn stands(value: &str, plain: bool, taken_as: TakenAs, texts: &[&str]) -> bool {
     if value.trim().is_empty() {
         return false;
     }
@@ -50,8 +60,13 @@ fn stands(value: &str, plain: bool, texts: &[&str]) -> bool {
         text.trim() == value
             || text.lines().any(|line| line.trim() == value)
             || is_fenced(value, text)
-            || (!value.contains(char::is_whitespace) && is_token(value, text))
+            || (taken_as == TakenAs::Names && !is_prose(value) && is_token(value, text))
     })
+}
+
+/// Whether a value could be a word of any sentence, or several: nothing in it shows that it is a name.
+fn is_prose(value: &str) -> bool {
+    value.contains(char::is_whitespace) || value.chars().all(char::is_alphabetic)
 }
 
 /// Whether some occurrence of `value` is bounded as `before` and `after` ask; they see the texts on either side.
@@ -116,7 +131,22 @@ mod tests {
     use super::*;
 
     fn owns(text: &str, value: Value) -> bool {
-        is_owners(&value, &[text])
+        is_owners(&value, TakenAs::Names, &[text])
+    }
+
+    #[test]
+    fn an_order_is_the_owners_only_if_it_is_set_apart() {
+        let orders =
+            |text: &str, command: &str| is_owners(&json!({"command": command}), TakenAs::Orders, &[text]);
+        for text in ["run `make`", "make", "do this:\n  make\nthanks", "```\nmake\n```", "run \"make\" now"] {
+            assert!(orders(text, "make"), "{text:?}");
+        }
+        for text in ["please make the page shorter", "run make", "make: it is a verb", "make, then"] {
+            assert!(!orders(text, "make"), "{text:?}");
+        }
+        // Someone who speaks of a script has not asked for it to be run.
+        assert!(!orders("what does ./build.sh do?", "./build.sh"));
+        assert!(orders("run `./build.sh`", "./build.sh"));
     }
 
     #[test]
@@ -136,7 +166,7 @@ mod tests {
         ] {
             assert!(owns(text, value.clone()), "{text:?} {value}");
         }
-        assert!(is_owners(&json!(["one.txt", "two.txt"]), &["one.txt", "and two.txt"]));
+        assert!(is_owners(&json!(["one.txt", "two.txt"]), TakenAs::Names, &["one.txt", "and two.txt"]));
     }
 
     #[test]
@@ -152,6 +182,8 @@ mod tests {
             ("read a/notes.txt", json!("notes.txt")),
             ("read notes.txt.bak", json!("notes.txt")),
             ("pay Bob", json!("Bob")),
+            ("write to Carol about it", json!("about")),
+            ("please make the page shorter, and note the date", json!("date")),
             ("mail apple.com", json!("\u{430}pple.com")),
             ("mail apple.com", json!("apple\u{200B}.com")),
             ("mail apple.com", json!("Apple.com")),
@@ -168,8 +200,8 @@ mod tests {
         ] {
             assert!(!owns(text, value.clone()), "{text:?} {value}");
         }
-        assert!(!is_owners(&json!("notes.txt"), &[]));
+        assert!(!is_owners(&json!("notes.txt"), TakenAs::Names, &[]));
         // Two texts do not make one value.
-        assert!(!is_owners(&json!("one two"), &["one", "two"]));
+        assert!(!is_owners(&json!("one two"), TakenAs::Names, &["one", "two"]));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path};
 
+use crate::mount::is_the_systems;
 use crate::{LaunchProfile, Mode, Mount, PROFILE_VERSION, RunsAs, WorkspaceSource};
 
 /// Bytes of a profile as JSON. Long command lines are most of it.
@@ -55,6 +56,8 @@ pub enum ProfileError {
     Token(String),
     #[error("Landlock version {0} does not exist: ask for one from 1 to 9")]
     Abi(u32),
+    #[error("`{0}` belongs to the running system, of which a sandbox has its own: mount another folder")]
+    TheSystems(String),
     #[error("two things would be mounted at `{0}`: keep one")]
     Twice(String),
     #[error("landlock mode has no mounts of its own, so it cannot have {0}: leave it out, or use full mode")]
@@ -161,11 +164,12 @@ fn mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
             Mount::Symlink { to, .. } if to.as_os_str().is_empty() => {
                 return Err(ProfileError::Path { what: "the end of a link", path: String::new() });
             }
-            Mount::ReadOnly { .. }
-            | Mount::ReadWrite { .. }
-            | Mount::Socket { .. }
-            | Mount::Tmpfs { .. }
-            | Mount::Symlink { .. } => {}
+            Mount::ReadOnly { source, target } | Mount::ReadWrite { source, target } => {
+                if let Some(path) = [source, target].into_iter().find(|path| is_the_systems(path)) {
+                    return Err(ProfileError::TheSystems(path.display().to_string()));
+                }
+            }
+            Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Symlink { .. } => {}
         }
     }
     if let Some(workspace) = &profile.workspace {
@@ -262,7 +266,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         type Change = fn(&mut LaunchProfile);
-        let cases: [(Change, ProfileError); 11] = [
+        let cases: [(Change, ProfileError); 13] = [
             (|p| p.version = 2, ProfileError::Version(2)),
             (|p| p.runs_as = RunsAs::User { uid: 0, gid: 5 }, ProfileError::Root),
             (|p| p.runs_as = RunsAs::User { uid: 5, gid: 0 }, ProfileError::Root),
@@ -272,6 +276,14 @@ mod tests {
                 ProfileError::Path { what: "the program", path: "/a/../b".to_owned() },
             ),
             (|p| p.limits.processes = 0, ProfileError::NoRoom("processes")),
+            (
+                |p| p.mounts = vec![Mount::ReadOnly { source: "/proc".into(), target: "/x".into() }],
+                ProfileError::TheSystems("/proc".to_owned()),
+            ),
+            (
+                |p| p.mounts = vec![Mount::ReadWrite { source: "/x".into(), target: "/dev/shm".into() }],
+                ProfileError::TheSystems("/dev/shm".to_owned()),
+            ),
             (|p| p.landlock_abi = 10, ProfileError::Abi(10)),
             (|p| drop(p.env.insert("A=B".to_owned(), String::new())), ProfileError::Text("the environment")),
             (

@@ -4,6 +4,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+/// Folders in which the running system is: its processes, devices and services. A sandbox has its own, or none.
+pub const SYSTEM_FOLDERS: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
+/// Whether a folder is one of the running system's, is in one or holds all of them. The path has no `.` and `..`.
+#[must_use]
+pub fn is_the_systems(path: &Path) -> bool {
+    path == Path::new("/") || SYSTEM_FOLDERS.iter().any(|folder| path.starts_with(folder))
+}
+
 /// One thing to put into the sandbox. `target` is an absolute path inside it; `source` one outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]

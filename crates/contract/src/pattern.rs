@@ -21,7 +21,11 @@ impl Pattern {
     /// Whether this is about what has this path from the root of the workspace.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
-        let folded = fold(path);
+        self.matches_folded(&fold(path))
+    }
+
+    /// The same for a path that is folded already.
+    pub(crate) fn matches_folded(&self, folded: &str) -> bool {
         if self.is_path {
             return glob(self.folded.as_bytes(), folded.as_bytes());
         }
@@ -32,6 +36,9 @@ impl Pattern {
 
 /// Letters that some file system takes for the same become the same: first large, so that `ſ` is an `s`.
 pub(crate) fn fold(text: &str) -> String {
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 

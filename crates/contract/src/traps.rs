@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use crate::pattern::{Pattern, fold};
 
 /// Patterns of such names, of what is in a repository of git as far as a name tells.
-pub const HOST_TRAPS: [&str; 40] = [
+pub const HOST_TRAPS: [&str; 43] = [
     "**/.git/hooks",
     "**/.git/config",
     "**/.git/config.worktree",
@@ -46,6 +46,9 @@ pub const HOST_TRAPS: [&str; 40] = [
     ".codex",
     ".gemini",
     ".cursor",
+    ".opencode",
+    "opencode.json",
+    "opencode.jsonc",
     ".husky",
     "**/.cargo/config",
     "**/.cargo/config.toml",
@@ -57,9 +60,10 @@ pub const HOST_TRAPS: [&str; 40] = [
 pub fn is_host_trap(path: &str) -> bool {
     static TRAPS: LazyLock<Vec<Pattern>> =
         LazyLock::new(|| HOST_TRAPS.iter().map(|trap| Pattern::new(trap)).collect());
-    let is_gits = path.split('/').any(|name| fold(name) == ".git");
+    let path = fold(path);
+    let is_gits = path.split('/').any(|name| name == ".git");
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-    is_gits || ends.into_iter().any(|end| TRAPS.iter().any(|trap| trap.matches(&path[..end])))
+    is_gits || ends.into_iter().any(|end| TRAPS.iter().any(|trap| trap.matches_folded(&path[..end])))
 }
 
 #[cfg(test)]
@@ -79,6 +83,8 @@ mod tests {
             "a/.cargo/config.toml",
             ".cargo/config",
             ".hu\u{17f}ky/pre-commit",
+            "opencode.json",
+            ".opencode/plugin/x.ts",
         ] {
             assert!(is_host_trap(trap), "{trap}");
         }

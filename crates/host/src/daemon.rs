@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::AgentRuntime;
+use tribune_agents::cli_agent::{self, CliBackend};
 use tribune_agents::native::{self, NativeBackend};
 use tribune_agents::provider::ModelRef;
 use tribune_agents::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
@@ -21,6 +22,8 @@ use tribune_redact::Redactor;
 
 use crate::approval::Inbox;
 use crate::broker::{self, BrokerError, Brokers, Network, Places, RealNetwork};
+use crate::canary::{self, Canaries, Guarded, NativeStage, RehearsalStage, Stage};
+use crate::cli_agents::{CliAgents, CliStage};
 use crate::clock::Clock;
 use crate::config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
 use crate::files::{self, Secrecy};
@@ -33,8 +36,9 @@ use crate::law::{self, LawError};
 use crate::models::{
     AgentPrompts, Env, HouseSeats, Providers, RequestLog, Survey, process_env, survey, validate,
 };
+use crate::profiles::{Profiles, ProfilesError};
 use crate::registry::{
-    ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError,
+    ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError, asks_a_model,
 };
 use crate::run::{RUN_BACKEND, RunBackend, Runs};
 use crate::session::transcript::TranscriptLimits;
@@ -64,6 +68,8 @@ pub enum StartError {
     Roster(#[from] RosterError),
     #[error(transparent)]
     Approvers(#[from] ApproversError),
+    #[error(transparent)]
+    Profiles(#[from] ProfilesError),
     #[error(transparent)]
     Scenes(#[from] SceneError),
     #[error("sessions could not be prepared: {0}")]
@@ -143,6 +149,8 @@ pub struct Daemon {
     standing: usize,
     drain: Duration,
     sessions: SessionManager,
+    cli_backends: [CliBackend; 2],
+    canaries: Arc<Canaries>,
     brokers: Brokers,
     providers: Arc<Providers>,
     agents: Arc<Agents>,
@@ -198,6 +206,7 @@ impl Daemon {
         let roster = data.join("agent-roster.jsonl");
         write_if_missing(&roster, DEFAULT_ROSTER.as_bytes())?;
         let agents = Arc::new(Agents::load(roster)?);
+        let gate = gate.with_agents(Arc::clone(&agents));
         check_standing(agents.standing().len(), config)?;
         let approvers = Arc::new(Approvers::load(data.join("approvers.json"))?);
         let mailbox =
@@ -232,6 +241,7 @@ impl Daemon {
         let transcripts = Transcripts::new(home.root().to_owned(), limits, (*redactor).clone(), projection);
 
         let governance = Arc::new(Governance {
+            home: home.clone(),
             ledger,
             readers: readers.clone(),
             vault,
@@ -264,8 +274,39 @@ impl Daemon {
         let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
         let native: Arc<dyn AgentRuntime> =
             Arc::new(NativeBackend::new(Arc::new(HouseSeats::new(Arc::clone(&providers)))));
+        let profiles = Profiles::load(home)?;
+        let parts = (Arc::clone(&agents), Arc::clone(&providers));
+        let cli_agents =
+            Arc::new(CliAgents::new(home, config.sandbox, profiles, parts, Arc::clone(&governance)));
+        let spawner = || Arc::clone(&cli_agents) as Arc<dyn cli_agent::Spawner>;
+        let cli_backends = [
+            CliBackend::acp(spawner(), cli_agent::IDLE),
+            CliBackend::claude_code(spawner(), cli_agent::IDLE),
+        ];
         check_models(&providers, &agents, &governance).await?;
-        let built_in = [(BACKEND.to_owned(), rehearsal), (native::BACKEND.to_owned(), native)];
+        canary::sweep(home);
+        let stage = |backend: &CliBackend| {
+            let stage = CliStage { cli_agents: Arc::clone(&cli_agents), backend: backend.clone() };
+            (backend.name(), Arc::new(stage) as Arc<dyn Stage>)
+        };
+        let [acp, claude_code] = &cli_backends;
+        let stages = [
+            (BACKEND, Arc::new(RehearsalStage) as Arc<dyn Stage>),
+            (native::BACKEND, Arc::new(NativeStage::default())),
+            stage(acp),
+            stage(claude_code),
+        ];
+        let canaries = Canaries::new(&governance, &agents, stages, config.canary.every);
+        let built_in = [
+            (BACKEND, rehearsal),
+            (native::BACKEND, native),
+            (acp.name(), Arc::new(acp.clone())),
+            (claude_code.name(), Arc::new(claude_code.clone())),
+        ];
+        let built_in = built_in.map(|(name, inner)| {
+            let guarded = Guarded { inner, canaries: Arc::clone(&canaries) };
+            (name.to_owned(), Arc::new(guarded) as Arc<dyn AgentRuntime>)
+        });
         let mut runtimes: HashMap<String, Arc<dyn AgentRuntime>> = built_in
             .into_iter()
             .chain(extras.backends)
@@ -321,6 +362,8 @@ impl Daemon {
             status,
             proxy: Arc::new(Proxy::new(Arc::clone(&providers))),
             runs: Arc::clone(&runs),
+            canaries: Arc::clone(&canaries),
+            others: cli_backends.clone(),
         };
         let gateway = Gateway::new(Parts {
             api,
@@ -343,6 +386,8 @@ impl Daemon {
         let network = extras.network.unwrap_or_else(|| Arc::new(RealNetwork));
         let brokers = Brokers::new(home, Arc::clone(&gateway), (places, network), extras.broker_limits)?;
         runs.with_brokers(brokers.downgrade());
+        cli_agents.with_brokers(brokers.downgrade());
+        sessions.governance().tools.with_brokers(brokers.downgrade());
         let tasks = TaskTracker::new();
         tasks.spawn(gateway.serve(listener, accepting.clone()));
         tasks.spawn(Arc::clone(sessions.governance()).expire_approvals(stopping.clone()));
@@ -350,6 +395,7 @@ impl Daemon {
         tasks.spawn(async move { sweeper.sweep().await });
         let (waker, stop_waking) = (sessions.clone(), draining.clone());
         tasks.spawn(async move { waker.wake(stop_waking).await });
+        tasks.spawn(Arc::clone(&canaries).keep_trying());
 
         leave_whereabouts(home, address, &*clock)?;
         let gate = &sessions.governance().gate;
@@ -365,6 +411,8 @@ impl Daemon {
             standing,
             drain: config.gateway.drain,
             sessions,
+            cli_backends,
+            canaries,
             brokers,
             providers,
             agents,
@@ -429,6 +477,11 @@ impl Daemon {
             abandoned = drained.abandoned,
             "stopping: turns are over"
         );
+        self.canaries.leave().await;
+        // While their sockets are still there: one that is asked to end may have something to write down.
+        for backend in &self.cli_backends {
+            backend.leave().await;
+        }
         self.brokers.close().await;
         self.accepting.cancel();
         self.stopping.cancel();
@@ -436,8 +489,8 @@ impl Daemon {
         let _ = tokio::time::timeout(GOODBYE, self.tasks.wait()).await;
         // Where a daemon was is only left behind by one that could not clean up.
         let _ = std::fs::remove_file(Whereabouts::path(&self.home));
-        let Self { sessions, brokers, store, .. } = self;
-        drop((sessions, brokers));
+        let Self { sessions, cli_backends, canaries, brokers, store, .. } = self;
+        drop((sessions, cli_backends, canaries, brokers));
         // The last to go: it syncs and gives up the lock.
         let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         drained
@@ -452,7 +505,7 @@ async fn check_models(
     governance: &Governance,
 ) -> Result<(), StartError> {
     let default = providers.default_model();
-    let named = agents.all().into_iter().filter(|agent| agent.backend == native::BACKEND);
+    let named = agents.all().into_iter().filter(|agent| asks_a_model(&agent.backend));
     let named = named.filter_map(|agent| match agent.model {
         Some(model) => model.parse::<ModelRef>().ok(),
         None => default.clone(),

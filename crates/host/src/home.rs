@@ -69,6 +69,16 @@ impl Home {
         self.root.join("keys")
     }
 
+    /// Where somebody writes profiles of CLI agents.
+    pub fn profiles(&self) -> PathBuf {
+        self.root.join("profiles")
+    }
+
+    /// Where programs of CLI agents are installed, each in a folder that is called like its profile.
+    pub fn programs(&self) -> PathBuf {
+        self.root.join("programs")
+    }
+
     /// Creates the folders that are missing, for their owner alone, and makes sure that they can be written.
     pub fn prepare(&self) -> Result<(), HomeError> {
         match fs::metadata(&self.root) {

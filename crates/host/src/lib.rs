@@ -7,6 +7,8 @@
 pub mod approval;
 pub mod audit;
 pub mod broker;
+pub mod canary;
+mod cli_agents;
 pub mod clock;
 pub mod config;
 pub mod daemon;
@@ -23,6 +25,7 @@ pub mod law_record;
 pub mod memory;
 pub mod models;
 mod net;
+pub mod profiles;
 mod programs;
 pub mod record;
 pub mod registry;

@@ -11,3 +11,11 @@ pub(crate) fn bare(program: &str) -> Command {
     command.env_clear().process_group(0).kill_on_drop(true);
     command
 }
+
+/// The same for what the operator calls from the command line: it stays in the terminal's group, and ends with it.
+#[expect(clippy::disallowed_methods, reason = "this is the place")]
+pub(crate) fn at_terminal(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().kill_on_drop(true);
+    command
+}

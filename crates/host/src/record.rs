@@ -56,6 +56,9 @@ pub struct Opening {
     /// What the session has taken in before anyone spoke.
     #[serde(default)]
     pub labels: Labels,
+    /// The folder of the operator's that it works in, if it is not in its agent's own workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 /// A turn, in the skill trace format, at one of its two ends.
@@ -98,6 +101,12 @@ pub struct ToolCallRecord {
     /// Who carries it out.
     #[serde(default, skip_serializing_if = "Runner::is_host")]
     pub runner: Runner,
+    /// The vault has what the agent itself said, byte by byte, under this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said_hash: Option<Commitment>,
+    /// The vault has the input before a hook narrowed it under this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_hash: Option<Commitment>,
 }
 
 /// What came of a call.
@@ -197,6 +206,16 @@ pub struct Summarised {
 pub struct Withheld {
     pub event: String,
     pub rule: String,
+}
+
+/// An agent carried out what it had no leave for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ungoverned {
+    pub event: String,
+    pub tool: String,
+    pub call_id: String,
+    /// The vault has what it was under this.
+    pub what_hash: Commitment,
 }
 
 /// Where it is written what was forwarded to a provider for others.
@@ -378,9 +397,21 @@ pub enum WorkspaceRecord {
         paths: Option<Commitment>,
     },
     /// Something went wrong on the way: whole files are landed, or not.
-    LandingFailed,
+    LandingFailed {
+        #[serde(default)]
+        landed: u64,
+        /// The paths, which are in the vault.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        paths: Option<Commitment>,
+    },
     /// The daemon ended on the way: whole files are landed, or not.
-    LandingInterrupted,
+    LandingInterrupted {
+        #[serde(default)]
+        landed: u64,
+        /// The paths, which are in the vault.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        paths: Option<Commitment>,
+    },
     /// They were thrown away.
     Discarded { changes: u64 },
 }

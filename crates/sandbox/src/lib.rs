@@ -14,6 +14,7 @@
 mod enter;
 mod host;
 mod layers;
+mod names;
 mod self_test;
 mod sys;
 mod wire;
@@ -24,6 +25,8 @@ pub use enter::bare;
 pub use enter::enter;
 #[cfg(feature = "controls")]
 pub use enter::enter_without;
-pub use host::{Child, House, LaunchError, Launcher, Stream, Streams, Swept, fresh_user, sweep};
+pub use host::{
+    Child, House, LaunchError, Launcher, Stream, Streams, Swept, fresh_user, sweep, sweep_cgroups,
+};
 pub use layers::Layer;
 pub use self_test::{SelfTest, SelfTestError, self_test};

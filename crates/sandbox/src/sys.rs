@@ -82,6 +82,41 @@ fn cloned(flags: u64, exit_signal: u64) -> io::Result<Cloned> {
     }
 }
 
+/// Bytes of the stack of a process that is about to become another program. Only what is used of it costs anything.
+const STACK_BYTES: usize = 1 << 20;
+
+/// Starts a process that runs `become_program` in this one's memory, and waits until it has become another program or has
+/// ended. Nothing is copied for it, which for a process that lives for a moment is most of its cost. Everything else is its
+/// own: descriptors, folder, credentials, handlers.
+pub(crate) fn clone_until_exec<F: FnMut()>(mut become_program: F) -> io::Result<Pid> {
+    extern "C" fn run<F: FnMut()>(closure: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: it is the closure of the caller, who waits and so keeps it.
+        unsafe { (*closure.cast::<F>())() };
+        1
+    }
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is new memory that nothing else uses, grows down from its end, and is given back after the child's use
+    // of it: with CLONE_VFORK this thread, the only one, goes on when the child uses this memory no longer, the closure included.
+    let pid = unsafe {
+        let stack = libc::mmap(std::ptr::null_mut(), STACK_BYTES, access, kind, -1, 0);
+        if stack == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let top = stack.byte_add(STACK_BYTES);
+        let pid = checked(libc::clone(run::<F>, top, flags, (&raw mut become_program).cast()).into());
+        libc::munmap(stack, STACK_BYTES);
+        pid?
+    };
+    i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Ends this process at once: what is set up in it is a copy, and nobody needs it taken down.
+pub(crate) fn leave(code: i32) -> ! {
+    // SAFETY: it is a system call that does not return. Nothing is buffered in this process.
+    unsafe { libc::_exit(code) }
+}
+
 /// Leaves the session keyring for a new, nameless one.
 pub(crate) fn new_session_keyring() -> io::Result<()> {
     const KEYCTL_JOIN_SESSION_KEYRING: libc::c_long = 1;

@@ -100,6 +100,9 @@ impl Client {
         let body = match self.endpoint.dialect {
             Dialect::Anthropic => anthropic::body(request),
             dialect @ (Dialect::OpenAi | Dialect::OpenAiCompatible) => openai::body(request, dialect),
+            Dialect::Gemini => {
+                return Err(ProviderError::OnlyRelayed { provider: self.endpoint.provider.clone() });
+            }
         };
         let body =
             body.map_err(|_| ProviderError::Unwritable { provider: self.endpoint.provider.clone() })?;
@@ -142,11 +145,15 @@ impl Client {
             Err(ProviderError::FirstByteTimeout { provider: provider(), after: limit })
         })?;
         let list = serde_json::from_slice::<Value>(&list).unwrap_or(Value::Null);
-        let Some(models) = list.get("data").and_then(Value::as_array) else {
+        let (list_name, id_name) = match self.endpoint.dialect {
+            Dialect::Anthropic | Dialect::OpenAi | Dialect::OpenAiCompatible => ("data", "id"),
+            Dialect::Gemini => ("models", "name"),
+        };
+        let Some(models) = list.get(list_name).and_then(Value::as_array) else {
             let what = "it has no list of models, or one that is too long".to_owned();
             return Err(ProviderError::MalformedStream { provider: provider(), what });
         };
-        let names = models.iter().filter_map(|model| model.get("id")?.as_str());
+        let names = models.iter().filter_map(|model| model.get(id_name)?.as_str());
         // Gemini lists its models under a folder that requests leave out.
         Ok(names.map(|name| name.strip_prefix("models/").unwrap_or(name).to_owned()).collect())
     }
@@ -231,11 +238,16 @@ impl Client {
             (Dialect::Anthropic, Purpose::Models) => "v1/models",
             (Dialect::OpenAi | Dialect::OpenAiCompatible, Purpose::Answer) => "chat/completions",
             (Dialect::OpenAi | Dialect::OpenAiCompatible, Purpose::Models) => "models",
+            (Dialect::Gemini, Purpose::Answer | Purpose::Models) => "v1beta/models",
         };
         let mut url = self.endpoint.base_url.join(path);
-        if (self.endpoint.dialect, purpose) == (Dialect::Anthropic, Purpose::Models) {
+        if purpose == Purpose::Models {
             // Pages are short otherwise, and one is enough to see whether the key works.
-            url.set_query(Some("limit=1000"));
+            url.set_query(match self.endpoint.dialect {
+                Dialect::Anthropic => Some("limit=1000"),
+                Dialect::Gemini => Some("pageSize=1000"),
+                Dialect::OpenAi | Dialect::OpenAiCompatible => None,
+            });
         }
         url
     }
@@ -250,6 +262,7 @@ impl Client {
                 (HeaderName::from_static("x-api-key"), "")
             }
             Dialect::OpenAi | Dialect::OpenAiCompatible => (AUTHORIZATION, "Bearer "),
+            Dialect::Gemini => (HeaderName::from_static("x-goog-api-key"), ""),
         };
         match (key, key_env) {
             (Some(key), env) => {

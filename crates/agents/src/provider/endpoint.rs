@@ -17,6 +17,8 @@ pub enum Dialect {
     OpenAi,
     /// Chat Completions as others took it up: `max_tokens`, and `reasoning_content` goes back with a call.
     OpenAiCompatible,
+    /// Gemini's own API. It is handed through for programs that speak it; our own loop does not.
+    Gemini,
 }
 
 /// A provider as it is configured.

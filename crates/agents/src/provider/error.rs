@@ -84,6 +84,10 @@ pub enum ProviderError {
     TooLarge { provider: String, what: &'static str, limit: usize },
     #[error("the request to {provider} was cancelled: nothing needs to be done")]
     Cancelled { provider: String },
+    #[error(
+        "{provider} speaks Gemini's own API, which is only handed through to programs that speak it: give this agent a model of another provider"
+    )]
+    OnlyRelayed { provider: String },
     #[error("the request to {provider} could not be written: report it with the model's name")]
     Unwritable { provider: String },
 }
@@ -120,6 +124,7 @@ impl ProviderError {
             Self::CutStream { .. } => "cut_stream",
             Self::TooLarge { .. } => "too_large",
             Self::Cancelled { .. } => "cancelled",
+            Self::OnlyRelayed { .. } => "only_relayed",
             Self::Unwritable { .. } => "unwritable",
         }
     }

@@ -22,6 +22,8 @@ pub struct Parser {
 enum Reader {
     Anthropic(anthropic::Reader),
     OpenAi(openai::Reader),
+    /// Of a dialect that is only handed through.
+    Unspoken,
 }
 
 impl std::fmt::Debug for Parser {
@@ -39,6 +41,7 @@ impl Parser {
         let reader = match dialect {
             Dialect::Anthropic => Reader::Anthropic(anthropic::Reader::new(ids)),
             Dialect::OpenAi | Dialect::OpenAiCompatible => Reader::OpenAi(openai::Reader::new(ids)),
+            Dialect::Gemini => Reader::Unspoken,
         };
         Self { sse: SseReader::new(), reader, bytes: 0, fault: None }
     }
@@ -59,6 +62,7 @@ impl Parser {
             match reader {
                 Reader::Anthropic(reader) => reader.event(event.event.as_deref(), data, out),
                 Reader::OpenAi(reader) => reader.event(event.event.as_deref(), data, out),
+                Reader::Unspoken => Err(Fault::malformed("it is in a dialect that is only handed through")),
             }
         });
         if result.is_ok() && taken.len() < bytes.len() {
@@ -75,6 +79,7 @@ impl Parser {
         let result = match &mut self.reader {
             Reader::Anthropic(reader) => reader.finish(out),
             Reader::OpenAi(reader) => reader.finish(out),
+            Reader::Unspoken => Ok(()),
         };
         self.keep(result)
     }

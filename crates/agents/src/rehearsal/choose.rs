@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::answer::answer;
 use super::error::{ScriptError, quoted};
-use super::nearest::nearest;
 use super::parse::parse;
 use super::scenes::Scenes;
 use super::script::{Script, Step};
+use crate::nearest::nearest;
 use crate::runtime::TurnInput;
 
 /// Begins a line of a script that is given in a message.

@@ -71,7 +71,7 @@ pub enum Problem {
 impl Problem {
     /// A word that none of the fixed set is.
     pub(super) fn unknown(what: &'static str, word: &str, words: &'static [&'static str]) -> Self {
-        let nearest = super::nearest::nearest(word, words.iter().copied());
+        let nearest = crate::nearest::nearest(word, words.iter().copied());
         Self::UnknownWord { what, word: quoted(word), nearest, words }
     }
 

@@ -12,7 +12,8 @@ use super::{RehearsalBackend, Scenes};
 use crate::content::ContentBlock;
 use crate::event::{EventKind, RuntimeEvent, StopReason};
 use crate::runtime::{
-    AgentRuntime, EventStream, Handle, RuntimeError, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
+    AgentRuntime, EventStream, Handle, Leave, OwnCall, RuntimeError, ToolCall, ToolOutcome, ToolSpec,
+    Toolbox, TurnInput,
 };
 
 /// Answers `TOOL: INPUT`; refuses `exec`; takes as long as the input's `ms` says.
@@ -40,6 +41,16 @@ impl Toolbox for FakeTools {
         self.calls.lock().unwrap().push((call, first.elapsed()));
         outcome
     }
+
+    async fn ask_leave(&self, _: OwnCall) -> Leave {
+        Leave::Refused("there are no tools here".to_owned())
+    }
+
+    async fn carry_out(&self, _: &str) -> ToolOutcome {
+        ToolOutcome::error("there are no tools here")
+    }
+
+    async fn report(&self, _: &str, _: ToolOutcome) {}
 }
 
 /// A backend with one session.

@@ -49,7 +49,6 @@ mod error;
 mod keyword;
 mod line;
 mod memory;
-mod nearest;
 mod parse;
 mod perform;
 mod scenes;

@@ -62,7 +62,10 @@ impl Tally {
             | EventKind::ApprovalRequested { .. }
             | EventKind::ApprovalDecided { .. }
             | EventKind::MailboxInjected { .. }
-            | EventKind::LedgerAppend { .. } => {}
+            | EventKind::LedgerAppend { .. }
+            | EventKind::Notice { .. }
+            | EventKind::AgentUpdate { .. }
+            | EventKind::Ungoverned { .. } => {}
         }
         self.seq += 1;
         RuntimeEvent { seq: self.seq, kind }

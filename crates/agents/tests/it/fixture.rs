@@ -32,6 +32,7 @@ pub(crate) fn endpoint(dialect: Dialect, base_url: &str) -> Endpoint {
         Dialect::Anthropic => "anthropic",
         Dialect::OpenAi => "openai",
         Dialect::OpenAiCompatible => "moonshot",
+        Dialect::Gemini => "gemini",
     };
     Endpoint {
         provider: provider.to_owned(),

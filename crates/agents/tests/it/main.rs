@@ -3,6 +3,7 @@
 
 mod anthropic;
 mod caching;
+mod cli_agent;
 mod failures;
 mod fixture;
 mod native;

@@ -14,8 +14,8 @@ use tribune_agents::provider::{
     BaseUrl, Client, Dialect, Endpoint, ModelLimits, ModelRef, Patience, Said, ThinkingForm,
 };
 use tribune_agents::{
-    AgentId, AgentRuntime, ContentBlock, EventKind, Handle, RuntimeError, SessionInput, SessionMode, Speaker,
-    StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
+    AgentId, AgentRuntime, ContentBlock, EventKind, Handle, Leave, OwnCall, RuntimeError, SessionInput,
+    SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
 use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
 
@@ -160,6 +160,16 @@ impl Toolbox for Tools {
         tokio::time::sleep(Duration::from_millis(20_u64.saturating_sub(10 * before))).await;
         outcome.unwrap_or_else(|| ToolOutcome::error("denied (mandate.deny): it is not in the mandate"))
     }
+
+    async fn ask_leave(&self, _: OwnCall) -> Leave {
+        Leave::Refused("there are no tools here".to_owned())
+    }
+
+    async fn carry_out(&self, _: &str) -> ToolOutcome {
+        ToolOutcome::error("there are no tools here")
+    }
+
+    async fn report(&self, _: &str, _: ToolOutcome) {}
 }
 
 struct Rig {
@@ -235,6 +245,7 @@ fn session(model: Option<&str>) -> SessionInput {
         mandate: "default".into(),
         opened_by: "operator".into(),
         lineage: None,
+        workspace: None,
     }
 }
 
@@ -252,6 +263,7 @@ fn reply(say: &Say, dialect: Dialect) -> Reply {
     match dialect {
         Dialect::Anthropic => say.anthropic(),
         Dialect::OpenAi | Dialect::OpenAiCompatible => say.openai(),
+        Dialect::Gemini => say.gemini(),
     }
 }
 

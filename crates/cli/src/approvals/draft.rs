@@ -33,7 +33,10 @@ pub(super) fn from_file(path: &Path) -> Result<String, CliError> {
 pub(super) fn edited(approval: &Value) -> Result<Option<String>, CliError> {
     let Some(words) = approval["draft"].as_str().and_then(|name| approval["action"]["input"][name].as_str())
     else {
-        let what = "this call has no words that can be changed: allow it as it is, or deny it";
+        let what = match approval["needs"].as_u64() {
+            Some(2..) => "several people must agree to the same words: deny it, and say what to change",
+            _ => "this call has no words that can be changed: allow it as it is, or deny it",
+        };
         return Err(CliError::Input(what.to_owned()));
     };
     let mut file = Private::new()?;

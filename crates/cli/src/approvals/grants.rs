@@ -51,7 +51,7 @@ fn text(grants: &Value, paint: Paint) -> String {
             if grant["session"].is_null() { "any session".to_owned() } else { cell(&grant["session"]) };
         let until = match grant["until"].as_str() {
             Some(until) => format!("{} left", times::until(until)),
-            None if grant["session"].is_null() => "revoked".to_owned(),
+            None if grant["session"].is_null() => "you revoke it".to_owned(),
             None => "the session is closed".to_owned(),
         };
         let labels = &grant["labels"];

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tribune_client::Client;
 use tribune_host::{Clock as _, Home, SystemClock};
 
+use crate::door::Door;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, excerpt, table};
 use crate::sessions::cell;
@@ -38,9 +39,8 @@ const ID_CHARS: usize = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct Approvals {
-    /// Decide as an approver and not as the operator: a file with the token that `tribune approvers add` printed.
-    #[arg(long, global = true, value_name = "FILE")]
-    token: Option<PathBuf>,
+    #[command(flatten)]
+    door: Door,
     #[command(subcommand)]
     command: ApprovalsCommand,
 }
@@ -133,10 +133,10 @@ pub(crate) struct AllowArgs {
 }
 
 pub(crate) fn run(args: Approvals, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let Approvals { token, command } = args;
+    let Approvals { door, command } = args;
     let runtime = daemon::runtime()?;
     let done = runtime.block_on(async {
-        let mut client = connect(home, token.as_ref()).await?;
+        let mut client = door.connect(home).await?;
         match command {
             ApprovalsCommand::List { state, limit } => list(&mut client, &state, limit, output).await?,
             ApprovalsCommand::Show { id } => {
@@ -144,7 +144,7 @@ pub(crate) fn run(args: Approvals, home: &Home, output: &mut Output) -> Result<O
                 let approval = client.call("approval.show", &json!({ "id": id })).await?;
                 output.result(|paint| card::text(&approval, Some(home), paint), &approval)?;
             }
-            ApprovalsCommand::Watch => return watch::run(client, home, token, output).await,
+            ApprovalsCommand::Watch => return watch::run(client, home, door, output).await,
             ApprovalsCommand::Allow(args) => {
                 let id = resolve(&mut client, &args.id).await?;
                 let mut wish = wish(&args, &id)?;
@@ -175,13 +175,6 @@ pub(crate) fn run(args: Approvals, home: &Home, output: &mut Output) -> Result<O
     done
 }
 
-async fn connect(home: &Home, token: Option<&PathBuf>) -> Result<Client, CliError> {
-    match token {
-        Some(token) => daemon::connect_with(home, token.clone()).await,
-        None => daemon::connect(home).await,
-    }
-}
-
 /// What `allow` asks for, as the daemon takes it.
 fn wish(args: &AllowArgs, id: &str) -> Result<Value, CliError> {
     let until = match (&args.until, &args.span) {
@@ -208,17 +201,29 @@ pub(crate) async fn resolve(client: &mut Client, typed: &str) -> Result<String, 
     if typed.len() >= ID_CHARS {
         return Ok(typed);
     }
-    let mut found = Vec::new();
-    let mut after = Value::Null;
-    loop {
-        let page = client.call("approval.list", &json!({ "limit": PAGE, "after": after })).await?;
-        found.extend(rows(&page).filter(|row| id_of(row).starts_with(&typed)).cloned());
-        after = page["next"].clone();
-        if after.is_null() {
-            break;
+    let found = beginning(client, "pending", &typed).await?;
+    if found.is_empty() && typed.len() >= MIN_PREFIX {
+        // Perhaps it was decided a moment ago; the daemon says what became of it.
+        if let [decided] = beginning(client, "any", &typed).await?.as_slice() {
+            return Ok(id_of(decided).to_owned());
         }
     }
     pick(&typed, &found)
+}
+
+/// The approvals in this state whose ids begin like this.
+async fn beginning(client: &mut Client, state: &str, typed: &str) -> Result<Vec<Value>, CliError> {
+    let mut found = Vec::new();
+    let mut after = Value::Null;
+    loop {
+        let params = json!({ "state": state, "limit": PAGE, "after": after });
+        let page = client.call("approval.list", &params).await?;
+        found.extend(rows(&page).filter(|row| id_of(row).starts_with(typed)).cloned());
+        after = page["next"].clone();
+        if after.is_null() {
+            return Ok(found);
+        }
+    }
 }
 
 /// The one that begins like this, among those that do.
@@ -295,9 +300,23 @@ pub(crate) fn list_text(page: &Value, state: &str, paint: Paint) -> String {
 pub(crate) fn decided_text(decided: &Value) -> String {
     let id = cell(&decided["id"]);
     if decided["without_turn"] == true && decided["state"] == "allowed" {
-        return format!(
-            "{id} is allowed; the turn that asked is over, so the call is carried out now and its agent is told by letter. If something about it has changed it waits again: tribune approvals list"
-        );
+        return match decided["came_of_it"].as_str() {
+            Some("ran") => {
+                format!(
+                    "{id} is allowed; the turn that asked is over, so its agent is told by letter that the call ran"
+                )
+            }
+            Some("denied") => format!(
+                "{id} is allowed, but by now the law denies the call, so it did not run; its agent is told by letter. More about it: tribune approvals show {id}"
+            ),
+            Some(word) => format!(
+                "{id} is allowed, but the call came to this: {}; its agent is told by letter. More about it: tribune approvals show {id}",
+                clean(word)
+            ),
+            None => format!(
+                "{id} is allowed; the turn that asked is over, so the call is carried out now and its agent is told by letter. If something about it has changed it waits again: tribune approvals list"
+            ),
+        };
     }
     match (decided["missing"].as_u64().unwrap_or(0), decided["grant"].as_str()) {
         (0, None) => format!("{id} is {}", cell(&decided["state"])),

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -15,6 +14,7 @@ use super::keys::keys;
 use super::screen::{Effect, Screen};
 use super::terminal::{self, Raw};
 use super::{MAX_SHOWN, card, decided_text, id_of, rows};
+use crate::door::Door;
 use crate::error::{CliError, Outcome};
 use crate::output::{Format, Output, clean};
 use crate::sessions::cell;
@@ -28,10 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) async fn run(
     client: Client,
     home: &Home,
-    token: Option<PathBuf>,
+    door: Door,
     output: &mut Output,
 ) -> Result<Outcome, CliError> {
-    let inbox = Inbox { home, token, client: Some(client), known: HashMap::new() };
+    let inbox = Inbox { home, door, client: Some(client), known: HashMap::new() };
     let on_screen =
         io::stdin().is_terminal() && io::stdout().is_terminal() && output.format() == Format::Text;
     let ends = Ends::new()?;
@@ -60,7 +60,7 @@ impl Ends {
 /// What waits, as the daemon tells it; the daemon is looked for again when it was lost.
 struct Inbox<'a> {
     home: &'a Home,
-    token: Option<PathBuf>,
+    door: Door,
     client: Option<Client>,
     /// What the calls that wait are about, which does not change.
     known: HashMap<String, String>,
@@ -72,7 +72,7 @@ impl Inbox<'_> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let connecting = super::connect(self.home, self.token.as_ref());
+                let connecting = self.door.connect(self.home);
                 tokio::time::timeout(PATIENCE, connecting).await.map_err(silent)??
             }
         };

@@ -10,6 +10,7 @@ mod talk;
 mod view;
 
 use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
 
 use clap::Args;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
@@ -21,6 +22,7 @@ use tribune_host::registry::MAIN_AGENT;
 use self::slash::After;
 use self::talk::{Talk, Turned};
 use self::view::View;
+pub(crate) use self::view::rules;
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Format, Output};
@@ -59,18 +61,39 @@ pub(crate) struct ChatArgs {
     message: Vec<String>,
 }
 
+impl ChatArgs {
+    /// A conversation with this agent; with words, one turn.
+    pub(crate) const fn with(agent: String, message: Vec<String>) -> Self {
+        Self { agent: Some(agent), session: None, model: None, message }
+    }
+}
+
 pub(crate) fn run(args: &ChatArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    run_in(args, None, home, output)
+}
+
+/// The same with an agent that works in this folder, if there is one, instead of its own.
+pub(crate) fn run_in(
+    args: &ChatArgs,
+    folder: Option<PathBuf>,
+    home: &Home,
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
     let key = session_key(args)?;
     let runtime = daemon::runtime()?;
     let done = runtime.block_on(async {
         let mut chat = Chat {
-            talk: Talk::open(home, key, args.model.clone()).await?,
+            talk: Talk::open(home, key, (args.model.clone(), folder)).await?,
             view: View::new(output),
             interrupts: signal(SignalKind::interrupt()).map_err(CliError::System)?,
             input: BufReader::new(tokio::io::stdin()).lines(),
             typed: Vec::new(),
         };
         let outcome = match (args.message.join(" "), io::stdin().is_terminal()) {
+            // What the house answers itself is answered here too; everything else is for the agent, word for word.
+            (message, _) if house::is_meant(&message) => {
+                house::show(&mut chat.talk, &mut chat.view).await.map(|()| Outcome::Done)
+            }
             (message, _) if !args.message.is_empty() => chat.say(&message, Typing::Not).await.map(outcome_of),
             (_, true) => chat.converse().await,
             (_, false) => chat.take_lines().await,

@@ -61,7 +61,7 @@ pub(super) async fn run(line: &str, talk: &mut Talk<'_>, view: &mut View<'_>) ->
             let list = talk.call("agent.list", &json!({})).await?;
             view.output().result(|paint| agents::list_text(&list, paint), &list)?;
         }
-        "/tribune" | "/clawos" => house::show(talk, view).await?,
+        line if house::is_meant(line) => house::show(talk, view).await?,
         "/cancel" => {
             let cancelled = talk.call("session.cancel", &of_session).await?;
             view.output().result(|_| sessions::cancelled_text(&cancelled).to_owned(), &cancelled)?;

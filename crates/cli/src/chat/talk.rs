@@ -1,6 +1,7 @@
 //! The connection of a conversation: asks for turns, and hands on their events in order, each once, across connections
 //! that break.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -30,6 +31,8 @@ pub(super) struct Talk<'a> {
     key: SessionKey,
     /// The model to talk to, instead of the agent's own.
     model: Option<String>,
+    /// The folder that its agent works in, instead of its own.
+    folder: Option<PathBuf>,
     client: Option<Client>,
     /// The newest event that was shown, or that was there before.
     last_seq: u64,
@@ -70,10 +73,11 @@ impl<'a> Talk<'a> {
     pub(super) async fn open(
         home: &'a Home,
         key: SessionKey,
-        model: Option<String>,
+        (model, folder): (Option<String>, Option<PathBuf>),
     ) -> Result<Self, CliError> {
         let client = daemon::connect(home).await?;
-        let mut talk = Self { home, key, model, client: Some(client), last_seq: 0, turn: Turn::default() };
+        let mut talk =
+            Self { home, key, model, folder, client: Some(client), last_seq: 0, turn: Turn::default() };
         talk.init().await?;
         Ok(talk)
     }
@@ -85,6 +89,7 @@ impl<'a> Talk<'a> {
     /// Goes on in another session.
     pub(super) async fn move_to(&mut self, key: SessionKey) -> Result<(), CliError> {
         self.key = key;
+        self.folder = None;
         self.init().await.map(drop)
     }
 
@@ -93,6 +98,9 @@ impl<'a> Talk<'a> {
         let mut params = json!({ "session_key": self.key });
         if let Some(model) = &self.model {
             params["model"] = model.as_str().into();
+        }
+        if let Some(folder) = &self.folder {
+            params["workspace"] = json!(folder);
         }
         let info = self.call("session.init", &params).await?;
         self.last_seq = info["last_seq"].as_u64().unwrap_or(0);

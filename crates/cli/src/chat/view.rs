@@ -116,6 +116,14 @@ impl<'a> View<'a> {
                     self.turn.entries.insert(cid.to_owned(), id.to_owned());
                 }
             }
+            "notice" => {
+                let line = format!("! {}", clean(text("message")));
+                self.line(|paint| paint.unsure(&line));
+            }
+            "ungoverned" => {
+                let line = format!("✗ UNGOVERNED {}: {}", clean(text("tool")), clean(text("what")));
+                self.line(|paint| paint.bad(&line));
+            }
             "error" => {
                 let line = format!("✗ {}: {}", clean(text("code")), clean(text("message")));
                 self.line(|paint| paint.bad(&line));
@@ -292,7 +300,7 @@ impl<'a> View<'a> {
 }
 
 /// The rules that spoke, on one line.
-pub(super) fn rules(verdict: &Value) -> String {
+pub(crate) fn rules(verdict: &Value) -> String {
     let rules = verdict["rules"].as_array().into_iter().flatten().filter_map(Value::as_str);
     excerpt(&rules.collect::<Vec<_>>().join(", "), ERROR_CHARS)
 }

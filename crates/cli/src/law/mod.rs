@@ -2,6 +2,7 @@
 //! reads files and the log; no daemon is needed, and none is disturbed.
 
 mod check;
+pub(crate) mod denials;
 mod explain;
 mod replay;
 mod show;

@@ -46,7 +46,8 @@ pub(crate) fn run(command: LedgerCommand, home: &Home, output: &mut Output) -> R
                 None => note::write_lines(home, &note, output)?,
             }
         }
-        LedgerCommand::Rebuild { check } => return rebuild(home, check, output),
+        LedgerCommand::Rebuild { without_daybook: true, .. } => return without_daybook(home, output),
+        LedgerCommand::Rebuild { check, .. } => return rebuild(home, check, output),
         LedgerCommand::Graph { mermaid, lines, entity } => {
             let filter = store::Filter { entity_id: entity, quality: None };
             graph::run(&Reader::open(home)?, &filter, lines as usize, mermaid, output)?;
@@ -118,6 +119,24 @@ fn checkpoint(reader: &Reader, to: Option<PathBuf>, output: &mut Output) -> Resu
     let value =
         json!({ "origin": said.origin, "size": said.size, "root": said.root.to_string(), "note": note });
     deliver(&note, to, &value, output)
+}
+
+fn without_daybook(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let mut progress = Progress::new("rebuilding", Reader::open(home)?.size()?);
+    let (entries, aside) = store::rebuild_without_daybook(home, &mut |done| progress.tell(done))?;
+    drop(progress);
+    let aside = aside.map(|path| path.display().to_string());
+    output.result(
+        |paint| {
+            let book = match &aside {
+                Some(path) => format!("the daybook lies in {}", clean(path)),
+                None => "there was no daybook".to_owned(),
+            };
+            format!("views: {} from {entries} entries; {book}", paint.good("rebuilt"))
+        },
+        &json!({ "entries": entries, "rebuilt": true, "daybook": aside }),
+    )?;
+    Ok(Outcome::Done)
 }
 
 fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, CliError> {

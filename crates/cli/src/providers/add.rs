@@ -59,6 +59,8 @@ enum DialectWord {
     /// Chat Completions as most others take it
     #[value(alias = "openai_compatible")]
     OpenaiCompatible,
+    /// Gemini's own API, for programs that speak it themselves
+    Gemini,
 }
 
 pub(crate) fn run(args: AddArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
@@ -95,6 +97,7 @@ fn provider(args: AddArgs) -> NewProvider {
             DialectWord::Anthropic => Dialect::Anthropic,
             DialectWord::Openai => Dialect::OpenAi,
             DialectWord::OpenaiCompatible => Dialect::OpenAiCompatible,
+            DialectWord::Gemini => Dialect::Gemini,
         }),
         base_url,
         key_env,

@@ -23,7 +23,7 @@ use crate::questions::Questions;
 /// Between two looks for questions, which keep the connection alive too.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// How long an answer of the daemon may take; meanwhile nothing else is heard.
+/// How long is waited for an answer of the daemon at a time; meanwhile nothing else is heard.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// What a program that was told to end has for it.
@@ -56,12 +56,19 @@ impl Company<'_> {
         let mut quota = self.opened.layers.as_ref().map(|layers| Quota::of(layers, self.opened.max_bytes));
         let mut glance = tokio::time::interval(GLANCE);
         glance.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut vanished = seat.vanished();
         let mut deadline: Option<Instant> = None;
         let mut too_much = None;
         loop {
             let late = async {
                 match deadline {
                     Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let vanishing = async {
+                match &mut vanished {
+                    Some(vanished) => drop(vanished.await),
                     None => std::future::pending().await,
                 }
             };
@@ -82,6 +89,11 @@ impl Company<'_> {
                     }
                     // One that just ended takes none.
                     let _ = self.child.signal(signal);
+                }
+                () = vanishing => {
+                    vanished = None;
+                    deadline.get_or_insert(Instant::now() + GRACE);
+                    let _ = self.child.signal(Signal::HUP);
                 }
                 () = late => {
                     self.child.kill();
@@ -111,7 +123,9 @@ impl Company<'_> {
         } else {
             timeout(ANSWER, self.questions.look(client, self.output)).await
         };
-        if !matches!(looked, Ok(Ok(()))) {
+        // One that is slow, or does not want to answer, is there.
+        let is_gone = matches!(&looked, Ok(Err(error)) if error.code().is_none());
+        if is_gone {
             self.client = None;
             if !is_quiet {
                 self.output.aside("tribune: the daemon is gone; what runs goes on without a way out");

@@ -1,9 +1,12 @@
 //! `tribune run`: anything, in a box. The daemon gives it a session, a layer for its changes and the ways out; this starts it where
 //! the operator sits, with their own streams, and stays to its end.
 //!
+//! With the name of a profile it is an agent of another make on the folder ([`agent`]).
+//!
 //! [`order`] is what was asked for, [`profile`] the box it becomes, [`terminal`] a terminal of its own, [`signals`] what is passed
 //! on, [`quota`] how much it may write, [`company`] the way to its end.
 
+mod agent;
 mod company;
 mod order;
 mod profile;
@@ -16,10 +19,12 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tribune_client::ClientError;
+use tribune_constitution::Asking;
 use tribune_contract::Exit;
 use tribune_host::Home;
 use tribune_sandbox::{House, Launcher};
 
+use self::agent::AgentOrder;
 use self::company::{Company, Ended};
 use self::order::{Opened, Order};
 use self::signals::Signals;
@@ -37,11 +42,15 @@ use crate::{daemon, detach, workspace};
 /// are let through, all others wait until you decide, in the inbox or with the words that are printed. If the house has a model,
 /// OPENAI_BASE_URL or ANTHROPIC_BASE_URL lead to it, and no key is needed. Everything stands in the ledger.
 ///
+/// With the name of an agent (claude, codex, gemini, opencode, or a profile of your own) it talks to that agent on the folder, as
+/// `tribune chat` does: what it changes, it changes there, and the law decides each call. Words behind `--` are said to it; its
+/// program takes no options here. `tribune run -- claude` runs the program itself.
+///
 /// Starts the daemon if none runs. Ends with the command's own exit code, with 128 + n if a signal n ended it, and with 125 if
 /// Tribune ended it or could not start it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tribune run -- make test\n  tribune run --net pypi.org --net files.pythonhosted.org -- pip download requests\n  tribune run -- bash\n  tribune run --workspace direct --net 127.0.0.1:8080 -- ./smoke-test.sh\n\nAfterwards:\n  tribune workspace diff ID\n  tribune workspace land ID --all"
+    after_help = "Examples:\n  tribune run -- make test\n  tribune run --net pypi.org --net files.pythonhosted.org -- pip download requests\n  tribune run -- bash\n  tribune run claude\n  tribune run codex -- fix the failing test\n  tribune run --workspace direct --net 127.0.0.1:8080 -- ./smoke-test.sh\n\nAfterwards:\n  tribune workspace diff ID\n  tribune workspace land ID --all"
 )]
 pub(crate) struct RunArgs {
     /// A place it may connect to; may be given several times. Without a port: 443 and 80. tcp:// before it lets anything through.
@@ -62,6 +71,12 @@ pub(crate) struct RunArgs {
     /// A variable it gets, with a value or with the one it has here; may be given several times.
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
+    /// For an agent: the model it thinks with [default: the house's].
+    #[arg(long, value_name = "PROVIDER:MODEL")]
+    model: Option<String>,
+    /// For an agent: how far it is let go. `ask`, `approve-all`, `approve-reads` or `deny-all` [default: as the law says].
+    #[arg(long, value_parser = crate::agents::asking)]
+    mode: Option<Asking>,
     /// Say nothing beside what the command says.
     #[arg(short, long)]
     quiet: bool,
@@ -92,14 +107,21 @@ impl WorkspaceMode {
 }
 
 pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let order = Order::of(args)?;
-    if daemon::is_running(home).is_none() {
-        let started = detach::start(None, home, output)?;
-        if !args.quiet {
-            let stop = next_command(home, "down");
-            output.aside(&format!("started the daemon at http://{} (it ends with: {stop})", started.address));
-        }
+    let said: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(order) = AgentOrder::of(args, home, &said)? {
+        return order.carry_out(args, home, output);
     }
+    if args.mode.is_some() || args.model.is_some() {
+        let what = "--mode and --model are for agents, and this is a program: leave them out";
+        return Err(CliError::Input(what.to_owned()));
+    }
+    // Until something runs, nothing is the command's.
+    run_in_a_box(args, home, output).map_err(CliError::before_a_run)
+}
+
+fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    let order = Order::of(args)?;
+    start_daemon(args.quiet, home, output)?;
     daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;
         let answer = client.call("run.open", &order.params()).await?;
@@ -142,6 +164,19 @@ pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
         let left = tell_end(client, &opened, &ended).await;
         Ok(farewell(args, home, output, (&opened, &ended), left.as_ref()))
     })
+}
+
+/// Starts the daemon if none runs.
+fn start_daemon(is_quiet: bool, home: &Home, output: &mut Output) -> Result<(), CliError> {
+    if daemon::is_running(home).is_some() {
+        return Ok(());
+    }
+    let started = detach::start(detach::other_port(home)?, home, output)?;
+    if !is_quiet {
+        let stop = next_command(home, "down");
+        output.aside(&format!("started the daemon at http://{} (it ends with: {stop})", started.address));
+    }
+    Ok(())
 }
 
 /// Tells the daemon how it ended; what it left behind, if the daemon is still there.

@@ -58,8 +58,10 @@ impl Order {
 }
 
 /// The one name of something that is there.
-fn one_name(path: &Path) -> Result<PathBuf, CliError> {
-    let found = std::fs::canonicalize(path).map_err(CliError::file(path))?;
+pub(super) fn one_name(path: &Path) -> Result<PathBuf, CliError> {
+    let found = std::fs::canonicalize(path).map_err(|error| {
+        CliError::Input(format!("`{}` cannot be used ({error}): name a folder that is there", path.display()))
+    })?;
     match found.to_str() {
         Some(_) => Ok(found),
         None => Err(CliError::Input(format!("`{}` is no text: rename it", path.display()))),

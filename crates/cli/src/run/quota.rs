@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tribune_sandbox::workspace::{Layers, WorkspaceError};
+use tribune_sandbox::workspace::{Layers, MAX_CHANGES, Usage, WorkspaceError};
 
 use crate::workspace::bytes;
 
@@ -28,7 +28,7 @@ pub(super) struct Quota {
 }
 
 /// What a count came to, and how long it took.
-type Counted = (Result<u64, WorkspaceError>, Duration);
+type Counted = (Result<Usage, WorkspaceError>, Duration);
 
 impl Quota {
     pub(super) fn of(layers: &Path, most: u64) -> Self {
@@ -55,9 +55,13 @@ impl Quota {
         self.judge(counted)
     }
 
-    fn judge(&mut self, counted: Result<u64, WorkspaceError>) -> Option<String> {
+    fn judge(&mut self, counted: Result<Usage, WorkspaceError>) -> Option<String> {
         match counted {
-            Ok(used) if used > self.most => Some(format!(
+            Ok(Usage { names, .. }) if names > MAX_CHANGES => Some(format!(
+                "ended, because it made more than {MAX_CHANGES} files and folders in its project, and no more can be landed: \
+                 let it make them in /tmp, or discard some between two runs"
+            )),
+            Ok(Usage { bytes: used, .. }) if used > self.most => Some(format!(
                 "ended, because its changes take {} on disk, and workspaces.maxBytes is {}: raise that in config.json5, or \
                  let it write less",
                 bytes(used),
@@ -90,12 +94,16 @@ mod tests {
                 error: std::io::ErrorKind::PermissionDenied.into(),
             })
         };
-        assert_eq!(quota.judge(Ok(1000)), None);
-        assert!(quota.judge(Ok(1001)).unwrap().contains("workspaces.maxBytes is 1000 B"));
+        let used = |bytes| Ok(Usage { bytes, names: 1 });
+        assert_eq!(quota.judge(used(1000)), None);
+        assert_eq!(quota.judge(Ok(Usage { bytes: 1, names: MAX_CHANGES })), None);
+        let many = quota.judge(Ok(Usage { bytes: 1, names: MAX_CHANGES + 1 }));
+        assert!(many.unwrap().contains("more than 200000 files"));
+        assert!(quota.judge(used(1001)).unwrap().contains("workspaces.maxBytes is 1000 B"));
         for _ in 1..MAX_UNCOUNTED {
             assert_eq!(quota.judge(hidden()), None);
         }
-        assert_eq!(quota.judge(Ok(0)), None, "it was only for a moment");
+        assert_eq!(quota.judge(used(0)), None, "it was only for a moment");
         for _ in 1..MAX_UNCOUNTED {
             assert_eq!(quota.judge(hidden()), None);
         }

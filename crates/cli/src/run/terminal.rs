@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
+use tokio::sync::oneshot;
 use tribune_sandbox::{Stream, Streams};
 
 /// Bytes that are passed on at a time.
@@ -16,9 +17,40 @@ const CHUNK: usize = 16 * 1024;
 
 /// Where the operator sits.
 pub(super) enum Seat {
-    /// Files and pipes, or a terminal for some of them: they are passed on as they are.
-    Plain,
+    /// Files and pipes, or a terminal for some of them: they are passed on as they are. A terminal among them, and how it was.
+    Plain(Option<Lent>),
     Terminal(Box<Terminal>),
+}
+
+/// The operator's own terminal, in the hands of what runs.
+pub(super) struct Lent {
+    terminal: OwnedFd,
+    before: Termios,
+}
+
+impl Lent {
+    fn of_these() -> io::Result<Option<Self>> {
+        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+        let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let Some(terminal) = streams.iter().find(|stream| stream.is_terminal()) else { return Ok(None) };
+        Ok(Some(Self { before: tcgetattr(terminal)?, terminal: terminal.try_clone_to_owned()? }))
+    }
+
+    /// Makes it what it was, if it is not.
+    fn back(&self) {
+        let modes = |termios: &Termios| {
+            (termios.input_modes, termios.output_modes, termios.control_modes, termios.local_modes)
+        };
+        if tcgetattr(&self.terminal).is_ok_and(|now| modes(&now) != modes(&self.before)) {
+            let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.back();
+    }
 }
 
 /// A terminal of its own.
@@ -29,12 +61,14 @@ pub(super) struct Terminal {
     /// How the operator's terminal was.
     before: Termios,
     showing: Option<JoinHandle<()>>,
+    /// Comes when no more keys do.
+    vanished: Option<oneshot::Receiver<()>>,
 }
 
 impl Seat {
     pub(super) fn take() -> io::Result<Self> {
         if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-            return Ok(Self::Plain);
+            return Ok(Self::Plain(Lent::of_these()?));
         }
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&ours)?;
@@ -43,7 +77,8 @@ impl Seat {
         let theirs = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
         let before = tcgetattr(io::stdin())?;
         tcsetattr(&theirs, OptionalActions::Now, &before)?;
-        let terminal = Terminal { ours: File::from(ours), theirs: Some(theirs), before, showing: None };
+        let terminal =
+            Terminal { ours: File::from(ours), theirs: Some(theirs), before, showing: None, vanished: None };
         terminal.resize();
         Ok(Self::Terminal(Box::new(terminal)))
     }
@@ -55,7 +90,7 @@ impl Seat {
     /// The streams for what runs. From now on keys go there.
     pub(super) fn streams(&mut self) -> io::Result<Streams> {
         match self {
-            Self::Plain => Ok(Streams {
+            Self::Plain(_) => Ok(Streams {
                 stdin: given(io::stdin())?,
                 stdout: given(io::stdout())?,
                 stderr: given(io::stderr())?,
@@ -70,10 +105,19 @@ impl Seat {
         }
     }
 
+    /// What comes when the operator's terminal is gone, with or without a word.
+    pub(super) fn vanished(&mut self) -> Option<oneshot::Receiver<()>> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Terminal(terminal) => terminal.vanished.take(),
+        }
+    }
+
     /// Shows the last of what was said, and leaves the operator's terminal as it was.
     pub(super) fn leave(&mut self) {
-        if let Self::Terminal(terminal) = self {
-            terminal.leave();
+        match self {
+            Self::Plain(lent) => lent.iter().for_each(Lent::back),
+            Self::Terminal(terminal) => terminal.leave(),
         }
     }
 }
@@ -93,8 +137,14 @@ impl Terminal {
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         let (keys, screen) = (self.ours.try_clone()?, self.ours.try_clone()?);
+        let (gone, vanished) = oneshot::channel();
+        self.vanished = Some(vanished);
         // Ends with this process: nobody can be kept from typing.
-        std::thread::spawn(move || pass(io::stdin(), keys));
+        std::thread::spawn(move || {
+            pass(io::stdin(), keys);
+            // Whoever waited has ended.
+            let _ = gone.send(());
+        });
         self.showing = Some(std::thread::spawn(move || pass(screen, io::stdout())));
         Ok(Streams { stdin, stdout, stderr })
     }

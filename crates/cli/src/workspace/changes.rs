@@ -12,7 +12,7 @@ pub(super) fn text(diff: &Value, paint: Paint) -> String {
     }
     let mut lines: Vec<String> = changes.iter().map(|change| change_text(change, paint)).collect();
     let number = changes.len() as u64 + diff["more"].as_u64().unwrap_or(0);
-    let traps = changes.iter().filter(|change| change["trap"] == true).count() as u64;
+    let traps = diff["traps"].as_u64().unwrap_or(0);
     let mut sum = format!(
         "{} to {}",
         count(number, "change", "changes"),
@@ -83,7 +83,8 @@ fn about(change: &Value) -> String {
     if let Some(unseen) = change["unseen"].as_str() {
         let size = |node: &Value| node["bytes"].as_u64().map(super::bytes);
         let sizes: Vec<String> = [size(before), size(after)].into_iter().flatten().collect();
-        words.push(format!("{}, {}", clean(unseen), sizes.join(" → ")));
+        let why = std::iter::once(clean(unseen)).chain((!sizes.is_empty()).then(|| sizes.join(" → ")));
+        words.push(why.collect::<Vec<_>>().join(", "));
     }
     if change["leaves"] == true {
         words.push("leads out of the folder: does not land".to_owned());
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn a_diff_tells_what_matters_and_steers_no_terminal() {
         let diff = json!({
-            "folder": "/p", "running": false, "more": 0, "changes": [
+            "folder": "/p", "running": false, "more": 0, "traps": 1, "changes": [
                 { "path": "a\u{1b}[2J", "kind": "changed", "before": { "type": "file", "mode": "644", "bytes": 2 },
                   "after": { "type": "file", "mode": "755", "bytes": 2 }, "patch": "@@ -1 +1 @@\n-a\n+b\u{202e}\n" },
                 { "path": ".envrc", "kind": "added", "before": null, "after": { "type": "file", "mode": "644", "bytes": 1 }, "trap": true, "set_id": true },

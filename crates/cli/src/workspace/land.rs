@@ -31,6 +31,7 @@ pub(super) fn run(home: &Home, params: &Value, output: &mut Output) -> Result<Ou
 /// Waits for the answer. If a person is asked meanwhile, says how to answer.
 async fn wait(home: &Home, client: &mut Client, request: u64, output: &Output) -> Result<Value, CliError> {
     let mut asking: Option<(Client, Questions)> = None;
+    let mut is_told = false;
     loop {
         tokio::select! {
             came = client.next() => match came {
@@ -44,6 +45,9 @@ async fn wait(home: &Home, client: &mut Client, request: u64, output: &Output) -
                 }
                 if let Some((client, questions)) = &mut asking {
                     questions.look(client, output).await?;
+                    if !std::mem::replace(&mut is_told, true) && !questions.were_told() {
+                        output.aside("tribune: landing; with many files this takes a while");
+                    }
                 }
             }
         }

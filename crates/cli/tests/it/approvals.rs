@@ -114,7 +114,7 @@ fn what_is_granted_is_not_asked_again_until_it_is_taken_back() {
     assert!(said.contains(&format!("tribune approvals revoke g{id}")), "{said}");
     assert_eq!(chat.end().0.code(), Some(0));
     let grants = house.ok(&["approvals", "grants"]);
-    assert!(grants.contains("notes.txt  any session") && grants.contains("1h left"), "{grants}");
+    assert!(grants.contains("notes.txt  any session") && grants.contains("2h left"), "{grants}");
 
     assert!(house.ok(&["chat", READ]).ends_with("it said: hello\n"), "the grant covers it");
     let revoked = house.ok(&["approvals", "revoke", &format!("g{}", &id[..4])]);
@@ -203,6 +203,34 @@ fn others_decide_with_a_token_that_is_shown_once() {
     let shown = json(&house.ok(&["--json", "approvals", "show", &id]));
     assert_eq!(shown["decided_by"], "ada");
 
+    // Whoever has a token needs to know where the daemon is, and nothing of its home.
+    let (chat, id) = waiting(&house, "two");
+    let away = TempHome::new();
+    let address = house.address();
+    let there = |args: &[&str]| {
+        let mut all = args.to_vec();
+        all.extend(["--token", token, "--address", &address]);
+        said(command(&away, &all).output().unwrap())
+    };
+    let list = there(&["approvals", "list"]);
+    assert!(list.code == 0 && list.out.contains(&id), "{list:?}");
+    assert_eq!(there(&["approvals", "deny", &id]).code, 0);
+    chat.end();
+    let stopped = there(&["stop-all"]);
+    assert!(stopped.code == 0 && stopped.out.contains("stopped"), "{stopped:?}");
+    assert_eq!(there(&["resume"]).code, 0);
+    let wrong = said(
+        command(&away, &["approvals", "list", "--token", "/nowhere/token", "--address", &address])
+            .output()
+            .unwrap(),
+    );
+    assert!(wrong.code == 64 && wrong.err.contains("--token takes the file"), "{wrong:?}");
+
+    let nobody = said(command(&away, &["approvals", "list", "--address", &address]).output().unwrap());
+    assert!(nobody.code == 64 && nobody.err.contains("go with --token"), "{nobody:?}");
+
+    let taken = house.call(&["agents", "add", "ada"]);
+    assert!(taken.code != 0 && taken.err.contains("the name of an approver"), "{taken:?}");
     assert_eq!(house.ok(&["approvers", "remove", "ada"]), "removed ada\n");
     assert_ne!(house.call(&["approvals", "--token", token, "list"]).code, 0);
     for wrong in [&["approvers", "remove", "ada"][..], &["approvers", "add", "Not a name"]] {
@@ -316,7 +344,16 @@ fn a_conversation_decides_and_shows_how_the_law_stands() {
     keyboard.write_all(b"\x04").unwrap();
     screen.until("Goodbye");
     assert_eq!(child.wait().unwrap().code(), Some(0));
+    // One message is enough to hear it, and nobody thinks about it.
+    for word in ["/tribune", "/clawos"] {
+        let said = house.ok(&["chat", word]);
+        assert!(said.contains("denied here") && said.contains("exec (mandate.not_listed)"), "{said}");
+    }
     assert_eq!(house.ask("session.status", &json!({ "session_key": KEY }))["turns"], 3);
+    let status = house.ok(&["status"]);
+    assert!(status.contains("denied lately") && status.contains("exec (mandate.not_listed)"), "{status}");
+    let session = house.ok(&["sessions", "show", KEY]);
+    assert!(session.contains("has read private data"), "{session}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ const LAW: &str = "{ overrides: { exec: \"off\" } }";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\"}\n";
 
 /// A house whose agent may run commands.
-struct Works {
+pub(crate) struct Works {
     place: Place,
     child: Child,
     address: String,
@@ -25,10 +25,15 @@ struct Works {
 
 impl Works {
     async fn new(config: &str) -> Self {
+        Self::with_tools(config, "exec").await
+    }
+
+    pub(crate) async fn with_tools(config: &str, tools: &str) -> Self {
         let place = Place::new();
+        let mandate = format!("---\ntools: {tools}\n---\n# For work\n");
         for (file, text) in [
             ("config.json5", config),
-            ("mandates/work.md", "---\ntools: exec\n---\n# For work\n"),
+            ("mandates/work.md", &mandate),
             ("policy/law.json5", LAW),
             ("data/agent-roster.jsonl", ROSTER),
             ("agents/main/workspace/.git/hooks/pre-commit", "#!/bin/sh\n"),
@@ -45,13 +50,13 @@ impl Works {
     }
 
     /// What came of a command.
-    async fn exec(&mut self, call: Value) -> String {
+    pub(crate) async fn exec(&mut self, call: Value) -> String {
         let (events, _) = turn(&mut self.client, KEY, &format!("!call exec {call}")).await.unwrap();
         let result = events.iter().find(|event| event["type"] == "tool_result").unwrap();
         result["content"].as_str().unwrap().to_owned()
     }
 
-    async fn run(&mut self, command: &str) -> String {
+    pub(crate) async fn run(&mut self, command: &str) -> String {
         self.exec(json!({ "command": command })).await
     }
 
@@ -59,7 +64,14 @@ impl Works {
         std::fs::read_to_string(self.place.home().join("agents/main/workspace").join(name)).ok()
     }
 
-    fn end(mut self) {
+    /// What was decided about connections, in their order.
+    pub(crate) async fn egress_verdicts(&mut self) -> Vec<Value> {
+        let wanted = json!({ "entity_id": format!("egress:{KEY}"), "quality": "policy_verdict" });
+        let page = self.client.call("ledger.tail", &wanted).await.unwrap();
+        page["entries"].as_array().unwrap().iter().map(|entry| entry["entry"]["payload"].clone()).collect()
+    }
+
+    pub(crate) fn end(mut self) {
         drop(self.client);
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

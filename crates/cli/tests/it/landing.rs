@@ -184,12 +184,12 @@ fn what_runs_is_neither_landed_nor_discarded() {
     }
     assert!(site.house.ok(&["workspace", "diff", "busy"]).contains("it is still running"));
     let again = site.run(&["--name", "busy", "--", "true"]);
-    assert!(again.code == 1 && again.err.contains("`busy` is running already"), "{again:?}");
+    assert!(again.code == 125 && again.err.contains("`busy` is running already"), "{again:?}");
     run.signal(rustix::process::Signal::TERM);
     run.end();
     let again = site.run(&["--name", "busy", "--", "true"]);
     assert!(
-        again.code == 1 && again.err.contains("has changes that nobody landed or discarded"),
+        again.code == 125 && again.err.contains("has changes that nobody landed or discarded"),
         "{again:?}"
     );
     site.house.ok(&["workspace", "discard", "busy"]);

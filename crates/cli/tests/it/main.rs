@@ -7,16 +7,21 @@
     reason = "a test that cannot go on should stop, and starts programs of its own"
 )]
 
+mod acp;
+mod agents_e2e;
 mod approvals;
 mod bad_homes;
 mod boxed;
+mod boxed_egress;
 mod commands;
 mod crashing;
 mod demo;
 mod disks;
 mod doctor;
+mod editors;
 mod fixture;
 mod house;
+mod installing;
 mod killing;
 mod landing;
 mod law;

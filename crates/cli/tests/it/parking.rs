@@ -1,5 +1,6 @@
 //! The daemon is killed while calls wait for a person, while they are decided, and right after: each call that was allowed
-//! runs once, or is marked as interrupted and is not run again.
+//! runs once, or is marked as interrupted and is not run again. One that was only waiting when the daemon died is never
+//! lost: it waits on, and runs once when somebody allows it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +21,7 @@ const MANDATE: &str = "---\ntools: exec\n---\n# For work\n";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\"}\n";
 
 /// Where the daemon is killed.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum At {
     /// Perhaps before the call is even parked.
     Asking,
@@ -43,10 +44,12 @@ fn l2_a_call_that_waits_for_a_person_runs_at_most_once_whenever_the_daemon_dies(
         std::fs::write(path, text).unwrap();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let mut killed_at = BTreeMap::new();
     for round in 0..KILLS {
         let (mut child, address, token) = start(&place);
         let at = [At::Asking, At::Parked, At::Deciding, At::Decided][roll(4) as usize];
         let after = Duration::from_micros(roll(8_000));
+        killed_at.insert(round, at);
         runtime.block_on(async {
             let mut client = Client::connect(&address, Some(&token)).await.unwrap();
             let key = format!("agent:main:cli:local:dm:round-{round}");
@@ -96,8 +99,21 @@ fn l2_a_call_that_waits_for_a_person_runs_at_most_once_whenever_the_daemon_dies(
 
     let log = std::fs::read_to_string(place.home().join("agents/main/workspace/log.txt")).unwrap();
     let (mut ran, mut interrupted) = (0, 0);
-    for (round, outcome) in outcomes(&place) {
+    let outcomes = outcomes(&place);
+    for (round, at) in &killed_at {
+        // Only what was killed before it was parked may have left nothing.
+        assert!(*at == At::Asking || outcomes.contains_key(round), "round {round}, killed {at:?}, is lost");
+    }
+    for (round, outcome) in outcomes {
         let times = log.lines().filter(|line| *line == format!("run-{round}")).count();
+        if killed_at[&round] == At::Parked {
+            // Nobody had decided yet, so nothing was under way: it must run, and once.
+            assert_eq!(
+                (outcome, times),
+                (Some(CallOutcome::Ran), 1),
+                "round {round}, killed while it waited"
+            );
+        }
         match outcome {
             Some(CallOutcome::Ran) => {
                 ran += 1;
@@ -111,7 +127,11 @@ fn l2_a_call_that_waits_for_a_person_runs_at_most_once_whenever_the_daemon_dies(
         }
     }
     println!("{KILLS} kills, {ran} calls ran once, {interrupted} were interrupted");
-    assert!(ran > 20, "the campaign must have calls that run");
+    let parked = killed_at.values().filter(|at| **at == At::Parked).count();
+    assert!(
+        ran > 20 && parked > 5,
+        "the campaign must have calls that run, and some that were parked: {parked}"
+    );
 }
 
 /// The approvals that wait.

@@ -22,6 +22,10 @@ when { context has path && context.path like "reports/*" } unless { context.appr
 @id("no-secrets") forbid(principal, action, resource) when { context has path && context.path like "secrets/*" };
 "#;
 
+/// Turns before and after the law is changed.
+const FIRST_TURNS: usize = 75;
+const MORE_TURNS: usize = 50;
+
 /// Calls that are made over and over, in an order that a seed gives.
 fn calls() -> Vec<(&'static str, Value)> {
     vec![
@@ -32,10 +36,13 @@ fn calls() -> Vec<(&'static str, Value)> {
         ("write", json!({ "path": "draft.txt", "content": "one" })),
         ("write", json!({ "path": "reports/a.txt", "content": "two" })),
         ("write", json!({ "path": "reports/b.txt", "content": "three" })),
-        ("edit", json!({ "path": "notes.txt", "old": "hello", "new": "hello" })),
+        ("edit", json!({ "path": "notes.txt", "old": "hello", "new": "hallo" })),
+        ("edit", json!({ "path": "notes.txt", "old": "hallo", "new": "hello" })),
         ("exec", json!({ "command": "ls -l | wc" })),
         ("exec", json!({ "command": "rm -rf $(cat x)" })),
-        ("memory", json!({ "action": "write", "key": "k", "text": "v" })),
+        ("memory", json!({ "action": "set", "key": "k", "value": "v" })),
+        ("memory", json!({ "action": "get", "key": "k" })),
+        ("memory", json!({ "action": "list" })),
         ("send_message", json!({ "to": "scout", "text": "good day" })),
         ("message", json!({ "to": "agent:scout", "text": "good day" })),
         ("web_fetch", json!({ "url": "http://example.org/" })),
@@ -126,17 +133,17 @@ fn a_long_mixed_run_is_decided_again_to_the_bit() {
     home.write("agents/main/workspace/notes.txt", "hello");
     let mut dice = Dice(7);
     let house = House::with(home, &config());
-    let decided = house.with_daemon(async |daemon| busy(daemon, &mut dice, 30).await);
+    let decided = house.with_daemon(async |daemon| busy(daemon, &mut dice, FIRST_TURNS).await);
     assert!(decided >= 20, "{decided} decisions are no mixed run");
     let home = house.stop();
     // One byte of the law is another; what was decided before stands under the law of its time.
     home.write("policy/house.cedar", &format!("{POLICY} "));
     let house = House::with(home, &config());
-    house.with_daemon(async |daemon| busy(daemon, &mut dice, 20).await);
+    house.with_daemon(async |daemon| busy(daemon, &mut dice, MORE_TURNS).await);
 
     let value: Value = serde_json::from_str(&house.ok(&["--json", "law", "replay"])).unwrap();
     let all = value["verdicts"].as_u64().unwrap();
-    assert!(all >= 400, "{value}");
+    assert!(all >= 1_000, "{value}");
     let came = (value["identical"].as_u64(), &value["different"], &value["unavailable"]);
     assert_eq!(came, (Some(all), &json!(0), &json!(0)), "{value}");
     assert_eq!(value["laws"].as_array().unwrap().len(), 2, "{value}");

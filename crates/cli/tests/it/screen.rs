@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read as _;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -21,7 +21,12 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
+        Self::start_with(command, None)
+    }
+
+    /// The same with an output that is not the terminal, as in a pipe.
+    pub(crate) fn start_with(mut command: Command, stdout: Option<Stdio>) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
@@ -30,7 +35,8 @@ impl Terminal {
         let name = ptsname(&terminal, Vec::new()).unwrap();
         let open = || File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         let own = open();
-        let child = command.stdin(open()).stdout(open()).stderr(open()).spawn().unwrap();
+        let stdout = stdout.unwrap_or_else(|| open().into());
+        let child = command.stdin(open()).stdout(stdout).stderr(open()).spawn().unwrap();
         let keyboard = File::from(terminal.try_clone().unwrap());
         Self { child, keyboard, screen: Screen::new(File::from(terminal)), own }
     }

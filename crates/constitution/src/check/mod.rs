@@ -1,5 +1,6 @@
 //! Looks through a house's texts for what is wrong or does nothing, before they are in force.
 
+mod constants;
 mod needless;
 mod rules;
 
@@ -82,7 +83,10 @@ fn errors(error: ConstitutionError) -> Vec<Finding> {
         ConstitutionError::Several(errors) => errors.into_iter().flat_map(self::errors).collect(),
         ConstitutionError::Text(error) => vec![Finding::of_text(error, Severity::Error)],
         ConstitutionError::Mandate { name, error } => {
-            whole(format!("mandates/{name}.md"), error.line(), error.to_string())
+            // The place says the line already.
+            let (line, message) = (error.line(), error.to_string());
+            let message = message.strip_prefix(&format!("line {line}: ")).unwrap_or(&message);
+            whole(format!("mandates/{name}.md"), line, message.to_owned())
         }
         ConstitutionError::TooManyMandates => whole("mandates".to_owned(), 1, error.to_string()),
         ConstitutionError::TooManyManifests => whole("manifests".to_owned(), 1, error.to_string()),
@@ -202,7 +206,7 @@ mod tests {
         texts.mandates.insert("x".to_owned(), "---\ntools: fly\n---\n".to_owned());
         let found = check(&texts, &[]);
         assert!(
-            found[0].to_string().starts_with("mandates/x.md:2:1: error: line 2: unknown tool `fly`"),
+            found[0].to_string().starts_with("mandates/x.md:2:1: error: unknown tool `fly`"),
             "{found:?}"
         );
     }

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::needless::{Needless, Rules, Worlds};
-use super::{Finding, Severity, asks};
+use super::{Finding, Severity, asks, constants};
 use crate::bundle::Constitution;
 use crate::examples;
+use crate::kernel::{LAND, SPEND};
 use crate::mandate::shown;
 use crate::reading::suggestion;
 use crate::rules::Rule;
@@ -15,12 +16,14 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
     let worlds = Worlds::of(law);
     let rules = Rules::new(law.rules().all(), &worlds);
     let needless = rules.needless();
-    let mandated: BTreeSet<&str> =
-        law.mandates().values().flat_map(|mandate| mandate.tools().iter().map(String::as_str)).collect();
+    let of_mandates = law.mandates().values().flat_map(|mandate| mandate.tools().iter().map(String::as_str));
+    // These are the house's own calls, which no mandate has to name.
+    let mandated: BTreeSet<&str> = of_mandates.chain([SPEND, LAND]).collect();
     let mut findings = Vec::new();
     for (at, (rule, needless)) in law.rules().all().iter().zip(needless).enumerate() {
         findings.extend(rule.noticed.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
         findings.extend(of_annotations(law, rule));
+        findings.extend(constants::of_rule(rule).into_iter().map(|message| finding(rule, None, message)));
         let messages = [
             no_id(rule),
             for_nobody(law, rule, &mandated, &rules, at),
@@ -158,6 +161,35 @@ mod tests {
         let fine = r#"@id("a") forbid(principal, action, resource) when { context.trust < 1 };
                       @id("b") permit(principal, action == Tribune::Action::"exec", resource);"#;
         assert_eq!(findings(fine), [""; 0]);
+    }
+
+    #[test]
+    fn constants_that_no_fact_has_are_found() {
+        let of = |action: &str, when: &str| {
+            let rule = format!(
+                "@id(\"a\") forbid(principal, action == Tribune::Action::\"{action}\", resource) when {{ {when} }};"
+            );
+            findings(&rule)
+        };
+        for (action, when, said) in [
+            ("web_fetch", "context has host && context.host == \"EXAMPLE.org\"", "write `example.org`"),
+            ("web_fetch", "context has host && context.host like \"*.Example.org\"", "write `.example.org`"),
+            ("read", "context has path && context.path == \"./x/../y\"", "write `y`"),
+            ("read", "context has path && context.path == \"secrets/\"", "write `secrets`"),
+            ("read", "context has path && context.path like \"./secrets/*\"", "write `secrets/`"),
+            ("read", "context has path && !(context.path like \"a//*\")", "write `a/`"),
+        ] {
+            let found = of(action, when);
+            assert!(found.iter().any(|finding| finding.contains(said)), "{when}: {found:?}");
+        }
+        for (action, when) in [
+            ("web_fetch", "context has host && context.host like \"*.example.org\""),
+            ("read", "context has path && context.path like \"../*\""),
+            ("read", "context has path && context.path like \"*/.env\""),
+            ("read", "context has path && (context.path == \"/etc/passwd\" || context.path == \"secrets\")"),
+        ] {
+            assert_eq!(of(action, when), [""; 0], "{when}");
+        }
     }
 
     #[test]

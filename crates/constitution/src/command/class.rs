@@ -1,16 +1,18 @@
 //! What kind of program a name stands for, and what its words can do.
 
 use super::names::{
-    CODE_OPTIONS, INTERPRETERS, LAUNCHERS, LAUNCHING, PLACE_OPTIONS, REMOTE, SHELL_STATE, SHELLS,
+    CODE_OPTIONS, INTERPRETERS, LAUNCHERS, LAUNCHING, PLACE_OPTIONS, PLAIN, REMOTE, SHELL_STATE, SHELLS,
     WITH_SUBCOMMAND, lists,
 };
-use super::wrappers;
+use super::{programs, wrappers};
 
 /// What the words of a program may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// Files and values.
     Plain,
+    /// Nobody here knows it.
+    Unknown,
     /// Words or input can be a program or code: wrappers, shells, interpreters, editors, launchers.
     Launcher,
     /// It changes the shell.
@@ -59,14 +61,21 @@ pub(super) fn class(program: &str) -> Class {
         Class::Launcher
     } else if among(REMOTE, program) {
         Class::Remote
-    } else {
+    } else if is_of_the_machine(program) && among(PLAIN, program) | among(WITH_SUBCOMMAND, program) {
         Class::Plain
+    } else {
+        Class::Unknown
     }
+}
+
+/// Whether a program is found by its name, or where the machine has its own: `./git` is not git.
+fn is_of_the_machine(program: &str) -> bool {
+    !program.contains('/') || !programs::known_as(program).contains('/')
 }
 
 /// Whether further words can make the program start another one.
 pub(super) fn obeys_words(program: &str) -> bool {
-    let plain = matches!(class(program), Class::Plain | Class::Remote);
+    let plain = matches!(class(program), Class::Plain | Class::Unknown | Class::Remote);
     !plain || among(WITH_SUBCOMMAND, program) || !words_of(&CODE_OPTIONS, program).is_empty()
 }
 

@@ -99,6 +99,14 @@ fn wide_patterns_are_refused_with_what_to_write() {
             "/usr/bin/python3.11 x.py",
             "`/usr/bin/python3.11` can start any other program or run code: write `= ` and the exact line",
         ),
+        (
+            "./build.sh *",
+            "`./build.sh` is a file that can be rewritten: name every word, or write `= ` and the exact line",
+        ),
+        (
+            "target/debug/tool **",
+            "`target/debug/tool` is a file that can be rewritten: name every word, or write `= ` and the exact line",
+        ),
         ("cd *", "`cd` changes the shell for the commands after it: write `= ` and the exact line"),
         ("curl *", "`curl` sends to other machines: name every word, or write `= ` and the exact line"),
         (
@@ -191,6 +199,42 @@ fn wide_patterns_are_refused_with_what_to_write() {
     ] {
         assert!(Grant::parse(text).is_err(), "{text}");
     }
+}
+
+/// A program can start others without anybody here knowing it, so words are left open only of those that are known.
+#[test]
+fn l3_no_word_is_left_open_of_a_program_that_nobody_knows() {
+    for program in [
+        "eatmydata",
+        "torify",
+        "sshpass",
+        "proot",
+        "wine",
+        "wasmtime",
+        "ansible-playbook",
+        "pager",
+        "pytest",
+        "nodemon",
+        "rename",
+        "some-tool",
+        "./ls",
+        "bin/git",
+        "/opt/x/bin/cargo",
+        "/workspace/grep",
+    ] {
+        for words in ["*", "**", "dir/*", "run *"] {
+            let text = format!("{program} {words}");
+            assert!(Grant::parse(&text).is_err(), "{text}");
+        }
+    }
+    for (granted, command) in
+        [("some-tool check --all", "some-tool check --all"), ("./build.sh quick", "./build.sh quick")]
+    {
+        assert!(covered(&[granted], command), "{granted}");
+    }
+    assert!(covered(&["/usr/bin/ls *"], "/usr/bin/ls src"), "a program of the machine by its path");
+    assert_eq!(suggest(&parse("some-tool fix a.txt").unwrap()), ["some-tool fix a.txt"]);
+    assert!(ran("eatmydata rm x").contains(&UNKNOWN.to_owned()));
 }
 
 #[test]

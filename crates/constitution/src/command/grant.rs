@@ -7,8 +7,8 @@
 //! = ls *.rs | wc -l     exactly this line, whatever it contains
 //! ```
 //!
-//! A pattern is for programs whose operands are data. Where an operand can be a program, code, or another machine, only
-//! the exact line can be granted.
+//! A pattern leaves words open only of programs whose operands are known to be data. Where an operand can be a program,
+//! code, or another machine, only the exact line can be granted; of a program that nobody here knows, only all its words.
 
 use std::fmt;
 
@@ -56,8 +56,14 @@ pub enum GrantError {
     NotSimple,
     #[error("`{0}` can start any other program or run code: write `= ` and the exact line")]
     Launcher(String),
+    #[error(
+        "what the words of `{0}` do is not known here, so none of them can be left open: name every word, or write `= ` and the exact line"
+    )]
+    Unknown(String),
     #[error("`{0}` changes the shell for the commands after it: write `= ` and the exact line")]
     ShellState(String),
+    #[error("`{0}` is a file that can be rewritten: name every word, or write `= ` and the exact line")]
+    OwnFile(String),
     #[error("`{0}` sends to other machines: name every word, or write `= ` and the exact line")]
     Remote(String),
     #[error(
@@ -110,6 +116,14 @@ impl Grant {
         Self { text: format!("{EXACTLY} {line}"), form: Form::Line(line) }
     }
 
+    /// Whether it stands for more than one command.
+    pub fn has_wildcard(&self) -> bool {
+        match &self.form {
+            Form::Line(_) => false,
+            Form::Pattern(slots) => is_wild(slots),
+        }
+    }
+
     /// Whether this grant alone covers the whole line.
     pub fn covers(&self, parsed: &Parsed) -> bool {
         let whole = matches!(self.form, Form::Line(_)) || parsed.commands().len() == 1;
@@ -151,15 +165,23 @@ fn rendered(words: &[Word]) -> String {
     words.iter().map(each).collect::<Vec<_>>().join(" ")
 }
 
+fn is_wild(slots: &[Slot]) -> bool {
+    slots.iter().any(|slot| !matches!(slot, Slot::Literal(_)))
+}
+
 /// Whether the pattern is narrow enough to be granted.
 fn check_width(program: &str, slots: &[Slot]) -> Result<(), GrantError> {
     let name = || shown(program);
-    let wild = slots.iter().any(|slot| !matches!(slot, Slot::Literal(_)));
+    let wild = is_wild(slots);
+    if wild && program.contains('/') && !program.starts_with('/') {
+        return Err(GrantError::OwnFile(name()));
+    }
     match class::class(program) {
         Class::Launcher => return Err(GrantError::Launcher(name())),
         Class::ShellState => return Err(GrantError::ShellState(name())),
         Class::Remote if wild => return Err(GrantError::Remote(name())),
-        Class::Remote | Class::Plain => {}
+        Class::Unknown if wild => return Err(GrantError::Unknown(name())),
+        Class::Remote | Class::Unknown | Class::Plain => {}
     }
     let literal = |slot: &'_ Slot| match slot {
         Slot::Literal(word) => Some(word.clone()),

@@ -1,7 +1,7 @@
 //! Programs by name, as far as a grant has to know them. Names are separated by blanks.
 //!
-//! The lists name programs whose words can be other programs, code, or places far away. A program that is missing here
-//! is taken for one whose options have to be listed and whose other words are data.
+//! The lists name programs whose words can be other programs, code, or places far away, and those whose words are known
+//! to be data. Of a program that is in none of them nothing is left open: a grant names every word.
 
 /// Shells: code after `-c`, in a file or from the input.
 pub(super) const SHELLS: &str =
@@ -21,7 +21,10 @@ pub(super) const LAUNCHERS: &str = "
     inotifywait socat telnet openvpn start-stop-daemon daemonize run-parts xdg-open open gio dbus-send busctl ansible
     capsh perf valgrind ld ld.so poetry conda mise asdf rbenv pyenv nvm volta corepack direnv dotenv vagrant act
     hyperfine tini dumb-init gosu su-exec setarch linux32 linux64 fakeroot faketime prlimit choom cgexec runcon sg newgrp
-    chpst softlimit chronic ifne mispipe caffeinate gtime retry nq tsp";
+    chpst softlimit chronic ifne mispipe caffeinate gtime retry nq tsp eatmydata ssh-agent torify torsocks proxychains
+    trickle systemd-inhibit sshpass fakechroot proot schroot rr heaptrack logsave cross-env ccache sccache distcc
+    gdbserver sotruss wine wasmtime wasmer ansible-playbook xterm x-terminal-emulator gnome-terminal konsole
+    pager sensible-pager sensible-editor sensible-browser editor tox nox gulp scons watchexec nodemon rename prename";
 
 /// Builtins that change the shell, and with it what later commands of the line mean.
 pub(super) const SHELL_STATE: &str = "
@@ -37,6 +40,17 @@ pub(super) const REMOTE: &str =
 pub(super) const WITH_SUBCOMMAND: &str = "
     git hg svn jj gh glab cargo rustup npm pnpm yarn go pip uv gem bundle mvn gradle dotnet composer brew apt apt-get dnf
     pacman terraform aws gcloud az helm tar ar 7z make gmake just task rake ninja ant bazel cmake openssl";
+
+/// Programs whose operands are files and values, whatever they are. Options are granted letter by letter anyway.
+pub(super) const PLAIN: &str = "
+    arch b2sum b3sum base32 base64 basename bzcat bzip2 cal cat chgrp chmod chown cksum clang clang-format cloc cmp col
+    column comm cp csplit cut date df diff dir dirname dos2unix du echo egrep expand expr factor false fd fdfind fgrep
+    file find fmt fold free g++ gcc gofmt grep groups gunzip gzip head hexdump hostname iconv id install join jq
+    ln locale ls lsblk lsof md5sum mkdir mktemp mv nl nm nproc numfmt objdump od paste pgrep pr printf ps
+    pwd readelf readlink realpath rev rg rm rmdir rustc rustfmt seq sha1sum sha224sum sha256sum sha384sum sha512sum
+    shasum shellcheck shuf size sleep sort split stat strings sum tac tail tee test tokei touch tr tree true truncate
+    tsort uname unexpand uniq unix2dos unlink unxz unzip uptime vdir wc which whoami xmllint xxd xz xzcat yes yq zcat zip
+    zstd zstdcat";
 
 /// Subcommands that start what further words or settings name.
 pub(super) const LAUNCHING: [(&str, &str); 14] = [

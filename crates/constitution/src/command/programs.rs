@@ -263,7 +263,7 @@ const FOLDERS: [&str; 6] =
     ["/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"];
 
 /// A program by its name; one from elsewhere by its whole path, so that `./git` does not pass for `git`.
-fn known_as(program: &str) -> Cow<'_, str> {
+pub(super) fn known_as(program: &str) -> Cow<'_, str> {
     // `/bin//rm` and `/bin/./rm` are `/bin/rm`.
     let straight = match program.strip_prefix('/') {
         Some(rest) if rest.split('/').any(|part| matches!(part, "" | ".")) => {

@@ -50,7 +50,8 @@ impl Glob {
         wide.matches(&sample)
     }
 
-    fn literals(&self) -> impl Iterator<Item = &String> {
+    /// What stands in it as it is, in order.
+    pub(crate) fn literals(&self) -> impl Iterator<Item = &String> {
         [&self.head].into_iter().chain(&self.between).chain(&self.tail)
     }
 }

@@ -29,7 +29,7 @@ pub(crate) const TOOLS: [&str; 17] = [
 ];
 
 /// Rules of every kind, among them ones that a careful operator would not write.
-pub(crate) const RULES: [&str; 16] = [
+const RULES: [&str; 16] = [
     "forbid(principal, action, resource) when { context.trust < 2 };",
     "forbid(principal, action, resource) when { context.trust == 3 } unless { context.approved };",
     "forbid(principal, action, resource) when { context.private };",
@@ -97,7 +97,17 @@ fn condition() -> impl Strategy<Value = String> {
 }
 
 fn rule() -> impl Strategy<Value = String> {
-    let effect = select(&["forbid", "forbid", "permit"][..]);
+    rule_with(&["forbid", "forbid", "permit"])
+}
+
+/// A rule that forbids: one of those that people write, or one put together at random.
+pub(crate) fn forbid() -> impl Strategy<Value = String> {
+    let written: Vec<&str> = RULES.into_iter().filter(|rule| rule.starts_with("forbid")).collect();
+    prop_oneof![select(written).prop_map(str::to_owned), rule_with(&["forbid"]), rule_with(&["forbid"])]
+}
+
+fn rule_with(effects: &'static [&'static str]) -> impl Strategy<Value = String> {
+    let effect = select(effects);
     let clause = (select(&["when", "unless"][..]), condition());
     (effect, select(&SCOPES[..]), vec(clause, 0..3)).prop_map(|(effect, scope, clauses)| {
         let clauses: String = clauses.iter().map(|(kind, own)| format!(" {kind} {{ {own} }}")).collect();

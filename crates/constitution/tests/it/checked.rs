@@ -53,3 +53,17 @@ proptest! {
         }
     }
 }
+
+/// No mandate has to name them, so a rule about them is for somebody.
+#[test]
+fn rules_about_the_houses_own_calls_are_reached() {
+    for tool in ["landing", "spend"] {
+        let mut texts = tribune_constitution::Texts::built_in();
+        let rule = format!(
+            "@id(\"four-eyes\") forbid(principal, action == Tribune::Action::\"{tool}\", resource) unless {{ context.approved }};"
+        );
+        texts.policies.insert("a.cedar".to_owned(), rule);
+        let found: Vec<String> = check(&texts, &[]).iter().map(ToString::to_string).collect();
+        assert!(!found.iter().any(|finding| finding.contains("never reached")), "{found:?}");
+    }
+}

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 use proptest::sample::select;
-use tribune_constitution::{Constitution, Decision, Facts, Texts, Trust, Verdict, Veto};
+use tribune_constitution::{AsAsked, Constitution, Decision, Facts, Texts, Trust, Verdict, Veto};
 
-use crate::arbitrary::{RULES, by_sub_agent, calls, house, labels, law, stricter};
+use crate::arbitrary::{by_sub_agent, calls, forbid, house, house_of_rules, labels, law, stricter};
 
 /// Whether `after` lets through something that `before` held back.
 fn allows_more(before: &Verdict, after: &Verdict) -> bool {
@@ -26,9 +26,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn l3_a_forbid_rule_never_allows_more(texts in house(), rule in select(&RULES[..11]), calls in calls()) {
+    fn l3_a_forbid_rule_never_allows_more(
+        texts in prop_oneof![house(), house_of_rules()], rule in forbid(), calls in calls(),
+    ) {
         let mut more = texts.clone();
-        more.policies.insert("new.cedar".to_owned(), rule.to_owned());
+        more.policies.insert("new.cedar".to_owned(), rule);
         assert_never_more(&law(texts), &law(more), &calls)?;
     }
 
@@ -49,6 +51,26 @@ proptest! {
             vetoed.vetoes.push(Veto::new("verifier", "no"));
             prop_assert!(!allows_more(&law.decide(&facts), &law.decide(&vetoed)));
             prop_assert_eq!(law.decide(&vetoed).decision, Decision::Deny);
+        }
+    }
+
+    #[test]
+    fn l3_a_hook_that_narrows_never_allows_more(texts in house_of_rules(), calls in calls(), less in calls()) {
+        let law = law(texts);
+        for (facts, less) in calls.into_iter().zip(less) {
+            // Whatever a hook leaves of a call: other arguments, other words, another grant.
+            let asked = AsAsked { provenance: facts.provenance, args: facts.args.clone(), grant: facts.grant.clone() };
+            let (provenance, args, grant) = (less.provenance, less.args, less.grant);
+            let only = Facts { provenance, args, grant, ..facts.clone() };
+            let narrowed = Facts { asked: Some(Box::new(asked)), ..only.clone() };
+            let verdict = law.decide(&narrowed);
+            for one in [&facts, &only] {
+                let before = law.decide(one);
+                prop_assert!(!allows_more(&before, &verdict), "{narrowed:?}\n{before:?}\n{verdict:?}");
+            }
+            prop_assert_eq!(&law.explain(&narrowed).verdict, &verdict);
+            let text = narrowed.canonical().unwrap();
+            prop_assert_eq!(Facts::parse(&text).unwrap(), narrowed);
         }
     }
 

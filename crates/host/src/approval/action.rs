@@ -10,6 +10,9 @@ use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
 use tribune_ledger::jcs::{self, JcsError};
 
+/// Files by their paths, in the workspace or absolute, each with the hash of its content.
+pub type Files = BTreeMap<String, String>;
+
 /// A call with everything that decides what it does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Action {
@@ -19,13 +22,16 @@ pub struct Action {
     pub input: Value,
     /// The files that the outcome depends on, with the hash of their content: the program, its scripts, what is
     /// replaced.
-    pub files: BTreeMap<String, String>,
+    pub files: Files,
     pub cwd: Option<String>,
     /// Names of the variables that the program is given.
     pub env: Vec<String>,
     /// The law in force.
     pub constitution: String,
     pub labels: Labels,
+    /// The folder that the session works in, if it is not in its agent's own workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 impl Action {
@@ -48,6 +54,7 @@ impl Action {
         part(self.schema == now.schema, "the tool's description");
         part(self.input == now.input, "arguments");
         part(self.cwd == now.cwd, "folder");
+        part(self.workspace == now.workspace, "workspace");
         part(self.env == now.env, "environment");
         part(self.constitution == now.constitution, "constitution");
         part(self.labels == now.labels, "what the session has read");
@@ -82,6 +89,7 @@ mod tests {
             env: vec!["HOME".into(), "PATH".into()],
             constitution: "b3:3".into(),
             labels: Labels::FRESH,
+            workspace: None,
         }
     }
 
@@ -92,13 +100,14 @@ mod tests {
         assert_eq!(digest, action().digest().unwrap());
         assert_eq!(approved.changed(&action()), Vec::<String>::new());
         type Edit = fn(&mut Action);
-        let edits: [(Edit, &str); 9] = [
+        let edits: [(Edit, &str); 10] = [
             (|action| action.tool = "write".into(), "tool"),
             (|action| action.schema = "b3:9".into(), "the tool's description"),
             (|action| action.input = json!({"command": "sh deploy.sh "}), "arguments"),
             (|action| drop(action.files.insert("deploy.sh".into(), "b3:9".into())), "file deploy.sh"),
             (|action| drop(action.files.insert("lib.sh".into(), "b3:9".into())), "file lib.sh"),
             (|action| action.cwd = None, "folder"),
+            (|action| action.workspace = Some("/srv/project".into()), "workspace"),
             (|action| action.env.push("LD_PRELOAD".into()), "environment"),
             (|action| action.constitution = "b3:9".into(), "constitution"),
             (|action| action.labels.private = true, "what the session has read"),

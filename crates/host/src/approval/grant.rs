@@ -2,7 +2,8 @@
 //!
 //! A grant never reaches further than it says: one tool, one agent, the same subject (a command or a narrow pattern of
 //! commands, a path, a host, a recipient, or exactly these arguments), and a context no less trusted than the one the
-//! person saw. It turns a question into a yes and never a no into anything.
+//! person saw. A command is granted with the bytes that it runs, as far as they are not the system's own. It turns a
+//! question into a yes and never a no into anything.
 
 use std::time::Duration;
 
@@ -13,16 +14,22 @@ use tribune_constitution::{Args, command};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, Timestamp, jcs};
 
+use super::action::Files;
 use super::approver::Approver;
 use super::error::ApprovalError;
 use super::record::{Decision, Requested};
 use super::ruling::Wish;
+use crate::tools::ABSENT;
 
 /// The longest that a grant may last: 90 days.
 const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// Bytes of a pattern.
 const MAX_PATTERN_BYTES: usize = 1024;
+
+/// Where the programs of a system lie, which only its owner changes.
+const SYSTEM: [&str; 9] =
+    ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/etc/", "/nix/store/", "/gnu/store/"];
 
 /// A standing permission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,10 +46,16 @@ pub struct Grant {
     /// The tool as it was then; one that has changed asks again.
     pub schema: String,
     pub subject: Subject,
+    /// What its command runs beside the system's programs, as it was then; one that has changed asks again.
+    #[serde(default, skip_serializing_if = "Files::is_empty")]
+    pub files: Files,
     /// What the session had taken in when it was given.
     pub labels: Labels,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+    /// In sessions that work in this folder only; without one, in those that work in their agent's own workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 /// What a grant is about.
@@ -80,6 +93,8 @@ pub struct Call<'a> {
     pub input: &'a Value,
     pub args: &'a Args,
     pub labels: Labels,
+    /// The folder that the session works in, if it is not in its agent's own workspace.
+    pub folder: Option<&'a str>,
 }
 
 /// What a decision needs to know of the call to make a grant of it.
@@ -88,6 +103,8 @@ pub struct Terms {
     pub schema: String,
     /// `None` when the words are gone: then only this one call can be decided.
     pub input: Option<Value>,
+    /// The files that its outcome depended on when it was asked for.
+    pub files: Files,
     /// What the call itself brings into its session: the next one like it finds that there.
     pub output: Labels,
     /// Whether a text holds a secret; such a text is not written into a grant.
@@ -139,6 +156,12 @@ impl Grant {
             }
             None => Subject::exactly(&requested.tool, input)?,
         };
+        let files = if requested.tool == "exec" { held(terms.files) } else { Files::default() };
+        if !files.is_empty() && subject.has_wildcard() {
+            return no(
+                "this runs a file that is not one of the system's programs, and a pattern does not say what is in it: allow exactly this line, or allow it once",
+            );
+        }
         if (terms.holds_secret)(subject.text()) {
             return no(
                 "this call holds what looks like a secret, which does not belong into a grant: allow it once",
@@ -154,8 +177,10 @@ impl Grant {
             tool: requested.tool.clone(),
             schema: terms.schema,
             subject,
+            files,
             labels: requested.labels.meet(terms.output),
             until: wish.until.map(|until| until.to_string()),
+            workspace: requested.workspace.clone(),
         };
         let args = args_of(&grant.tool, input);
         let call = Call {
@@ -166,6 +191,7 @@ impl Grant {
             input,
             args: &args,
             labels: requested.labels,
+            folder: requested.workspace.as_deref(),
         };
         if !grant.covers(&call) {
             return no(
@@ -180,12 +206,13 @@ impl Grant {
         self.until.as_ref().is_none_or(|until| now.to_string() < *until)
     }
 
-    /// Whether this call needs no person.
+    /// Whether this call needs no person, if it runs the same files.
     pub fn covers(&self, call: &Call<'_>) -> bool {
         self.agent == call.agent
             && self.tool == call.tool
             && self.schema == call.schema
             && self.session.as_ref().is_none_or(|session| session == call.session)
+            && self.workspace.as_deref() == call.folder
             && call.labels.trust >= self.labels.trust
             && (self.labels.private || !call.labels.private)
             && self.subject.covers(call)
@@ -245,6 +272,16 @@ impl Subject {
         }
     }
 
+    /// Whether it stands for more than one line.
+    fn has_wildcard(&self) -> bool {
+        match self {
+            Self::Command { pattern } => {
+                command::Grant::parse(pattern).is_ok_and(|grant| grant.has_wildcard())
+            }
+            Self::Path { .. } | Self::Host { .. } | Self::Recipient { .. } | Self::Arguments { .. } => false,
+        }
+    }
+
     fn text(&self) -> &str {
         match self {
             Self::Command { pattern } => pattern,
@@ -281,6 +318,14 @@ impl Subject {
     }
 }
 
+/// The files of a command that a grant holds: those of the workspace and wherever else somebody but the system's owner may
+/// write. Programs of the system change with its updates, and a name without a file is one that the shell knows.
+pub(super) fn held(files: Files) -> Files {
+    let is_systems = |path: &str| SYSTEM.iter().any(|folder| path.starts_with(folder));
+    let is_name = |path: &str, hash: &str| hash == ABSENT && !path.contains('/');
+    files.into_iter().filter(|(path, hash)| !is_systems(path) && !is_name(path, hash)).collect()
+}
+
 /// Patterns that would cover a call, narrowest first.
 pub fn suggestions(tool: &str, input: &Value) -> Vec<String> {
     if let Some(parsed) = parsed(tool, input) {
@@ -300,15 +345,14 @@ pub fn suggestions(tool: &str, input: &Value) -> Vec<String> {
     own.into_iter().chain(folder).collect()
 }
 
-/// How many of these calls of `tool` a pattern would have covered.
-pub fn covered(tool: &str, pattern: &str, inputs: &[Value]) -> usize {
+/// How many of these calls of `tool`, with what the law may know of each, a pattern would have covered.
+pub fn covered(tool: &str, pattern: &str, calls: &[(Value, Args)]) -> usize {
     let Ok(subject) = Subject::from_pattern(tool, pattern) else { return 0 };
-    let covers = |input: &&Value| {
-        let args = args_of(tool, input);
+    let covers = |(input, args): &&(Value, Args)| {
         let labels = Labels::FRESH;
-        subject.covers(&Call { agent: "", session: "", tool, schema: "", input, args: &args, labels })
+        subject.covers(&Call { agent: "", session: "", tool, schema: "", input, args, labels, folder: None })
     };
-    inputs.iter().filter(covers).count()
+    calls.iter().filter(covers).count()
 }
 
 /// What the law may know of a call's arguments.

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
+use tribune_agents::SessionState;
 use tribune_ledger::{Cid, Draft, EntryQuality};
 
+use super::action::Files;
 use super::approver::Approver;
 use super::error::ApprovalError;
-use super::grant::{Grant, Terms};
+use super::grant::{self, Call, Grant, Terms};
 use super::record::{
     ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity,
 };
@@ -29,6 +31,9 @@ pub const MAX_PENDING_PER_SESSION: usize = 64;
 /// How often, and how long each time, a decision waits for a request that is on record and not yet in the inbox.
 const CLAIM_ATTEMPTS: usize = 20;
 const CLAIM_WAIT: Duration = Duration::from_millis(100);
+
+/// Entries that are written in one go.
+const WRITTEN_AT_ONCE: usize = 64;
 
 /// Characters of the words a decision may carry.
 pub const MAX_REASON_CHARS: usize = 500;
@@ -69,7 +74,16 @@ impl Inbox {
             state.insert(card);
         }
         for grant in readers.now(|reader| reader.grants())? {
-            state.grants.insert(grant.id.clone(), grant);
+            // Closing a session ends its grants before it is written that it is closed.
+            let is_over = match &grant.session {
+                Some(key) => readers
+                    .now(|reader| reader.session(key))?
+                    .is_none_or(|row| row.state == SessionState::Closed),
+                None => false,
+            };
+            if !is_over {
+                state.grants.insert(grant.id.clone(), grant);
+            }
         }
         let shared = Shared {
             ledger,
@@ -131,14 +145,20 @@ impl Inbox {
         self.state().grants.values().cloned().collect()
     }
 
-    /// The first grant in force that `covers` says yes to.
-    pub(crate) fn grant_for(&self, covers: impl Fn(&Grant) -> bool) -> Option<String> {
+    /// The first grant in force for a call. What the call would run is looked at only if it depends on that: `runs` reads
+    /// the disk.
+    pub(crate) fn grant_for(&self, call: &Call<'_>, runs: impl FnOnce() -> Files) -> Option<String> {
         let now = self.0.clock.now();
-        self.state()
+        let covers = |grant: &&Grant| grant.is_in_force(now) && grant.covers(call);
+        let covering: Vec<(String, Files)> = self
+            .state()
             .grants
             .values()
-            .find(|grant| grant.is_in_force(now) && covers(grant))
-            .map(|grant| grant.id.clone())
+            .filter(covers)
+            .map(|grant| (grant.id.clone(), grant.files.clone()))
+            .collect();
+        let runs = covering.first().map(|_| grant::held(runs()))?;
+        covering.into_iter().find(|(_, files)| *files == runs).map(|(id, _)| id)
     }
 
     /// Decides. Written to its end even if the caller goes away.
@@ -291,6 +311,38 @@ impl Inbox {
             Ok(())
         });
         revoked.await.unwrap_or(Err(ApprovalError::Stopping))
+    }
+
+    /// Ends the grants that were given for a session, which is about to be closed.
+    pub(crate) async fn end_grants_of(&self, session: &str) -> Result<(), StoreError> {
+        // A decision that is being written may still bring one.
+        let mut changes = self.watch();
+        for _ in 0..CLAIM_ATTEMPTS {
+            if self.state().of_session(session) == 0 {
+                break;
+            }
+            let _ = tokio::time::timeout(CLAIM_WAIT, changes.changed()).await;
+        }
+        let mut ended = Vec::new();
+        self.state().grants.retain(|id, grant| {
+            let is_kept = grant.session.as_deref() != Some(session);
+            ended.extend((!is_kept).then(|| id.clone()));
+            is_kept
+        });
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let draft = |id: String| {
+            let entity = grant_entity(&id);
+            let record = ApprovalRecord::Revoked { id, by: "tribune".to_owned() };
+            self.draft(&entity, "tribune", Vec::new(), &record)
+        };
+        let drafts: Vec<Draft> = ended.into_iter().map(draft).collect();
+        for some in drafts.chunks(WRITTEN_AT_ONCE) {
+            self.append(some).await?;
+        }
+        self.changed();
+        Ok(())
     }
 
     /// Refuses what nobody decided in time. Returns those that no turn waits for.

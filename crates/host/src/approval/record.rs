@@ -90,6 +90,9 @@ pub struct Requested {
     pub instead_of: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
+    /// The folder that the session works in, if it is not in its agent's own workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 /// Who carries a call out once it is allowed.
@@ -101,6 +104,8 @@ pub enum Runner {
     Host,
     /// Whoever asked.
     Caller,
+    /// The agent, with its own hands, in its turn.
+    Agent,
 }
 
 impl Runner {

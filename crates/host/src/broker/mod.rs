@@ -4,6 +4,7 @@
 //! [`egress`] is the way out, [`model`] the way to the session's model; [`room`] is where the sockets lie. Whoever starts a box
 //! opens a session's sockets with [`Brokers::open`], shows them to the box, and keeps what it got for as long as the box lives.
 
+mod command;
 mod egress;
 mod model;
 mod room;
@@ -19,10 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::SessionKey;
 
+pub use self::command::WayOut;
 pub use self::egress::{Network, Outlets, Place, Places, RealNetwork, Speech, Unlisted, Unresolved};
 
 use self::egress::{Egress, Stops};
 use self::room::Room;
+use crate::canary::{self, Play};
 use crate::gateway::Gateway;
 use crate::home::Home;
 
@@ -99,6 +102,8 @@ impl WeakBrokers {
 struct Peer {
     session: Arc<SessionKey>,
     outlets: Arc<Outlets>,
+    /// What answers in place of the model, for a canary. It has no way out either.
+    play: Option<Arc<Play>>,
 }
 
 /// The sockets of one session. They and their connections end with this.
@@ -137,6 +142,24 @@ impl Brokers {
 
     /// The same for a session that has more places than its agent.
     pub fn open_with(&self, session: &SessionKey, outlets: Outlets) -> Result<SessionSockets, BrokerError> {
+        self.open_for(session, outlets, None)
+    }
+
+    /// Sockets for a canary: its model is played, and there is no way out.
+    pub(crate) fn open_played(
+        &self,
+        session: &SessionKey,
+        play: Arc<Play>,
+    ) -> Result<SessionSockets, BrokerError> {
+        self.open_for(session, Outlets::default(), Some(play))
+    }
+
+    fn open_for(
+        &self,
+        session: &SessionKey,
+        outlets: Outlets,
+        play: Option<Arc<Play>>,
+    ) -> Result<SessionSockets, BrokerError> {
         let outlets = Arc::new(outlets);
         let room = Room::new(&self.0.home)?;
         let closing = self.0.closing.child_token();
@@ -144,7 +167,8 @@ impl Brokers {
         for service in [Service::Egress, Service::Model] {
             let listener = room.listen(service.name())?;
             let (shared, closing) = (Arc::clone(&self.0), closing.clone());
-            let peer = Peer { session: Arc::clone(&session), outlets: Arc::clone(&outlets) };
+            let peer =
+                Peer { session: Arc::clone(&session), outlets: Arc::clone(&outlets), play: play.clone() };
             self.0.tasks.spawn(async move { shared.serve(service, listener, peer, closing).await });
         }
         Ok(SessionSockets { room, closing })
@@ -226,10 +250,15 @@ impl Shared {
             let seat = Arc::clone(&room).try_acquire_owned().ok();
             let (shared, peer, closing) = (Arc::clone(&self), peer.clone(), closing.clone());
             self.tasks.spawn(async move {
-                match (service, seat.is_some()) {
-                    (Service::Egress, true) => shared.way_out(stream, &peer, closing).await,
-                    (Service::Model, true) => shared.way_to_model(stream, &peer.session, closing).await,
-                    (Service::Egress | Service::Model, false) => Egress::refuse_full(stream).await,
+                match (service, &peer.play) {
+                    _ if seat.is_none() => Egress::refuse_full(stream).await,
+                    (Service::Egress, None) => shared.way_out(stream, &peer, closing).await,
+                    (Service::Model, None) => shared.way_to_model(stream, &peer.session, closing).await,
+                    (Service::Egress, Some(_)) => drop(stream),
+                    (Service::Model, Some(play)) => tokio::select! {
+                        () = canary::serve(stream, play) => {}
+                        () = closing.cancelled() => {}
+                    },
                 }
                 drop(seat);
             });

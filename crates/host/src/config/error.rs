@@ -14,9 +14,7 @@ const MAX_SHOWN_CHARS: usize = 120;
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error(
-        "`{path}` cannot be read ({error}): check its mode and owner, or move it away to run with the defaults"
-    )]
+    #[error("`{path}` cannot be read ({error}): check its mode and owner, or move it away to go without it")]
     Io { path: PathBuf, error: io::Error },
     #[error("{file}: the configuration is larger than {MAX_CONFIG_BYTES} bytes: shorten it")]
     TooLarge { file: String },

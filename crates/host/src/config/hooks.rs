@@ -76,6 +76,12 @@ impl TryFrom<RawHook> for OneHook {
         if reads.iter().any(|path| !path.is_absolute()) {
             return Err("has a path in `reads` that is not absolute: begin it with a slash".to_owned());
         }
+        if let Some(path) = reads.iter().find(|path| tribune_contract::is_the_systems(path)) {
+            return Err(format!(
+                "has `{}` in `reads`, which belongs to the running system: name a folder outside /proc, /sys, /dev and /run",
+                path.display()
+            ));
+        }
         let bounds = match raw.sandbox.map(|word| word.0) {
             Some(Boxed::Off) if !reads.is_empty() => {
                 return Err(

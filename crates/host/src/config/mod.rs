@@ -59,6 +59,7 @@ pub struct Config {
     pub hooks: Vec<Hook>,
     pub models: ModelsConfig,
     pub spend: SpendConfig,
+    pub canary: CanaryConfig,
 }
 
 /// Where and to whom the gateway listens.
@@ -137,6 +138,13 @@ pub struct EgressConfig {
     pub unlisted: Unlisted,
 }
 
+/// Whether backends are made to show that the gate holds them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CanaryConfig {
+    /// How often; `None`: never, not even before an agent is first used.
+    pub every: Option<Duration>,
+}
+
 /// How the web is searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebSearchConfig {
@@ -146,37 +154,52 @@ pub struct WebSearchConfig {
 impl Config {
     /// Reads the file at `path`; without one, everything has its default.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let mut bytes = Vec::new();
-        let read = |bytes: &mut Vec<u8>| -> io::Result<()> {
-            File::open(path)?.take(MAX_CONFIG_BYTES as u64 + 1).read_to_end(bytes)?;
-            Ok(())
-        };
-        match read(&mut bytes) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(ConfigError::Io { path: path.to_owned(), error }),
-        }
-        let name = path.to_string_lossy();
-        if bytes.len() > MAX_CONFIG_BYTES {
-            return Err(ConfigError::TooLarge { file: name.into_owned() });
-        }
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Self::parse(&name, text),
-            Err(error) => Err(error::not_utf8(&name, &bytes[..error.valid_up_to()])),
+        match read_text(path)? {
+            Some(text) => Self::parse(&path.to_string_lossy(), &text),
+            None => Ok(Self::default()),
         }
     }
 
     /// Reads a configuration; `file_name` is what messages call it.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigError> {
-        if text.len() > MAX_CONFIG_BYTES {
-            return Err(ConfigError::TooLarge { file: file_name.to_owned() });
-        }
-        json5::from_str::<walk::Walked>(text).map_err(|found| error::in_walk(file_name, &found))?;
-        let mut deserializer = json5::Deserializer::from_str(text);
-        serde_path_to_error::deserialize::<_, RawConfig>(&mut deserializer)
-            .map(Self::from)
-            .map_err(|found| error::in_value(file_name, &found))
+        parse_as::<RawConfig>(file_name, text).map(Self::from)
     }
+}
+
+/// The text of a file that a person writes, if there is one.
+pub(crate) fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
+    let mut bytes = Vec::new();
+    let read = |bytes: &mut Vec<u8>| -> io::Result<()> {
+        File::open(path)?.take(MAX_CONFIG_BYTES as u64 + 1).read_to_end(bytes)?;
+        Ok(())
+    };
+    match read(&mut bytes) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(ConfigError::Io { path: path.to_owned(), error }),
+    }
+    let name = path.to_string_lossy();
+    if bytes.len() > MAX_CONFIG_BYTES {
+        return Err(ConfigError::TooLarge { file: name.into_owned() });
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) => Err(error::not_utf8(&name, &error.as_bytes()[..error.utf8_error().valid_up_to()])),
+    }
+}
+
+/// Reads any text that a person writes: no key twice, no secret, no key that means nothing, and every refusal has its place.
+pub(crate) fn parse_as<T: serde::de::DeserializeOwned>(
+    file_name: &str,
+    text: &str,
+) -> Result<T, ConfigError> {
+    if text.len() > MAX_CONFIG_BYTES {
+        return Err(ConfigError::TooLarge { file: file_name.to_owned() });
+    }
+    json5::from_str::<walk::Walked>(text).map_err(|found| error::in_walk(file_name, &found))?;
+    let mut deserializer = json5::Deserializer::from_str(text);
+    serde_path_to_error::deserialize::<_, T>(&mut deserializer)
+        .map_err(|found| error::in_value(file_name, &found))
 }
 
 impl Default for Config {

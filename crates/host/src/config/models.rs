@@ -51,6 +51,7 @@ impl Words for Dialect {
         ("anthropic", Self::Anthropic),
         ("openai", Self::OpenAi),
         ("openai_compatible", Self::OpenAiCompatible),
+        ("gemini", Self::Gemini),
     ];
 }
 

@@ -9,12 +9,12 @@ use super::hooks::OneHook;
 use super::models::RawModels;
 use super::spend::RawSpend;
 use super::values::{
-    Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Host, List, LogLevel, Origin, Sandbox,
-    Word,
+    Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Every, Host, List, LogLevel, Origin,
+    Sandbox, Word,
 };
 use super::{
-    Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig, SessionsConfig, TranscriptConfig,
-    WebSearchConfig, WorkspacesConfig,
+    CanaryConfig, Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig, SessionsConfig,
+    TranscriptConfig, WebSearchConfig, WorkspacesConfig,
 };
 use crate::broker::Unlisted;
 use crate::tools::EgressMode;
@@ -38,6 +38,7 @@ pub(super) struct RawConfig {
     hooks: List<OneHook>,
     models: RawModels,
     spend: RawSpend,
+    canary: RawCanary,
 }
 
 impl Default for RawConfig {
@@ -55,6 +56,7 @@ impl Default for RawConfig {
             hooks: List::default(),
             models: RawModels::default(),
             spend: RawSpend::default(),
+            canary: RawCanary::default(),
         }
     }
 }
@@ -182,6 +184,18 @@ struct RawWebSearch {
     endpoint: Option<Endpoint>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawCanary {
+    every: Every,
+}
+
+impl Default for RawCanary {
+    fn default() -> Self {
+        Self { every: Every(Some(Duration::from_hours(12))) }
+    }
+}
+
 impl From<RawConfig> for Config {
     fn from(raw: RawConfig) -> Self {
         let RawConfig {
@@ -197,6 +211,7 @@ impl From<RawConfig> for Config {
             hooks,
             models,
             spend,
+            canary,
         } = raw;
         Self {
             gateway: GatewayConfig {
@@ -235,6 +250,7 @@ impl From<RawConfig> for Config {
             hooks: hooks.0.into_iter().map(|hook| hook.0).collect(),
             models: models.into(),
             spend: spend.into(),
+            canary: CanaryConfig { every: canary.every.0 },
         }
     }
 }

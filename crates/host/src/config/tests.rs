@@ -42,7 +42,8 @@ fn the_example_shows_every_key() {
             "webSearch",
             "hooks",
             "models",
-            "spend"
+            "spend",
+            "canary"
         ]
     );
     let mut keys = BTreeSet::new();
@@ -52,7 +53,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 45, "{keys:?}");
+    assert_eq!(keys.len(), 47, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -79,6 +80,7 @@ fn values_are_read() {
                 {on: "before_tool_call", command: ["/bin/check", "-x"], reads: ["/opt/lists"], timeoutMs: 10},
                 {on: "gateway_start", url: "http://[::1]:9000/up"},
             ],
+            canary: {every: "30m"},
         }"#,
     );
     assert_eq!(
@@ -134,6 +136,7 @@ fn values_are_read() {
             ],
             models: Config::default().models,
             spend: Config::default().spend,
+            canary: CanaryConfig { every: Some(Duration::from_mins(30)) },
         }
     );
 }
@@ -143,7 +146,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, workspaces, egress, webSearch, hooks, models, spend",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, workspaces, egress, webSearch, hooks, models, spend, canary",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",
@@ -320,6 +323,7 @@ fn hooks_have_one_place_on_this_machine() {
         ("{on: 'gateway_start', command: ['/a'], timeoutMs: 0}", "use a whole number from 1 to 60000"),
         ("{on: 'gateway_start', command: ['/a'], sandbox: 'offf'}", "did you mean \"off\"?"),
         ("{on: 'gateway_start', command: ['/a'], reads: ['b']}", "not absolute"),
+        ("{on: 'gateway_start', command: ['/a'], reads: ['/b', '/proc/1']}", "belongs to the running system"),
         ("{on: 'gateway_start', command: ['/a'], sandbox: 'off', reads: ['/b']}", "leave one of them out"),
         ("{on: 'gateway_start', url: 'http://127.0.0.1:1/', sandbox: 'off'}", "which are for programs"),
         ("{on: 'gateway_start', comand: ['/a']}", "did you mean `command`?"),
@@ -372,10 +376,7 @@ fn files_are_loaded() {
     std::fs::write(&path, " ".repeat(MAX_CONFIG_BYTES + 1)).unwrap();
     assert!(matches!(Config::load(&path), Err(ConfigError::TooLarge { .. })));
     let refused = Config::load(folder.path()).unwrap_err().to_string();
-    assert!(
-        refused.ends_with("check its mode and owner, or move it away to run with the defaults"),
-        "{refused}"
-    );
+    assert!(refused.ends_with("check its mode and owner, or move it away to go without it"), "{refused}");
 }
 
 /// Pieces of the example in any order: a valid configuration or one line of refusal.
@@ -447,5 +448,18 @@ fn providers_that_cannot_be_are_refused_with_their_place() {
     ] {
         let refused = refusal(&format!("{{models: {{providers: {{{providers}}}}}}}"));
         assert!(refused.starts_with("config.json5:1:") && refused.contains(said), "{providers}: {refused}");
+    }
+}
+
+#[test]
+fn a_canary_is_tried_every_so_often_or_said_to_be_off() {
+    let every =
+        |text: &str| parse(&format!("{{ canary: {{ every: {text} }} }}")).map(|config| config.canary.every);
+    assert_eq!(every("'10m'").unwrap(), Some(Duration::from_mins(10)));
+    assert_eq!(every("'30d'").unwrap(), Some(Duration::from_hours(24 * 30)));
+    assert_eq!(every("'off'").unwrap(), None);
+    for wrong in ["'9m'", "'31d'", "''", "'h'", "'12'", "'-1h'", "'99999999999999999999d'", "'never'"] {
+        let said = every(wrong).unwrap_err().to_string();
+        assert!(said.contains("such as \"12h\", or \"off\""), "{wrong}: {said}");
     }
 }

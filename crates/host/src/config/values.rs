@@ -5,6 +5,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use tribune_constitution::nearest::nearest;
@@ -354,5 +355,34 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
             list.push(item);
         }
         Ok(List(list))
+    }
+}
+
+/// A time between two of something, such as `30m`, `12h` or `2d`; or `off`.
+#[derive(Debug)]
+pub(super) struct Every(pub(super) Option<Duration>);
+
+impl<'de> Deserialize<'de> for Every {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let hours = |hours: u64| Duration::from_secs(60 * 60 * hours);
+        let (number, unit) = text.split_at(text.len().saturating_sub(1));
+        let number: u64 = number.parse().unwrap_or(0);
+        let time = match unit {
+            "m" => Duration::from_secs(number.saturating_mul(60)),
+            "h" => hours(number.min(24 * 365)),
+            "d" => hours(24 * number.min(365)),
+            _ => Duration::ZERO,
+        };
+        if (Duration::from_mins(10)..=hours(24 * 30)).contains(&time) {
+            return Ok(Self(Some(time)));
+        }
+        let shown: String = text.chars().take(MAX_SHOWN_CHARS).collect();
+        Err(D::Error::custom(format!(
+            "is \"{shown}\": use a time from \"10m\" to \"30d\", such as \"12h\", or \"off\""
+        )))
     }
 }

@@ -31,7 +31,7 @@ struct State {
     failed: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Progress {
     /// The newest record with a part for this side.
     taken: u64,
@@ -39,6 +39,41 @@ struct Progress {
     posted: u64,
     /// Everything up to here is on disk in the database too.
     synced: u64,
+    /// Requests that went past the book so far, and those of them that readers see.
+    past: u64,
+    past_posted: u64,
+}
+
+/// What somebody waits for who wants to read everything that was given to both sides until now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reached {
+    ledger: Newest,
+    vault: Newest,
+}
+
+impl Reached {
+    const fn by(self, side: Side) -> Newest {
+        match side {
+            Side::Ledger => self.ledger,
+            Side::Vault => self.vault,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    number: u64,
+    past: u64,
+}
+
+impl Progress {
+    const fn has(&self, newest: Newest) -> bool {
+        self.posted >= newest.number && self.past_posted >= newest.past
+    }
+
+    const fn newest(&self) -> Newest {
+        Newest { number: self.taken, past: self.past }
+    }
 }
 
 impl Marks {
@@ -65,7 +100,7 @@ impl Marks {
         self.note(|state| {
             state.durable = number;
             for side in [&mut state.ledger, &mut state.vault] {
-                *side = Progress { taken: number, posted: number, synced: number };
+                *side = Progress { taken: number, posted: number, synced: number, ..*side };
             }
         });
     }
@@ -98,10 +133,15 @@ impl Marks {
         self.lock().sheets
     }
 
-    pub(super) fn posted(&self, side: Side, number: u64) {
+    pub(super) fn past(&self, side: Side) {
+        self.lock().of(side).past += 1;
+    }
+
+    pub(super) fn posted(&self, side: Side, number: Option<u64>, past: usize) {
         self.note(|state| {
             let own = state.of(side);
-            own.posted = own.posted.max(number);
+            own.posted = own.posted.max(number.unwrap_or(0));
+            own.past_posted += past as u64;
         });
     }
 
@@ -122,20 +162,26 @@ impl Marks {
         self.wait(|state| state.durable >= number)
     }
 
-    /// The newest record with a part for this side.
-    pub(super) fn newest(&self, side: Side) -> u64 {
-        self.lock().at(side).taken
-    }
-
-    /// Whether readers see `number` of this side; none while that is not known.
-    pub(super) fn is_posted(&self, side: Side, number: u64) -> Option<bool> {
+    /// What was given to each side last.
+    pub(super) fn reached(&self) -> Reached {
         let state = self.lock();
-        if state.at(side).posted >= number { Some(true) } else { state.failed.then_some(false) }
+        Reached { ledger: state.ledger.newest(), vault: state.vault.newest() }
     }
 
-    /// Until readers see `number` of this side, or the pen was put down once more than `seen`.
-    pub(super) fn wait_posted(&self, side: Side, number: u64, seen: u64) {
-        self.wait(|state| state.at(side).posted >= number || state.sheets != seen);
+    /// Whether readers of this side see it, or never will.
+    pub(super) fn is_posted(&self, side: Side, reached: Reached) -> bool {
+        let state = self.lock();
+        state.at(side).has(reached.by(side)) || state.failed
+    }
+
+    /// Until everything up to `number` is on disk, or the pen was put down once more than `seen`.
+    pub(super) fn wait_written(&self, number: u64, seen: u64) {
+        self.wait(|state| state.durable >= number || state.sheets != seen);
+    }
+
+    /// Until readers see it, or the pen was put down once more than `seen`.
+    pub(super) fn wait_posted(&self, side: Side, reached: Reached, seen: u64) {
+        self.wait(|state| state.at(side).has(reached.by(side)) || state.sheets != seen);
     }
 
     /// Until everything up to `number` is on disk in this side's database.

@@ -8,6 +8,7 @@
 //! there, so nobody waits for somebody who does not get to run.
 
 mod marks;
+mod opening;
 mod pen;
 pub(crate) mod room;
 mod sheet;
@@ -16,11 +17,12 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 
-pub(crate) use self::marks::Side;
+pub(crate) use self::marks::{Reached, Side};
+pub(crate) use self::opening::Left;
 
 use self::marks::Marks;
 use self::pen::Pen;
-use crate::home::Home;
+use self::sheet::Base;
 use crate::store::StoreError;
 
 /// Bytes of a page that goes through the book. What is larger goes to the databases at once, each with a sync of its own.
@@ -29,7 +31,7 @@ const LARGEST_PAGE: usize = 1 << 20;
 /// Bytes on a sheet after which no further page is added.
 const SHEET: usize = 1 << 20;
 
-/// Which book this is. A database remembers whose records it has.
+/// Which book this is. A database remembers whose records it has; each start begins another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BookId(pub(crate) [u8; 16]);
 
@@ -86,20 +88,28 @@ struct Shared {
     queue: Mutex<Queue>,
     desk: Mutex<Desk>,
     marks: Marks,
-    /// How to ask each side to sync what it has posted.
-    ledger: OnceLock<AskSync>,
-    vault: OnceLock<AskSync>,
+    ledger: Mutex<Poster>,
+    vault: Mutex<Poster>,
     failure: OnceLock<Failure>,
     /// Wakes the thread that writes for those who do not wait. There is none before it is needed.
-    scribe: OnceLock<mpsc::Sender<()>>,
+    scribe: OnceLock<Option<mpsc::Sender<()>>>,
 }
 
-/// Until the side goes away.
-struct AskSync(Mutex<Option<Box<dyn Fn() + Send + Sync>>>);
+/// Who posts into a database.
+#[derive(Default)]
+enum Poster {
+    /// Nobody has come yet.
+    #[default]
+    Nobody,
+    /// Somebody, who syncs what it has posted when it is asked.
+    There(Box<dyn Fn() + Send + Sync>),
+    /// It has synced everything.
+    Gone,
+}
 
-impl std::fmt::Debug for AskSync {
+impl std::fmt::Debug for Poster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AskSync")
+        f.write_str("Poster")
     }
 }
 
@@ -110,8 +120,10 @@ struct Queue {
     /// Somebody has the pen.
     leading: bool,
     next: u64,
-    /// What an earlier daemon left for the vault must be posted before anything is written over it.
-    left: Vec<Record>,
+    /// What an earlier daemon left for the vault, which must be posted before anything is written over it.
+    left: Option<Left>,
+    /// Nothing is taken any more.
+    closed: bool,
 }
 
 struct Waiting {
@@ -131,108 +143,17 @@ impl std::fmt::Debug for Waiting {
 #[derive(Debug)]
 struct Desk {
     pen: Pen,
-    /// The newest record that each side was handed.
-    ledger: u64,
-    vault: u64,
+    /// The newest record that each side was handed, and had on disk when the book was begun at its front.
+    handed: Base,
+    base: Base,
     /// The sides were asked to sync since the book was begun.
     asked: bool,
 }
 
 impl Daybook {
-    /// Where the book of `home` lies.
-    pub(crate) fn path(home: &Home) -> PathBuf {
-        home.root().join("daybook")
-    }
-
-    /// What the book of `home` holds, if it can be read. Changes nothing.
-    pub(crate) fn peek(home: &Home) -> Option<(BookId, Vec<Record>)> {
-        sheet::scan(&std::fs::read(Self::path(home)).ok()?)
-    }
-
-    /// Opens the book of `home`, whose lock the caller holds. A database that was never posted to has no `book`.
-    /// Returns what is to be posted behind `posted`.
-    pub(crate) fn open(home: &Home, known: Option<(BookId, u64)>) -> Result<(Self, Vec<Record>), StoreError> {
-        let path = Self::path(home);
-        let failed = |error: std::io::Error| StoreError::from(failure(&path, &error));
-        let mut pen = Pen::open(&path).map_err(failed)?;
-        let found = sheet::scan(&pen.read().map_err(failed)?);
-        let (book, posted, left) = match (known, found) {
-            (Some((book, posted)), None) => (book, posted, Vec::new()),
-            (Some((book, posted)), Some((id, records))) if book == id => {
-                if records.first().is_some_and(|first| first.number > posted + 1) {
-                    let what = "it goes on behind what the database has".to_owned();
-                    return Err(StoreError::Damaged { path, what });
-                }
-                (book, posted, records)
-            }
-            (Some(_), Some(_)) => {
-                let what = "it is the book of another log".to_owned();
-                return Err(StoreError::Damaged { path, what });
-            }
-            // What may lie here is of a log that is gone.
-            (None, _) => {
-                pen.wipe().map_err(failed)?;
-                (BookId::generate().map_err(failed)?, 0, Vec::new())
-            }
-        };
-        let last = left.last().map_or(posted, |last| last.number.max(posted));
-        let marks = Marks::default();
-        marks.begin_at(last);
-        let of_vault = left.iter().filter(|record| !record.vault.is_empty()).cloned().collect();
-        let queue = Queue { waiting: VecDeque::new(), leading: false, next: last + 1, left: of_vault };
-        let desk = Desk { pen, ledger: last, vault: last, asked: false };
-        let shared = Shared {
-            path,
-            book,
-            queue: Mutex::new(queue),
-            desk: Mutex::new(desk),
-            marks,
-            ledger: OnceLock::new(),
-            vault: OnceLock::new(),
-            failure: OnceLock::new(),
-            scribe: OnceLock::new(),
-        };
-        let behind = left.into_iter().filter(|record| record.number > posted && !record.ledger.is_empty());
-        Ok((Self(Arc::new(shared)), behind.collect()))
-    }
-
-    pub(crate) fn book(&self) -> BookId {
-        self.0.book
-    }
-
-    /// The number of the newest record.
-    pub(crate) fn newest(&self) -> u64 {
-        self.queue().next - 1
-    }
-
-    /// From now on this side is asked to sync when the book is begun again.
-    pub(crate) fn attach(&self, side: Side, ask: impl Fn() + Send + Sync + 'static) {
-        let _ = self.side(side).set(AskSync(Mutex::new(Some(Box::new(ask)))));
-    }
-
-    /// Nothing more comes for this side; it syncs what it has by itself.
-    pub(crate) fn detach(&self, side: Side) {
-        if let Some(ask) = self.side(side).get() {
-            ask.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
-    }
-
-    /// What is left of an earlier daemon for the vault. Until [`Self::begin`] nothing is written into the book.
-    pub(crate) fn left_for_vault(&self) -> Vec<Record> {
-        self.queue().left.clone()
-    }
-
-    /// Everything that was left is posted and on disk in both databases: the book begins.
-    pub(crate) fn begin(&self) -> Result<(), StoreError> {
-        let mut queue = self.queue();
-        self.desk().pen.close_book().map_err(|error| self.broken(&error))?;
-        queue.left.clear();
-        Ok(())
-    }
-
     /// Whether a page of this size is written here.
     pub(crate) fn takes(&self, bytes: usize) -> bool {
-        bytes <= LARGEST_PAGE && self.queue().left.is_empty()
+        bytes <= LARGEST_PAGE && self.queue().left.is_none()
     }
 
     /// Writes a page. It is durable when this returns.
@@ -242,18 +163,28 @@ impl Daybook {
 
     /// Overwrites the book, when everything in it is posted.
     pub(crate) async fn wipe(&self) -> Result<(), StoreError> {
-        if self.queue().left.is_empty() { self.write_or_wipe(Page::default(), true).await } else { Ok(()) }
+        if self.queue().left.is_none() { self.write_or_wipe(Page::default(), true).await } else { Ok(()) }
     }
 
     async fn write_or_wipe(&self, page: Page, wipe: bool) -> Result<(), StoreError> {
         let number = self.queue_up(page, wipe)?;
+        self.until_written(number).await
+    }
+
+    /// Waits until everything that has a number is written, or nothing will be.
+    pub(crate) async fn written(&self) {
+        // Whoever comes next is told why.
+        let _ = self.until_written(self.newest()).await;
+    }
+
+    async fn until_written(&self, number: u64) -> Result<(), StoreError> {
         loop {
             let told = self.0.marks.told();
             tokio::pin!(told);
             // From here on nothing is missed.
             told.as_mut().enable();
             if let Some(written) = self.0.marks.is_durable(number) {
-                return self.answer(written);
+                return if written { Ok(()) } else { Err(self.refusal()) };
             }
             if !self.lead() {
                 told.await;
@@ -261,24 +192,68 @@ impl Daybook {
         }
     }
 
-    /// Has a page written soon, by a thread that is there for it. Returns at once.
-    pub(crate) fn write_soon(&self, page: Page) -> Result<(), StoreError> {
-        self.queue_up(page, false)?;
+    /// The same outside a runtime.
+    pub(crate) fn flush(&self) {
+        self.flush_to(self.newest());
+    }
+
+    /// Waits until this record is written, or nothing will be.
+    pub(crate) fn flush_to(&self, number: u64) {
+        loop {
+            let seen = self.0.marks.sheets();
+            if self.0.marks.is_durable(number).is_some() {
+                return;
+            }
+            if !self.lead() {
+                self.0.marks.wait_written(number, seen);
+            }
+        }
+    }
+
+    /// The number of the newest record.
+    pub(crate) fn newest(&self) -> u64 {
+        self.queue().next - 1
+    }
+
+    /// Has a page written soon, by a thread that is there for it. Returns its number at once.
+    pub(crate) fn write_soon(&self, page: Page) -> Result<u64, StoreError> {
+        let number = self.queue_up(page, false)?;
         let scribe = self.0.scribe.get_or_init(|| {
             let (wake, woken) = mpsc::channel();
             let book = Arc::downgrade(&self.0);
             let scribe = move || {
                 while woken.recv().is_ok() {
+                    while woken.try_recv().is_ok() {}
                     let Some(book) = book.upgrade() else { return };
                     Self(book).flush();
                 }
             };
-            // Without a thread to be had, whoever waits for what is posted writes it.
-            let _ = std::thread::Builder::new().name("daybook-scribe".to_owned()).spawn(scribe);
-            wake
+            // Without a thread to be had, whoever waits writes.
+            let spawned = std::thread::Builder::new().name("daybook-scribe".to_owned()).spawn(scribe);
+            spawned.is_ok().then_some(wake)
         });
-        let _ = scribe.send(());
-        Ok(())
+        if let Some(scribe) = scribe {
+            let _ = scribe.send(());
+        }
+        Ok(number)
+    }
+
+    /// Writes a page by the hand of that thread, so that whoever waits can do something else meanwhile. It is durable when
+    /// this returns.
+    pub(crate) async fn write_aside(&self, page: Page) -> Result<(), StoreError> {
+        let number = self.write_soon(page)?;
+        if self.0.scribe.get().is_none_or(Option::is_none) {
+            return self.until_written(number).await;
+        }
+        loop {
+            let told = self.0.marks.told();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            if let Some(written) = self.0.marks.is_durable(number) {
+                return if written { Ok(()) } else { Err(self.refusal()) };
+            }
+            told.await;
+        }
     }
 
     /// Has a page written before whatever is written later. Nobody waits for it.
@@ -286,33 +261,34 @@ impl Daybook {
         self.queue_up(page, false).map(drop)
     }
 
-    /// Waits until readers of this side's database see what was written so far.
-    pub(crate) fn wait_posted(&self, side: Side) -> Result<(), StoreError> {
-        let number = self.0.marks.newest(side);
+    /// What both sides were given so far.
+    pub(crate) fn reached(&self) -> Reached {
+        self.0.marks.reached()
+    }
+
+    /// Waits until readers of this side's database see what was written so far. If nothing can be written any more, they
+    /// see what was posted until then.
+    pub(crate) fn wait_posted(&self, side: Side) {
+        self.wait_posted_to(side, self.reached());
+    }
+
+    /// The same for what had been written when `reached` was asked for.
+    pub(crate) fn wait_posted_to(&self, side: Side, reached: Reached) {
         loop {
             let seen = self.0.marks.sheets();
-            if let Some(posted) = self.0.marks.is_posted(side, number) {
-                return self.answer(posted);
+            if self.0.marks.is_posted(side, reached) {
+                return;
             }
             if !self.lead() {
-                self.0.marks.wait_posted(side, number, seen);
+                self.0.marks.wait_posted(side, reached, seen);
             }
         }
-    }
-
-    /// Writes what waits for somebody to write it.
-    pub(crate) fn flush(&self) {
-        while self.lead() {}
-    }
-
-    fn answer(&self, done: bool) -> Result<(), StoreError> {
-        if done { Ok(()) } else { Err(self.refusal()) }
     }
 
     /// Gives a page its number.
     fn queue_up(&self, page: Page, wipe: bool) -> Result<u64, StoreError> {
         let mut queue = self.queue();
-        if self.0.failure.get().is_some() {
+        if queue.closed || self.0.failure.get().is_some() {
             return Err(self.refusal());
         }
         let number = queue.next;
@@ -372,31 +348,30 @@ impl Daybook {
             posts.extend(page.vault.map(|part| (Side::Vault, number, part.post)));
             wipe |= wipes;
         }
-        sheet::finish(&mut sheet, &self.0.book, first, count);
-
         let mut desk = self.desk();
         let desk = &mut *desk;
         if !desk.pen.has_room(sheet.len()) {
             self.sync_sides(desk)?;
             desk.pen.begin_again();
-            desk.asked = false;
+            desk.begun();
         }
+        sheet::finish(&mut sheet, &self.0.book, desk.base, first, count);
         // Whoever posts gets to work while the disk does, and commits when the book is on disk.
         for (side, number, post) in posts {
             match side {
-                Side::Ledger => desk.ledger = number,
-                Side::Vault => desk.vault = number,
+                Side::Ledger => desk.handed.ledger = number,
+                Side::Vault => desk.handed.vault = number,
             }
             post(number);
         }
         let failed = |error: std::io::Error| failure(&self.0.path, &error);
-        desk.pen.write(&mut sheet).map_err(failed)?;
+        desk.pen.write(&sheet).map_err(failed)?;
         if wipe {
             // Those who post wait for this.
             self.0.marks.durable(first + u64::from(count) - 1);
             self.sync_sides(desk)?;
             desk.pen.wipe().map_err(failed)?;
-            desk.asked = false;
+            desk.begun();
         } else if desk.pen.is_half_full() && !std::mem::replace(&mut desk.asked, true) {
             // So that little is left to sync when the book is full.
             self.ask_syncs();
@@ -407,8 +382,9 @@ impl Daybook {
     /// Everything that was handed over is on disk in its database when this returns.
     fn sync_sides(&self, desk: &Desk) -> Result<(), Failure> {
         self.ask_syncs();
-        for (side, number) in [(Side::Ledger, desk.ledger), (Side::Vault, desk.vault)] {
-            if self.side(side).get().is_some() && !self.0.marks.wait_synced(side, number) {
+        for (side, number) in [(Side::Ledger, desk.handed.ledger), (Side::Vault, desk.handed.vault)] {
+            let is_nobody = matches!(*self.poster(side), Poster::Nobody);
+            if !is_nobody && !self.0.marks.wait_synced(side, number) {
                 let why = "a database could not be written";
                 return Err(self.0.failure.get().cloned().unwrap_or(Failure::Elsewhere(why.to_owned())));
             }
@@ -417,22 +393,10 @@ impl Daybook {
     }
 
     fn ask_syncs(&self) {
-        for ask in [&self.0.ledger, &self.0.vault].into_iter().filter_map(OnceLock::get) {
-            if let Some(ask) = &*ask.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        for side in [Side::Ledger, Side::Vault] {
+            if let Poster::There(ask) = &*self.poster(side) {
                 ask();
             }
-        }
-    }
-
-    /// Everything is in the databases, and on disk there: the next start finds an empty book. If not, it finds the rest.
-    pub(crate) fn close(&self) {
-        self.flush();
-        if !self.queue().left.is_empty() || self.0.failure.get().is_some() {
-            return;
-        }
-        let mut desk = self.desk();
-        if self.sync_sides(&desk).is_ok() {
-            let _ = desk.pen.close_book();
         }
     }
 
@@ -441,9 +405,14 @@ impl Daybook {
         self.0.marks.wait_durable(number)
     }
 
-    /// Readers see everything up to `number` of this side.
-    pub(crate) fn posted(&self, side: Side, number: u64) {
-        self.0.marks.posted(side, number);
+    /// Something is on its way to this side's database without the book.
+    pub(crate) fn past(&self, side: Side) {
+        self.0.marks.past(side);
+    }
+
+    /// Readers see everything up to `number` of this side, and so many more that went past the book.
+    pub(crate) fn posted(&self, side: Side, number: Option<u64>, past: usize) {
+        self.0.marks.posted(side, number, past);
     }
 
     /// What this side posted is on disk.
@@ -481,11 +450,20 @@ impl Daybook {
         self.0.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn side(&self, side: Side) -> &OnceLock<AskSync> {
-        match side {
+    fn poster(&self, side: Side) -> MutexGuard<'_, Poster> {
+        let poster = match side {
             Side::Ledger => &self.0.ledger,
             Side::Vault => &self.0.vault,
-        }
+        };
+        poster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Desk {
+    /// The book is begun at its front: everything is on disk in the databases.
+    const fn begun(&mut self) {
+        self.base = self.handed;
+        self.asked = false;
     }
 }
 

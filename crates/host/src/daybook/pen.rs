@@ -1,11 +1,11 @@
 //! The file of the daybook, in the hand of whoever writes now.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::sheet::BLOCK;
 use crate::files;
@@ -17,6 +17,25 @@ const CAPACITY: u64 = 8 << 20;
 /// It grows by this much at a time, so that a house that does little has a short one.
 const STEP: u64 = 256 << 10;
 
+/// Bytes that are kept for writing between two sheets.
+const SCRATCH: usize = 128 << 10;
+
+/// Moves a book; its new name is durable.
+pub(super) fn move_to(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::rename(from, to)?;
+    files::sync_parent(to)
+}
+
+/// Everything in the book at `path`; nothing if there is none.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(CAPACITY + STEP).read_to_end(&mut all).map(|_| all),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(all),
+        Err(error) => Err(error),
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Pen {
     file: File,
@@ -24,27 +43,22 @@ pub(super) struct Pen {
     at: u64,
     /// Bytes that the file has.
     length: u64,
+    /// What is written, on the boundary that a disk wants. Writing past the page cache takes a seventh off a sync.
+    scratch: Vec<u8>,
 }
 
 impl Pen {
     /// Opens the book at `path`, for its owner alone; makes it if it is missing.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-        let file = options.open(path)?;
+        let file = open(path, OFlags::DIRECT).or_else(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => open(path, OFlags::empty()),
+            _ => Err(error),
+        })?;
         let length = file.metadata()?.len();
         if length == 0 {
             files::sync_parent(path)?;
         }
-        Ok(Self { file, at: 0, length })
-    }
-
-    /// Everything in it.
-    pub(super) fn read(&self) -> io::Result<Vec<u8>> {
-        let mut all = vec![0; usize::try_from(self.length.min(CAPACITY + STEP)).unwrap_or(0)];
-        self.file.read_exact_at(&mut all, 0)?;
-        Ok(all)
+        Ok(Self { file, at: 0, length, scratch: Vec::new() })
     }
 
     pub(super) const fn has_room(&self, bytes: usize) -> bool {
@@ -56,16 +70,13 @@ impl Pen {
     }
 
     /// Writes a sheet behind the last. It is on disk when this returns.
-    pub(super) fn write(&mut self, sheet: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn write(&mut self, sheet: &[u8]) -> io::Result<()> {
         let end = self.at + sheet.len() as u64;
-        if end > self.length {
-            // New blocks are made for the next ones too.
-            let length = end.next_multiple_of(STEP);
-            sheet.resize(usize::try_from(length - self.at).unwrap_or(sheet.len()), 0);
-        }
-        self.file.write_all_at(sheet, self.at)?;
+        // New blocks are made for the next ones too.
+        let length = if end > self.length { end.next_multiple_of(STEP) } else { end };
+        self.put(sheet, usize::try_from(length - self.at).unwrap_or(sheet.len()), self.at)?;
         self.file.sync_data()?;
-        self.length = self.length.max(self.at + sheet.len() as u64);
+        self.length = self.length.max(length);
         self.at = end;
         Ok(())
     }
@@ -78,23 +89,49 @@ impl Pen {
     /// Goes back to the front; nothing is found there any more.
     pub(super) fn close_book(&mut self) -> io::Result<()> {
         self.begin_again();
-        if self.length > 0 {
-            self.file.write_all_at(&[0; BLOCK], 0)?;
-            self.file.sync_data()?;
-        }
+        self.put(&[], BLOCK, 0)?;
+        self.file.sync_data()?;
+        self.length = self.length.max(BLOCK as u64);
         Ok(())
     }
 
     /// Goes back to the front, and overwrites everything.
     pub(super) fn wipe(&mut self) -> io::Result<()> {
         self.begin_again();
-        let zeros = vec![0; usize::try_from(STEP).unwrap_or(BLOCK)];
         let mut at = 0;
         while at < self.length {
-            let bytes = zeros.len().min(usize::try_from(self.length - at).unwrap_or(zeros.len()));
-            self.file.write_all_at(&zeros[..bytes], at)?;
-            at += bytes as u64;
+            let bytes = STEP.min((self.length - at).next_multiple_of(BLOCK as u64));
+            self.put(&[], usize::try_from(bytes).unwrap_or(BLOCK), at)?;
+            at += bytes;
         }
         self.file.sync_data()
     }
+
+    /// Writes `bytes`, and zeros up to `length`.
+    fn put(&mut self, bytes: &[u8], length: usize, at: u64) -> io::Result<()> {
+        self.scratch.clear();
+        self.scratch.resize(length + BLOCK, 0);
+        let from = self.scratch.as_ptr().align_offset(BLOCK).min(BLOCK);
+        let aligned = &mut self.scratch[from..from + length];
+        aligned[..bytes.len()].copy_from_slice(bytes);
+        let written = match self.file.write_all_at(aligned, at) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                // A disk that cannot do it this way has a page cache.
+                fcntl_setfl(&self.file, fcntl_getfl(&self.file)? - OFlags::DIRECT)?;
+                self.file.write_all_at(aligned, at)
+            }
+            written => written,
+        };
+        if self.scratch.capacity() > SCRATCH {
+            self.scratch = Vec::new();
+        }
+        written
+    }
+}
+
+fn open(path: &Path, more: OFlags) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags((OFlags::NOFOLLOW | more).bits().cast_signed());
+    options.open(path)
 }

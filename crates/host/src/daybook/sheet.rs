@@ -7,12 +7,23 @@ use super::{BookId, Record};
 pub(super) const BLOCK: usize = 4096;
 
 /// How every sheet begins.
-const MAGIC: &[u8; 8] = b"tribday1";
+const MAGIC: &[u8; 8] = b"tribday2";
 
-const HEADER: usize = MAGIC.len() + 16 + 8 + 4 + 4 + CHECK;
+/// How sheets of other versions begin.
+const ANY_MAGIC: &[u8] = b"tribday";
+
+const HEADER: usize = MAGIC.len() + 16 + 8 + 8 + 8 + 4 + 4 + CHECK;
 
 /// Bytes of the sum over a sheet.
 const CHECK: usize = 16;
+
+/// The newest record that each side had on disk when the book was begun at its front. A database that has less is older
+/// than the book.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Base {
+    pub(super) ledger: u64,
+    pub(super) vault: u64,
+}
 
 /// Begins a sheet; the header is filled in when it is finished.
 pub(super) fn begin() -> Vec<u8> {
@@ -29,12 +40,14 @@ pub(super) fn push(sheet: &mut Vec<u8>, ledger: &[u8], vault: &[u8]) {
 }
 
 /// Fills in the header, and the rest of the last block.
-pub(super) fn finish(sheet: &mut Vec<u8>, book: &BookId, first: u64, count: u32) {
+pub(super) fn finish(sheet: &mut Vec<u8>, book: &BookId, base: Base, first: u64, count: u32) {
     let body = length(&sheet[HEADER..]);
     let mut header = Vec::with_capacity(HEADER);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&book.0);
-    header.extend_from_slice(&first.to_le_bytes());
+    for number in [base.ledger, base.vault, first] {
+        header.extend_from_slice(&number.to_le_bytes());
+    }
     header.extend_from_slice(&count.to_le_bytes());
     header.extend_from_slice(&body.to_le_bytes());
     let sum = check(&header, &sheet[HEADER..]);
@@ -43,37 +56,82 @@ pub(super) fn finish(sheet: &mut Vec<u8>, book: &BookId, first: u64, count: u32)
     sheet.resize(sheet.len().next_multiple_of(BLOCK), 0);
 }
 
-/// The records that a book holds, in order, and whose they are. What is behind the last whole sheet was never promised to
-/// anyone, or is left from an earlier use of the same blocks.
-pub(super) fn scan(book: &[u8]) -> Option<(BookId, Vec<Record>)> {
-    let mut found: Option<(BookId, Vec<Record>)> = None;
-    let mut rest = book;
-    while let Some((id, first, records, size)) = read(rest) {
-        match &mut found {
-            None => found = Some((id, records)),
-            Some((book, known)) => {
-                let next = known.last().map_or(first, |last| last.number + 1);
-                if *book != id || first != next {
-                    break;
-                }
-                known.extend(records);
-            }
-        }
-        rest = rest.get(size..).unwrap_or_default();
-    }
-    found
+/// What a book holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Whose it is, and since when; none if it does not begin with a whole sheet.
+    pub(super) begun: Option<(BookId, Base)>,
+    /// From its front on, in order. What is behind the last whole sheet was never promised to anyone, or is left from an
+    /// earlier use of the same blocks, or is a stray.
+    pub(super) records: Vec<Record>,
+    /// Whole sheets elsewhere. Those that are newer than everything else tell of one that went bad before them: a sheet is
+    /// written when the one before is on disk.
+    pub(super) strays: Vec<(BookId, Record)>,
+    /// It was written by another version.
+    pub(super) foreign: bool,
+    /// Nothing is written at its front.
+    pub(super) blank: bool,
 }
 
-fn read(bytes: &[u8]) -> Option<(BookId, u64, Vec<Record>, usize)> {
+impl Held {
+    /// Whether records of `book` behind `known` that `matter` are where they cannot be read from.
+    pub(super) fn has_lost(&self, book: BookId, known: u64, matter: impl Fn(&Record) -> bool) -> bool {
+        let last = self.records.last().map_or(known, |last| last.number.max(known));
+        self.strays.iter().any(|(of, record)| *of == book && record.number > last && matter(record))
+    }
+}
+
+/// Reads a book.
+pub(super) fn scan(book: &[u8]) -> Held {
+    let front = &book[..book.len().min(BLOCK)];
+    let blank = front.iter().all(|byte| *byte == 0);
+    let foreign = front.starts_with(ANY_MAGIC) && !front.starts_with(MAGIC);
+    let mut held = Held { blank, foreign, ..Held::default() };
+    let mut at = 0;
+    while let Some(sheet) = book.get(at..).and_then(read) {
+        let next = held.records.last().map_or(sheet.first, |last| last.number + 1);
+        let (id, base) = *held.begun.get_or_insert((sheet.book, sheet.base));
+        if (id, base, next) != (sheet.book, sheet.base, sheet.first) {
+            break;
+        }
+        held.records.extend(sheet.records);
+        at += sheet.size;
+    }
+    while let Some(rest) = book.get(at..).filter(|rest| !rest.is_empty()) {
+        let sheet = read(rest);
+        at += sheet.as_ref().map_or(BLOCK, |sheet| sheet.size);
+        let strays = sheet.into_iter().flat_map(|sheet| {
+            let book = sheet.book;
+            sheet.records.into_iter().map(move |record| (book, record))
+        });
+        held.strays.extend(strays);
+    }
+    held
+}
+
+struct Sheet {
+    book: BookId,
+    base: Base,
+    first: u64,
+    records: Vec<Record>,
+    size: usize,
+}
+
+fn read(bytes: &[u8]) -> Option<Sheet> {
     let (header, rest) = bytes.split_at_checked(HEADER)?;
     let (head, sum) = header.split_at(HEADER - CHECK);
     let (magic, head) = head.split_first_chunk::<8>()?;
+    if magic != MAGIC {
+        return None;
+    }
     let (id, head) = head.split_first_chunk::<16>()?;
+    let (ledger, head) = head.split_first_chunk::<8>()?;
+    let (vault, head) = head.split_first_chunk::<8>()?;
     let (first, head) = head.split_first_chunk::<8>()?;
     let (count, head) = head.split_first_chunk::<4>()?;
     let (size, _) = head.split_first_chunk::<4>()?;
     let body = rest.get(..u32::from_le_bytes(*size) as usize)?;
-    if magic != MAGIC || check(&header[..HEADER - CHECK], body) != *sum {
+    if check(&header[..HEADER - CHECK], body) != *sum {
         return None;
     }
     let first = u64::from_le_bytes(*first);
@@ -87,7 +145,9 @@ fn read(bytes: &[u8]) -> Option<(BookId, u64, Vec<Record>, usize)> {
         records.push(Record { number, ledger: ledger.to_vec(), vault: vault.to_vec() });
         left = after;
     }
-    Some((BookId(*id), first, records, (HEADER + body.len()).next_multiple_of(BLOCK)))
+    let base = Base { ledger: u64::from_le_bytes(*ledger), vault: u64::from_le_bytes(*vault) };
+    let size = (HEADER + body.len()).next_multiple_of(BLOCK);
+    Some(Sheet { book: BookId(*id), base, first, records, size })
 }
 
 fn check(header: &[u8], body: &[u8]) -> [u8; CHECK] {
@@ -109,18 +169,19 @@ mod tests {
     use super::*;
 
     const BOOK: BookId = BookId([7; 16]);
+    const BASE: Base = Base { ledger: 3, vault: 4 };
 
     fn sheet(first: u64, records: &[(&[u8], &[u8])]) -> Vec<u8> {
         let mut sheet = begin();
         for (ledger, vault) in records {
             push(&mut sheet, ledger, vault);
         }
-        finish(&mut sheet, &BOOK, first, u32::try_from(records.len()).unwrap());
+        finish(&mut sheet, &BOOK, BASE, first, u32::try_from(records.len()).unwrap());
         sheet
     }
 
     fn numbers(book: &[u8]) -> Vec<u64> {
-        scan(book).map_or(Vec::new(), |(_, records)| records.iter().map(|record| record.number).collect())
+        scan(book).records.iter().map(|record| record.number).collect()
     }
 
     #[test]
@@ -129,8 +190,9 @@ mod tests {
         assert_eq!(book.len(), BLOCK);
         book.extend(sheet(8, &[(&[9; 5000], b"")]));
         book.resize(book.len() + 3 * BLOCK, 0);
-        let (id, records) = scan(&book).unwrap();
-        assert_eq!((id, numbers(&book)), (BOOK, vec![5, 6, 7, 8]));
+        let Held { begun, records, strays, .. } = scan(&book);
+        assert_eq!((begun, numbers(&book)), (Some((BOOK, BASE)), vec![5, 6, 7, 8]));
+        assert_eq!(strays, []);
         assert_eq!(records[2], Record { number: 7, ledger: b"seven".to_vec(), vault: b"too".to_vec() });
         assert_eq!(records[3].ledger, vec![9; 5000]);
     }
@@ -163,9 +225,34 @@ mod tests {
     }
 
     #[test]
+    fn a_sheet_that_went_bad_before_others_is_told_from_one_that_was_never_finished() {
+        let sheets =
+            [sheet(7, &[(b"seven", b"")]), sheet(8, &[(b"eight", b"")]), sheet(9, &[(b"", b"nine")])];
+        let whole = sheets.concat();
+        let bad = |place: usize| {
+            let mut book = whole.clone();
+            book[place * BLOCK + HEADER + 9] ^= 1;
+            scan(&book)
+        };
+        let of_ledger = |record: &Record| !record.ledger.is_empty();
+        assert!(!scan(&whole).has_lost(BOOK, 6, |_| true));
+        assert!(bad(0).has_lost(BOOK, 6, of_ledger), "eight is there and cannot follow");
+        assert!(!bad(0).has_lost(BOOK, 8, of_ledger), "the ledger has it already");
+        assert!(bad(0).has_lost(BOOK, 8, |record| !record.vault.is_empty()));
+        assert!(bad(1).has_lost(BOOK, 6, |_| true));
+        assert!(
+            !bad(2).has_lost(BOOK, 6, |_| true),
+            "the last one was not promised, for all that can be told"
+        );
+        assert!(!bad(0).has_lost(BookId([8; 16]), 6, |_| true));
+    }
+
+    #[test]
     fn anything_else_is_an_empty_book() {
-        assert_eq!(scan(b""), None);
-        assert_eq!(scan(&[0; 3 * BLOCK]), None);
-        assert_eq!(scan(&vec![0xff; 3 * BLOCK]), None);
+        let blank = Held { blank: true, ..Held::default() };
+        assert_eq!(scan(b""), blank);
+        assert_eq!(scan(&[0; 3 * BLOCK]), blank);
+        assert_eq!(scan(&vec![0xff; 3 * BLOCK]), Held::default());
+        assert!(scan(b"tribday1 and whatever it had").foreign);
     }
 }

@@ -1,5 +1,6 @@
 //! Leave to carry out one call.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tribune_agents::{SessionKey, ToolCall};
@@ -8,6 +9,7 @@ use tribune_ledger::Cid;
 
 use crate::governed::Written;
 use crate::store::Appended;
+use crate::tools::Ground;
 
 /// Leave to carry out one call, once. Everything that acts for an agent takes one by value; only the gate gives one out,
 /// and only when the verdict that allows the call is durable.
@@ -17,7 +19,7 @@ use crate::store::Appended;
 /// ```compile_fail,E0451
 /// use tribune_host::gate::Admission;
 /// fn forged(call: tribune_agents::ToolCall, session: std::sync::Arc<tribune_agents::SessionKey>) -> Admission {
-///     Admission { call, session, entry: tribune_ledger::Cid::from_bytes([0; 32]), labels: Default::default() }
+///     Admission { call, session, entry: tribune_ledger::Cid::from_bytes([0; 32]), labels: Default::default(), folder: None }
 /// }
 /// ```
 ///
@@ -42,13 +44,16 @@ pub struct Admission {
     session: Arc<SessionKey>,
     entry: Cid,
     labels: Labels,
+    /// The folder that the session works in, if it is not in its agent's own workspace.
+    folder: Option<Arc<Path>>,
 }
 
 #[cfg(test)]
 impl Admission {
     /// For tests of what acts: as if the gate had said yes.
     pub(crate) fn of_test(call: ToolCall, session: SessionKey) -> Self {
-        Self { call, session: Arc::new(session), entry: Cid::from_bytes([0; 32]), labels: Labels::FRESH }
+        let (entry, labels) = (Cid::from_bytes([0; 32]), Labels::FRESH);
+        Self { call, session: Arc::new(session), entry, labels, folder: None }
     }
 }
 
@@ -61,7 +66,7 @@ impl Admission {
         session: Arc<SessionKey>,
         verdict: &Appended,
     ) -> Self {
-        Self { call, session, entry: verdict.cid, labels: leave.labels }
+        Self { call, session, entry: verdict.cid, labels: leave.labels, folder: None }
     }
 
     pub const fn call(&self) -> &ToolCall {
@@ -70,6 +75,11 @@ impl Admission {
 
     pub const fn session(&self) -> &Arc<SessionKey> {
         &self.session
+    }
+
+    /// Where the session works.
+    pub(crate) fn ground(&self) -> Ground {
+        Ground::new(self.session.agent().clone(), self.folder.clone())
     }
 
     /// The call's entry.
@@ -93,15 +103,15 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         leave: super::Leave,
         call: ToolCall,
-        session: Arc<SessionKey>,
+        (session, folder): (Arc<SessionKey>, Option<Arc<Path>>),
         entry: Cid,
         place: u64,
     ) -> Self {
         let labels = leave.labels;
-        Self { admission: Admission { call, session, entry, labels }, place }
+        Self { admission: Admission { call, session, entry, labels, folder }, place }
     }
 
     /// The admission, once the verdict is durable. `None` if `written` does not reach that far.

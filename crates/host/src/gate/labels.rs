@@ -10,7 +10,7 @@ use tribune_redact::Redactor;
 
 use crate::record::Labelled;
 use crate::store::{Readers, StoreError};
-use crate::tools::{Resource, Touched};
+use crate::tools::{Ground, Resource, Touched};
 
 /// What a call's result brings into its session, and what the call leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) enum Ended {
 /// Who looks up labels: whose data it is, where labels stand, and what keeps secrets out of their names.
 #[derive(Clone, Copy)]
 pub(super) struct Shelf<'g> {
-    pub(super) agent: &'g AgentId,
+    pub(super) ground: &'g Ground,
     pub(super) readers: &'g Readers,
     pub(super) redactor: &'g Redactor,
 }
@@ -80,7 +80,7 @@ impl Shelf<'_> {
     /// The labels of what is stored there. A file has its own and those of its workspace, where a program may have been
     /// at work.
     fn stored(&self, resource: &Resource) -> Result<Option<Labels>, StoreError> {
-        let Self { agent, readers, .. } = self;
+        let Self { ground, readers, .. } = self;
         if let Resource::Session(key) = resource {
             // Whatever a session says is made from all that it has taken in.
             let session = readers.now(|reader| reader.session(key))?;
@@ -88,19 +88,31 @@ impl Shelf<'_> {
         }
         let own = readers.now(|reader| reader.labels(&self.name(resource)))?;
         let around = match resource {
-            Resource::File(_) => readers.now(|reader| reader.labels(&self.name(&Resource::Workspace)))?,
-            Resource::Workspace => readers.now(|reader| reader.labels_below(&format!("file:{agent}/")))?,
+            Resource::File(path) => self.all(ground.around(path).into_iter().map(Looked::At))?,
+            Resource::Workspace => {
+                let below =
+                    ["file", "workspace"].map(|kind| Looked::Below(format!("{kind}:{}/", ground.name())));
+                self.all(ground.around("").into_iter().map(Looked::At).chain(below))?
+            }
             _ => None,
         };
-        Ok(match (own, around) {
-            (Some(own), Some(around)) => Some(own.meet(around)),
-            (own, around) => own.or(around),
+        Ok(met(own, around))
+    }
+
+    /// What several of them have in common.
+    fn all(&self, looked: impl IntoIterator<Item = Looked>) -> Result<Option<Labels>, StoreError> {
+        looked.into_iter().try_fold(None, |before, looked| {
+            let found = match looked {
+                Looked::At(name) => self.readers.now(|reader| reader.labels(&name))?,
+                Looked::Below(prefix) => self.readers.now(|reader| reader.labels_below(&prefix))?,
+            };
+            Ok(met(before, found))
         })
     }
 
     /// What a resource is called in the record. A name with a secret in it is told apart by its hash.
     fn name(&self, resource: &Resource) -> String {
-        let name = name(self.agent, resource);
+        let name = name(self.ground, resource);
         match self.redactor.redact(&name) {
             Cow::Borrowed(_) => name,
             Cow::Owned(shown) => {
@@ -111,16 +123,31 @@ impl Shelf<'_> {
     }
 }
 
+/// Where labels are looked up.
+enum Looked {
+    At(String),
+    /// Everything whose name begins like this.
+    Below(String),
+}
+
+fn met(one: Option<Labels>, other: Option<Labels>) -> Option<Labels> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.meet(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// What a schedule is called in the record. Its id is its agent's own.
 pub(crate) fn schedule(agent: &AgentId, id: &str) -> String {
     format!("schedule:{agent}/{id}")
 }
 
 /// The name of a resource.
-fn name(agent: &AgentId, resource: &Resource) -> String {
+fn name(ground: &Ground, resource: &Resource) -> String {
+    let agent = ground.agent();
     match resource {
-        Resource::File(path) => format!("file:{agent}/{path}"),
-        Resource::Workspace => format!("workspace:{agent}"),
+        Resource::File(path) => format!("file:{}/{path}", ground.name()),
+        Resource::Workspace => format!("workspace:{}", ground.name()),
         Resource::Memory(key) => format!("memory:{agent}/{key}"),
         Resource::Letter(id) => format!("letter:{id}"),
         Resource::Schedule(id) => schedule(agent, id),

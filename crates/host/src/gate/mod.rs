@@ -11,15 +11,17 @@ mod labels;
 mod uses;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::Value;
 use tribune_agents::{SessionKey, ToolCall, ToolSpec};
 use tribune_constitution::facts::FACTS_VERSION;
-use tribune_constitution::provenance::is_owners;
+use tribune_constitution::provenance::{TakenAs, is_owners};
 use tribune_constitution::{
-    Args, Capability, Constitution, Facts, Labels, Provenance, SessionKind, Stage, Verdict, Veto,
+    Args, AsAsked, Capability, Constitution, Facts, Labels, Manifest, Provenance, SessionKind, Stage,
+    Verdict, Veto,
 };
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
@@ -32,14 +34,15 @@ pub(crate) use self::labels::{Ended, Moved, schedule};
 use self::uses::Uses;
 use tribune_redact::Redactor;
 
-use crate::approval::action::Action;
+use crate::approval::action::{Action, Files};
 use crate::approval::grant::{self, Call};
 use crate::approval::record::Requested;
 use crate::approval::{Approver, Inbox};
 use crate::clock::Clock;
 use crate::record::Labelled;
+use crate::registry::Agents;
 use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
-use crate::tools::{HostTools, Resource, Touched};
+use crate::tools::{Ground, HostTools, Resource, Touched};
 
 /// How long a call waits for a person where the law does not say otherwise.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -61,6 +64,8 @@ pub struct Gate {
     ledger: LedgerWriter,
     readers: Readers,
     clock: Clocked,
+    /// The roster, which says how far each agent is let go.
+    agents: Option<Arc<Agents>>,
 }
 
 /// Whether anyone may approve.
@@ -87,6 +92,8 @@ pub(crate) struct Standing {
     /// The only tools it may use, if whoever started it said so.
     pub(crate) tools: Option<Vec<String>>,
     pub(crate) labels: Labels,
+    /// The folder that it works in, if it is not in its agent's own workspace.
+    pub(crate) folder: Option<Arc<Path>>,
 }
 
 impl Standing {
@@ -97,7 +104,13 @@ impl Standing {
             mandates: row.mandates().collect(),
             tools: row.tools.clone(),
             labels: row.labels,
+            folder: row.workspace.as_deref().map(|folder| Path::new(folder).into()),
         })
+    }
+
+    /// Where it works.
+    pub(crate) fn ground(&self) -> Ground {
+        Ground::new(self.key.agent().clone(), self.folder.clone())
     }
 
     /// Its own mandate.
@@ -121,6 +134,10 @@ pub(crate) struct Inquiry<'a> {
     pub(crate) stage: Stage,
     /// None while the list of tools is made.
     pub(crate) input: Option<&'a Value>,
+    /// The input before a hook narrowed it, if one did.
+    pub(crate) asked: Option<&'a Value>,
+    /// The files that its outcome depends on. Reads the disk.
+    pub(crate) runs: &'a dyn Fn() -> Files,
     /// What the owner said in this turn.
     pub(crate) owner_words: &'a [&'a str],
     pub(crate) vetoes: Vec<Veto>,
@@ -128,11 +145,11 @@ pub(crate) struct Inquiry<'a> {
     pub(crate) approval: Option<&'a str>,
 }
 
-/// A verdict with what it was made from.
+/// A verdict with what it was made from. Only the gate makes one.
 #[derive(Debug)]
 pub(crate) struct Judgement {
-    pub(crate) facts: Facts,
-    pub(crate) verdict: Verdict,
+    facts: Facts,
+    verdict: Verdict,
 }
 
 /// A yes: what a ticket is made from. Only a judgement gives one.
@@ -145,6 +162,11 @@ impl Judgement {
     /// Leave to go on, if the call may run now.
     pub(crate) fn leave(&self) -> Option<Leave> {
         self.verdict.is_allowed().then_some(Leave { labels: self.facts.labels })
+    }
+
+    /// For the record.
+    pub(crate) fn into_parts(self) -> (Facts, Verdict) {
+        (self.facts, self.verdict)
     }
 }
 
@@ -167,12 +189,18 @@ impl Gate {
             ledger,
             readers,
             clock: Clocked(clock),
+            agents: None,
         })
     }
 
     /// With programs of the operator's that have a word in it.
     pub fn with_hooks(self, hooks: Hooks) -> Self {
         Self { hooks, ..self }
+    }
+
+    /// With those whose modes count.
+    pub fn with_agents(self, agents: Arc<Agents>) -> Self {
+        Self { agents: Some(agents), ..self }
     }
 
     /// With what takes secrets out of the facts.
@@ -193,26 +221,13 @@ impl Gate {
     }
 
     fn facts(&self, inquiry: Inquiry<'_>) -> Facts {
-        let Inquiry { standing, tool, stage, input, owner_words, mut vetoes, approval } = inquiry;
+        let Inquiry { standing, tool, stage, input, asked, runs, owner_words, mut vetoes, approval } =
+            inquiry;
         vetoes.extend(standing.narrowed(tool));
         let key = &standing.key;
-        let args = input.map_or_else(Args::default, |input| grant::args_of(tool, input));
-        let owners = input.is_some_and(|input| is_owners(input, owner_words));
-        let grant = input.and_then(|input| {
-            let schema = schema_pin(tool);
-            let call = Call {
-                agent: key.agent().as_str(),
-                session: key.as_str(),
-                tool,
-                schema: &schema,
-                input,
-                args: &args,
-                labels: standing.labels,
-            };
-            self.inbox.grant_for(|grant| grant.covers(&call))
-        });
-        // Facts are in the ledger, where no secret belongs, so the law never sees one either.
-        let args = args.with_texts(|text| self.redactor.redact(text).into_owned());
+        let words = |input: &Value| self.as_asked(standing, (tool, input), runs, owner_words);
+        let none = || AsAsked { provenance: Provenance::Other, args: Args::default(), grant: None };
+        let AsAsked { provenance, args, grant } = input.map_or_else(none, words);
         Facts {
             v: FACTS_VERSION,
             stage,
@@ -223,7 +238,7 @@ impl Gate {
             mandates: standing.mandates.clone(),
             tool: tool.to_owned(),
             labels: standing.labels,
-            provenance: if owners { Provenance::Owner } else { Provenance::Other },
+            provenance,
             args,
             frozen: self.freeze.is_on(),
             approver: self.approvers == Reachable::Someone,
@@ -231,12 +246,46 @@ impl Gate {
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
             vetoes,
+            asked: asked.map(words).map(Box::new),
+            asking: self.agents.as_ref().and_then(|agents| agents.agent(key.agent())?.mode),
         }
+    }
+
+    /// What the law may know of the arguments of a call.
+    fn as_asked(
+        &self,
+        standing: &Standing,
+        (tool, input): (&str, &Value),
+        runs: &dyn Fn() -> Files,
+        owner_words: &[&str],
+    ) -> AsAsked {
+        let key = &standing.key;
+        let args = grant::args_of(tool, input);
+        let schema = schema_pin(tool);
+        let ground = standing.ground();
+        let call = Call {
+            agent: key.agent().as_str(),
+            session: key.as_str(),
+            tool,
+            schema: &schema,
+            input,
+            args: &args,
+            labels: standing.labels,
+            folder: ground.folder_name(),
+        };
+        // Only a command is granted with what it runs.
+        let grant = self.inbox.grant_for(&call, || if tool == "exec" { runs() } else { Files::default() });
+        // Facts are in the ledger, where no secret belongs, so the law never sees one either.
+        let args = args.with_texts(|text| self.redactor.redact(text).into_owned());
+        // Of a tool that nobody knows, every argument may be an order.
+        let taken_as = self.law.manifest(tool).map_or(TakenAs::Orders, Manifest::takes);
+        let owners = is_owners(input, taken_as, owner_words);
+        AsAsked { provenance: if owners { Provenance::Owner } else { Provenance::Other }, args, grant }
     }
 
     /// Exactly what a call would do now. Reads the files it depends on, so it blocks.
     pub(crate) fn action(&self, tools: &HostTools, standing: &Standing, call: &ToolCall) -> Action {
-        let surroundings = tools.surroundings(standing.key.agent(), call);
+        let surroundings = tools.surroundings(&standing.ground(), call);
         Action {
             tool: call.name.clone(),
             schema: schema_pin(&call.name),
@@ -246,6 +295,7 @@ impl Gate {
             env: surroundings.env,
             constitution: self.law.hash().to_string(),
             labels: standing.labels,
+            workspace: standing.ground().folder_name().map(str::to_owned),
         }
     }
 
@@ -260,6 +310,7 @@ impl Gate {
             env: Vec::new(),
             constitution: self.law.hash().to_string(),
             labels: standing.labels,
+            workspace: standing.ground().folder_name().map(str::to_owned),
         }
     }
 
@@ -281,8 +332,8 @@ impl Gate {
         touched: (&[Touched], Ended),
     ) -> Result<Moved, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
-        let (agent, readers, redactor) = (standing.key.agent(), &self.readers, &*self.redactor);
-        labels::moved(labels::Shelf { agent, readers, redactor }, standing.labels, output, touched)
+        let (ground, readers, redactor) = (&standing.ground(), &self.readers, &*self.redactor);
+        labels::moved(labels::Shelf { ground, readers, redactor }, standing.labels, output, touched)
     }
 
     /// What a call of which nobody knows how it ended may have left behind.
@@ -309,6 +360,12 @@ impl Gate {
         Ok(stored.unwrap_or(Labels::UNKNOWN))
     }
 
+    /// Whether a session has a tool: all its mandates give it, and whoever started it did not take it away.
+    pub(crate) fn gives(&self, row: &SessionRow, tool: &str) -> bool {
+        row.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
+            && row.mandates().all(|name| self.law.mandate(&name).is_some_and(|mandate| mandate.allows(tool)))
+    }
+
     /// How risky a tool is, in the words of its manifest.
     pub(crate) fn risk(&self, tool: &str) -> &'static str {
         self.law.manifest(tool).map_or("unknown", |manifest| manifest.risk_level.as_str())
@@ -316,6 +373,11 @@ impl Gate {
 
     pub fn is_frozen(&self) -> bool {
         self.freeze.is_on()
+    }
+
+    /// The time, as records have it.
+    pub(crate) fn now(&self) -> String {
+        self.clock.0.now().to_string()
     }
 
     /// Stops everything that is to come; what runs is for the sessions to end.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use tribune_agents::cli_agent::CliBackend;
 use tribune_agents::provider::ModelRef;
-use tribune_agents::{AgentId, CloseReason, ContentBlock, SessionKey, SessionMode, SessionState};
+use tribune_agents::{AgentId, CloseReason, ContentBlock, Handle, SessionKey, SessionMode, SessionState};
+use tribune_constitution::Asking;
 use tribune_ledger::bundle::ProofBundle;
 use tribune_ledger::tree::prove;
 use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
@@ -13,18 +15,21 @@ use super::error::ApiError;
 use super::principal::Principal;
 use super::proxy::Proxy;
 use super::wire::{
-    AgentAdd, AgentInfo, AgentList, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo, EventPage,
-    Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten, SessionInfo, SessionInit,
-    SessionList, SessionPage, TurnInfo, TurnResult, Turns, Written,
+    AgentAdd, AgentInfo, AgentList, AgentTested, CanaryInfo, Cancelled, CheckpointInfo, DaemonStatus,
+    Entries, EntryInfo, EventPage, Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten,
+    SessionInfo, SessionInit, SessionList, SessionPage, TestStep, TurnInfo, TurnResult, Turns, Written,
 };
+use crate::canary::{Canaries, Standpoint, Step, is_canary, millis};
+use crate::cli_agents::Room;
 use crate::models::Providers;
 use crate::record::SESSION_ENTITIES;
 use crate::registry::roster::LineFault;
-use crate::registry::{Agents, Approvers, RosterAgent, RosterError, backend_for};
+use crate::registry::{Agents, Approvers, CLI_BACKENDS, RosterAgent, RosterError, backend_for};
 use crate::run::Runs;
 use crate::session::{SessionError, SessionManager, Subscription, Ticket};
 use crate::status::Status;
 use crate::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
+use crate::tools::ground;
 
 /// Rows on one page, if nothing is said, and at most.
 const PAGE: usize = 100;
@@ -52,6 +57,9 @@ pub struct Api {
     pub status: Arc<Status>,
     pub proxy: Arc<Proxy>,
     pub runs: Arc<Runs>,
+    pub(crate) canaries: Arc<Canaries>,
+    /// Agents of other makes, whose boxes live between turns.
+    pub(crate) others: [CliBackend; 2],
 }
 
 type Answer<T> = Result<T, ApiError>;
@@ -73,6 +81,13 @@ impl Api {
             who.operator()?;
             let model: ModelRef = model.parse().map_err(|error| ApiError::params(format!("{error}")))?;
             opener.model = Some(model.to_string());
+        }
+        if let Some(folder) = init.workspace {
+            who.operator()?;
+            let home = self.status.home.clone();
+            let found = tokio::task::spawn_blocking(move || ground::given("workspace", &folder, &home)).await;
+            let found = found.map_err(|error| ApiError::new("internal", error.to_string()))?;
+            opener.workspace = Some(found.map_err(ApiError::params)?.to_string_lossy().into_owned());
         }
         self.sessions.ensure(key.clone(), mode, opener).await?;
         self.session_status(who, key.as_str()).await
@@ -119,6 +134,11 @@ impl Api {
         let row = self.sessions.row(&key).await?;
         let row = row.ok_or_else(|| ApiError::new("not_found", format!("there is no session `{key}`")))?;
         let mut info = SessionInfo::from(row);
+        if CLI_BACKENDS.contains(&info.backend.as_str()) {
+            let session_id = info.session_id.as_str().into();
+            let handle = Handle { key: Arc::new(key.clone()), session_id };
+            info.agent_stderr = Room::of(&self.sessions.governance().home, &handle).stderr();
+        }
         if running {
             info.state = SessionState::Running.as_str().to_owned();
         }
@@ -392,8 +412,10 @@ impl Api {
                     agent_id: agent.id.to_string(),
                     name: agent.name,
                     backend: Some(agent.backend),
+                    profile: agent.profile,
                     model: agent.model,
                     mandate: agent.mandate,
+                    mode: agent.mode.map(|mode| mode.as_str().to_owned()),
                     standing: agent.standing,
                     pubkey: agent.pubkey,
                     rostered: true,
@@ -408,15 +430,19 @@ impl Api {
             })
             .collect();
         for seen in &heartbeats {
-            if !agents.iter().any(|agent| agent.agent_id == seen.agent_id) {
+            // A canary's agent is nobody.
+            let is_nobody = seen.agent_id.parse().is_ok_and(|agent| is_canary(&agent));
+            if !is_nobody && !agents.iter().any(|agent| agent.agent_id == seen.agent_id) {
                 let mandate = tribune_constitution::DEFAULT_MANDATE.to_owned();
                 let stranger = AgentInfo {
                     agent_id: seen.agent_id.clone(),
                     name: None,
                     backend: None,
+                    profile: None,
                     model: None,
                     tools: tools(&mandate),
                     mandate,
+                    mode: None,
                     standing: false,
                     pubkey: None,
                     rostered: false,
@@ -442,12 +468,26 @@ impl Api {
         who.operator()?;
         self.takes_work()?;
         let id: AgentId = add.agent_id.parse().map_err(|error| ApiError::params(format!("{error}")))?;
+        if self.approvers.knows(id.as_str()) {
+            let what = format!(
+                "`{id}` is the name of an approver, who could then decide about itself: choose another name"
+            );
+            return Err(ApiError::params(what));
+        }
+        let (home, backend, profile, model) =
+            (self.sessions.governance().home.clone(), add.backend, add.profile, add.model.clone());
+        let found =
+            tokio::task::spawn_blocking(move || backend_for(&home, backend, profile, model.as_deref())).await;
+        let (backend, profile) =
+            found.map_err(|error| ApiError::new("internal", error.to_string()))?.map_err(ApiError::params)?;
         let agent = RosterAgent {
             id: id.clone(),
             name: add.name,
-            backend: backend_for(add.backend, add.model.as_deref()).map_err(ApiError::params)?,
+            backend,
+            profile,
             model: add.model,
             mandate: add.mandate.unwrap_or_else(|| tribune_constitution::DEFAULT_MANDATE.to_owned()),
+            mode: add.mode.as_deref().map(asking).transpose()?,
             standing: add.standing,
             pubkey: add.pubkey,
         };
@@ -494,6 +534,32 @@ impl Api {
             recovered_turns: status.recovered.turns,
             recovered_calls: status.recovered.calls,
             recovered_forgets: status.recovered.forgets,
+            canaries: self.canaries.standpoints().into_iter().map(canary_info).collect(),
+        })
+    }
+
+    /// Tries whether the gate holds an agent.
+    pub async fn agent_test(&self, who: &Principal, id: &str) -> Answer<AgentTested> {
+        who.operator()?;
+        self.takes_work()?;
+        let agent: AgentId = id.parse().map_err(|error| ApiError::params(format!("{error}")))?;
+        if !self.agents.knows(&agent) {
+            return Err(ApiError::new("unknown_agent", format!("there is no agent `{}`", short(id))));
+        }
+        let trial = self.canaries.test(&agent).await.map_err(SessionError::from)?;
+        let step = |step: Step| TestStep {
+            step: step.name.to_owned(),
+            ok: step.is_good,
+            took_ms: millis(step.took),
+            detail: step.detail,
+        };
+        Ok(AgentTested {
+            agent_id: agent.to_string(),
+            outcome: trial.outcome.as_str().to_owned(),
+            detail: trial.outcome.detail().map(str::to_owned),
+            steps: trial.steps.into_iter().map(step).collect(),
+            took_ms: millis(trial.took),
+            session_key: trial.session,
         })
     }
 
@@ -510,6 +576,27 @@ impl Api {
             waiting.push("vault: read-only since a disk error".to_owned());
         }
         waiting
+    }
+}
+
+/// A mode by its name.
+fn asking(word: &str) -> Answer<Asking> {
+    Asking::parse(word).ok_or_else(|| {
+        let known = Asking::ALL.map(Asking::as_str).join(", ");
+        ApiError::params(format!("there is no mode `{}`: use one of {known}", short(word)))
+    })
+}
+
+fn canary_info(standpoint: Standpoint) -> CanaryInfo {
+    let Standpoint { subject, agents, state, detail, at, took } = standpoint;
+    CanaryInfo {
+        backend: subject.backend,
+        subject: subject.name,
+        agents,
+        state: state.to_owned(),
+        detail,
+        at: at.map(|at| at.to_string()),
+        took_ms: took.map(millis),
     }
 }
 

@@ -41,7 +41,10 @@ pub struct ApproverList {
 impl From<ApproversError> for ApiError {
     fn from(error: ApproversError) -> Self {
         let code = match &error {
-            ApproversError::Name(_) | ApproversError::Agent(_) | ApproversError::TooMany => "invalid_params",
+            ApproversError::Name(_)
+            | ApproversError::Operator(_)
+            | ApproversError::Agent(_)
+            | ApproversError::TooMany => "invalid_params",
             ApproversError::Taken(_) => "conflict",
             ApproversError::Unknown(_) => "not_found",
             ApproversError::File { .. } => "storage",

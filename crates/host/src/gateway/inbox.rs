@@ -13,7 +13,7 @@ use crate::approval::record::{Decision, Runner, State};
 use crate::approval::{ApprovalError, Grant, Requested, Wish, draft, grant};
 use crate::governed::sequel::sequel;
 use crate::governed::trail::{Step, trail};
-use crate::store::ApprovalRow;
+use crate::store::{ApprovalRow, Reader};
 
 /// Rows on one page, if nothing is said, and at most.
 const PAGE: usize = 100;
@@ -172,6 +172,10 @@ pub struct DecisionResult {
     /// then it waits again. Either way its agent is told by letter.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_turn: bool,
+    /// What came of a call that was allowed without its turn, if that is known by now: `ran`, `failed`, `denied` or
+    /// `interrupted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub came_of_it: Option<String>,
 }
 
 /// The grants in force.
@@ -250,7 +254,7 @@ impl Api {
             .readers
             .read(move |reader| {
                 let came_of_it = if is_pending { None } else { sequel(reader, &session, &call, &entry)? };
-                Ok((trail(reader, &entry, &agent)?, came_of_it.map(str::to_owned)))
+                Ok((trail(reader, &session, &entry, &agent)?, came_of_it.map(str::to_owned)))
             })
             .await?;
         info.action = action.and_then(|action| serde_json::to_value(action).ok());
@@ -271,10 +275,11 @@ impl Api {
             };
             let rows = rows.into_iter().map(|row| row.requested).filter(alike).collect();
             for action in governance.actions_of(rows).await?.into_iter().flatten() {
+                let args = grant::args_of(&info.tool, &action.input);
                 if state == State::Denied {
-                    denied.push(action.input.clone());
+                    denied.push((action.input.clone(), args.clone()));
                 }
-                asked.push(action.input);
+                asked.push((action.input, args));
             }
         }
         let past = |pattern: &String| Past {
@@ -317,13 +322,26 @@ impl Api {
         let wish = Wish { decision, until, pattern: body.pattern, reason: body.reason, text: None };
         let governance = self.sessions.governance();
         let outcome = governance.decide(id, wish, body.text, approver).await?;
+        let without_turn = outcome.is_orphan && outcome.requested.runner == Runner::Host;
+        let came_of_it = match without_turn && outcome.state == State::Allowed {
+            true => self.came_of(&outcome.requested.id).await?,
+            false => None,
+        };
         Ok(DecisionResult {
             id: outcome.requested.id,
             state: outcome.state.as_str().to_owned(),
             missing: outcome.missing,
             grant: outcome.grant,
-            without_turn: outcome.is_orphan && outcome.requested.runner == Runner::Host,
+            without_turn,
+            came_of_it,
         })
+    }
+
+    /// What came of a call that somebody decided about, if that is known.
+    async fn came_of(&self, id: &str) -> Answer<Option<String>> {
+        let ApprovalRow { requested, entry, .. } = self.approval_row(id).await?;
+        let look = move |reader: &Reader| sequel(reader, &requested.session, &requested.call, &entry);
+        Ok(self.readers.read(look).await?.map(str::to_owned))
     }
 
     pub async fn grants(&self, who: &Principal) -> Answer<Grants> {
@@ -345,6 +363,10 @@ impl Api {
         let stopped = self.sessions.governance().gate.freeze(&approver).await;
         // Ended in any case: a stop that cannot be written down is still a stop.
         self.proxy.stop_all();
+        // What they left running between turns ends with them.
+        for backend in &self.others {
+            backend.stop_all();
+        }
         let cancelled = self.sessions.cancel_all();
         stopped?;
         Ok(Frozen { frozen: true, cancelled, already })

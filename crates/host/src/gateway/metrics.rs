@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 
 use super::api::Api;
 use super::proxy::Ended;
+use crate::canary::Standpoint;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Asked {
@@ -33,6 +34,12 @@ struct NotForwarded {
     code: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Tried {
+    backend: String,
+    subject: String,
+}
+
 /// The gateway's counters. None has a label that a caller chooses.
 #[derive(Debug)]
 pub(super) struct Metrics {
@@ -48,6 +55,7 @@ pub(super) struct Metrics {
     sessions_loaded: Gauge,
     ledger_entries: Gauge,
     ready: Gauge,
+    canaries: Family<Tried, Gauge>,
 }
 
 impl Metrics {
@@ -65,6 +73,9 @@ impl Metrics {
         let sessions_loaded = gauge("sessions_loaded", "Sessions that are in memory");
         let ledger_entries = gauge("ledger_entries", "Entries in the ledger");
         let ready = gauge("ready", "1 if everything is ready");
+        let canaries = Family::<Tried, Gauge>::default();
+        let help = "1 if the gate holds the backend or profile, -1 if it does not, 0 if that is not known";
+        registry.register("canary", help, canaries.clone());
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -91,6 +102,7 @@ impl Metrics {
             sessions_loaded,
             ledger_entries,
             ready,
+            canaries,
         }
     }
 
@@ -140,6 +152,14 @@ impl Metrics {
             self.ledger_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
         }
         self.ready.set(i64::from(api.waiting().is_empty()));
+        for Standpoint { subject, state, .. } in api.canaries.standpoints() {
+            let tried = Tried { backend: subject.backend, subject: subject.name };
+            self.canaries.get_or_create(&tried).set(match state {
+                "live" => 1,
+                "ungoverned" => -1,
+                _ => 0,
+            });
+        }
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry);

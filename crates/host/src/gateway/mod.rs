@@ -1,6 +1,7 @@
 //! The door: one listener for WebSocket RPC, REST and the pages a machine asks for. Whoever comes in has a principal,
 //! comes from an address and an origin that are ours, and stays within the limits.
 
+mod acp;
 mod api;
 pub mod approvers;
 mod error;
@@ -46,6 +47,7 @@ pub use api::{Api, MAX_NOTE_BYTES};
 pub use error::{ApiError, CODES};
 pub use principal::{Doorman, Principal, challenge_text};
 pub use proxy::Proxy;
+pub(crate) use proxy::model_of;
 pub use rest::openapi;
 pub use rpc::METHODS;
 
@@ -141,6 +143,8 @@ pub struct Gateway {
     pub stopping: CancellationToken,
     pub tasks: TaskTracker,
     metrics: Metrics,
+    /// ACP clients that come over HTTP.
+    visits: acp::Visits,
 }
 
 /// What a gateway is made of.
@@ -158,7 +162,8 @@ impl Gateway {
     pub fn new(parts: Parts) -> Arc<Self> {
         let Parts { api, doorman, names, limits, anonymous, stopping } = parts;
         let (tasks, metrics) = (TaskTracker::new(), Metrics::new());
-        Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics })
+        let visits = acp::Visits::default();
+        Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics, visits })
     }
 
     fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
@@ -254,6 +259,7 @@ fn router(gateway: Arc<Gateway>) -> Router {
         .route("/", get(front_door))
         .route("/rpc", get(front_door))
         .route("/v1/openapi.json", get(move || async move { Json((*document).clone()) }))
+        .merge(acp::router())
         .merge(rest)
         .route("/v1/proxy/{provider}/{*path}", any(proxy::proxied))
         .fallback(|| async {

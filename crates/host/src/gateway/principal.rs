@@ -87,20 +87,36 @@ impl Principal {
 
     pub fn opener(&self) -> Opener {
         match self {
-            Self::Operator => {
-                Opener { name: "operator".to_owned(), pubkey: None, is_stranger: false, model: None }
-            }
-            Self::Approver(approver) => {
-                Opener { name: approver.id.clone(), pubkey: None, is_stranger: true, model: None }
-            }
-            Self::Agent { id, pubkey } => {
-                Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: false, model: None }
-            }
-            Self::Stranger { id, pubkey } => {
-                Opener { name: id.to_string(), pubkey: Some(pubkey.clone()), is_stranger: true, model: None }
-            }
+            Self::Operator => Opener {
+                name: "operator".to_owned(),
+                pubkey: None,
+                is_stranger: false,
+                model: None,
+                workspace: None,
+            },
+            Self::Approver(approver) => Opener {
+                name: approver.id.clone(),
+                pubkey: None,
+                is_stranger: true,
+                model: None,
+                workspace: None,
+            },
+            Self::Agent { id, pubkey } => Opener {
+                name: id.to_string(),
+                pubkey: Some(pubkey.clone()),
+                is_stranger: false,
+                model: None,
+                workspace: None,
+            },
+            Self::Stranger { id, pubkey } => Opener {
+                name: id.to_string(),
+                pubkey: Some(pubkey.clone()),
+                is_stranger: true,
+                model: None,
+                workspace: None,
+            },
             Self::Anonymous { id } => {
-                Opener { name: id.to_string(), pubkey: None, is_stranger: true, model: None }
+                Opener { name: id.to_string(), pubkey: None, is_stranger: true, model: None, workspace: None }
             }
         }
     }
@@ -171,7 +187,7 @@ impl Doorman {
         if let Some(approver) = self.approvers.by_token(token) {
             return Ok(Principal::Approver(approver));
         }
-        Err(self.refuse("this is not the operator's token: it is in run/token of the daemon's home"))
+        Err(self.refuse("this is neither the operator's token, which is in run/token of the daemon's home, nor an approver's"))
     }
 
     /// Whether the key's owner signed this connection's nonce.

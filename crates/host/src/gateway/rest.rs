@@ -25,9 +25,9 @@ use super::error::ApiError;
 use super::principal::Principal;
 use super::schema::Event;
 use super::wire::{
-    AgentAdd, AgentInfo, AgentList, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo, ErrorBody,
-    Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit, SessionList,
-    SessionPage, TurnContent, TurnResult, Turns,
+    AgentAdd, AgentInfo, AgentList, AgentTested, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo,
+    ErrorBody, Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit,
+    SessionList, SessionPage, TurnContent, TurnResult, Turns,
 };
 use super::{Gateway, gate_api, inbox_rest, pages, providers, workspaces};
 
@@ -82,6 +82,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(ledger_note))
         .routes(routes!(agent_list, agent_add))
         .routes(routes!(agent_show))
+        .routes(routes!(agent_test))
 }
 
 /// The OpenAPI document.
@@ -396,6 +397,16 @@ async fn agent_list(State(app): App, Operator(who): Operator) -> Answer<AgentLis
 #[utoipa::path(post, path = "/v1/agents", tag = "agents", request_body = AgentAdd, responses((status = 200, description = "the agent", body = AgentInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn agent_add(State(app): App, Operator(who): Operator, Body(add): Body<AgentAdd>) -> Answer<AgentInfo> {
     app.api.agent_add(&who, add).await.map(Json)
+}
+
+/// Tries whether the gate holds an agent: it is made to try something harmless that must be refused. Takes seconds.
+#[utoipa::path(post, path = "/v1/agents/{agent}/test", tag = "agents", params(("agent" = String, Path, description = "agent id")), responses((status = 200, description = "how far it came", body = AgentTested), (status = "default", description = "an error", body = ErrorBody)))]
+async fn agent_test(
+    State(app): App,
+    Operator(who): Operator,
+    Path(agent): Path<String>,
+) -> Answer<AgentTested> {
+    app.api.agent_test(&who, &agent).await.map(Json)
 }
 
 /// One agent.

@@ -20,10 +20,11 @@ use super::workspaces::{WorkspaceDiff, WorkspaceDiscard};
 
 /// Every method. Those that only a connection can answer (`auth.*`, `run.*`, `session.events`, `session.unfollow`, `turn.run`,
 /// `workspace.land`) are in [`super::socket`].
-pub const METHODS: [&str; 45] = [
+pub const METHODS: [&str; 46] = [
     "agent.add",
     "agent.list",
     "agent.show",
+    "agent.test",
     "approval.decide",
     "approval.list",
     "approval.show",
@@ -167,7 +168,7 @@ pub(super) fn read(text: &str) -> Frame<'_> {
 /// Nesting of a frame at most; the parser's own limit is deeper than anything that makes sense here.
 const MAX_DEPTH: usize = 64;
 
-fn check_depth(text: &str) -> Result<(), String> {
+pub(super) fn check_depth(text: &str) -> Result<(), String> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in text.bytes() {
         match byte {
@@ -264,6 +265,7 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
             value(api.agents(who).await?)
         }
         "agent.show" => value(api.agent(who, &request.params::<AgentRef>()?.agent_id).await?),
+        "agent.test" => value(api.agent_test(who, &request.params::<AgentRef>()?.agent_id).await?),
         "agent.add" => value(api.agent_add(who, request.params::<AgentAdd>()?).await?),
         "approval.list" => value(api.approvals(who, request.params::<ApprovalList>()?).await?),
         "approval.show" => value(api.approval(who, &request.params::<ById>()?.id).await?),

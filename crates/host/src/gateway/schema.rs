@@ -59,6 +59,17 @@ pub enum EventKind {
     MailboxInjected { entry: Entry },
     /// Something else is on record.
     LedgerAppend { entry: Entry },
+    /// Something that the reader should know, such as that an agent lost its context. The turn goes on.
+    Notice { code: String, message: String },
+    /// What an agent of another make said that has no event of its own.
+    AgentUpdate {
+        /// As the agent calls it.
+        kind: String,
+        /// The line as it came.
+        line: String,
+    },
+    /// An agent carried out what it had no leave for. The turn ends.
+    Ungoverned { id: String, tool: String, what: String },
     /// Why the turn ends with the stop reason `error` or `interrupted`.
     Error { code: String, message: String },
     /// The last event of every turn.
@@ -205,6 +216,9 @@ mod tests {
             real::EventKind::LedgerAppend { entry: found } => {
                 EventKind::LedgerAppend { entry: entry(*found) }
             }
+            real::EventKind::Notice { code, message } => EventKind::Notice { code, message },
+            real::EventKind::AgentUpdate { kind, line } => EventKind::AgentUpdate { kind, line },
+            real::EventKind::Ungoverned { id, tool, what } => EventKind::Ungoverned { id, tool, what },
             real::EventKind::Error { code, message } => EventKind::Error { code, message },
             real::EventKind::Done { stop_reason } => {
                 EventKind::Done { stop_reason: stop_reason.as_str().to_owned() }
@@ -235,6 +249,9 @@ mod tests {
             json!({"seq": 12, "type": "done", "stop_reason": "end_turn"}),
             json!({"seq": 13, "type": "approval_requested", "id": "0a1b2c3d", "entry": some_entry}),
             json!({"seq": 14, "type": "approval_decided", "id": "0a1b2c3d", "state": "allowed"}),
+            json!({"seq": 15, "type": "notice", "code": "c", "message": "m"}),
+            json!({"seq": 16, "type": "agent_update", "kind": "plan", "line": "{}"}),
+            json!({"seq": 17, "type": "ungoverned", "id": "c", "tool": "write", "what": "w"}),
         ] {
             let read: real::RuntimeEvent = serde_json::from_value(event.clone()).unwrap();
             assert_eq!(serde_json::to_value(&read).unwrap(), event);

@@ -23,6 +23,9 @@ pub struct SessionInit {
     /// `provider:model`, for operators: talk to this model instead of the agent's own. A session that is open with another is
     /// opened anew; what was said in it stays.
     pub model: Option<String>,
+    /// For operators: a folder of this machine, by its whole path, that the session works in instead of its agent's workspace. A
+    /// session that is open elsewhere is opened anew; what was said in it stays.
+    pub workspace: Option<String>,
 }
 
 /// Names one session.
@@ -108,6 +111,10 @@ pub struct SessionInfo {
     pub state: String,
     /// What it may do.
     pub mandate: String,
+    /// How far everything that it has read may be believed: `owner`, `verified`, `community` or `untrusted`.
+    pub trust: String,
+    /// Whether it has read private data.
+    pub private: bool,
     pub created_at: String,
     pub last_activity: String,
     /// Why it was closed: `requested`, `evicted` or `finished`.
@@ -118,6 +125,9 @@ pub struct SessionInfo {
     /// Number of the newest event. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seq: Option<u64>,
+    /// The newest of what an agent of another make said on its standard error. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_stderr: Option<String>,
 }
 
 impl From<SessionRow> for SessionInfo {
@@ -131,12 +141,15 @@ impl From<SessionRow> for SessionInfo {
             mode: row.mode.as_str().to_owned(),
             state: row.state.as_str().to_owned(),
             mandate: row.mandate,
+            trust: row.labels.trust.as_str().to_owned(),
+            private: row.labels.private,
             created_at: row.created_at,
             last_activity: row.last_activity,
             closed_for: row.closed_for.map(|reason| reason.as_str().to_owned()),
             turns: row.turns,
             last_turn: row.last_turn,
             last_seq: None,
+            agent_stderr: None,
         }
     }
 }
@@ -390,8 +403,12 @@ pub struct AgentInfo {
     pub name: Option<String>,
     /// Absent for a stranger.
     pub backend: Option<String>,
+    /// How an agent of another make is run.
+    pub profile: Option<String>,
     pub model: Option<String>,
     pub mandate: String,
+    /// `ask`, `approve-all`, `approve-reads` or `deny-all`; absent where the roster says nothing.
+    pub mode: Option<String>,
     /// What the mandate allows.
     pub tools: Vec<String>,
     pub standing: bool,
@@ -432,12 +449,18 @@ pub struct AgentAdd {
     pub agent_id: String,
     /// What people call it.
     pub name: Option<String>,
-    /// Without it: `native` if a model is named, `rehearsal` if not.
+    /// Without it: that of the profile if one is named, `native` if a model is, else `rehearsal`.
     pub backend: Option<String>,
-    /// `provider:model`, for the backend `native`.
+    /// How an agent of another make is run, for the backends `acp` and `claude_code`.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// `provider:model`, for the backends `native`, `acp` and `claude_code`.
     pub model: Option<String>,
     /// Without it: `default`.
     pub mandate: Option<String>,
+    /// How far it is let go within its mandate: `ask`, `approve-all`, `approve-reads` or `deny-all`.
+    #[serde(default)]
+    pub mode: Option<String>,
     /// Whether its session is open before the first connection is taken, from the next start on.
     #[serde(default)]
     pub standing: bool,
@@ -471,6 +494,48 @@ pub struct DaemonStatus {
     pub recovered_calls: u64,
     /// Sessions that were to be forgotten, and are now.
     pub recovered_forgets: u64,
+    /// Whether the gate holds the backends of the roster.
+    pub canaries: Vec<CanaryInfo>,
+}
+
+/// How the canary of a backend, or of a profile, stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CanaryInfo {
+    pub backend: String,
+    /// The profile, or the backend once more.
+    pub subject: String,
+    /// The agents of the roster that it stands for.
+    pub agents: Vec<String>,
+    /// `live`; `ungoverned`, which is not run; `not_tried`; `waiting`, `running`; or `off`.
+    pub state: String,
+    /// What was not stopped, or why it was not tried.
+    pub detail: Option<String>,
+    /// When it was last tried.
+    pub at: Option<String>,
+    pub took_ms: Option<u64>,
+}
+
+/// `agent.test`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AgentTested {
+    pub agent_id: String,
+    /// `live`, `not_stopped` or `not_tried`.
+    pub outcome: String,
+    /// What was not stopped, or why it was not tried.
+    pub detail: Option<String>,
+    pub steps: Vec<TestStep>,
+    pub took_ms: u64,
+    /// Where its calls and their verdicts are.
+    pub session_key: Option<String>,
+}
+
+/// A step of a test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TestStep {
+    pub step: String,
+    pub ok: bool,
+    pub took_ms: u64,
+    pub detail: Option<String>,
 }
 
 /// `auth.token`.

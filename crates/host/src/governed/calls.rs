@@ -1,22 +1,24 @@
 //! The calls of a turn: each is on record, judged, perhaps parked for a person, run if it may, and answered.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
+use serde_json::Value;
 use tokio::sync::oneshot;
-use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcome};
+use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcome, When};
 use tribune_constitution::{EGRESS, LAND, SPEND, Stage, Veto};
 use tribune_ledger::Cid;
 
 use super::desk::{Begun, Desk, Judged, Recorded};
 use super::elsewhere::FULL;
-use super::toolbox::Asked;
+use super::own_calls::Given;
+use super::toolbox::{Answer, Asked};
 use crate::approval::action::Action;
-use crate::approval::record::Requested;
+use crate::approval::record::{Requested, Runner};
 use crate::approval::{Ruling, State};
 use crate::gate::hooks::{On, Who};
 use crate::gate::{Admission, Ticket};
@@ -35,9 +37,11 @@ const MAX_ATTEMPTS: u32 = 8;
 /// The calls of one turn that are not over.
 #[derive(Default)]
 pub(super) struct Calls {
-    underway: FuturesUnordered<Pin<Box<dyn Future<Output = Progress> + Send>>>,
+    pub(super) underway: FuturesUnordered<Pin<Box<dyn Future<Output = Progress> + Send>>>,
     /// What is open, by the id of its call, for when it has to be written off.
-    open: Vec<Open>,
+    pub(super) open: Vec<Open>,
+    /// Calls that their agent has leave for, and has not told what came of.
+    pub(super) given: HashMap<String, Given>,
     ids: HashSet<String>,
     /// The newest result; the turn's end follows from it.
     pub(super) last_result: Option<Cid>,
@@ -45,23 +49,21 @@ pub(super) struct Calls {
     pub(super) denied: Vec<String>,
 }
 
-struct Open {
-    call_id: String,
+pub(super) struct Open {
+    pub(super) call_id: String,
     tool: String,
-    entry: Cid,
+    pub(super) entry: Cid,
     /// The approval it waits for.
     approval: Option<String>,
 }
 
 /// Something that came of a call.
 pub(super) enum Progress {
-    /// The hooks have seen it.
-    Hooked(Asked, Vec<Veto>),
+    /// The hooks have seen it, and perhaps taken something out of the input that stands behind.
+    Hooked(Asked, Option<Value>, Vec<Veto>),
     Ruled(Box<Parked>, Ruling),
-    Ran(Recorded, Answer, Box<Done>),
+    Ran(Recorded, oneshot::Sender<ToolOutcome>, Box<Done>),
 }
-
-type Answer = oneshot::Sender<ToolOutcome>;
 
 /// A call that waits for a person.
 pub(super) struct Parked {
@@ -79,7 +81,7 @@ pub(super) struct Handled {
 }
 
 impl Handled {
-    const fn events(events: Vec<RuntimeEvent>) -> Self {
+    pub(super) const fn events(events: Vec<RuntimeEvent>) -> Self {
         Self { events, stop: false }
     }
 }
@@ -109,16 +111,25 @@ impl Calls {
     ) -> Result<Handled, RuntimeError> {
         if let Err(refused) = self.check(desk, &call) {
             // The backend broke a rule of the toolbox; nothing was decided, so nothing is on record.
-            let _ = answer.send(ToolOutcome::error(refused));
+            answer.refuse(ToolOutcome::error(refused));
             return desk.write().await.map(|written| Handled::events(written.events));
         }
         if !desk.governance.gate.hooks.has(On::BeforeToolCall) {
-            return self.admit(desk, Asked { call, answer }, Vec::new(), turn, owner_words).await;
+            let hooked = (None, Vec::new());
+            return self.admit(desk, Asked { call, answer }, hooked, turn, owner_words).await;
         }
         let (governance, who) = (Arc::clone(&desk.governance), Who::of(&desk.journal.standing));
         self.underway.push(Box::pin(async move {
-            let (call, vetoes) = governance.gate.hooks.before_tool_call(&who, call).await;
-            Progress::Hooked(Asked { call, answer }, vetoes)
+            let asked = call.input.clone();
+            let (call, vetoes) = match answer {
+                Answer::Outcome(_) => governance.gate.hooks.before_tool_call(&who, call).await,
+                Answer::Leave { .. } => {
+                    let vetoes = governance.objections(&who, &call).await;
+                    (call, vetoes)
+                }
+            };
+            let asked = Some(asked).filter(|asked| *asked != call.input);
+            Progress::Hooked(Asked { call, answer }, asked, vetoes)
         }));
         desk.write().await.map(|written| Handled::events(written.events))
     }
@@ -128,16 +139,43 @@ impl Calls {
         &mut self,
         desk: &mut Desk,
         Asked { call, answer }: Asked,
-        vetoes: Vec<Veto>,
+        (asked, mut vetoes): (Option<Value>, Vec<Veto>),
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
-        let recorded = desk.called(call, turn)?;
+        let recorded = match &answer {
+            Answer::Outcome(_) => desk.called(call, asked, turn)?,
+            Answer::Leave { said, .. } => {
+                vetoes.extend(desk.objections_of_the_house(&call).await?);
+                desk.called_own(call, said, turn)?
+            }
+        };
         match desk.judge(&recorded, Stage::Call, owner_words, vetoes, None)? {
             Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
             Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
             Judged::Asked(verdict, entry) => {
+                if matches!(answer, Answer::Leave { when: When::Underway, .. }) {
+                    let outcome = ToolOutcome::error(format!(
+                        "denied ({}): {}; and nobody can be asked about what is under way already",
+                        verdict.rule_list(),
+                        verdict.reason
+                    ));
+                    let parents = vec![recorded.entry, entry];
+                    let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
+                    return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+                }
+                if recorded.runner == Runner::Host
+                    && let Some(refused) = futile(desk, &recorded.call).await?
+                {
+                    // Nobody is woken for a call that cannot come to anything.
+                    let parents = vec![recorded.entry, entry];
+                    let result = desk.refused(&recorded, &refused, CallOutcome::Denied, parents)?;
+                    return self.refuse(desk, &recorded, answer, (refused, result)).await;
+                }
                 let action = action_now(desk, &recorded.call).await?;
+                if let Some((requested, ruling)) = self.earlier_answer(desk, &recorded, &action).await? {
+                    return self.released(desk, (recorded, answer), (&requested, &ruling), owner_words).await;
+                }
                 if !desk.governance.gate.inbox.has_room(desk.handle.key.as_str()) {
                     let outcome = ToolOutcome::error(FULL);
                     let parents = vec![recorded.entry, entry];
@@ -159,7 +197,9 @@ impl Calls {
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         match progress {
-            Progress::Hooked(asked, vetoes) => self.admit(desk, asked, vetoes, turn, owner_words).await,
+            Progress::Hooked(call, asked, vetoes) => {
+                self.admit(desk, call, (asked, vetoes), turn, owner_words).await
+            }
             Progress::Ran(recorded, answer, mut done) => {
                 self.close(&recorded.call.id);
                 recorded.tell_reworded(&mut done);
@@ -230,7 +270,38 @@ impl Calls {
                 }
             };
         }
-        match desk.judge(&recorded, Stage::Dispatch, owner_words, Vec::new(), Some(&requested.id))? {
+        self.dispatch(desk, (recorded, answer), &requested.id, owner_words).await
+    }
+
+    /// Carries on with a call that a person answered before its daemon ended.
+    async fn released(
+        &mut self,
+        desk: &mut Desk,
+        (recorded, answer): (Recorded, Answer),
+        (approval, ruling): (&str, &Ruling),
+        owner_words: &[&str],
+    ) -> Result<Handled, RuntimeError> {
+        if ruling.state() == State::Allowed {
+            return self.dispatch(desk, (recorded, answer), approval, owner_words).await;
+        }
+        let outcome = ToolOutcome::error(ruling.sentence());
+        let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+        self.refuse(desk, &recorded, answer, (outcome, result)).await
+    }
+
+    /// The last look of the law at a call that a person allowed.
+    async fn dispatch(
+        &mut self,
+        desk: &mut Desk,
+        (recorded, answer): (Recorded, Answer),
+        approval: &str,
+        owner_words: &[&str],
+    ) -> Result<Handled, RuntimeError> {
+        let vetoes = match &answer {
+            Answer::Outcome(_) => Vec::new(),
+            Answer::Leave { .. } => desk.objections_of_the_house(&recorded.call).await?.into_iter().collect(),
+        };
+        match desk.judge(&recorded, Stage::Dispatch, owner_words, vetoes, Some(approval))? {
             Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
             Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
             Judged::Asked(..) => {
@@ -249,18 +320,17 @@ impl Calls {
         answer: Answer,
         ticket: Ticket,
     ) -> Result<Handled, RuntimeError> {
+        let answer = match answer {
+            Answer::Outcome(answer) => answer,
+            Answer::Leave { answer, .. } => return self.give_leave(desk, recorded, answer, ticket).await,
+        };
         self.close(&recorded.call.id);
         let written = desk.write().await?;
         // Durable before effect: the call starts here and not a line earlier.
         let Some(admission) = ticket.redeem(&written) else {
             return Err(RuntimeError::new("internal", "a verdict was not written with its page"));
         };
-        self.open.push(Open {
-            call_id: recorded.call.id.clone(),
-            tool: recorded.call.name.clone(),
-            entry: recorded.entry,
-            approval: None,
-        });
+        self.open(&recorded, None);
         let governance = Arc::clone(&desk.governance);
         self.underway.push(Box::pin(async move {
             let done = run(&governance.tools, admission).await;
@@ -273,12 +343,7 @@ impl Calls {
     async fn park(&mut self, desk: &mut Desk, parked: Parked, request: Cid) -> Result<Handled, RuntimeError> {
         self.close(&parked.recorded.call.id);
         let written = desk.write().await?;
-        self.open.push(Open {
-            call_id: parked.recorded.call.id.clone(),
-            tool: parked.recorded.call.name.clone(),
-            entry: parked.recorded.entry,
-            approval: Some(parked.requested.id.clone()),
-        });
+        self.open(&parked.recorded, Some(parked.requested.id.clone()));
         let ruling = desk.governance.gate.inbox.ask(parked.requested.clone(), request);
         self.underway.push(Box::pin(async move {
             let ruling = ruling.await.unwrap_or(Ruling::Withdrawn);
@@ -305,11 +370,16 @@ impl Calls {
         }
         let written = desk.write().await?;
         desk.tell_persisted(recorded, &outcome, result);
-        let _ = answer.send(outcome);
+        answer.refuse(outcome);
         Ok(Handled::events(written.events))
     }
 
-    fn close(&mut self, call_id: &str) {
+    pub(super) fn open(&mut self, recorded: &Recorded, approval: Option<String>) {
+        let (call_id, tool) = (recorded.call.id.clone(), recorded.call.name.clone());
+        self.open.push(Open { call_id, tool, entry: recorded.entry, approval });
+    }
+
+    pub(super) fn close(&mut self, call_id: &str) {
         self.open.retain(|open| open.call_id != call_id);
     }
 
@@ -317,6 +387,7 @@ impl Calls {
     /// stopped: then it goes on waiting, and is carried out without its turn.
     pub(super) async fn give_up(&mut self, desk: &mut Desk) -> Result<(), RuntimeError> {
         self.underway.clear();
+        self.given.clear();
         let mut open = std::mem::take(&mut self.open);
         if desk.governance.is_leaving() {
             open.retain(|open| open.approval.is_none());
@@ -367,6 +438,15 @@ impl Calls {
 pub(super) async fn run(tools: &crate::tools::HostTools, admission: Admission) -> Done {
     let run = AssertUnwindSafe(tools.run(admission)).catch_unwind().await;
     run.unwrap_or_else(|_| Done::failed("the tool failed in a way it did not expect"))
+}
+
+/// What a call is answered that its tool would refuse right away.
+async fn futile(desk: &Desk, call: &ToolCall) -> Result<Option<ToolOutcome>, RuntimeError> {
+    let (governance, ground, call) =
+        (Arc::clone(&desk.governance), desk.journal.standing.ground(), call.clone());
+    let refused = tokio::task::spawn_blocking(move || governance.tools.futile(&ground, &call)).await;
+    let refused = refused.map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
+    Ok(refused.map(|refused| ToolOutcome::error(refused.sentence)))
 }
 
 /// What the call would do now, looked at where waiting for the disk holds up nobody.

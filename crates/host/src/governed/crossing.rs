@@ -15,7 +15,7 @@ use tribune_ledger::{Cid, Draft, EntryQuality};
 use super::Governance;
 use super::desk::{denial, json_of};
 use super::elsewhere::FULL;
-use crate::approval::action::{Action, approval_id};
+use crate::approval::action::{Action, Files, approval_id};
 use crate::approval::record::{ApprovalRecord, Requested, Runner, State};
 use crate::approval::{MAX_PENDING, Ruling};
 use crate::gate::hooks::Who;
@@ -102,20 +102,22 @@ struct Crossing<'a> {
     key: &'a Arc<SessionKey>,
     call: ToolCall,
     beside: Beside,
+    carries: Option<Labels>,
 }
 
 impl Governance {
     /// Leave for one call of the house for a session, once the verdict that allows it is durable. Where a person is to decide,
-    /// waits for `wait` at most, and no longer than until `gone`.
+    /// waits for `wait` at most, and no longer than until `gone`. `carries` is what the box holds beyond what the log says of
+    /// its session.
     pub(crate) async fn cross(
         self: &Arc<Self>,
-        key: &Arc<SessionKey>,
+        (key, carries): (&Arc<SessionKey>, Option<Labels>),
         (call, vetoes): (ToolCall, Vec<Veto>),
         wait: Duration,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Barred> {
         let beside = Beside::of(&call);
-        let crossing = Crossing { governance: self, key, call, beside };
+        let crossing = Crossing { governance: self, key, call, beside, carries };
         let (row, standing) = crossing.standing().await?;
         let vetoes = vetoes.into_iter().chain(self.objections(&Who::of(&standing), &crossing.call).await);
         let (leave, verdict, entry) =
@@ -190,9 +192,12 @@ impl Crossing<'_> {
         // Changes outlive the session that made them.
         let outlives = self.beside == Beside::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
-        row.and_then(|row| Standing::of(&row).map(|standing| (row, standing))).ok_or_else(|| {
+        let found = row.and_then(|row| Standing::of(&row).map(|standing| (row, standing)));
+        let (row, mut standing) = found.ok_or_else(|| {
             Barred::unjudged("no_session", "the session is closed: open it again before connecting anywhere")
-        })
+        })?;
+        standing.labels = self.carries.map_or(standing.labels, |carried| standing.labels.meet(carried));
+        Ok((row, standing))
     }
 
     /// Judges the connection and puts the verdict on record.
@@ -208,18 +213,21 @@ impl Crossing<'_> {
             tool: &self.call.name,
             stage,
             input: Some(&self.call.input),
+            asked: None,
+            runs: &Files::default,
             owner_words: &[],
             vetoes,
             approval,
         };
         let judgement = self.governance.gate.judge(inquiry)?;
         let leave = judgement.leave();
+        let (facts, verdict) = judgement.into_parts();
         let record = VerdictRecord {
             tool: self.call.name.clone(),
             constitution_hash: self.governance.gate.law.hash().to_string(),
             input_hash: None,
-            facts: judgement.facts,
-            verdict: judgement.verdict,
+            facts,
+            verdict,
         };
         let line = (EntryQuality::PolicyVerdict, parents);
         let draft = self.governance.draft_beside(self.beside, self.key, line, &record);
@@ -284,6 +292,7 @@ impl Crossing<'_> {
             runner: Runner::Caller,
             instead_of: None,
             changed: Vec::new(),
+            workspace: action.workspace.clone(),
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let line = (EntryQuality::Approval, vec![entry]);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{SessionKey, ToolCall};
 use tribune_constitution::{Labels, Stage};
@@ -13,7 +14,7 @@ use tribune_redact::Redactor;
 
 use super::Governance;
 use super::calls::MAX_CALL_BYTES;
-use crate::approval::action::Action;
+use crate::approval::action::{Action, Files};
 use crate::approval::grant::Terms;
 use crate::approval::record::{ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity};
 use crate::approval::{ApprovalError, Approver, Outcome, Wish, draft};
@@ -23,6 +24,9 @@ use crate::store::StoreError;
 
 /// How often the inbox is looked through for what nobody decided in time.
 const EXPIRY_TICK: Duration = Duration::from_secs(1);
+
+/// How long an answer to a decision waits for what comes of a call that no turn waits for.
+const FINISHED_SOON: Duration = Duration::from_secs(2);
 
 impl Governance {
     /// Whether turns are being ended because the daemon or everyone is stopped.
@@ -65,15 +69,19 @@ impl Governance {
             }
             None => wish,
         };
+        let (input, files) = action.map(|action| (action.input, action.files)).unzip();
         let terms = Terms {
             schema: schema_pin(&row.requested.tool),
-            input: action.map(|action| action.input),
+            input,
+            files: files.unwrap_or_default(),
             output: Labels::of_output(self.gate.law.manifest(&row.requested.tool), None),
             holds_secret: |text| Redactor::new().redact(text) != text,
         };
         let outcome = self.gate.inbox.decide(id, wish, who, terms).await?;
         if outcome.is_orphan && outcome.missing == 0 && outcome.requested.runner == Runner::Host {
-            self.finish(outcome.requested.id.clone());
+            // Whoever decided wants to hear what came of it, if that is soon known.
+            let finishing = self.finish(outcome.requested.id.clone());
+            let _ = tokio::time::timeout(FINISHED_SOON, finishing).await;
         }
         Ok(outcome)
     }
@@ -93,7 +101,7 @@ impl Governance {
         if requested.needs > 1 {
             return no("several people must agree to the same words: deny it, and say what to change");
         }
-        if requested.runner == Runner::Caller {
+        if requested.runner != Runner::Host {
             return no(
                 "this call is carried out elsewhere, in its own words: deny it, and say what to change",
             );
@@ -137,6 +145,8 @@ impl Governance {
             tool: &call.name,
             stage: Stage::Dispatch,
             input: Some(&call.input),
+            asked: None,
+            runs: &Files::default,
             owner_words: &[],
             vetoes,
             approval: Some(approval),
@@ -149,13 +159,13 @@ impl Governance {
     }
 
     /// Takes up a decided call that no turn waits for, whoever still listens.
-    pub(super) fn finish(self: &Arc<Self>, id: String) {
+    pub(super) fn finish(self: &Arc<Self>, id: String) -> JoinHandle<()> {
         let governance = Arc::clone(self);
         self.work.spawn(async move {
             if let Err(error) = governance.resume_decided(&id).await {
                 tracing::error!(approval = id, code = error.code, "a decided call could not be taken up");
             }
-        });
+        })
     }
 
     /// The exact action of a request, if its words are still there.

@@ -13,7 +13,7 @@ use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 
 use super::journal::{Journal, Line, Page, Written};
 use super::{Governance, failed};
-use crate::approval::action::{Action, approval_id};
+use crate::approval::action::{Action, Files, approval_id};
 use crate::approval::draft;
 use crate::approval::record::{ApprovalRecord, Requested, Runner};
 use crate::gate::{Ended, Inquiry, Judgement, Leave, Standing, Ticket};
@@ -27,6 +27,8 @@ pub(super) struct Desk {
     pub(super) journal: OwnedMutexGuard<Journal>,
     /// What comes next on disk.
     pub(super) page: Page,
+    /// The newest line of an agent that is kept, and under which name.
+    last_said: Option<(blake3::Hash, Commitment)>,
 }
 
 /// A call that is on record.
@@ -36,6 +38,10 @@ pub(super) struct Recorded {
     /// Its entry.
     pub(super) entry: Cid,
     pub(super) input_hash: Commitment,
+    /// Its input before a hook narrowed it.
+    pub(super) asked: Option<Value>,
+    /// Who carries it out.
+    pub(super) runner: Runner,
     /// Who put it into other words before allowing it.
     pub(super) reworded_by: Option<String>,
 }
@@ -66,7 +72,7 @@ impl Desk {
         journal: OwnedMutexGuard<Journal>,
     ) -> Self {
         let page = journal.page();
-        let mut desk = Self { governance, handle, journal, page };
+        let mut desk = Self { governance, handle, journal, page, last_said: None };
         desk.take_in();
         desk
     }
@@ -81,6 +87,12 @@ impl Desk {
     pub(super) async fn write(&mut self) -> Result<Written, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
         self.journal.write(page).await.map_err(failed)
+    }
+
+    /// The same, by another's hand, so that something else can be done meanwhile.
+    pub(super) async fn write_aside(&mut self) -> Result<Written, RuntimeError> {
+        let page = std::mem::replace(&mut self.page, self.journal.page());
+        self.journal.write_aside(page).await.map_err(failed)
     }
 
     pub(super) fn event(&mut self, kind: EventKind) {
@@ -103,8 +115,32 @@ impl Desk {
     }
 
     /// Puts a call of a turn on record.
-    pub(super) fn called(&mut self, call: ToolCall, turn: Cid) -> Result<Recorded, RuntimeError> {
-        self.called_by(call, vec![turn], Runner::Host)
+    pub(super) fn called(
+        &mut self,
+        call: ToolCall,
+        asked: Option<Value>,
+        turn: Cid,
+    ) -> Result<Recorded, RuntimeError> {
+        let asked_hash = asked.as_ref().map(|asked| self.content(asked)).transpose()?;
+        let recorded = self.put_down(call, vec![turn], (Runner::Host, None), asked_hash)?;
+        Ok(Recorded { asked, ..recorded })
+    }
+
+    /// Puts a call on record that its agent carries out itself, with what the agent said.
+    pub(super) fn called_own(
+        &mut self,
+        call: ToolCall,
+        said: &str,
+        turn: Cid,
+    ) -> Result<Recorded, RuntimeError> {
+        // One line may tell of many calls, and is kept once.
+        let line = blake3::hash(said.as_bytes());
+        let said = match self.last_said {
+            Some((known, commitment)) if known == line => commitment,
+            _ => self.journal.content(&mut self.page, said.as_bytes()).map_err(failed)?,
+        };
+        self.last_said = Some((line, said));
+        self.called_by(call, vec![turn], (Runner::Agent, Some(said)))
     }
 
     /// Puts a call on record that this daemon or someone else is to carry out.
@@ -112,18 +148,28 @@ impl Desk {
         &mut self,
         call: ToolCall,
         parents: Vec<Cid>,
-        runner: Runner,
+        carried_out: (Runner, Option<Commitment>),
+    ) -> Result<Recorded, RuntimeError> {
+        self.put_down(call, parents, carried_out, None)
+    }
+
+    fn put_down(
+        &mut self,
+        call: ToolCall,
+        parents: Vec<Cid>,
+        (runner, said_hash): (Runner, Option<Commitment>),
+        asked_hash: Option<Commitment>,
     ) -> Result<Recorded, RuntimeError> {
         let input_hash = self.content(&call.input)?;
         let (tool, call_id) = (call.name.clone(), call.id.clone());
-        let record = ToolCallRecord { tool, call_id, input_hash, runner };
+        let record = ToolCallRecord { tool, call_id, input_hash, runner, said_hash, asked_hash };
         let entry = self.line(EntryQuality::ToolCall, &call.name, parents, &record)?;
         let cid = entry.cid;
         let (id, name) = (call.id.clone(), call.name.clone());
         let input = self.governance.redactor.redact_json(&call.input);
         self.event(EventKind::ToolCall { id, name, input });
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
-        Ok(Recorded { call, entry: cid, input_hash, reworded_by: None })
+        Ok(Recorded { call, entry: cid, input_hash, asked: None, runner, reworded_by: None })
     }
 
     /// The call in the words of whoever allows it. The law looks at it again, as it will run.
@@ -147,7 +193,7 @@ impl Desk {
     ) -> Result<Recorded, RuntimeError> {
         let input_hash = self.content(&input)?;
         let call = ToolCall { input, ..recorded.call };
-        Ok(Recorded { call, entry: recorded.entry, input_hash, reworded_by: Some(by) })
+        Ok(Recorded { call, input_hash, reworded_by: Some(by), ..recorded })
     }
 
     /// Judges a recorded call; the verdict is on the page, and so is the result of a denial.
@@ -159,13 +205,25 @@ impl Desk {
         vetoes: Vec<Veto>,
         approval: Option<&str>,
     ) -> Result<Judged, RuntimeError> {
+        self.judge_telling(recorded, (stage, approval), owner_words, vetoes, &[])
+    }
+
+    /// The same for a call whose agent is told by what `told` has, if it is refused.
+    pub(super) fn judge_telling(
+        &mut self,
+        recorded: &Recorded,
+        (stage, approval): (Stage, Option<&str>),
+        owner_words: &[&str],
+        vetoes: Vec<Veto>,
+        told: &[Touched],
+    ) -> Result<Judged, RuntimeError> {
         self.take_in();
         let standing = self.journal.standing.clone();
         let (leave, verdict, entry) =
             self.weigh(recorded, &standing, (stage, approval), owner_words, vetoes)?;
         if let Some(leave) = leave {
-            let session = Arc::clone(&self.handle.key);
-            let ticket = Ticket::new(leave, recorded.call.clone(), session, recorded.entry, entry.seq);
+            let who = (Arc::clone(&self.handle.key), standing.folder.clone());
+            let ticket = Ticket::new(leave, recorded.call.clone(), who, recorded.entry, entry.seq);
             return Ok(Judged::Allowed(ticket));
         }
         if verdict.is_offered() {
@@ -173,7 +231,7 @@ impl Desk {
         }
         let outcome = denial(&verdict);
         let parents = vec![recorded.entry, entry.cid];
-        let result = self.refused(recorded, &outcome, CallOutcome::Denied, parents)?;
+        let result = self.result(recorded, &outcome, CallOutcome::Denied, (told, None), parents)?;
         Ok(Judged::Denied(outcome, result))
     }
 
@@ -186,11 +244,21 @@ impl Desk {
         owner_words: &[&str],
         vetoes: Vec<Veto>,
     ) -> Result<(Option<Leave>, Verdict, Placed), RuntimeError> {
+        let (governance, call) = (&self.governance, &recorded.call);
+        let runs = || match recorded.runner {
+            Runner::Host | Runner::Agent => {
+                aside(|| governance.tools.surroundings(&standing.ground(), call).files)
+            }
+            // What lies where the call is carried out is not known here.
+            Runner::Caller => Files::default(),
+        };
         let inquiry = Inquiry {
             standing,
             tool: &recorded.call.name,
             stage,
             input: Some(&recorded.call.input),
+            asked: recorded.asked.as_ref(),
+            runs: &runs,
             owner_words,
             vetoes,
             approval,
@@ -208,7 +276,7 @@ impl Desk {
         input_hash: Option<Commitment>,
         parents: Vec<Cid>,
     ) -> Result<(Verdict, Placed), RuntimeError> {
-        let Judgement { facts, verdict } = judgement;
+        let (facts, verdict) = judgement.into_parts();
         let record = VerdictRecord {
             tool: facts.tool.clone(),
             constitution_hash: self.governance.gate.law.hash().to_string(),
@@ -222,25 +290,13 @@ impl Desk {
         Ok((record.verdict, placed))
     }
 
-    /// Puts on record that a call of ours waits for a person.
-    pub(super) fn request(
-        &mut self,
-        recorded: &Recorded,
-        verdict: (Verdict, Cid),
-        action: &Action,
-        attempt: (u32, Option<(String, Vec<String>)>),
-    ) -> Result<(Requested, Cid), RuntimeError> {
-        self.request_for(recorded, verdict, action, attempt, Runner::Host)
-    }
-
     /// Puts on record that a call waits for a person.
-    pub(super) fn request_for(
+    pub(super) fn request(
         &mut self,
         recorded: &Recorded,
         (verdict, verdict_entry): (Verdict, Cid),
         action: &Action,
         (attempt, instead_of): (u32, Option<(String, Vec<String>)>),
-        runner: Runner,
     ) -> Result<(Requested, Cid), RuntimeError> {
         let gate = &self.governance.gate;
         let tool = &recorded.call.name;
@@ -249,6 +305,7 @@ impl Desk {
         let digest = action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))?;
         let (instead_of, changed) =
             instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
+        let workspace = action.workspace.clone();
         // As the law saw them, which is how whoever decides is told them.
         let labels = action.labels;
         let action = self.content(action)?;
@@ -269,9 +326,10 @@ impl Desk {
             roles,
             needs,
             expires_at,
-            runner,
+            runner: recorded.runner,
             instead_of,
             changed,
+            workspace,
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let parents = vec![recorded.entry, verdict_entry];
@@ -409,6 +467,15 @@ pub(super) enum Begun {
 pub(super) struct Placed {
     pub(super) cid: Cid,
     pub(super) seq: u64,
+}
+
+/// Does what waits for the disk so that it holds up nobody else, where there are other threads.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let runtime = tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor());
+    match runtime {
+        Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 /// A denial in words that a model can pass on.

@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_constitution::{Decision, EGRESS, LAND, Labels, SPEND, Stage, Trust};
 use tribune_ledger::EntryQuality;
 
 use super::desk::{Desk, Recorded, denial, input_from};
+use super::journal::Journal;
 use super::told_calls::{Elsewhere, Judgement, Known};
 use super::{Governance, failed};
 use crate::approval::State;
-use crate::approval::record::{Requested, Runner};
+use crate::approval::record::Runner;
 use crate::gate::Standing;
 use crate::gate::hooks::Who;
 use crate::record::{CallOutcome, MailboxRecord};
@@ -26,11 +28,19 @@ const MAX_OWNER_BYTES: usize = 64 << 10;
 /// Bytes of a message that is labelled here.
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
-/// What a call is told whose approval is for another context.
-const STALE: &str = "the session has read more since this was approved: ask again with another toolCallId";
+/// What a call is told that was allowed in another context, or under another law.
+const STALE: &str = "the session has read more since this was allowed: ask again with another toolCallId";
+const OTHER_LAW: &str =
+    "the constitution is not the one that this was allowed under: ask again with another toolCallId";
+
+/// What is told about a call that is over.
+const OVER: &str = "what came of this call is on record already: give each call an id of its own";
 
 /// What a call is told that would have to wait where too many do.
 pub(super) const FULL: &str = "denied (ask.full): too many calls wait for a person already";
+
+/// How long a request waits for a turn of the same session.
+const FREE_SOON: Duration = Duration::from_secs(1);
 
 /// What is known of each session's calls that others carry out.
 pub(crate) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
@@ -132,12 +142,14 @@ impl Governance {
         let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
         let vetoes = self.objections(&Who::of(&desk.journal.standing), &call).await;
-        let recorded = desk.called_by(call, Vec::new(), Runner::Caller)?;
+        let recorded = desk.called_by(call, Vec::new(), (Runner::Caller, None))?;
         let standing = self.with_unreported(&desk, None).await?;
         let stage = (Stage::Call, None);
         // Whoever asked carries it out; nothing here does, so the leave to do it is let go.
         let (_, verdict, placed) = desk.weigh(&recorded, &standing, stage, &owner_words, vetoes)?;
-        let judged = Arc::new(Judgement::new(placed.cid, verdict.clone()));
+        let judged =
+            Judgement::new(placed.cid, verdict.clone(), (self.gate.law.hash().to_string(), standing.labels));
+        let judged = Arc::new(judged);
         let mut waits = None;
         let mut is_over = false;
         match verdict.decision {
@@ -150,7 +162,7 @@ impl Governance {
             Decision::Ask if self.gate.inbox.has_room(key.as_str()) => {
                 let action = self.gate.action_elsewhere(&standing, &recorded.call);
                 let asked = (verdict, placed.cid);
-                waits = Some(desk.request_for(&recorded, asked, &action, (0, None), Runner::Caller)?);
+                waits = Some(desk.request(&recorded, asked, &action, (0, None))?);
             }
             Decision::Ask => {
                 let parents = vec![recorded.entry, placed.cid];
@@ -178,15 +190,11 @@ impl Governance {
         let mut standing = desk.journal.standing.clone();
         let asked = self.of_session(&desk.handle.key, |known| {
             standing.labels = standing.labels.meet(known.floor());
-            let mut asked = Vec::new();
-            for (_, call) in known.untold().filter(|(id, _)| Some(*id) != but) {
-                match call.verdict.decision {
-                    Decision::Allow => standing.labels = standing.labels.meet(self.brings(&call.tool)),
-                    Decision::Ask => asked.push((call.entry.to_string(), call.tool.clone())),
-                    Decision::Deny => {}
-                }
+            for tool in known.allowed_untold(but) {
+                standing.labels = standing.labels.meet(self.brings(tool));
             }
-            asked
+            let asked = known.asked_untold(but);
+            asked.map(|call| (call.entry.to_string(), call.tool.clone())).collect::<Vec<_>>()
         });
         let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(standing) };
         let allowed = move |reader: &Reader| {
@@ -204,7 +212,7 @@ impl Governance {
     }
 
     /// What a call of a tool brings into its session.
-    fn brings(&self, tool: &str) -> Labels {
+    pub(super) fn brings(&self, tool: &str) -> Labels {
         Labels::of_output(self.gate.law.manifest(tool), None)
     }
 
@@ -222,6 +230,7 @@ impl Governance {
             let what = "this toolCallId was used for another call: give each call an id of its own";
             return Err(RuntimeError::new("conflict", what));
         }
+        let call_id = &call.id;
         let call = known.entry.to_string();
         let approval =
             self.readers.read(move |reader| reader.approval_of_call(&call)).await.map_err(failed)?;
@@ -240,24 +249,35 @@ impl Governance {
                 (State::Expired, ..) => "nobody decided in time".clone_into(&mut standpoint.reason),
                 _ => {}
             }
-            let allowed_now = standpoint.verdict == AskedFor::Allowed && !known.is_over;
-            if allowed_now && self.has_fallen(desk, &row.requested).await? {
-                standpoint.verdict = AskedFor::Refused;
-                STALE.clone_into(&mut standpoint.reason);
-            }
             standpoint.approval = Some(row.requested.id);
         }
-        if self.gate.is_frozen() && standpoint.verdict == AskedFor::Allowed {
+        if standpoint.verdict != AskedFor::Allowed {
+            return Ok(standpoint);
+        }
+        // A yes is for one call, made once, in the context and under the law that it was given in.
+        if known.is_over {
+            return Err(RuntimeError::new("conflict", OVER));
+        }
+        let refused = if self.gate.is_frozen() {
+            Some("everything is stopped")
+        } else if known.verdict.constitution != self.gate.law.hash().to_string() {
+            Some(OTHER_LAW)
+        } else if self.has_fallen(desk, call_id, known.verdict.labels).await? {
+            Some(STALE)
+        } else {
+            None
+        };
+        if let Some(reason) = refused {
             standpoint.verdict = AskedFor::Refused;
-            "everything is stopped".clone_into(&mut standpoint.reason);
+            reason.clone_into(&mut standpoint.reason);
         }
         Ok(standpoint)
     }
 
-    /// Whether the session has taken in more than whoever allowed the call was told.
-    async fn has_fallen(&self, desk: &Desk, requested: &Requested) -> Result<bool, RuntimeError> {
-        let now = self.with_unreported(desk, Some(&requested.call_id)).await?.labels;
-        Ok(requested.labels.meet(now) != requested.labels)
+    /// Whether the session has taken in more than it had when the call was judged, which is what whoever allowed it was told.
+    async fn has_fallen(&self, desk: &Desk, call_id: &str, labels: Labels) -> Result<bool, RuntimeError> {
+        let now = self.with_unreported(desk, Some(call_id)).await?.labels;
+        Ok(labels.meet(now) != labels)
     }
 
     /// Records what came of a call, and moves labels.
@@ -276,7 +296,7 @@ impl Governance {
             ));
         };
         if known.is_over {
-            return Err(RuntimeError::new("conflict", "what came of this call is on record already"));
+            return Err(RuntimeError::new("conflict", OVER));
         }
         let call = known.entry.to_string();
         let approval =
@@ -288,7 +308,8 @@ impl Governance {
             self.vault.content(&desk.handle.session_id, &known.input_hash.to_string()).map_err(failed)?;
         let input = words.as_deref().and_then(input_from).unwrap_or_default();
         let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
-        let recorded = Recorded { call, entry: known.entry, input_hash: known.input_hash, reworded_by: None };
+        let (entry, input_hash, runner) = (known.entry, known.input_hash, Runner::Caller);
+        let recorded = Recorded { call, entry, input_hash, asked: None, runner, reworded_by: None };
         let outcome = ToolOutcome { content: text, is_error };
         self.tell_done(&desk.journal.standing, &recorded, &outcome);
         let done = Done { outcome, code: None, touched: Vec::new(), sandbox: None };
@@ -301,7 +322,7 @@ impl Governance {
 
     async fn desk(self: &Arc<Self>, key: &SessionKey) -> Result<Desk, RuntimeError> {
         if let Some(journal) = self.loaded(key) {
-            let journal = journal.lock_owned().await;
+            let journal = unless_busy(journal).await?;
             // One that failed while this waited for it is read anew.
             if !journal.is_broken() {
                 return Ok(Desk::new(Arc::clone(self), journal.handle.clone(), journal));
@@ -313,7 +334,7 @@ impl Governance {
             return Err(RuntimeError::new("not_found", format!("there is no session `{key}`")));
         };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
-        let journal = self.journal(&handle).await.map_err(failed)?.lock_owned().await;
+        let journal = unless_busy(self.journal(&handle).await.map_err(failed)?).await?;
         Ok(Desk::new(Arc::clone(self), handle, journal))
     }
 
@@ -333,6 +354,14 @@ impl Governance {
         let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(elsewhere.entry(key).or_insert(loaded).call(call_id).cloned())
     }
+}
+
+/// The session's history, unless a turn of its own keeps it: one that waits for a person may do so for a day.
+async fn unless_busy(journal: Arc<AsyncMutex<Journal>>) -> Result<OwnedMutexGuard<Journal>, RuntimeError> {
+    tokio::time::timeout(FREE_SOON, journal.lock_owned()).await.map_err(|_| {
+        let what = "a turn of this session is running or waits for a person: ask again when it is over, or use a session of your own";
+        RuntimeError::new("conflict", what)
+    })
 }
 
 fn check(call: &ToolCall) -> Result<(), RuntimeError> {

@@ -18,6 +18,7 @@ use super::{Governance, failed};
 use crate::models::RequestRecord;
 use crate::record::{Summarised, payload};
 use crate::spend::{Payer, Reservation, Reserve, Told};
+use crate::vault::Conversation;
 
 /// Where it is written that a conversation was shortened.
 pub fn summary_entity(session: &str) -> String {
@@ -29,6 +30,7 @@ pub(super) struct TurnHouse {
     governance: Arc<Governance>,
     handle: Handle,
     turn: Cid,
+    conversation: Conversation,
     stack: Vec<String>,
     note: Option<String>,
     /// Hashes of the prompt, for the log.
@@ -59,7 +61,18 @@ impl TurnHouse {
         });
         let prompt = serde_json::to_value(stack.manifest(words)).unwrap_or(Value::Null);
         let (stack, note) = (stack.parts(), board_note(board));
-        Ok(Self { governance, handle, turn, stack, note, prompt, gate, reserved: Mutex::default() })
+        let conversation = desk.journal.conversation();
+        Ok(Self {
+            governance,
+            handle,
+            turn,
+            conversation,
+            stack,
+            note,
+            prompt,
+            gate,
+            reserved: Mutex::default(),
+        })
     }
 
     fn payer(&self) -> Payer {
@@ -97,8 +110,8 @@ impl House for TurnHouse {
     }
 
     async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
-        let (governance, session) = (Arc::clone(&self.governance), Arc::clone(&self.handle.session_id));
-        let recalled = tokio::task::spawn_blocking(move || governance.vault.recall(&session));
+        let (governance, conversation) = (Arc::clone(&self.governance), self.conversation.clone());
+        let recalled = tokio::task::spawn_blocking(move || governance.vault.recall(&conversation));
         let recalled = recalled.await.map_err(|_| stopping())?.map_err(failed)?;
         let read = |(turn, json): (String, Vec<u8>)| {
             serde_json::from_slice::<Said>(&json).map(|said| Remembered { turn, said })
@@ -113,7 +126,7 @@ impl House for TurnHouse {
     async fn keep(&self, said: &[Said]) -> Result<(), RuntimeError> {
         let json = said.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
         let turn = self.turn.to_string();
-        self.governance.vault.remember(&self.handle.session_id, &turn, &json).await.map_err(failed)
+        self.governance.vault.remember(&self.conversation, &turn, &json).await.map_err(failed)
     }
 
     async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError> {
@@ -142,8 +155,8 @@ impl House for TurnHouse {
             envelope: None,
         };
         self.governance.ledger.append(&draft).await.map_err(failed)?;
-        let session = &self.handle.session_id;
-        self.governance.vault.shorten(session, &turn, summary.messages, json).await.map_err(failed)
+        let (vault, own) = (&self.governance.vault, &self.conversation);
+        vault.shorten(own, &turn, summary.messages, json).await.map_err(failed)
     }
 
     async fn reserve(

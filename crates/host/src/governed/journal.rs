@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::gate::Standing;
 use crate::record::payload;
 use crate::store::{LedgerWriter, StoreError};
-use crate::vault::{Batch, Event, SessionVault, Vault, VaultPart};
+use crate::vault::{Batch, Conversation, Event, SessionVault, Vault, VaultPart};
 
 /// A session's history, open for writing.
 pub(crate) struct Journal {
@@ -31,6 +31,13 @@ pub(crate) struct Journal {
     pub(super) standing: Standing,
     /// Set when a page could not be written: what is on disk is not known, and nothing more is written through this.
     broken: bool,
+}
+
+/// Who writes into the daybook.
+#[derive(Clone, Copy)]
+enum Hand {
+    Own,
+    Scribe,
 }
 
 /// What is written together.
@@ -107,6 +114,11 @@ impl Journal {
         self.broken
     }
 
+    /// What was said in the session until now, for a turn that goes on with it.
+    pub(super) fn conversation(&self) -> Conversation {
+        self.vault.conversation(&self.session)
+    }
+
     pub(super) fn page(&self) -> Page {
         Page { batch: Batch::new(&self.session), ..Page::default() }
     }
@@ -174,6 +186,15 @@ impl Journal {
 
     /// Writes the page. Its events come back when everything on it is durable.
     pub(super) async fn write(&mut self, page: Page) -> Result<Written, StoreError> {
+        self.write_by(Hand::Own, page).await
+    }
+
+    /// The same, by another's hand: it takes a moment longer, and whoever waits can listen meanwhile.
+    pub(super) async fn write_aside(&mut self, page: Page) -> Result<Written, StoreError> {
+        self.write_by(Hand::Scribe, page).await
+    }
+
+    async fn write_by(&mut self, hand: Hand, page: Page) -> Result<Written, StoreError> {
         if self.broken {
             return Err(StoreError::Closed);
         }
@@ -192,13 +213,13 @@ impl Journal {
         if !batch.is_empty() {
             batch.take_key(&mut self.session);
         }
-        self.write_down(batch, entries).await?;
+        self.write_down(hand, batch, entries).await?;
         self.broken = false;
         Ok(Written { next_entry: self.next_entry, events })
     }
 
     /// Makes words and entries durable: together, in the daybook, or past it if they are too large.
-    async fn write_down(&self, batch: Batch, entries: Vec<EntryText>) -> Result<(), StoreError> {
+    async fn write_down(&self, hand: Hand, batch: Batch, entries: Vec<EntryText>) -> Result<(), StoreError> {
         let words = match batch.is_empty() {
             true => None,
             false => Some(self.vault.part(batch).await?),
@@ -206,6 +227,7 @@ impl Journal {
         let bytes = words.as_ref().map_or(0, VaultPart::bytes);
         let book = self.ledger.daybook();
         if !book.takes(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
+            book.written().await;
             let words = words.map(VaultPart::past_the_book).transpose()?;
             if !entries.is_empty() {
                 self.ledger.append_placed(entries).await?;
@@ -223,6 +245,10 @@ impl Journal {
         if ledger.is_none() && vault.is_none() {
             return Ok(());
         }
-        book.write(crate::daybook::Page { ledger, vault }).await
+        let page = crate::daybook::Page { ledger, vault };
+        match hand {
+            Hand::Own => book.write(page).await,
+            Hand::Scribe => book.write_aside(page).await,
+        }
     }
 }

@@ -24,7 +24,7 @@ impl Governance {
         call: ToolCall,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Barred> {
-        self.cross(key, (call, Vec::new()), WAIT, gone).await
+        self.cross((key, None), (call, Vec::new()), WAIT, gone).await
     }
 
     /// Writes down what became of changes, under the verdict that allowed it if one did.

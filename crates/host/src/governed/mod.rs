@@ -18,6 +18,7 @@ mod letters;
 mod limit;
 mod listening;
 mod offer;
+mod own_calls;
 mod recover;
 mod resume;
 mod running;
@@ -30,6 +31,7 @@ pub mod trail;
 mod turn;
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -43,8 +45,11 @@ use tribune_ledger::{Cid, EntryQuality};
 use tribune_redact::Redactor;
 
 use self::journal::{Journal, Line, Position};
+use crate::canary::is_canary;
+use crate::cli_agents::Room;
 use crate::clock::Clock;
 use crate::gate::{Gate, Standing};
+use crate::home::Home;
 use crate::models::{AgentPrompts, RequestLog};
 use crate::record::{Lifecycle, Opening};
 use crate::registry::board::Board;
@@ -65,6 +70,7 @@ pub(crate) const NO_MANDATE: &str = "no_mandate";
 
 /// Everything a governed turn stands on, shared by all sessions.
 pub struct Governance {
+    pub home: Home,
     pub ledger: LedgerWriter,
     pub readers: Readers,
     pub vault: Arc<Vault>,
@@ -110,6 +116,16 @@ pub struct ConstitutionalRuntime<R> {
 impl<R> ConstitutionalRuntime<R> {
     pub const fn new(inner: R, governance: Arc<Governance>) -> Self {
         Self { inner, governance }
+    }
+}
+
+impl<R: AgentRuntime> ConstitutionalRuntime<R> {
+    /// Opens a new session that may use no tool at all.
+    pub(crate) async fn open_confined(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+        let nothing = Heritage { ancestors: Vec::new(), tools: Some(Vec::new()), labels: Labels::FRESH };
+        let handle = self.governance.open_with(&input, Some(nothing)).await?;
+        self.inner.ensure_session(input).await?;
+        Ok(handle)
     }
 }
 
@@ -187,6 +203,10 @@ impl Governance {
             mandates: row.iter().flat_map(SessionRow::mandates).collect(),
             tools: row.as_ref().and_then(|row| row.tools.clone()),
             labels: row.as_ref().map_or(Labels::FRESH, |row| row.labels),
+            folder: row
+                .as_ref()
+                .and_then(|row| row.workspace.as_deref())
+                .map(|folder| Path::new(folder).into()),
         };
         let position = Position { handle: handle.clone(), next_entry, prev_turn, standing };
         let (ledger, vault, clock) = (self.ledger.clone(), Arc::clone(&self.vault), Arc::clone(&self.clock));
@@ -219,6 +239,15 @@ impl Governance {
     }
 
     async fn open_session(&self, input: &SessionInput) -> Result<Handle, RuntimeError> {
+        self.open_with(input, None).await
+    }
+
+    /// Opens a session; a new one with what it has from before its first word, if that is said.
+    async fn open_with(
+        &self,
+        input: &SessionInput,
+        heritage: Option<Heritage>,
+    ) -> Result<Handle, RuntimeError> {
         self.mandate(&input.mandate)?;
         let key = input.key.as_str().to_owned();
         let row = self.readers.read(move |reader| reader.session(&key)).await.map_err(failed)?;
@@ -228,7 +257,10 @@ impl Governance {
         };
         let handle = Handle { key: Arc::new(input.key.clone()), session_id };
         let journal = self.journal(&handle).await.map_err(failed)?;
-        let Heritage { ancestors, tools, labels } = self.heritage(row.as_ref(), input).await?;
+        let Heritage { ancestors, tools, labels } = match (heritage, &row) {
+            (Some(heritage), None) => heritage,
+            _ => self.heritage(row.as_ref(), input).await?,
+        };
         let opening = Opening {
             agent_id: input.agent().as_str().to_owned(),
             session_id: handle.session_id.to_string(),
@@ -241,6 +273,7 @@ impl Governance {
             ancestors: ancestors.clone(),
             tools: tools.clone(),
             labels,
+            workspace: input.workspace.clone(),
         };
         let record = match &row {
             None => Lifecycle::Opened(opening),
@@ -253,12 +286,15 @@ impl Governance {
         let mut own = journal.lock().await;
         own.standing.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
         own.standing.tools = tools;
+        own.standing.folder = input.workspace.as_deref().map(|folder| Path::new(folder).into());
         if row.is_none() {
             own.standing.labels = labels;
         }
         drop(own);
         // The board is for people and other agents; a session does not fail for want of it.
-        if let Err(error) = self.board.append("checked in", self.clock.now(), input.agent().as_str()) {
+        if !is_canary(input.agent())
+            && let Err(error) = self.board.append("checked in", self.clock.now(), input.agent().as_str())
+        {
             tracing::warn!(%error, "the board could not be written");
         }
         Ok(handle)
@@ -299,6 +335,8 @@ impl Governance {
         for requested in self.gate.inbox.withdraw_session(handle.key.as_str()).await {
             self.resume_decided(&requested.id).await?;
         }
+        // What was granted for the session ends with it; whoever opens it again asks again.
+        self.gate.inbox.end_grants_of(handle.key.as_str()).await.map_err(failed)?;
         let journal = self.journal(handle).await.map_err(failed)?;
         write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await.map_err(failed)?;
         self.unload(&handle.key);
@@ -341,6 +379,9 @@ impl Governance {
         if let Err(error) = self.transcripts.forget(&handle.key) {
             return Err(StoreError::Io { path: self.transcripts.path(&handle.key), what: error.to_string() });
         }
+        let room = Room::of(&self.home, handle);
+        room.forget()
+            .map_err(|error| StoreError::Io { path: room.path().to_owned(), what: error.to_string() })?;
         let done = Lifecycle::Forgotten { by: by.to_owned() };
         write_lifecycle(journal, &done, vec![intent]).await
     }
@@ -373,6 +414,7 @@ fn same_terms(row: &SessionRow, input: &SessionInput) -> bool {
         && row.backend == input.backend
         && row.model == input.model
         && row.pubkey == input.pubkey
+        && row.workspace == input.workspace
 }
 
 /// BLAKE3 of agent id, key and creation time; each with its length before it, so that they cannot run together.

@@ -6,6 +6,7 @@ use tribune_ledger::Cid;
 
 use super::desk::Desk;
 use super::failed;
+use crate::approval::action::Files;
 use crate::gate::Inquiry;
 use crate::tools::HostTools;
 
@@ -21,6 +22,8 @@ pub(super) fn offer(desk: &mut Desk, mandate: &Mandate, turn: Cid) -> Result<Vec
             tool: &spec.name,
             stage: Stage::Offer,
             input: None,
+            asked: None,
+            runs: &Files::default,
             owner_words: &[],
             vetoes: Vec::new(),
             approval: None,

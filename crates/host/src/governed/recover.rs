@@ -7,6 +7,7 @@ use tribune_ledger::{Cid, Draft, EntryQuality};
 use super::Governance;
 use super::crossing::Beside;
 use super::journal::{Journal, Line};
+use crate::approval::record::Runner;
 use crate::record::{
     CallOutcome, EgressOutcome, EgressRecord, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord,
     Turn, TurnPhase, payload,
@@ -103,7 +104,11 @@ impl Governance {
                 match kind {
                     "tool_call" => {
                         let called: Option<ToolCallRecord> = self.record_of(cid).await?;
-                        let standing = journal.lock().await.standing.clone();
+                        let mut standing = journal.lock().await.standing.clone();
+                        if called.as_ref().is_some_and(|called| called.runner == Runner::Agent) {
+                            // The agent may have seen what came of it.
+                            standing.labels = standing.labels.meet(self.brings(&unfinished.name));
+                        }
                         let record = ToolResultRecord {
                             tool: unfinished.name.clone(),
                             call_id: called.map(|called| called.call_id).unwrap_or_default(),

@@ -105,7 +105,7 @@ impl Governance {
                 State::Pending | State::Allowed | State::Withdrawn => Ruling::Withdrawn,
             };
             let outcome = ToolOutcome::error(ruling.sentence());
-            let letter = [Touched::Wrote(letter_about(&requested))];
+            let letter = [letter_of(&requested)];
             desk.not_run(&recorded, &outcome, &letter)?;
             desk.write().await?;
             self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
@@ -117,7 +117,7 @@ impl Governance {
     /// Ends a call whose words are gone: what it was is not known any more, so it cannot be carried out.
     async fn give_up(&self, mut desk: Desk, requested: &Requested) -> Result<(), RuntimeError> {
         let Ok(call) = requested.call.parse() else { return Ok(()) };
-        desk.lost(requested, call, &[Touched::Wrote(letter_about(requested))])?;
+        desk.lost(requested, call, &[letter_of(requested)])?;
         desk.write().await?;
         self.send_letter(&desk, requested, None, &ToolOutcome::error(LOST));
         Ok(())
@@ -138,7 +138,8 @@ impl Governance {
         if !self.gate.still_fits(&requested, &now) {
             return self.ask_again(desk, recorded, requested).await;
         }
-        match desk.judge(&recorded, Stage::Dispatch, &[], Vec::new(), Some(&requested.id))? {
+        let (stage, letter) = ((Stage::Dispatch, Some(requested.id.as_str())), [letter_of(&requested)]);
+        match desk.judge_telling(&recorded, stage, &[], Vec::new(), &letter)? {
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
                 desk.write().await?;
@@ -160,7 +161,7 @@ impl Governance {
         let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
         let mut done = run(&self.tools, admission).await;
         recorded.tell_reworded(&mut done);
-        done.touched.push(Touched::Wrote(letter_about(&requested)));
+        done.touched.push(letter_of(&requested));
         self.tell_done(&desk.journal.standing, &recorded, &done.outcome);
         let result = desk.ran(&recorded, &done)?;
         desk.write().await?;
@@ -202,7 +203,8 @@ impl Governance {
         let now = action_now(&desk, &recorded.call).await?;
         let before = self.asked_action(&desk, &requested)?;
         let changed = before.map_or_else(Vec::new, |before| before.changed(&now));
-        match desk.judge(&recorded, Stage::Dispatch, &[], Vec::new(), None)? {
+        let letter = [letter_of(&requested)];
+        match desk.judge_telling(&recorded, (Stage::Dispatch, None), &[], Vec::new(), &letter)? {
             Judged::Asked(verdict, entry) => {
                 let attempt = attempt_after(&recorded.entry, &requested.id);
                 let instead_of = Some((requested.id, changed));
@@ -285,8 +287,24 @@ impl Governance {
         let Some(record) = record else { return Ok(None) };
         let words = self.vault.content(&handle.session_id, &record.input_hash.to_string()).map_err(failed)?;
         let Some(input) = words.as_deref().and_then(input_from) else { return Ok(None) };
+        // The law looks at what was asked for too; without that it cannot.
+        let asked = match record.asked_hash {
+            None => None,
+            Some(hash) => {
+                let words = self.vault.content(&handle.session_id, &hash.to_string()).map_err(failed)?;
+                let Some(asked) = words.as_deref().and_then(input_from) else { return Ok(None) };
+                Some(asked)
+            }
+        };
         let call = ToolCall { id: record.call_id, name: record.tool, input };
-        Ok(Some(Recorded { call, entry, input_hash: record.input_hash, reworded_by: None }))
+        Ok(Some(Recorded {
+            call,
+            entry,
+            input_hash: record.input_hash,
+            asked,
+            runner: record.runner,
+            reworded_by: None,
+        }))
     }
 
     /// Tells the agent what came of a call, whose words may be gone.
@@ -330,8 +348,9 @@ fn letter_id(requested: &Requested) -> String {
     format!("approval-{}", requested.id)
 }
 
-fn letter_about(requested: &Requested) -> Resource {
-    Resource::Letter(letter_id(requested))
+/// The letter about a call, which is as trusted as the session that made it.
+fn letter_of(requested: &Requested) -> Touched {
+    Touched::Wrote(Resource::Letter(letter_id(requested)))
 }
 
 /// The number of the next attempt: ids are made from the call and the attempt.

@@ -7,6 +7,7 @@ use tribune_agents::{Role, SessionKey};
 use tribune_ledger::Timestamp;
 
 use super::Governance;
+use crate::canary::is_canary;
 use crate::session::transcript::TranscriptLine;
 
 pub(super) struct Told {
@@ -24,6 +25,9 @@ impl Told {
     /// Blocks on the disk.
     pub(super) fn tell(self) {
         let Self { governance, key, turn, input, output, denied, now } = self;
+        if is_canary(key.agent()) {
+            return;
+        }
         if let Some(post) = post(&denied)
             && let Err(error) = governance.board.append(&post, now, key.agent().as_str())
         {

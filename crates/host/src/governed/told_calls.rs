@@ -1,6 +1,6 @@
 //! Calls that others carry out, as they are remembered and as the log tells of them.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tribune_constitution::{Decision, Labels, Verdict};
@@ -27,6 +27,9 @@ pub(crate) struct Elsewhere {
     calls: HashMap<String, Known>,
     /// Their ids, oldest first.
     order: VecDeque<String>,
+    /// Of those whose end nobody told: how many of each tool were allowed, and the ids of those that a person was asked for.
+    allowed: BTreeMap<String, usize>,
+    asked: HashSet<String>,
     /// What calls brought in that are not remembered one by one and of which nobody told what came.
     floor: Labels,
     owner_words: Vec<String>,
@@ -42,6 +45,8 @@ impl Elsewhere {
         let mut elsewhere = Self {
             calls: HashMap::new(),
             order: VecDeque::new(),
+            allowed: BTreeMap::new(),
+            asked: HashSet::new(),
             floor: Labels::FRESH,
             owner_words: Vec::new(),
         };
@@ -63,24 +68,48 @@ impl Elsewhere {
     /// Remembers a call. The oldest is forgotten for it if there are too many; if nobody told what came of that one, it
     /// counts as made from then on.
     pub(super) fn remember(&mut self, id: String, known: Known, brings: impl Fn(&str) -> Labels) {
-        if self.calls.insert(id.clone(), known).is_none() {
-            self.order.push_back(id);
+        if let Some(before) = self.calls.remove(&id) {
+            self.uncount(&id, &before);
+        } else {
+            self.order.push_back(id.clone());
         }
+        match known.verdict.decision {
+            Decision::Allow if !known.is_over => *self.allowed.entry(known.tool.clone()).or_default() += 1,
+            Decision::Ask if !known.is_over => drop(self.asked.insert(id.clone())),
+            Decision::Allow | Decision::Ask | Decision::Deny => {}
+        }
+        self.calls.insert(id, known);
         while self.calls.len() > MAX_CALLS {
             let Some(oldest) = self.order.pop_front() else { return };
-            if let Some(known) = self.calls.remove(&oldest)
-                && !known.is_over
-                && known.verdict.decision != Decision::Deny
-            {
+            let Some(known) = self.calls.remove(&oldest) else { continue };
+            self.uncount(&oldest, &known);
+            if !known.is_over && known.verdict.decision != Decision::Deny {
                 self.floor = self.floor.meet(brings(&known.tool));
+            }
+        }
+    }
+
+    /// It is not among those any more whose end nobody told.
+    fn uncount(&mut self, id: &str, known: &Known) {
+        if known.is_over {
+            return;
+        }
+        self.asked.remove(id);
+        if known.verdict.decision == Decision::Allow
+            && let Some(count) = self.allowed.get_mut(&known.tool)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.allowed.remove(&known.tool);
             }
         }
     }
 
     /// What came of a call is on record.
     pub(super) fn is_told(&mut self, id: &str) {
-        if let Some(known) = self.calls.get_mut(id) {
-            known.is_over = true;
+        if let Some(known) = self.calls.get(id).cloned() {
+            self.uncount(id, &known);
+            self.calls.insert(id.to_owned(), Known { is_over: true, ..known });
         }
     }
 
@@ -89,9 +118,20 @@ impl Elsewhere {
         self.floor
     }
 
-    /// The calls of which nobody told what came.
-    pub(super) fn untold(&self) -> impl Iterator<Item = (&str, &Known)> {
-        self.calls.iter().filter(|(_, known)| !known.is_over).map(|(id, known)| (id.as_str(), known))
+    /// The tools of calls that were allowed and of which nobody told what came, but for this one.
+    pub(super) fn allowed_untold(&self, but: Option<&str>) -> impl Iterator<Item = &str> {
+        let but = but.and_then(|id| self.calls.get(id)).filter(|known| !known.is_over);
+        let only = but.filter(|known| known.verdict.decision == Decision::Allow).map(|known| &known.tool);
+        self.allowed
+            .iter()
+            .filter(move |(tool, count)| Some(*tool) != only || **count > 1)
+            .map(|(tool, _)| tool.as_str())
+    }
+
+    /// The same of calls that a person was asked for.
+    pub(super) fn asked_untold(&self, but: Option<&str>) -> impl Iterator<Item = &Known> {
+        let others = self.asked.iter().filter(move |id| Some(id.as_str()) != but);
+        others.filter_map(|id| self.calls.get(id))
     }
 
     pub(super) fn owner_words(&self) -> &[String] {
@@ -124,11 +164,15 @@ pub(super) struct Judgement {
     pub(super) decision: Decision,
     pub(super) rules: Vec<String>,
     pub(super) reason: String,
+    /// The law it was judged under, and what the session had taken in.
+    pub(super) constitution: String,
+    pub(super) labels: Labels,
 }
 
 impl Judgement {
-    pub(super) fn new(entry: Cid, verdict: Verdict) -> Self {
-        Self { entry, decision: verdict.decision, rules: verdict.rules, reason: verdict.reason }
+    pub(super) fn new(entry: Cid, verdict: Verdict, (constitution, labels): (String, Labels)) -> Self {
+        let Verdict { decision, rules, reason, .. } = verdict;
+        Self { entry, decision, rules, reason, constitution, labels }
     }
 
     pub(super) fn standpoint(&self) -> Standpoint {
@@ -181,5 +225,7 @@ fn verdict_of(reader: &Reader, (index, call): (u64, &Cid)) -> Result<Option<Judg
         return Ok(None);
     }
     let record = serde_json::from_str::<VerdictRecord>(&entry.payload).ok();
-    Ok(record.map(|record| Judgement::new(entry.cid, record.verdict)))
+    Ok(record.map(|record| {
+        Judgement::new(entry.cid, record.verdict, (record.constitution_hash, record.facts.labels))
+    }))
 }

@@ -2,20 +2,50 @@
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
-use tribune_agents::{ToolCall, ToolOutcome, ToolSpec, Toolbox};
+use tribune_agents::{Leave, OwnCall, ToolCall, ToolOutcome, ToolSpec, Toolbox, When};
 
 /// Calls waiting to be looked at; the next one waits in its backend.
 pub(super) const CALLS_WAITING: usize = 16;
 
-/// A call and where its outcome goes.
+/// What is told to whoever asks after the turn.
+const OVER: &str = "the turn is over: this call was not made";
+
+/// What a backend wants of its turn.
+pub(super) enum Wish {
+    Call(Asked),
+    /// A call that its agent has leave for is to be carried out here.
+    CarryOut(String, oneshot::Sender<ToolOutcome>),
+    /// What came of a call that its agent carried out, and who waits for that to be on record.
+    Report(String, ToolOutcome, oneshot::Sender<()>),
+}
+
+/// A call, how it comes to be asked about, and where its outcome goes.
 pub(super) struct Asked {
     pub(super) call: ToolCall,
-    pub(super) answer: oneshot::Sender<ToolOutcome>,
+    pub(super) answer: Answer,
+}
+
+/// Who carries a call out, and what they wait for.
+pub(super) enum Answer {
+    /// We do; the backend waits for what came of it.
+    Outcome(oneshot::Sender<ToolOutcome>),
+    /// The agent does; it waits for leave.
+    Leave { said: String, when: When, answer: oneshot::Sender<Leave> },
+}
+
+impl Answer {
+    /// Answers that nothing was done. Nobody may be there to hear it.
+    pub(super) fn refuse(self, outcome: ToolOutcome) {
+        match self {
+            Self::Outcome(answer) => drop(answer.send(outcome)),
+            Self::Leave { answer, .. } => drop(answer.send(Leave::Refused(outcome.content))),
+        }
+    }
 }
 
 pub(super) struct TurnTools {
     pub(super) specs: Vec<ToolSpec>,
-    pub(super) asked: mpsc::Sender<Asked>,
+    pub(super) wishes: mpsc::Sender<Wish>,
 }
 
 #[async_trait]
@@ -26,10 +56,37 @@ impl Toolbox for TurnTools {
 
     async fn call(&self, call: ToolCall) -> ToolOutcome {
         let (answer, outcome) = oneshot::channel();
-        let over = || ToolOutcome::error("the turn is over: this call was not made");
-        if self.asked.send(Asked { call, answer }).await.is_err() {
-            return over();
+        let asked = Asked { call, answer: Answer::Outcome(answer) };
+        if self.wishes.send(Wish::Call(asked)).await.is_err() {
+            return ToolOutcome::error(OVER);
         }
-        outcome.await.unwrap_or_else(|_| over())
+        outcome.await.unwrap_or_else(|_| ToolOutcome::error(OVER))
+    }
+
+    async fn ask_leave(&self, OwnCall { call, said, when }: OwnCall) -> Leave {
+        let (answer, leave) = oneshot::channel();
+        let asked = Asked { call, answer: Answer::Leave { said, when, answer } };
+        if self.wishes.send(Wish::Call(asked)).await.is_err() {
+            return Leave::Refused(OVER.to_owned());
+        }
+        leave.await.unwrap_or_else(|_| Leave::Refused(OVER.to_owned()))
+    }
+
+    async fn carry_out(&self, call_id: &str) -> ToolOutcome {
+        let (answer, outcome) = oneshot::channel();
+        if self.wishes.send(Wish::CarryOut(call_id.to_owned(), answer)).await.is_err() {
+            return ToolOutcome::error(OVER);
+        }
+        outcome
+            .await
+            .unwrap_or_else(|_| ToolOutcome::error("there is no leave for this call: it was not made"))
+    }
+
+    async fn report(&self, call_id: &str, outcome: ToolOutcome) {
+        let (told, written) = oneshot::channel();
+        if self.wishes.send(Wish::Report(call_id.to_owned(), outcome, told)).await.is_ok() {
+            // A turn that ended meanwhile has written the call off.
+            let _ = written.await;
+        }
     }
 }

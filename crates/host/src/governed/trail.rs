@@ -10,7 +10,7 @@ use tribune_ledger::{Cid, EntryQuality};
 use utoipa::ToSchema;
 
 use crate::record::{Lifecycle, MailboxRecord, ToolResultRecord, Turn, VerdictRecord};
-use crate::store::{Reader, StoreError, Stored};
+use crate::store::{Filter, Reader, StoreError, Stored};
 
 /// Entries of a session that are looked through.
 const LOOKED_BACK: usize = 2_000;
@@ -34,9 +34,22 @@ pub struct Step {
 }
 
 /// The steps that had made a session what it was when it asked for `request`, oldest first.
-pub(crate) fn trail(reader: &Reader, request: &Cid, agent: &str) -> Result<Vec<Step>, StoreError> {
-    let Some(index) = reader.find(request)? else { return Ok(Vec::new()) };
-    let entries = reader.tail_until(index, LOOKED_BACK)?;
+pub(crate) fn trail(
+    reader: &Reader,
+    session: &str,
+    request: &Cid,
+    agent: &str,
+) -> Result<Vec<Step>, StoreError> {
+    let newest = Filter { entity_id: Some(session.to_owned()), quality: None };
+    let mut entries = reader.tail(&newest, LOOKED_BACK)?;
+    match entries.iter().position(|stored| stored.entry.cid == *request) {
+        Some(at) => entries.truncate(at + 1),
+        // It was long ago.
+        None => match reader.find(request)? {
+            Some(index) => entries = reader.tail_until(index, LOOKED_BACK)?,
+            None => return Ok(Vec::new()),
+        },
+    }
     let begins = entries.first().is_none_or(|first| first.entry.seq == 0);
     let labels = begins.then_some(Labels::FRESH);
     let mut walk = Walk { reader, agent, labels, operands: HashMap::new(), steps: Vec::new() };

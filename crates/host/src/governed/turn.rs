@@ -23,9 +23,9 @@ use super::limit::Limit;
 use super::listening::{Item, Listener, put_together};
 use super::offer::offer;
 use super::speech::{Instructed, Speech};
-use super::toolbox::{Asked, CALLS_WAITING, TurnTools};
+use super::toolbox::{Asked, CALLS_WAITING, TurnTools, Wish};
 use super::{Governance, failed};
-use crate::record::{Turn, TurnPhase, Withheld};
+use crate::record::{Turn, TurnPhase, Ungoverned, Withheld};
 use crate::registry::board::EXCERPT_BYTES;
 use crate::vault::EVENTS_KEPT;
 
@@ -88,7 +88,7 @@ struct Running<R> {
     letters: Option<Letters>,
     cancel: tokio_util::sync::CancellationToken,
     backend: Listener,
-    asked: mpsc::Receiver<Asked>,
+    wishes: mpsc::Receiver<Wish>,
     calls: Calls,
     turn: Cid,
     started: Turn,
@@ -170,11 +170,11 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let specs = offer(&mut desk, &mandate, turn)?;
         desk.journal.prev_turn = Some(turn);
 
-        let (ask, asked) = mpsc::channel(CALLS_WAITING);
+        let (wish, wishes) = mpsc::channel(CALLS_WAITING);
         let cancel = input.cancel.clone();
         // What is not believed as the owner's is not the owner's word.
         let speaker = if trust == Trust::Owner { Speaker::Owner } else { Speaker::Guest };
-        let tools = Arc::new(TurnTools { specs, asked: ask });
+        let tools = Arc::new(TurnTools { specs, wishes: wish });
         let house = Arc::new(TurnHouse::new(&desk, &mandate, turn, (&board, &words))?);
         let input = TurnInput { system, preceding, tools, house, cancel: cancel.child_token(), ..input };
         let backend = match std::panic::catch_unwind(AssertUnwindSafe(|| inner.run_turn(&desk.handle, input)))
@@ -192,7 +192,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             letters: Some(letters),
             cancel,
             backend,
-            asked,
+            wishes,
             calls: Calls::default(),
             turn,
             started,
@@ -264,7 +264,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 Some(heard) => self.said(heard).await,
                 None => self.end(Vec::new(), ended_early().into()).await,
             },
-            Some(asked) = self.asked.recv() => self.asked(asked).await,
+            Some(wish) = self.wishes.recv() => self.wished(wish).await,
             progress = self.calls.next() => {
                 let owner_words = owner_words(self.speaker, &self.input_text);
                 let handled = self.calls.handle(&mut self.desk, progress, self.turn, &owner_words).await?;
@@ -279,10 +279,25 @@ impl<R: AgentRuntime + 'static> Running<R> {
         match first {
             Some(Some(heard)) => self.said(heard).await,
             Some(None) => self.end(Vec::new(), ended_early().into()).await,
-            None => match self.asked.try_recv() {
-                Ok(asked) => self.asked(asked).await,
+            None => match self.wishes.try_recv() {
+                Ok(wish) => self.wished(wish).await,
                 Err(_) => self.write().await.map(Step::More),
             },
+        }
+    }
+
+    async fn wished(&mut self, wish: Wish) -> Result<Step, RuntimeError> {
+        match wish {
+            Wish::Call(asked) => self.asked(asked).await,
+            Wish::CarryOut(id, answer) => {
+                self.calls.carry_out(&self.desk, &id, answer);
+                Ok(Step::More(Vec::new()))
+            }
+            Wish::Report(id, outcome, told) => {
+                let handled = self.calls.reported(&mut self.desk, &id, outcome, told).await?;
+                self.on_record().await;
+                self.handled(handled)
+            }
         }
     }
 
@@ -295,7 +310,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         if self.speech.discloses(&asked.call.input) {
             // Nothing was decided about it, and nothing of it is kept.
             let what = "withheld: the call would give away instructions that are for the agent alone";
-            let _ = asked.answer.send(ToolOutcome::error(what));
+            asked.answer.refuse(ToolOutcome::error(what));
             return self.write().await.map(Step::More);
         }
         let owner_words = owner_words(self.speaker, &self.input_text);
@@ -352,6 +367,18 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     self.said += message.len();
                     Some(event.kind)
                 }
+                EventKind::Notice { ref message, .. } => {
+                    self.said += message.len();
+                    Some(event.kind)
+                }
+                EventKind::AgentUpdate { kind, line } => {
+                    self.said += line.len();
+                    let line = self.desk.governance.redactor.redact(&line).into_owned();
+                    Some(EventKind::AgentUpdate { kind, line })
+                }
+                EventKind::Ungoverned { id, tool, what } => {
+                    return self.ungoverned(kinds, id, tool, what).await;
+                }
                 // These are the record's own words; a backend that speaks them is not believed.
                 EventKind::ToolCall { .. }
                 | EventKind::ToolResult { .. }
@@ -376,9 +403,36 @@ impl<R: AgentRuntime + 'static> Running<R> {
         for kind in kinds {
             self.desk.event(kind);
         }
-        let written = self.backend.meanwhile(self.desk.write()).await?;
+        let written = if self.inner.reaches_outside() {
+            self.backend.meanwhile(self.desk.write_aside()).await?
+        } else {
+            self.backend.meanwhile(self.desk.write()).await?
+        };
         self.on_record().await;
         Ok(Step::More(written.events))
+    }
+
+    /// The agent did what it had no leave for: that is on record, and the turn is over.
+    async fn ungoverned(
+        &mut self,
+        said: Vec<EventKind>,
+        id: String,
+        tool: String,
+        what: String,
+    ) -> Result<Step, RuntimeError> {
+        let mut said = said;
+        let what = self.desk.governance.redactor.redact(&what).into_owned();
+        let what_hash = self.desk.content(&what)?;
+        let record =
+            Ungoverned { event: "ungoverned".to_owned(), tool: tool.clone(), call_id: id.clone(), what_hash };
+        let target = Arc::clone(&self.desk.handle.session_id);
+        let entry = self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
+        tracing::error!(session = %self.desk.handle.key, tool, "an agent did what it had no leave for");
+        said.push(EventKind::Ungoverned { id, tool, what });
+        said.push(EventKind::LedgerAppend { entry: Box::new(entry) });
+        let what =
+            "the agent carried out what it had no leave for, and was stopped: its session's record says what";
+        self.end(said, RuntimeError::new("ungoverned", what).into()).await
     }
 
     /// Step eight: the turn is complete. `said` is what came before its end and is not written yet.
@@ -393,7 +447,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             self.output.push_str(&text);
             self.desk.event(EventKind::TextDelta { text });
         }
-        self.asked.close();
+        self.wishes.close();
         // What the backend still did ends here, so that what it cost comes before the turn's end.
         self.backend.let_go();
         self.calls.give_up(&mut self.desk).await?;

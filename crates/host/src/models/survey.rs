@@ -162,6 +162,7 @@ pub const fn dialect(dialect: Dialect) -> &'static str {
         Dialect::Anthropic => "anthropic",
         Dialect::OpenAi => "openai",
         Dialect::OpenAiCompatible => "openai_compatible",
+        Dialect::Gemini => "gemini",
     }
 }
 
@@ -188,8 +189,10 @@ mod tests {
             id: id.parse().unwrap(),
             name: None,
             backend: backend.to_owned(),
+            profile: None,
             model: model.map(str::to_owned),
             mandate: "default".to_owned(),
+            mode: None,
             standing: false,
             pubkey: None,
         }

@@ -35,6 +35,8 @@ pub enum ApproversError {
         "`{0}` cannot name an approver or a role: use 1 to {MAX_NAME_BYTES} lowercase letters, digits, `-` and `_`"
     )]
     Name(String),
+    #[error("`{0}` is the operator's own name, who decides anyway: choose another name")]
+    Operator(String),
     #[error("there is an approver `{0}` already: remove it first, or choose another name")]
     Taken(String),
     #[error("`{0}` is the name of an agent, which could then decide about itself: choose another name")]
@@ -85,6 +87,11 @@ impl Approvers {
         lines.iter().map(Line::approver).collect()
     }
 
+    /// Whether there is one of this name.
+    pub fn knows(&self, id: &str) -> bool {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|line| line.id == id)
+    }
+
     /// Whoever has this token.
     pub fn by_token(&self, token: &str) -> Option<Approver> {
         let hash = hash(token);
@@ -107,8 +114,11 @@ impl Approvers {
         is_agent: impl Fn(&str) -> bool,
     ) -> Result<String, ApproversError> {
         for name in std::iter::once(id).chain(roles.iter().map(String::as_str)) {
-            if !is_name(name) || name == OPERATOR {
+            if !is_name(name) {
                 return Err(ApproversError::Name(name.chars().take(MAX_NAME_BYTES).collect()));
+            }
+            if name == OPERATOR {
+                return Err(ApproversError::Operator(name.to_owned()));
             }
         }
         if is_agent(id) {
@@ -193,9 +203,14 @@ mod tests {
     fn names_that_would_confuse_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let approvers = Approvers::load(folder.path().join("approvers.json")).unwrap();
-        for name in ["", "operator", "Al", "a b", &"x".repeat(65)] {
+        for name in ["", "Al", "a b", &"x".repeat(65)] {
             assert!(matches!(approvers.add(name, &[], |_| false), Err(ApproversError::Name(_))), "{name}");
         }
+        assert!(matches!(approvers.add(OPERATOR, &[], |_| false), Err(ApproversError::Operator(_))));
+        assert!(matches!(
+            approvers.add("al", &[OPERATOR.to_owned()], |_| false),
+            Err(ApproversError::Operator(_))
+        ));
         assert!(matches!(approvers.add("main", &[], |_| true), Err(ApproversError::Agent(_))));
         approvers.add("bob", &[], |_| false).unwrap();
         assert!(matches!(approvers.add("bob", &[], |_| false), Err(ApproversError::Taken(_))));

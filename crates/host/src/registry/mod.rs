@@ -12,8 +12,11 @@ pub mod mailbox;
 pub mod roster;
 
 use tribune_agents::provider::ModelRef;
-use tribune_agents::{native, rehearsal};
+use tribune_agents::{acp, claude_code, native, rehearsal};
 use tribune_redact::Redactor;
+
+use crate::home::Home;
+use crate::profiles::Profiles;
 
 pub use agents::Agents;
 pub use approvers::{Approvers, ApproversError};
@@ -28,11 +31,57 @@ pub const MAIN_AGENT: &str = "main";
 pub const DEFAULT_BACKEND: &str = rehearsal::BACKEND;
 
 /// What can run turns without anything being brought along.
-pub const BACKENDS: [&str; 2] = [rehearsal::BACKEND, native::BACKEND];
+pub const BACKENDS: [&str; 4] = [rehearsal::BACKEND, native::BACKEND, acp::BACKEND, claude_code::BACKEND];
 
-/// What runs the turns of an agent that is added. A model is for the backend that talks to models, so naming one is enough; a
-/// name that would be ignored is refused with a sentence.
-pub fn backend_for(backend: Option<String>, model: Option<&str>) -> Result<String, String> {
+/// Those that run agents of another make, each by a profile.
+pub const CLI_BACKENDS: [&str; 2] = [acp::BACKEND, claude_code::BACKEND];
+
+/// Whether agents of a backend ask a model of the house's.
+pub fn asks_a_model(backend: &str) -> bool {
+    backend == native::BACKEND || CLI_BACKENDS.contains(&backend)
+}
+
+/// What runs the turns of an agent that is added, and by which profile. A model is for backends that ask one, so naming one is
+/// enough, and so is naming a profile; a name that would be ignored is refused with a sentence. Reads the profiles of the home.
+pub fn backend_for(
+    home: &Home,
+    backend: Option<String>,
+    profile: Option<String>,
+    model: Option<&str>,
+) -> Result<(String, Option<String>), String> {
+    let (backend, profile) = match (backend, profile) {
+        (Some(backend), None) if backend == claude_code::BACKEND => {
+            (Some(backend), Some(claude_code::PROFILE.to_owned()))
+        }
+        (Some(backend), None) if backend == acp::BACKEND => {
+            return Err(format!(
+                "the backend `{backend}` needs a profile: add --profile, as in `--profile claude`"
+            ));
+        }
+        (Some(backend), Some(_)) if !CLI_BACKENDS.contains(&backend.as_str()) => {
+            return Err(format!(
+                "the backend `{backend}` has no profiles: leave it out, and the profile says which it is for"
+            ));
+        }
+        (backend, Some(id)) => {
+            let profiles = Profiles::load(home).map_err(|error| error.to_string())?;
+            let protocol = profiles.find(&id)?.protocol();
+            if let Some(backend) = backend.filter(|backend| backend != protocol.backend()) {
+                return Err(format!(
+                    "the profile `{id}` speaks {} and is not for the backend `{backend}`: leave the backend out, or name `{}`",
+                    protocol.title(),
+                    protocol.backend()
+                ));
+            }
+            (Some(protocol.backend().to_owned()), Some(id))
+        }
+        (backend, None) => (backend, None),
+    };
+    Ok((thinking_backend(backend, model)?, profile))
+}
+
+/// The backend, if the model is one for it.
+fn thinking_backend(backend: Option<String>, model: Option<&str>) -> Result<String, String> {
     let Some(model) = model else { return Ok(backend.unwrap_or_else(|| DEFAULT_BACKEND.to_owned())) };
     if Redactor::new().finds(model) {
         let what = "the model looks like a key: write provider:model, and put the key into the environment";
@@ -45,8 +94,38 @@ pub fn backend_for(backend: Option<String>, model: Option<&str>) -> Result<Strin
             native::BACKEND
         ));
     }
-    if backend == native::BACKEND {
+    if asks_a_model(&backend) {
         model.parse::<ModelRef>().map_err(|error| error.to_string())?;
     }
     Ok(backend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profile_says_which_backend_it_is_for() {
+        let home = Home::at("/nonexistent");
+        let chosen = |backend: Option<&str>, profile: Option<&str>| {
+            let [backend, profile] = [backend, profile].map(|name| name.map(str::to_owned));
+            backend_for(&home, backend, profile, None)
+        };
+        let is = |backend: &str, profile: Option<&str>| Ok((backend.to_owned(), profile.map(str::to_owned)));
+        assert_eq!(chosen(None, None), is("rehearsal", None));
+        assert_eq!(chosen(None, Some("codex")), is("acp", Some("codex")));
+        assert_eq!(chosen(None, Some("claude-code")), is("claude_code", Some("claude-code")));
+        assert_eq!(chosen(Some("claude_code"), None), is("claude_code", Some("claude-code")));
+        assert_eq!(chosen(Some("acp"), Some("claude")), is("acp", Some("claude")));
+        for (backend, profile, why) in [
+            (Some("acp"), None, "the backend `acp` needs a profile"),
+            (Some("native"), Some("claude"), "the backend `native` has no profiles"),
+            (Some("acp"), Some("claude-code"), "the profile `claude-code` speaks stream-json"),
+            (Some("claude_code"), Some("codex"), "the profile `codex` speaks ACP"),
+            (None, Some("cluade"), "did you mean `claude`?"),
+        ] {
+            let refused = chosen(backend, profile).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
 }

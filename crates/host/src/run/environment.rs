@@ -36,6 +36,7 @@ pub fn model_variables(model: &ModelRef, dialect: Dialect) -> Vec<(String, Strin
         Dialect::OpenAi | Dialect::OpenAiCompatible => {
             ("OPENAI_BASE_URL", "OPENAI_API_KEY", format!("{base}/v1"))
         }
+        Dialect::Gemini => ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", base),
     };
     let own = [(url, base), (key, PLACEHOLDER.to_owned()), ("TRIBUNE_MODEL", model.model().to_owned())];
     own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

@@ -37,8 +37,11 @@ impl Runs {
                 RunError::Barred(code, barred.message)
             })?;
         let verdict = Some(admission.entry());
-        let landing = tokio::task::spawn_blocking(move || (planned.land(admission), planned.held)).await;
-        let (landed, held) = landing.map_err(|_| RunError::Leaving)?;
+        let landing = tokio::task::spawn_blocking(move || {
+            let landed = planned.land(admission).map_err(|error| (planned.held.mend(), error));
+            (landed, planned.held)
+        });
+        let (landed, held) = landing.await.map_err(|_| RunError::Leaving)?;
         let record = match &landed {
             Ok(landed) => WorkspaceRecord::Landed {
                 landed: landed.landed.len() as u64,
@@ -46,7 +49,11 @@ impl Runs {
                 traps: landed.traps,
                 paths: governance.keep_words(&key, &words(&landed.landed)).await?,
             },
-            Err(_) => WorkspaceRecord::LandingFailed,
+            Err((mended, _)) => {
+                let landed = mended.as_deref().unwrap_or_default();
+                let paths = governance.keep_words(&key, &words(landed)).await?;
+                WorkspaceRecord::LandingFailed { landed: landed.len() as u64, paths }
+            }
         };
         governance.note_workspace(&key, verdict, &record).await?;
         let tidied = tokio::task::spawn_blocking(move || {
@@ -56,7 +63,7 @@ impl Runs {
         if let Ok(Err(error)) = tidied.await {
             tracing::warn!(%error, "what is left of landed changes could not be removed");
         }
-        Ok(landed?)
+        Ok(landed.map_err(|(_, error)| error)?)
     }
 
     /// Throws changes away, all of them if none is named. Returns how many there were.
@@ -73,14 +80,26 @@ impl Runs {
         Ok(changes)
     }
 
-    /// Tells of landings that an earlier daemon left unfinished.
+    /// Puts folders in order in which an earlier daemon left a landing unfinished, and tells of it.
     pub(super) async fn recover_landings(&self) -> Result<(), SessionError> {
         let all = self.workspaces.all().unwrap_or_default();
         for held in all.into_iter().filter_map(|workspace| workspace.hold().ok()) {
             let Some(verdict) = held.interrupted() else { continue };
             let Ok(key) = session_of(held.workspace()) else { continue };
-            let record = WorkspaceRecord::LandingInterrupted;
-            self.sessions.governance().note_workspace(&key, Some(verdict), &record).await?;
+            let mending = tokio::task::spawn_blocking(move || (held.mend(), held)).await;
+            let Ok((mended, held)) = mending else { continue };
+            let landed = match mended {
+                Ok(landed) => landed,
+                Err(error) => {
+                    // The next start tries again; until then nobody knows what landed.
+                    tracing::warn!(%error, session = %key, "an unfinished landing could not be put in order");
+                    continue;
+                }
+            };
+            let governance = self.sessions.governance();
+            let paths = governance.keep_words(&key, &words(&landed)).await?;
+            let record = WorkspaceRecord::LandingInterrupted { landed: landed.len() as u64, paths };
+            governance.note_workspace(&key, Some(verdict), &record).await?;
             held.landing_is_over();
         }
         Ok(())

@@ -201,7 +201,7 @@ impl Runs {
         if self.sessions.row(&key).await?.is_some_and(|row| row.state != SessionState::Closed) {
             return Err(RunError::Busy(id));
         }
-        let outlets = Outlets { places: wanted.places, unlisted: Some(Unlisted::Ask) };
+        let outlets = Outlets { places: wanted.places, unlisted: Some(Unlisted::Ask), carries: None };
         let places = outlets.places.len() as u64;
         let sockets = brokers.open_with(&key, outlets)?;
         let workspace = match wanted.mode {
@@ -254,6 +254,11 @@ impl Runs {
         let found = std::fs::canonicalize(folder).map_err(|error| {
             RunError::Input(format!("`{shown}` cannot be used ({error}): name a folder that is there"))
         })?;
+        if tribune_contract::is_the_systems(&found) && found != Path::new("/") {
+            let what = "belongs to the running system, of which a box has its own or none: choose a folder outside \
+                        /proc, /sys, /dev and /run";
+            return Err(RunError::Input(format!("`{shown}` {what}")));
+        }
         if found.starts_with(&self.home) || self.home.starts_with(&found) {
             let what = "holds Tribune's own home or is in it, with the operator's token: choose a folder of a project";
             return Err(RunError::Input(format!("`{shown}` {what}")));
@@ -285,9 +290,11 @@ impl Runs {
     async fn leavings(workspace: &Workspace) -> Leavings {
         let workspace = workspace.clone();
         let look = move || {
+            // Its program may still be ending.
+            let held = workspace.clone().hold();
             let diff = workspace.diff()?;
             if diff.changes.is_empty() {
-                workspace.hold()?.remove_if_empty()?;
+                held?.remove_if_empty()?;
             }
             let traps = diff.changes.iter().filter(|change| change.is_trap).count();
             let (changes, traps) = (diff.changes.len() as u64, traps as u64);
@@ -346,6 +353,8 @@ impl Drop for Lease {
                 // The next start ends it.
                 tracing::warn!(%error, session = %key, "the end of a run could not be written down");
             }
+            // Whoever was killed left the groups that held it.
+            let _ = tokio::task::spawn_blocking(tribune_sandbox::sweep_cgroups).await;
             if let Some(workspace) = workspace {
                 // Its program may still be ending; then its changes stay until somebody discards them.
                 Runs::leavings(&workspace).await;

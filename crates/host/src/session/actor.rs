@@ -8,8 +8,8 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{
-    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, SessionMode, Speaker, StopReason, ToolCall,
-    ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
+    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, Leave, OwnCall, SessionMode, Speaker,
+    StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
 };
 
 use super::error::SessionError;
@@ -306,7 +306,7 @@ impl Actor {
 }
 
 /// The tools of a runtime that nobody governs: none.
-struct NoTools;
+pub(crate) struct NoTools;
 
 #[async_trait::async_trait]
 impl Toolbox for NoTools {
@@ -317,4 +317,14 @@ impl Toolbox for NoTools {
     async fn call(&self, _: ToolCall) -> ToolOutcome {
         ToolOutcome::error("there are no tools here")
     }
+
+    async fn ask_leave(&self, _: OwnCall) -> Leave {
+        Leave::Refused("there are no tools here".to_owned())
+    }
+
+    async fn carry_out(&self, _: &str) -> ToolOutcome {
+        ToolOutcome::error("there are no tools here")
+    }
+
+    async fn report(&self, _: &str, _: ToolOutcome) {}
 }

@@ -29,9 +29,9 @@ use tribune_agents::{
 };
 use tribune_constitution::DEFAULT_MANDATE;
 
-pub(crate) use self::actor::Session;
 pub use self::actor::{Accepted, TurnEnd};
 use self::actor::{Actor, Command, Run};
+pub(crate) use self::actor::{NoTools, Session};
 pub use self::error::SessionError;
 pub use self::following::{Subscription, Ticket};
 use self::room::{IfFull, Room};
@@ -47,6 +47,17 @@ const OPENING_LOCKS: usize = 64;
 
 /// What a turn that is told to end at shutdown gets to write its end down.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// What an agent may lack when the daemon starts, and have later.
+const LACKING: [&str; 7] = [
+    "not_installed",
+    "no_profile",
+    "no_model",
+    "unknown_model",
+    "unknown_provider",
+    "provider_disabled",
+    "sandbox",
+];
 
 /// What bounds sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +108,8 @@ pub struct Opener {
     pub is_stranger: bool,
     /// The model that the session is to talk to, instead of its agent's own.
     pub model: Option<String>,
+    /// The folder that it is to work in from now on. Without one it keeps what it has.
+    pub workspace: Option<String>,
 }
 
 /// What to do about a session that turns out to be closed.
@@ -130,15 +143,28 @@ impl SessionManager {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Opens the sessions of standing agents.
+    /// Opens the sessions of standing agents. One that cannot be run yet, because its program or its model is not there, does not
+    /// keep the others waiting: it is told, and opened by the first who speaks to it.
     pub async fn preload(&self) -> Result<usize, SessionError> {
-        let standing = self.shared.agents.standing();
-        for agent in &standing {
+        let mut open = 0;
+        for agent in &self.shared.agents.standing() {
             let key = SessionKey::direct(&agent.id, "standing", "local", "main")?;
-            let opener = Opener { name: "roster".to_owned(), pubkey: None, is_stranger: false, model: None };
-            self.admit(key, Some(SessionMode::Persistent), opener, IfFull::Admit).await?;
+            let opener = Opener {
+                name: "roster".to_owned(),
+                pubkey: None,
+                is_stranger: false,
+                model: None,
+                workspace: None,
+            };
+            match self.admit(key, Some(SessionMode::Persistent), opener, IfFull::Admit).await {
+                Ok(_) => open += 1,
+                Err(SessionError::Runtime(error)) if LACKING.contains(&error.code.as_str()) => {
+                    tracing::warn!(agent = %agent.id, "a standing agent cannot be run yet: {}", error.message);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(standing.len())
+        Ok(open)
     }
 
     /// Opens a session, or finds it open. What it may do follows from the roster, never from the caller. Without a mode
@@ -159,10 +185,12 @@ impl SessionManager {
         opener: Opener,
         if_full: IfFull,
     ) -> Result<Handle, SessionError> {
-        let mode = match mode {
-            Some(mode) => mode,
-            None => self.row(&key).await?.map_or_else(SessionMode::default, |row| row.mode),
+        let row = match (mode, &opener.workspace) {
+            (Some(_), Some(_)) => None,
+            _ => self.row(&key).await?,
         };
+        let mode = mode.or(row.as_ref().map(|row| row.mode)).unwrap_or_default();
+        let workspace = opener.workspace.clone().or(row.and_then(|row| row.workspace));
         let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
             Some(agent) => (agent.backend, agent.model, agent.mandate),
             None if opener.is_stranger => {
@@ -175,21 +203,24 @@ impl SessionManager {
             Some(model) => (tribune_agents::native::BACKEND.to_owned(), Some(model)),
             None => (backend, model),
         };
-        self.let_go_of_another(&key, &backend, model.as_deref()).await?;
-        let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage: None };
+        self.let_go_of_another(&key, &backend, (model.as_deref(), workspace.as_deref())).await?;
+        let lineage = None;
+        let input =
+            SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage, workspace };
         self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
     }
 
-    /// Closes a session that is open with another backend or model, so that it can be opened with these. What was said in it
+    /// Closes a session that is open with another backend or model, or elsewhere, so that it can be opened with these. What was said in it
     /// stays.
     async fn let_go_of_another(
         &self,
         key: &SessionKey,
         backend: &str,
-        model: Option<&str>,
+        (model, workspace): (Option<&str>, Option<&str>),
     ) -> Result<(), SessionError> {
         let Some(row) = self.row(key).await? else { return Ok(()) };
-        let same = row.backend == backend && row.model.as_deref() == model;
+        let is_there = row.workspace.as_deref() == workspace;
+        let same = row.backend == backend && row.model.as_deref() == model && is_there;
         // One with a turn under way is left alone: whoever comes next finds it idle.
         if same || matches!(row.state, SessionState::Closed | SessionState::Running) {
             return Ok(());
@@ -252,10 +283,11 @@ impl SessionManager {
             // An agent that left the roster is a stranger from then on.
             None => (row.backend, row.model, DEFAULT_MANDATE.to_owned()),
         };
-        let (mode, pubkey) = (row.mode, row.pubkey);
+        let (mode, pubkey, workspace) = (row.mode, row.pubkey, row.workspace);
         let opened_by = "restart".to_owned();
         let (key, lineage) = (key.clone(), None);
-        let input = SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage };
+        let input =
+            SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage, workspace };
         self.open(input, IfClosed::Refuse, IfFull::Refuse).await
     }
 

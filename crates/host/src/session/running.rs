@@ -20,6 +20,7 @@ impl SessionManager {
             mandate: rostered.map_or_else(|| RUN_MANDATE.to_owned(), |agent| agent.mandate),
             opened_by: "operator".to_owned(),
             lineage: None,
+            workspace: None,
         };
         self.open(input, IfClosed::Reopen, IfFull::Refuse).await.map(|session| session.handle().clone())
     }

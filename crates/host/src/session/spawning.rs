@@ -104,6 +104,7 @@ impl SessionManager {
             mandate: row.mandate,
             opened_by: parent.to_string(),
             lineage: Some(Lineage { parent: parent.clone(), tools }),
+            workspace: row.workspace,
         })
     }
 

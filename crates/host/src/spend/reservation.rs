@@ -12,7 +12,7 @@ use tribune_ledger::Cid;
 use super::amount::Amount;
 use super::purse::{Account, Payer, Purse};
 use super::record::{SpendRecord, Spent};
-use crate::store::StoreError;
+use crate::store::{Receipt, StoreError};
 
 /// What a provider told of the tokens of a request.
 #[derive(Debug, Clone, Copy)]
@@ -38,14 +38,22 @@ pub(crate) struct Reservation {
 }
 
 /// How far a request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Stage {
     /// Nothing was sent yet.
     Planned,
     /// It may be sent; the entry says what it costs at most.
-    OnRecord(Cid),
+    OnRecord(Begun),
     /// What it cost is counted.
     Settled,
+}
+
+/// The entry that says what a request costs at most.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// It is on disk. Nobody has asked yet which place it got.
+    Durable(Receipt),
+    Placed(Cid),
 }
 
 impl fmt::Debug for Reservation {
@@ -66,12 +74,13 @@ impl Reservation {
     /// Writes down what is set aside. Nothing may be sent before this returns.
     pub(crate) async fn put_on_record(&mut self) -> Result<(), StoreError> {
         let draft = self.purse.draft(&self.payer, SpendRecord::Reserved(self.in_full()), None);
-        self.stage = Stage::OnRecord(self.purse.ledger.append(&draft).await?.cid);
+        self.stage = Stage::OnRecord(Begun::Durable(self.purse.ledger.append_early(&draft).await?));
         Ok(())
     }
 
     /// Counts what the request cost, and puts it on record.
     pub(crate) async fn settle(mut self, told: Told) {
+        self.place().await;
         let (usage, estimated) = self.usage(told);
         let price = self.purse.config.prices.get(&self.model);
         let cost = price.map(|price| price.of(&usage));
@@ -83,9 +92,19 @@ impl Reservation {
 
     /// Nothing was sent, or the provider refused it.
     pub(crate) async fn release(mut self) {
+        self.place().await;
         let begun = self.count(Amount::default());
         if begun.is_some() {
             self.write(SpendRecord::Released {}, begun).await;
+        }
+    }
+
+    /// Learns the place of the entry that began it, before anything is counted: whoever gives up here counts in full.
+    async fn place(&mut self) {
+        if let Stage::OnRecord(Begun::Durable(receipt)) = &mut self.stage
+            && let Ok(placed) = self.purse.ledger.placed_at(receipt).await
+        {
+            self.stage = Stage::OnRecord(Begun::Placed(placed.cid));
         }
     }
 
@@ -133,7 +152,10 @@ impl Reservation {
         }
         drop(accounts);
         match std::mem::replace(&mut self.stage, Stage::Settled) {
-            Stage::OnRecord(begun) => Some(begun),
+            Stage::OnRecord(Begun::Placed(begun)) => Some(begun),
+            Stage::OnRecord(Begun::Durable(mut receipt)) => {
+                self.purse.ledger.placed_at_blocking(&mut receipt).ok().map(|placed| placed.cid)
+            }
             Stage::Planned | Stage::Settled => None,
         }
     }

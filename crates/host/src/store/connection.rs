@@ -1,7 +1,6 @@
 //! The one place that opens a database, with the settings that the writers build on.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read as _;
+use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -22,8 +21,8 @@ const BUSY: Duration = Duration::from_secs(5);
 /// Prepared statements kept per connection: more than the store has.
 const STATEMENTS: usize = 64;
 
-/// How every SQLite database begins.
-const HEADER: &[u8] = b"SQLite format 3\0";
+/// Bytes of the smallest page that a database can have, and so of the smallest database.
+const SMALLEST: u64 = 512;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Connection, StoreError
     let connection = match access {
         Access::Write => {
             create_file(path)?;
-            refuse_other_files(path)?;
+            refuse_stubs(path)?;
             connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?
         }
         Access::Read => open_reader(path)?,
@@ -137,16 +136,15 @@ fn create_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// SQLite takes a file shorter than its own header for an empty database and writes over it.
-fn refuse_other_files(path: &Path) -> Result<(), StoreError> {
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut head));
-    match read {
-        Ok(0) => Ok(()),
-        Ok(_) if head == HEADER => Ok(()),
-        Ok(_) => {
+/// SQLite takes a file shorter than its own header for an empty database and writes over it; whatever is longer it looks
+/// at itself. The file is not opened for this: closing it again would let go of the locks that SQLite holds on it in this
+/// process, and another program could then take itself for the only one and delete the log.
+fn refuse_stubs(path: &Path) -> Result<(), StoreError> {
+    match std::fs::metadata(path) {
+        Ok(found) if (1..SMALLEST).contains(&found.len()) => {
             Err(StoreError::Damaged { path: path.to_owned(), what: "file is not a database".to_owned() })
         }
+        Ok(_) => Ok(()),
         Err(error) => Err(StoreError::Io { path: path.to_owned(), what: error.to_string() }),
     }
 }
@@ -154,7 +152,7 @@ fn refuse_other_files(path: &Path) -> Result<(), StoreError> {
 fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
     match std::fs::metadata(path) {
-        Ok(found) if found.len() > 0 => refuse_other_files(path)?,
+        Ok(found) if found.len() > 0 => refuse_stubs(path)?,
         Ok(_) => return Err(StoreError::NoLedger(path.parent().unwrap_or(path).to_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             return Err(StoreError::Io {

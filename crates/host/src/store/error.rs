@@ -28,6 +28,8 @@ pub enum StoreError {
         "`{path}` is damaged ({what}): copy the folder away, restore the last good copy, and run `tribune ledger verify --checkpoint FILE` with a checkpoint kept elsewhere to see whether anything is missing"
     )]
     Damaged { path: PathBuf, what: String },
+    #[error("the daybook `{path}` is of no use ({what}): restore it and the databases from one copy, or, if it is lost for good, put it aside with `tribune ledger rebuild --without-daybook` and go on with what the databases have", path = .path.display())]
+    Daybook { path: PathBuf, what: String },
     #[error("`{path}` holds no log, but `{key}` has signed one: restore the database from a backup, or move the keys folder away to begin another log", path = .path.display(), key = .key.display())]
     LogIsGone { path: PathBuf, key: PathBuf },
     #[error("the vault's key `{path}` is of no use ({what}): restore it from a backup, or move `vault.db` away to begin another vault; what was said so far is then lost", path = .path.display())]

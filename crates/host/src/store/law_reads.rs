@@ -11,7 +11,7 @@ use super::law_views::{ApprovalRow, FROZEN};
 use super::reader::Reader;
 use super::rows::{self, Stored};
 use crate::approval::Grant;
-use crate::approval::record::State;
+use crate::approval::record::{Runner, State};
 
 const APPROVAL: &str =
     "request, cid, state, votes, decision, decided_by, decided_at, reason, grant_id, created_at";
@@ -63,6 +63,18 @@ impl Reader {
     pub fn approval_of_call(&self, call: &str) -> Result<Option<ApprovalRow>, StoreError> {
         let query = format!("SELECT {APPROVAL} FROM approvals WHERE call = ?1 ORDER BY idx DESC LIMIT 1");
         self.one(&query, [call], approval)
+    }
+
+    /// The newest approvals of calls that their agent would carry out itself, and that still wait for what comes of them.
+    pub fn parked_of_agent(&self, session: &str) -> Result<Vec<ApprovalRow>, StoreError> {
+        let query = format!(
+            "SELECT {APPROVAL} FROM approvals
+             WHERE call IN (SELECT cid FROM open_work WHERE session_key = ?1 AND kind = 'parked')
+             ORDER BY idx DESC LIMIT 256"
+        );
+        let mut parked = self.all(&query, [session], approval)?;
+        parked.retain(|row| row.requested.runner == Runner::Agent);
+        Ok(parked)
     }
 
     /// Grants that nobody took back.

@@ -23,7 +23,7 @@ mod spend_views;
 mod views;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, OptionalExtension as _};
@@ -80,6 +80,12 @@ impl Store {
         let lock = home.lock()?;
         keys::sweep(home)?;
         let path = home.database();
+        // A key takes its final place when its log has begun. A second log under it would contradict the first.
+        let key = keys::secret_path(home);
+        let gone = || StoreError::LogIsGone { path: path.clone(), key: key.clone() };
+        if key.exists() && !std::fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
+            return Err(gone());
+        }
         let connection = connection::open(&path, Access::Write)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         // Whatever an earlier failure left in the write-ahead log is copied and synced before anything is built on it.
@@ -87,14 +93,12 @@ impl Store {
         schema::migrate(&connection).map_err(failed)?;
 
         let views = load_views(&connection, &path)?;
+        if views.size() == 0 && key.exists() {
+            return Err(gone());
+        }
         let known = if views.size() == 0 { None } else { known_book(&connection).map_err(failed)? };
         let (daybook, behind) = Daybook::open(home, known)?;
         let (mut sequencer, key, beginning) = if views.size() == 0 {
-            // A key takes its final place when its log has begun. A second log under it would contradict the first.
-            let key = keys::secret_path(home);
-            if key.exists() {
-                return Err(StoreError::LogIsGone { path, key });
-            }
             let signer = keys::generate(name)?;
             keys::prepare_next(home, &signer)?;
             let key = signer.verifier_key().clone();
@@ -114,12 +118,11 @@ impl Store {
             (sequencer, in_force, Beginning::Found)
         };
         keys::publish(home, &key)?;
-        if known.is_none() {
-            sequencer.join(daybook.book())?;
-        }
         sequencer.post(behind)?;
-        if daybook.left_for_vault().is_empty() {
-            daybook.begin()?;
+        if daybook.left_for_vault().is_none() {
+            let number = daybook.newest();
+            daybook.begin(number)?;
+            sequencer.join(daybook.book(), number)?;
         }
         let started = writer::start(sequencer, daybook);
         let (writer, thread) = started.map_err(|error| StoreError::Io { path, what: error.to_string() })?;
@@ -167,8 +170,8 @@ impl Store {
 
     fn stop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            writer.daybook().close();
-            writer.stop();
+            let in_peace = writer.daybook().close();
+            writer.stop(in_peace);
         }
         if let Some(thread) = self.thread.take() {
             // The thread does not panic; if it did, there is nothing left to wait for.
@@ -264,6 +267,28 @@ pub fn check_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<ViewChe
 pub fn rebuild_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
     home.prepare()?;
     let _lock = home.lock()?;
+    rebuild_held(home, progress)
+}
+
+/// The same, without the daybook: it is put aside under the name that is returned, and the log goes on with what it has.
+/// Whatever was promised and is in the book alone is not in the log then.
+pub fn rebuild_without_daybook(
+    home: &Home,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(u64, Option<PathBuf>), StoreError> {
+    home.prepare()?;
+    let _lock = home.lock()?;
+    let entries = rebuild_held(home, progress)?;
+    let path = home.database();
+    let connection = connection::open(&path, Access::Write)?;
+    let aside = Daybook::put_aside(home)?;
+    let forgotten = connection.execute("UPDATE checkpoint SET book = NULL, posted = 0", []);
+    forgotten.map_err(|error| StoreError::from_sqlite(&path, &error))?;
+    log::Log::of(&path).sync()?;
+    Ok((entries, aside))
+}
+
+fn rebuild_held(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
     let path = home.database();
     if !path.exists() {
         return Err(StoreError::NoLedger(home.root().to_owned()));

@@ -20,7 +20,7 @@ pub(super) fn write(work: &Work) -> Vec<u8> {
             out.push(PLACED);
             entries.iter().for_each(|entry| push(&mut out, |line| entry.write_line(line)));
         }
-        Work::Sealed(_) | Work::Rotate { .. } | Work::Sync | Work::Stop => {}
+        Work::Sealed(_) | Work::Rotate { .. } | Work::Sync | Work::Stop { .. } => {}
     }
     out
 }

@@ -16,7 +16,7 @@ use super::error::StoreError;
 use super::rows::{self, Stored};
 use super::{damaged, schema, views};
 use crate::clock::SystemClock;
-use crate::daybook::{Daybook, Record};
+use crate::daybook::{BookId, Daybook, Record};
 use crate::home::Home;
 use crate::keys;
 
@@ -99,28 +99,22 @@ impl Reader {
 
     /// How many records of the daybook, which somebody was promised, are not posted here.
     pub fn unposted(&self, home: &Home) -> Result<usize, StoreError> {
-        let posted = self.posted()?;
-        let behind = |records: Vec<u64>| records.into_iter().filter(|number| *number > posted).count();
-        Ok(self.promised(home)?.map_or(0, behind))
+        Ok(self.promised(home)?.map_or(0, |(_, numbers)| numbers.len()))
     }
 
-    /// The records for the ledger that the daybook holds now, by their numbers. None if it is not this log's.
-    fn promised(&self, home: &Home) -> Result<Option<Vec<u64>>, StoreError> {
-        let known = super::known_book(&self.connection).map_err(|error| self.failed(&error))?;
-        let held = known.zip(Daybook::peek(home)).filter(|((book, _), (id, _))| book == id);
-        let numbers = |records: Vec<Record>| {
-            records
-                .into_iter()
-                .filter(|record| !record.ledger.is_empty())
-                .map(|record| record.number)
-                .collect()
+    /// The records for the ledger that the daybook holds now and that are not posted here, by their numbers; and which book
+    /// that is. None if it is not this log's.
+    fn promised(&self, home: &Home) -> Result<Option<(BookId, Vec<u64>)>, StoreError> {
+        let Some((book, posted)) = self.known_book()? else { return Ok(None) };
+        let Some((_, records)) = Daybook::peek(home).filter(|(held, _)| *held == book) else {
+            return Ok(None);
         };
-        Ok(held.map(|(_, (_, records))| numbers(records)))
+        let is_behind = |record: &Record| !record.ledger.is_empty() && record.number > posted;
+        Ok(Some((book, records.into_iter().filter(is_behind).map(|record| record.number).collect())))
     }
 
-    fn posted(&self) -> Result<u64, StoreError> {
-        let known = super::known_book(&self.connection).map_err(|error| self.failed(&error))?;
-        Ok(known.map_or(0, |(_, posted)| posted))
+    fn known_book(&self) -> Result<Option<(BookId, u64)>, StoreError> {
+        super::known_book(&self.connection).map_err(|error| self.failed(&error))
     }
 
     fn begin(&self) -> Result<(), StoreError> {
@@ -178,10 +172,11 @@ impl Reader {
             "SELECT {} FROM ledger WHERE idx = (SELECT last_idx FROM entities WHERE entity_id = ?1)",
             rows::COLUMNS
         );
-        self.connection
-            .query_row(&query, [entity_id], rows::read)
-            .optional()
-            .map_err(|error| self.failed(&error))
+        let select = self
+            .connection
+            .prepare_cached(&query)
+            .and_then(|mut select| select.query_row([entity_id], rows::read).optional());
+        select.map_err(|error| self.failed(&error))
     }
 
     /// The entry at a place.
@@ -291,10 +286,11 @@ impl Reader {
     }
 
     fn previous(&self, index: u64) -> Result<Option<u64>, StoreError> {
-        let select =
-            self.connection
-                .query_row("SELECT prev_idx FROM ledger WHERE idx = ?1", [index], |row| row.get(0));
-        let previous: Option<u64> = select.optional().map_err(|error| self.failed(&error))?.flatten();
+        let select = self
+            .connection
+            .prepare_cached("SELECT prev_idx FROM ledger WHERE idx = ?1")
+            .and_then(|mut select| select.query_row([index], |row| row.get(0)).optional());
+        let previous: Option<u64> = select.map_err(|error| self.failed(&error))?.flatten();
         match previous {
             Some(previous) if previous >= index => Err(damaged(
                 &self.path,
@@ -391,11 +387,11 @@ pub(super) fn key_in_force(connection: &Connection, path: &Path) -> Result<Verif
 /// Brings `reader` to what was promised: whoever has the home posts it at once, and if nobody has, we do. What cannot be
 /// posted stays in the book; [`Reader::unposted`] tells of it.
 fn settle(home: &Home, reader: &Reader) -> Result<(), StoreError> {
-    let Some(newest) = reader.promised(home)?.and_then(|numbers| numbers.last().copied()) else {
-        return Ok(());
-    };
+    let Some((book, numbers)) = reader.promised(home)? else { return Ok(()) };
+    let newest = numbers.last().copied().unwrap_or(0);
     for _ in 0..LOOKS {
-        if reader.posted()? >= newest {
+        // A log that has another book, or none, has everything of this one.
+        if reader.known_book()?.is_none_or(|(known, posted)| known != book || posted >= newest) {
             return Ok(());
         }
         if home.holder().is_none() {

@@ -26,7 +26,7 @@ impl Readers {
 
     /// Runs `read` over the log as it is now, on this thread.
     pub fn now<T>(&self, read: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.daybook.wait_posted(Side::Ledger)?;
+        self.daybook.wait_posted(Side::Ledger);
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = match idle {
             Some(reader) => {

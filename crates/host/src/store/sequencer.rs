@@ -71,25 +71,43 @@ impl Sequencer {
     /// Begins a log: the first entry names the first key.
     pub(super) fn begin(&mut self, genesis: EntryText) -> Result<(), StoreError> {
         let (request, receipt) = writer::request(Work::Sealed(Box::new(genesis)));
+        self.daybook.past(Side::Ledger);
         self.commit(vec![request])?;
-        receipt.0.blocking_recv().map_err(|_| StoreError::Closed)?.map(drop)
+        receipt.answer.blocking_recv().map_err(|_| StoreError::Closed)?.map(drop)
     }
 
-    /// The database is posted from this book from now on.
-    pub(super) fn join(&mut self, book: BookId) -> Result<(), StoreError> {
-        let joined = self.connection.execute("UPDATE checkpoint SET book = ?1, posted = 0", [book.0]);
-        joined.map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
+    /// The database is posted from this book from now on, and has everything up to `number`.
+    pub(super) fn join(&mut self, book: BookId, number: u64) -> Result<(), StoreError> {
+        self.set_book(Some(book), number)
+    }
+
+    /// The database has everything that was in its book, and needs none.
+    pub(super) fn leave(&mut self) -> Result<(), StoreError> {
+        self.set_book(None, 0)
+    }
+
+    fn set_book(&mut self, book: Option<BookId>, number: u64) -> Result<(), StoreError> {
+        let known = rusqlite::params![book.map(|book| book.0), number];
+        let set = self.connection.execute("UPDATE checkpoint SET book = ?1, posted = ?2", known);
+        set.map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
         self.log.sync()
     }
 
     /// Posts what the book holds and the database does not.
     pub(super) fn post(&mut self, records: Vec<Record>) -> Result<(), StoreError> {
+        let path = self.daybook.file().to_owned();
+        let unfit = |what: String| StoreError::Daybook { path: path.clone(), what };
         for record in records {
-            let what = format!("record {} of the daybook cannot be read", record.number);
-            let unreadable = || StoreError::Damaged { path: self.path.clone(), what };
+            let number = record.number;
+            let unreadable = || unfit(format!("its record {number} cannot be read"));
             let (mut request, _) = writer::request(posting::read(&record.ledger).ok_or_else(unreadable)?);
-            request.number = Some(record.number);
-            self.commit(vec![request])?;
+            request.number = Some(number);
+            match self.commit(vec![request]) {
+                Err(StoreError::Damaged { what, .. }) => {
+                    return Err(unfit(format!("its record {number} does not fit: {what}")));
+                }
+                committed => committed?,
+            }
         }
         self.sync()
     }
@@ -105,17 +123,16 @@ impl Sequencer {
     pub(super) fn commit(&mut self, batch: Vec<Request>) -> Result<(), StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
         let posted = batch.iter().filter_map(|request| request.number).max();
-        let in_book = batch.iter().all(|request| request.number.is_some());
+        let past = batch.iter().filter(|request| request.number.is_none()).count();
         let written = self.write(batch, posted, &mut answers);
-        let written = written.and_then(|()| if in_book { Ok(()) } else { Ok(self.sync()?) });
+        let written = written.and_then(|()| if past == 0 { Ok(()) } else { Ok(self.sync()?) });
         match written {
             Ok(()) => {
-                if let Some(posted) = posted {
-                    self.daybook.posted(Side::Ledger, posted);
-                }
                 for (answer, result) in answers {
                     let _ = answer.send(result);
                 }
+                // Whoever waited for this finds its answer there.
+                self.daybook.posted(Side::Ledger, posted, past);
                 self.copier.wrote(std::mem::take(&mut self.edge.bytes) + COMMIT_OVERHEAD);
                 self.copier.go_on(&self.connection)
             }
@@ -228,7 +245,7 @@ impl Edge {
                 Ok(applied)
             }
             // The thread that takes requests keeps these to itself.
-            Work::Sync | Work::Stop => Ok(Ok(Vec::new())),
+            Work::Sync | Work::Stop { .. } => Ok(Ok(Vec::new())),
         }
     }
 

@@ -11,7 +11,7 @@ use super::session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow}
 
 const SESSION: &str =
     "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at,
-                       closed_for, turns, prev_cid, last_turn, last_message, ancestors, tools, trust, private";
+                       closed_for, turns, prev_cid, last_turn, last_message, ancestors, tools, trust, private, workspace";
 
 /// Which sessions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -220,6 +220,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         ancestors: law_reads::json(row, 16)?,
         tools: law_reads::json(row, 17)?,
         labels: law_reads::labels(row, 18)?,
+        workspace: row.get(20)?,
     })
 }
 

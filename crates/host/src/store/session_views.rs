@@ -12,6 +12,7 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 
 use super::{law_views, spend_views};
+use crate::approval::record::Runner;
 use crate::record::{
     EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord,
     ToolResultRecord, Turn, TurnPhase,
@@ -22,7 +23,7 @@ pub(super) const TABLES: [(&str, &str, &str); 4] = [
     (
         "sessions",
         "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at, closed_for, \
-         turns, last_turn, prev_cid, messages, last_message, ancestors, tools, trust, private",
+         turns, last_turn, prev_cid, messages, last_message, ancestors, tools, trust, private, workspace",
         "session_key",
     ),
     (
@@ -106,8 +107,9 @@ impl View<'_> {
     fn opened(&self, opening: &Opening) -> rusqlite::Result<()> {
         self.run(
             "INSERT OR IGNORE INTO sessions (id, agent_id, session_key, backend, model, mode, state, pubkey, mandate,
-                                             last_activity, created_at, turns, messages, ancestors, tools, trust, private)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0, ?11, ?12, ?13, ?14)",
+                                             last_activity, created_at, turns, messages, ancestors, tools, trust, private,
+                                             workspace)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0, ?11, ?12, ?13, ?14, ?15)",
             params![
                 opening.session_id,
                 opening.agent_id,
@@ -123,6 +125,7 @@ impl View<'_> {
                 serde_json::to_string(&opening.tools).unwrap_or_default(),
                 opening.labels.trust.as_str(),
                 opening.labels.private,
+                opening.workspace,
             ],
         )
     }
@@ -130,7 +133,7 @@ impl View<'_> {
     fn reopened(&self, opening: &Opening) -> rusqlite::Result<()> {
         self.run(
             "UPDATE sessions SET state = ?2, backend = ?3, model = ?4, mode = ?5, pubkey = ?6, mandate = ?7,
-                                 last_activity = ?8, closed_for = NULL
+                                 last_activity = ?8, closed_for = NULL, workspace = ?9
              WHERE session_key = ?1",
             params![
                 self.entry.entity_id,
@@ -141,6 +144,7 @@ impl View<'_> {
                 opening.pubkey,
                 opening.mandate,
                 self.at(),
+                opening.workspace,
             ],
         )
     }
@@ -213,7 +217,10 @@ impl View<'_> {
 
     fn tool_call(&self, record: ToolCallRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        let kind = if record.runner.is_host() { "tool_call" } else { "elsewhere" };
+        let kind = match record.runner {
+            Runner::Host | Runner::Agent => "tool_call",
+            Runner::Caller => "elsewhere",
+        };
         self.open_work(kind, &record.tool)?;
         self.message(&session, "tool_call", &record.input_hash, Some(&record.tool))
     }
@@ -341,6 +348,8 @@ pub struct SessionRow {
     pub tools: Option<Vec<String>>,
     /// What the session has taken in.
     pub labels: Labels,
+    /// The folder that it works in, if it is not in its agent's own workspace.
+    pub workspace: Option<String>,
     pub last_activity: String,
     pub created_at: String,
     pub closed_for: Option<CloseReason>,

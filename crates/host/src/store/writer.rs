@@ -39,7 +39,21 @@ pub struct LedgerWriter {
 /// An append under way.
 #[derive(Debug)]
 #[must_use = "an entry is durable only once its receipt says so"]
-pub struct Receipt(pub(super) oneshot::Receiver<Result<Vec<Appended>, StoreError>>);
+pub struct Receipt {
+    pub(super) answer: oneshot::Receiver<Result<Vec<Appended>, StoreError>>,
+    /// Its number in the daybook, if it went there.
+    number: Option<u64>,
+}
+
+impl Receipt {
+    /// For what has its place already.
+    fn answered(appended: Vec<Appended>) -> Self {
+        let (answer, receipt) = oneshot::channel();
+        // It is received below, so it arrives.
+        let _ = answer.send(Ok(appended));
+        Self { answer: receipt, number: None }
+    }
+}
 
 /// What a request asks for.
 pub(super) enum Work {
@@ -53,8 +67,8 @@ pub(super) enum Work {
     Rotate { to: Box<dyn NoteSigner>, entry: Box<EntryText> },
     /// What was asked before is to be on disk in the database.
     Sync,
-    /// What was asked before is written; nothing is taken any more.
-    Stop,
+    /// What was asked before is written; nothing is taken any more. In peace, no book is needed.
+    Stop { in_peace: bool },
 }
 
 /// One caller's request, and where its answer goes.
@@ -86,9 +100,40 @@ impl LedgerWriter {
         request.ticket = Some(self.room.enter().await);
         match self.first_entry(request) {
             FirstEntry::Daybook(page) => self.daybook.write(page).await?,
-            FirstEntry::Database(request) => self.hand_over(request)?,
+            FirstEntry::Database(request) => {
+                self.daybook.written().await;
+                self.hand_over(request)?;
+            }
         }
-        receipt.0.await.map_err(|_| self.closed())?
+        receipt.answer.await.map_err(|_| self.closed())?
+    }
+
+    /// Appends one entry; returns when it is durable, which is before it has its place.
+    pub(crate) async fn append_early(&self, draft: &Draft) -> Result<Receipt, StoreError> {
+        let (mut request, receipt) = drafts_request(std::slice::from_ref(draft))?;
+        request.ticket = Some(self.room.enter().await);
+        match self.first_entry(request) {
+            FirstEntry::Daybook(page) => self.daybook.write(page).await.map(|()| receipt),
+            FirstEntry::Database(request) => {
+                self.daybook.written().await;
+                self.hand_over(request)?;
+                let appended = receipt.answer.await.map_err(|_| self.closed())??;
+                Ok(Receipt::answered(appended))
+            }
+        }
+    }
+
+    /// Where an entry stands that [`Self::append_early`] appended. Nothing is lost if the wait is given up.
+    pub(crate) async fn placed_at(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
+        let appended = (&mut receipt.answer).await.map_err(|_| self.closed())??;
+        appended.first().copied().ok_or(StoreError::Closed)
+    }
+
+    /// The same where nothing can be awaited: this thread waits for the writer's next commit.
+    pub(crate) fn placed_at_blocking(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
+        self.daybook.wait_posted(Side::Ledger);
+        let appended = receipt.answer.try_recv().map_err(|_| self.closed())??;
+        appended.first().copied().ok_or(StoreError::Closed)
     }
 
     /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
@@ -104,29 +149,33 @@ impl LedgerWriter {
     pub(crate) async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
         let (mut request, receipt) = placed_request(entries)?;
         request.ticket = Some(self.room.enter().await);
+        self.daybook.written().await;
         self.hand_over(request)?;
-        receipt.0.await.map_err(|_| self.closed())?.map(drop)
+        receipt.answer.await.map_err(|_| self.closed())?.map(drop)
     }
 
-    /// Queues an entry without waiting, neither for room nor for the disk. Entries that are queued later come later.
+    /// Queues an entry without waiting, neither for room nor, unless it is very large, for the disk. Entries that are queued later come later.
     pub fn submit(&self, draft: &Draft) -> Result<(), StoreError> {
         let (mut request, _) = drafts_request(std::slice::from_ref(draft))?;
         let full = StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE };
         request.ticket = Some(self.room.try_enter().ok_or(full)?);
-        self.send_soon(request)
+        self.send_soon(request).map(drop)
     }
 
     /// Queues entries from a thread of their own, waiting only for room. [`Self::wait_blocking`] says where they ended up.
     pub fn submit_blocking(&self, drafts: &[Draft]) -> Result<Receipt, StoreError> {
         let (mut request, receipt) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter_blocking());
-        self.send_soon(request)?;
-        Ok(receipt)
+        let number = self.send_soon(request)?;
+        Ok(Receipt { number, ..receipt })
     }
 
     /// Waits for what [`Self::submit_blocking`] queued.
     pub fn wait_blocking(&self, receipt: Receipt) -> Result<Vec<Appended>, StoreError> {
-        receipt.0.blocking_recv().map_err(|_| self.closed())?
+        if let Some(number) = receipt.number {
+            self.daybook.flush_to(number);
+        }
+        receipt.answer.blocking_recv().map_err(|_| self.closed())?
     }
 
     /// Appends one entry from outside an async runtime.
@@ -153,13 +202,14 @@ impl LedgerWriter {
     fn send_blocking(&self, work: Work) -> Result<Appended, StoreError> {
         let (mut request, receipt) = request(work);
         request.ticket = Some(self.room.enter_blocking());
+        self.daybook.flush();
         self.hand_over(request)?;
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
     /// Ends the writer behind everything that is queued, whoever still holds a handle. Callable from anywhere.
-    pub(super) fn stop(self) {
-        let (stop, _) = request(Work::Stop);
+    pub(super) fn stop(self, in_peace: bool) {
+        let (stop, _) = request(Work::Stop { in_peace });
         let _ = self.queue.send(stop);
     }
 
@@ -168,11 +218,14 @@ impl LedgerWriter {
         &self.daybook
     }
 
-    /// Has a request carried out, without waiting for it.
-    fn send_soon(&self, request: Request) -> Result<(), StoreError> {
+    /// Has a request carried out, without waiting for it. Returns its number in the daybook.
+    fn send_soon(&self, request: Request) -> Result<Option<u64>, StoreError> {
         match self.first_entry(request) {
-            FirstEntry::Daybook(page) => self.daybook.write_soon(page),
-            FirstEntry::Database(request) => self.hand_over(request),
+            FirstEntry::Daybook(page) => self.daybook.write_soon(page).map(Some),
+            FirstEntry::Database(request) => {
+                self.daybook.flush();
+                self.hand_over(request).map(|()| None)
+            }
         }
     }
 
@@ -193,9 +246,11 @@ impl LedgerWriter {
         Part { bytes, post: Box::new(post) }
     }
 
-    /// Queues a request for the writer.
+    /// Queues a request for the writer, past the book.
     fn hand_over(&self, request: Request) -> Result<(), StoreError> {
-        self.queue.send(request).map_err(|_| self.closed())
+        self.queue.send(request).map_err(|_| self.closed())?;
+        self.daybook.past(Side::Ledger);
+        Ok(())
     }
 
     /// Why nothing can be appended any more, if so.
@@ -225,7 +280,7 @@ fn refuse_reserved(entity_id: &str, quality: EntryQuality) -> Result<(), StoreEr
 
 pub(super) fn request(work: Work) -> (Request, Receipt) {
     let (answer, receipt) = oneshot::channel();
-    (Request { work, number: None, ticket: None, answer }, Receipt(receipt))
+    (Request { work, number: None, ticket: None, answer }, Receipt { answer: receipt, number: None })
 }
 
 fn placed_request(entries: Vec<EntryText>) -> Result<(Request, Receipt), StoreError> {
@@ -290,7 +345,10 @@ impl Run {
         let mut held_over: Option<Request> = None;
         while let Some(first) = held_over.take().or_else(|| requests.recv().ok()) {
             match first.work {
-                Work::Stop => break,
+                Work::Stop { in_peace } => {
+                    self.sync();
+                    return self.leave(in_peace);
+                }
                 Work::Sync => self.sync(),
                 Work::Drafts(_) | Work::Placed(_) | Work::Sealed(_) | Work::Rotate { .. } => {
                     held_over = self.commit(first, requests);
@@ -308,7 +366,7 @@ impl Run {
         while entries < MAX_BATCH {
             let Ok(next) = requests.try_recv() else { break };
             entries += next.len();
-            if matches!(next.work, Work::Stop | Work::Sync) || entries > MAX_BATCH {
+            if matches!(next.work, Work::Stop { .. } | Work::Sync) || entries > MAX_BATCH {
                 held_over = Some(next);
                 break;
             }
@@ -337,6 +395,14 @@ impl Run {
         }
     }
 
+    /// Nothing is in the book that is not in the database.
+    fn leave(&mut self, in_peace: bool) {
+        if let Some(sequencer) = self.sequencer.as_mut().filter(|_| in_peace) {
+            let left = sequencer.leave();
+            self.heed(left);
+        }
+    }
+
     /// The pages behind a failed sync may be gone though a later sync succeeds. Nothing is written through this
     /// connection again; opening anew reads what is really there.
     fn heed(&mut self, result: Result<(), StoreError>) {
@@ -354,7 +420,7 @@ impl Request {
             Work::Drafts(entries) => entries.len(),
             Work::Placed(entries) => entries.len(),
             Work::Sealed(_) | Work::Rotate { .. } => 1,
-            Work::Sync | Work::Stop => 0,
+            Work::Sync | Work::Stop { .. } => 0,
         }
     }
 }

@@ -43,14 +43,20 @@ impl Gateway {
         Ok(Self { action: input.text("action")?.to_owned() })
     }
 
-    pub(super) fn run(&self, status: &StatusSlot) -> Answer {
-        if self.action != "status" {
-            let sentence = format!(
-                "`{}` is not provided here: `status` is; the rest is the operator's, with the command `tribune`",
-                shown(&self.action)
-            );
-            return Err(Refused::new(Code::Unavailable, sentence));
+    /// Whether it is something that is provided.
+    pub(super) fn check(&self) -> Result<(), Refused> {
+        if self.action == "status" {
+            return Ok(());
         }
+        let sentence = format!(
+            "`{}` is not provided here: `status` is; the rest is the operator's, with the command `tribune`",
+            shown(&self.action)
+        );
+        Err(Refused::new(Code::Unavailable, sentence))
+    }
+
+    pub(super) fn run(&self, status: &StatusSlot) -> Answer {
+        self.check()?;
         let status = status.get().ok_or_else(|| {
             Refused::new(Code::Unavailable, "the daemon is still starting: ask again in a moment")
         })?;

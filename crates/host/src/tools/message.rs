@@ -13,7 +13,7 @@ use tribune_agents::{AgentId, ToolSpec};
 
 use super::done::{Answer, Code, Refused, Trail};
 use super::input::Input;
-use super::send_message::Post;
+use super::send_message::{Post, unknown};
 use super::shown;
 use crate::registry::mailbox::{MAX_TEXT_BYTES, MailboxError};
 
@@ -103,12 +103,16 @@ impl Message {
         }
         match &self.to {
             Recipient::Agent(to) => post.send(from, to, &self.text, trail),
-            Recipient::Channel(name) => Err(Refused::new(
-                Code::Unavailable,
-                format!(
-                    "no channel of this name is configured here (`{name}`): write to an agent, or ask the operator"
-                ),
-            )),
+            Recipient::Channel(name) => Err(no_channel(name)),
+        }
+    }
+
+    /// Whether there is somebody to send it to.
+    pub(super) fn check_recipient(&self, known: &dyn Fn(&AgentId) -> bool) -> Result<(), Refused> {
+        match &self.to {
+            Recipient::Agent(to) if known(to) => Ok(()),
+            Recipient::Agent(to) => Err(unknown(to)),
+            Recipient::Channel(name) => Err(no_channel(name)),
         }
     }
 
@@ -143,6 +147,13 @@ impl Recipient {
         }
         .map_err(|()| format!("`to` is `agent:ID` or `channel:NAME`, and `{}` is neither", shown(text)))
     }
+}
+
+fn no_channel(name: &str) -> Refused {
+    let sentence = format!(
+        "no channel of this name is configured here (`{name}`): write to an agent, or ask the operator"
+    );
+    Refused::new(Code::Unavailable, sentence)
 }
 
 fn is_name(text: &str) -> bool {

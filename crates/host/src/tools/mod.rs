@@ -11,7 +11,9 @@ mod cron;
 mod done;
 mod edit;
 mod exec;
+mod futile;
 mod gateway;
+pub(crate) mod ground;
 mod input;
 mod memory;
 mod message;
@@ -23,6 +25,7 @@ mod send_message;
 mod spawn;
 mod surroundings;
 mod target;
+mod touching;
 mod web;
 mod web_fetch;
 mod web_search;
@@ -30,14 +33,15 @@ mod workspace;
 mod write;
 
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{AgentId, SessionKey, ToolSpec};
 
+use crate::broker::WeakBrokers;
 use crate::clock::Clock;
 use crate::gate::Admission;
 use crate::registry::Mailbox;
@@ -54,10 +58,14 @@ pub use exec::{
     Operand, PATH, ResolveError, Resolved, resolve,
 };
 pub use gateway::StatusSlot;
+pub use ground::Ground;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
 pub use spawn::{NoSpawner, Spawned, Spawner};
+pub(crate) use surroundings::ABSENT;
 pub use surroundings::Surroundings;
 pub use web::{Egress, EgressMode, HostPort, SearchEndpoint};
+
+pub(crate) use exec::{NAME as EXEC, watched};
 
 /// The tools, by name.
 pub const NAMES: [&str; 15] = [
@@ -102,6 +110,13 @@ pub struct HostTools {
     search: Option<SearchEndpoint>,
     status: StatusSlot,
     purse: Option<Arc<Purse>>,
+    brokers: Arc<OnceLock<WeakBrokers>>,
+}
+
+/// The folder that a session works in; an agent's own workspace is made if it is not there. No part of it is a link.
+pub(crate) fn workspace_of(home: &Path, ground: &Ground) -> Result<PathBuf, Refused> {
+    Workspace::open(home, ground)?;
+    Ok(ground.path(home))
 }
 
 impl HostTools {
@@ -121,6 +136,7 @@ impl HostTools {
             search: None,
             status: StatusSlot::default(),
             purse: None,
+            brokers: Arc::default(),
         }
     }
 
@@ -145,6 +161,12 @@ impl HostTools {
     /// Whose limits may be raised.
     pub(crate) fn with_purse(self, purse: Arc<Purse>) -> Self {
         Self { purse: Some(purse), ..self }
+    }
+
+    /// The brokers, which need the gateway that needs the sessions that have this. Until then commands have no way out.
+    pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
+        // Nobody sets it twice.
+        let _ = self.brokers.set(brokers);
     }
 
     /// What agents want to be woken for.
@@ -179,21 +201,27 @@ impl HostTools {
         let trail = Trail::default();
         let closing = trail.closing();
         let answer = match Request::new(admission.call()) {
-            Ok(request) => self.answer(admission.session(), request, &trail).await,
+            Ok(request) => self.answer(admission.session(), admission.ground(), request, &trail).await,
             Err(sentence) => Err(Refused::new(Code::InvalidInput, sentence)),
         };
         Done::new(answer, closing.close())
     }
 
-    async fn answer(&self, session: &Arc<SessionKey>, request: Request, trail: &Trail) -> Answer {
+    async fn answer(
+        &self,
+        session: &Arc<SessionKey>,
+        ground: Ground,
+        request: Request,
+        trail: &Trail,
+    ) -> Answer {
         match request {
             Request::Exec(exec) => {
-                let (home, agent) = (self.home.clone(), session.agent().clone());
+                let home = self.home.clone();
                 let launch = within(WALL_TIME, move |_| {
-                    let folder = home.join("agents").join(agent.as_str()).join("workspace");
-                    exec.launch(&Workspace::open(&home, &agent)?, folder)
+                    exec.launch(&Workspace::open(&home, &ground)?, ground.path(&home))
                 });
-                exec::run(self.launcher.as_deref(), launch.await?, trail).await
+                let brokers = self.brokers.get().and_then(WeakBrokers::upgrade);
+                exec::run(self.launcher.as_deref(), (launch.await?, brokers), session, trail).await
             }
             Request::WebFetch(fetch) => fetch.run(&self.egress, trail).await,
             Request::WebSearch(search) => search.run(self.search.as_ref(), &self.egress, trail).await,
@@ -203,7 +231,7 @@ impl HostTools {
             Request::Absent(absent) => Err(absent.refused()),
             Request::OnDisk(request) => {
                 let (tools, session, trail) = (self.clone(), Arc::clone(session), trail.clone());
-                within(WALL_TIME, move |stop| tools.block(&session, request, stop, &trail)).await
+                within(WALL_TIME, move |stop| tools.block((&session, &ground), request, stop, &trail)).await
             }
         }
     }
@@ -221,13 +249,13 @@ impl HostTools {
 
     fn block(
         &self,
-        session: &SessionKey,
+        (session, ground): (&SessionKey, &Ground),
         request: OnDisk,
         stop: &CancellationToken,
         trail: &Trail,
     ) -> Answer {
         let agent = session.agent();
-        let workspace = || Workspace::open(&self.home, agent);
+        let workspace = || Workspace::open(&self.home, ground);
         let now = self.clock.now();
         let post = Post { mailbox: &self.mailbox, at: now, known: &*self.known };
         match request {

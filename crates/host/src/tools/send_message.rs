@@ -55,6 +55,10 @@ impl SendMessage {
         Ok(Self { to, text: text.to_owned() })
     }
 
+    pub(super) const fn to(&self) -> &AgentId {
+        &self.to
+    }
+
     pub(super) fn run(&self, from: &AgentId, post: &Post<'_>, trail: &Trail) -> Answer {
         post.send(from, &self.to, &self.text, trail)
     }
@@ -70,8 +74,7 @@ pub(super) struct Post<'a> {
 impl Post<'_> {
     pub(super) fn send(&self, from: &AgentId, to: &AgentId, text: &str, trail: &Trail) -> Answer {
         if !(self.known)(to) {
-            let sentence = format!("there is no agent `{to}` to send to: check the id");
-            return Err(Refused::new(Code::NotFound, sentence));
+            return Err(unknown(to));
         }
         let id = fresh_id()?;
         trail.write(Resource::Letter(id.clone()))?;
@@ -88,6 +91,11 @@ impl Post<'_> {
             Err(refused) => Err(Refused::new(Code::InvalidInput, refused.to_string())),
         }
     }
+}
+
+/// What is answered when there is nobody of this name.
+pub(super) fn unknown(to: &AgentId) -> Refused {
+    Refused::new(Code::NotFound, format!("there is no agent `{to}` to send to: check the id"))
 }
 
 /// 16 random bytes in hex: no two things get the same.

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use tribune_agents::{AgentId, ToolCall};
+use tribune_agents::ToolCall;
 use tribune_constitution::command;
 
 use super::exec::{self, PATH, resolve};
+use super::ground::Ground;
 use super::target::{Parents, Target};
 use super::workspace::Workspace;
 use super::{Code, HostTools, edit, write};
@@ -20,7 +21,7 @@ const MAX_FILES: usize = 64;
 const MAX_TARGET_BYTES: usize = 16 << 20;
 
 /// The hash of a file that is not there, or cannot be looked at.
-const ABSENT: &str = "absent";
+pub(crate) const ABSENT: &str = "absent";
 
 /// The hash of a file that is too large to be read.
 const TOO_LARGE: &str = "too large";
@@ -37,11 +38,13 @@ pub struct Surroundings {
 
 impl HostTools {
     /// What the outcome of a call depends on beside its input. Blocks on the disk.
-    pub fn surroundings(&self, agent: &AgentId, call: &ToolCall) -> Surroundings {
+    pub fn surroundings(&self, ground: &Ground, call: &ToolCall) -> Surroundings {
         let text = |name: &str| call.input.get(name).and_then(Value::as_str);
         match call.name.as_str() {
             exec::NAME => {
-                let workspace = self.home.join("agents").join(agent.as_str()).join("workspace");
+                let workspace = ground.path(&self.home);
+                // Files are found behind all links, and told by their place in the workspace.
+                let workspace = workspace.canonicalize().unwrap_or(workspace);
                 let cwd = exec::folder(text("cwd"));
                 let files = programs(text("command").unwrap_or_default(), &workspace, &workspace.join(cwd));
                 let env = exec::ENV.iter().map(|&name| name.to_owned()).collect();
@@ -49,7 +52,7 @@ impl HostTools {
             }
             write::NAME | edit::NAME => {
                 let path = text("path").unwrap_or_default();
-                let target = Workspace::open(&self.home, agent)
+                let target = Workspace::open(&self.home, ground)
                     .and_then(|workspace| Target::open(&workspace, path, Parents::Find));
                 let hash = match target.and_then(|target| target.read(MAX_TARGET_BYTES)) {
                     Ok((content, _)) => blake3::hash(&content).to_hex().to_string(),

@@ -87,6 +87,7 @@ impl<'a> Parts<'a> {
 impl Target {
     pub(super) fn open(workspace: &Workspace, path: &str, parents: Parents) -> Result<Self, Refused> {
         let parts = Parts::new(path)?;
+        let whole = [&parts.folders[..], &[parts.name]].concat().join("/");
         let failed = |error| unwritable(path, error);
         let mut folder = enter(workspace.root(), ".").map_err(failed)?;
         for name in &parts.folders {
@@ -102,9 +103,20 @@ impl Target {
                 entered => entered.map_err(failed)?,
             };
         }
-        let mut whole = parts.folders;
-        whole.push(parts.name);
-        Ok(Self { folder, name: parts.name.to_owned(), path: whole.join("/") })
+        Ok(Self { folder, name: parts.name.to_owned(), path: whole })
+    }
+
+    /// Whether a file of the workspace can have this path.
+    pub(super) fn check(path: &str) -> Result<(), Refused> {
+        Parts::new(path).map(drop)
+    }
+
+    /// Whether a file is there that may be replaced.
+    pub(super) fn there(&self) -> Result<(), Refused> {
+        match self.found()? {
+            Some(_) => Ok(()),
+            None => Err(workspace::refused(&self.path, Errno::NOENT)),
+        }
     }
 
     pub(super) fn resource(&self) -> Resource {

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use tribune_agents::AgentId;
 
 use super::done::{Code, Refused, Resource};
+use super::ground::Ground;
 use super::shown;
 
 /// Bytes of a path; the kernel takes no more.
@@ -53,9 +54,14 @@ pub(super) struct Names {
 }
 
 impl Workspace {
-    /// Opens `agents/<id>/workspace/`, which is created when it is first used. None of the three may be a link.
-    pub(super) fn open(home: &Path, agent: &AgentId) -> Result<Self, Refused> {
-        own_folder(home, agent, "workspace").map(|root| Self { root })
+    /// Opens `agents/<id>/workspace/`, which is created when it is first used, or the folder of the operator's that the session
+    /// was given. No part of either may be a link.
+    pub(super) fn open(home: &Path, ground: &Ground) -> Result<Self, Refused> {
+        let root = match ground.folder() {
+            None => own_folder(home, ground.agent(), "workspace")?,
+            Some(folder) => given_folder(folder)?,
+        };
+        Ok(Self { root })
     }
 
     pub(super) const fn root(&self) -> &OwnedFd {
@@ -75,6 +81,27 @@ impl Workspace {
             Ok(Readable::Linked) => Err(linked(path)),
             Ok(Readable::Neither) => Err(neither(path)),
             Err(error) => Err(refused(path, error)),
+        }
+    }
+
+    /// Why a path is not the one name of what it leads to, if it is not. What is not there yet has no other name.
+    pub(super) fn other_name(&self, path: &str) -> Option<String> {
+        if let Err(refused) = check(path) {
+            return Some(refused.sentence);
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
+            Ok(opened) => {
+                let stat = rustix::fs::fstat(&opened).ok()?;
+                let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+                (is_file && stat.st_nlink > 1).then(|| linked(path).sentence)
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            Err(Errno::LOOP) => {
+                Some(format!("`{}` leads through a link: name the file that it leads to", shown(path)))
+            }
+            Err(error) => Some(refused(path, error).sentence),
         }
     }
 
@@ -116,6 +143,15 @@ impl Place {
             Some(path) => Resource::File(path.to_owned()),
         }
     }
+}
+
+/// Opens a folder of the operator's. It had no link in it when it was chosen, and has none now.
+fn given_folder(folder: &Path) -> Result<OwnedFd, Refused> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(rustix::fs::CWD, folder, folder_flags(), Mode::empty(), resolve).map_err(|error| {
+        let what = format!("the session's folder cannot be opened ({error}): tell the operator");
+        Refused::new(Code::Failed, what)
+    })
 }
 
 /// Opens a folder of the agent's own, `agents/<id>/<name>/`, and makes it if it is not there. No part of it may be a link.
@@ -275,9 +311,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn l1_another_name_of_a_file_is_told_from_its_own() {
+        let home = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(home.path(), &Ground::own("main".parse().unwrap())).unwrap();
+        let folder = home.path().join("agents/main/workspace");
+        fs::create_dir(folder.join("secrets")).unwrap();
+        fs::write(folder.join("secrets/key"), "").unwrap();
+        fs::write(folder.join("one"), "").unwrap();
+        fs::hard_link(folder.join("one"), folder.join("two")).unwrap();
+        symlink("secrets", folder.join("open")).unwrap();
+        symlink("secrets/key", folder.join("key")).unwrap();
+        symlink("/proc/self/cwd", folder.join("out")).unwrap();
+        for own in ["secrets/key", "secrets", ".", "new", "secrets/new", "new/deep/er"] {
+            assert_eq!(workspace.other_name(own), None, "{own}");
+        }
+        for other in [
+            "key",
+            "open/key",
+            "open/new",
+            "open",
+            "out/secrets/key",
+            "one",
+            "two",
+            "../x",
+            "/etc/passwd",
+            "",
+        ] {
+            assert!(workspace.other_name(other).is_some(), "{other}");
+        }
+    }
+
+    #[test]
     fn a_walk_follows_no_link() {
         let home = tempfile::tempdir().unwrap();
-        let workspace = Workspace::open(home.path(), &"main".parse().unwrap()).unwrap();
+        let workspace = Workspace::open(home.path(), &Ground::own("main".parse().unwrap())).unwrap();
         let folder = home.path().join("agents/main/workspace");
         fs::create_dir(folder.join("folder")).unwrap();
         fs::write(folder.join("file"), "").unwrap();

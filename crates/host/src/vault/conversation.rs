@@ -5,7 +5,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::cipher::ContentKey;
 use super::writer::Work;
-use super::{Vault, find_session};
+use super::{SessionVault, Vault};
+use crate::daybook::Reached;
 use crate::store::StoreError;
 
 /// Binds a sealed message to its table.
@@ -30,54 +31,63 @@ pub(super) struct Remembering {
     pub(super) replaces: usize,
 }
 
+/// A session's conversation as one turn has it in hand.
+#[derive(Debug, Clone)]
+pub struct Conversation {
+    session_id: String,
+    key: ContentKey,
+    /// What the vault had been given when the turn began: nothing later is part of what is recalled.
+    as_of: Reached,
+}
+
 /// What it writes, about.
 pub(super) fn bytes(own: &Remembering) -> u64 {
     own.said.iter().map(Vec::len).sum::<usize>() as u64
 }
 
 impl Vault {
-    /// The conversation of a session: for each message its turn and its JSON.
-    pub fn recall(&self, session_id: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let Some((Some(key), ..)) = self.read(|connection| find_session(connection, session_id, u64::MAX))?
-        else {
-            return Ok(Vec::new());
-        };
-        let sealed = self.read(|connection| read(connection, session_id))?;
+    /// The conversation of a session, for a turn that begins now.
+    pub fn conversation(&self, session: &SessionVault) -> Conversation {
+        let SessionVault { session_id, key, .. } = session;
+        Conversation { session_id: session_id.clone(), key: key.clone(), as_of: self.daybook.reached() }
+    }
+
+    /// What was said in it before the turn: for each message its turn and its JSON.
+    pub fn recall(&self, of: &Conversation) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let sealed = self.read_as_of(of.as_of, |connection| read(connection, &of.session_id))?;
         let open = |(turn, body): (String, Vec<u8>)| {
-            key.open(&body, CONTEXT).map(|json| (turn, json)).map_err(|error| self.cipher(error))
+            of.key.open(&body, CONTEXT).map(|json| (turn, json)).map_err(|error| self.cipher(error))
         };
         sealed.into_iter().map(open).collect()
     }
 
     /// Adds messages of a turn. They are durable when anything is that is written after them.
-    pub async fn remember(&self, session_id: &str, turn: &str, said: &[Vec<u8>]) -> Result<(), StoreError> {
-        self.rewrite(session_id, turn, said, 0).await
+    pub async fn remember(&self, of: &Conversation, turn: &str, said: &[Vec<u8>]) -> Result<(), StoreError> {
+        self.rewrite(of, turn, said, 0).await
     }
 
     /// Puts one message in place of the first `messages`, likewise.
     pub async fn shorten(
         &self,
-        session_id: &str,
+        of: &Conversation,
         turn: &str,
         messages: usize,
         summary: Vec<u8>,
     ) -> Result<(), StoreError> {
-        self.rewrite(session_id, turn, &[summary], messages).await
+        self.rewrite(of, turn, &[summary], messages).await
     }
 
     async fn rewrite(
         &self,
-        session_id: &str,
+        of: &Conversation,
         turn: &str,
         said: &[Vec<u8>],
         replaces: usize,
     ) -> Result<(), StoreError> {
-        let found = self.read(|connection| find_session(connection, session_id, u64::MAX))?;
-        // INVARIANT: the turn's first page stored the key; without one the session was forgotten meanwhile.
-        let Some((Some(key), ..)) = found else { return Ok(()) };
-        let seal = |json: &Vec<u8>| ContentKey::seal(&key, json, CONTEXT).map_err(|error| self.cipher(error));
+        // INVARIANT: only sessions without a turn are forgotten, so this is still their key.
+        let seal = |json: &Vec<u8>| of.key.seal(json, CONTEXT).map_err(|error| self.cipher(error));
         let said = said.iter().map(seal).collect::<Result<_, _>>()?;
-        let (session_id, turn) = (session_id.to_owned(), turn.to_owned());
+        let (session_id, turn) = (of.session_id.clone(), turn.to_owned());
         self.write_along(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces }))).await
     }
 }
@@ -89,8 +99,13 @@ fn read(connection: &Connection, session_id: &str) -> rusqlite::Result<Vec<(Stri
     select.query_map([session_id], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Carries it out, in the writer's transaction.
-pub(super) fn write(connection: &Connection, session: i64, own: &Remembering) -> rusqlite::Result<()> {
+/// Carries it out, in the writer's transaction. Nothing is kept of a session that was forgotten.
+pub(super) fn write(connection: &Connection, own: &Remembering) -> rusqlite::Result<()> {
+    let session: Option<i64> = connection
+        .prepare_cached("SELECT session FROM sessions WHERE session_id = ?1 AND key IS NOT NULL")?
+        .query_row([&own.session_id], |row| row.get(0))
+        .optional()?;
+    let Some(session) = session else { return Ok(()) };
     let mut place: i64 = connection
         .prepare_cached("SELECT coalesce(max(place), 0) FROM conversations WHERE session = ?1")?
         .query_row([session], |row| row.get(0))?;
@@ -115,11 +130,6 @@ pub(super) fn write(connection: &Connection, session: i64, own: &Remembering) ->
         insert.execute(params![session, place, own.turn, body])?;
     }
     Ok(())
-}
-
-/// The session's id.
-pub(super) fn session_of(own: &Remembering) -> &str {
-    &own.session_id
 }
 
 /// Deletes a conversation.

@@ -21,9 +21,10 @@ use tribune_ledger::commitment::{Commitment, Salt};
 use zeroize::Zeroizing;
 
 pub use cipher::{CipherError, ContentKey};
+pub use conversation::Conversation;
 
 use crate::daybook::room::Room;
-use crate::daybook::{Daybook, Page, Part, Side};
+use crate::daybook::{Daybook, Page, Part, Reached, Side};
 use crate::files::{self, Secrecy};
 use crate::home::Home;
 use crate::keys::KeyFileError;
@@ -182,22 +183,20 @@ impl Vault {
         let (log, path_of_writer, book) = (Log::of(&path), path.clone(), daybook.clone());
         let mut writing =
             writer::Writer { path: path_of_writer, copier, connection, log, daybook: book, shredding: false };
-        match known.filter(|(book, _)| *book == daybook.book()) {
-            Some((_, posted)) => {
-                let left = daybook.left_for_vault().into_iter().filter(|record| record.number > posted);
-                let read = |record: crate::daybook::Record| {
-                    let work = posting::read(&seal, &record.vault);
-                    let what = format!("record {} of the daybook does not open", record.number);
-                    let unreadable = || StoreError::Damaged { path: path.clone(), what };
-                    Ok((record.number, work.ok_or_else(unreadable)?))
-                };
-                writing.post(left.map(read).collect::<Result<_, StoreError>>()?)?;
+        let left = daybook.left_for_vault();
+        let posted = match (known, &left) {
+            (Some((book, posted)), left) if book == daybook.book() => {
+                left.as_ref().map_or(Ok(posted), |left| writing.post_left(left, posted, &seal))?
             }
-            // Whatever the book holds is another vault's.
-            None => writer::join(&writing.connection, daybook.book(), daybook.newest()).map_err(failed)?,
-        }
-        if !daybook.left_for_vault().is_empty() {
-            daybook.begin()?;
+            (Some(_), Some(_)) => {
+                let what = "it holds words that this vault never had".to_owned();
+                return Err(StoreError::Daybook { path: daybook.file().to_owned(), what });
+            }
+            // Nothing is left, or what is left is of a vault that is gone.
+            (_, _) => writing.join(daybook.newest())?,
+        };
+        if left.is_some() {
+            daybook.begin(posted)?;
         }
 
         let (queue, requests) = mpsc::channel();
@@ -242,6 +241,7 @@ impl Vault {
         if self.daybook.takes(part.bytes.len()) {
             self.daybook.write(Page { ledger: None, vault: Some(part.into_part()) }).await
         } else {
+            self.daybook.written().await;
             part.past_the_book()?.await.map_err(|_| StoreError::Closed)?
         }
     }
@@ -257,6 +257,7 @@ impl Vault {
         if self.daybook.takes(part.bytes.len()) {
             self.daybook.write_along(Page { ledger: None, vault: Some(part.into_part()) })
         } else {
+            self.daybook.written().await;
             part.past_the_book().map(drop)
         }
     }
@@ -266,7 +267,7 @@ impl Vault {
         let (mut request, receipt) = request(work);
         request.ticket = Some(self.room.enter().await);
         let queue = self.queue.clone().ok_or(StoreError::Closed)?;
-        Ok(VaultPart { bytes, request, receipt, queue })
+        Ok(VaultPart { bytes, request, receipt, queue, daybook: self.daybook.clone() })
     }
 
     /// Shreds everything said in a session. Its events keep counting from where they are.
@@ -278,11 +279,12 @@ impl Vault {
 
     /// Has something done without the book; returns when it is on disk.
     async fn send(&self, work: writer::Work) -> Result<(), StoreError> {
-        self.daybook.flush();
+        self.daybook.written().await;
         let (mut request, receipt) = request(work);
         request.ticket = Some(self.room.enter().await);
         let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
         queue.send(request).map_err(|_| StoreError::Closed)?;
+        self.daybook.past(Side::Vault);
         receipt.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -368,7 +370,16 @@ impl Vault {
     }
 
     fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        self.daybook.wait_posted(Side::Vault)?;
+        self.read_as_of(self.daybook.reached(), read)
+    }
+
+    /// Reads what the vault had been given when `as_of` was asked for, and perhaps more.
+    fn read_as_of<T>(
+        &self,
+        as_of: Reached,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        self.daybook.wait_posted_to(Side::Vault, as_of);
         let reader = self.reader.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         read(&reader).map_err(|error| StoreError::from_sqlite(&self.path, &error))
     }
@@ -396,6 +407,7 @@ pub(crate) struct VaultPart {
     request: writer::Request,
     receipt: writer::Receipt,
     queue: mpsc::Sender<writer::Request>,
+    daybook: Daybook,
 }
 
 impl VaultPart {
@@ -414,6 +426,7 @@ impl VaultPart {
     /// Hands it to the writer without the book. It is on disk when the receipt says so.
     pub(crate) fn past_the_book(self) -> Result<writer::Receipt, StoreError> {
         self.queue.send(self.request).map_err(|_| StoreError::Closed)?;
+        self.daybook.past(Side::Vault);
         Ok(self.receipt)
     }
 }

@@ -8,10 +8,11 @@ use std::sync::mpsc;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::oneshot;
 
-use super::Batch;
+use super::cipher::ContentKey;
 use super::conversation::{self, Remembering};
+use super::{Batch, posting};
 use crate::daybook::room::Ticket;
-use crate::daybook::{BookId, Daybook, Side};
+use crate::daybook::{BookId, Daybook, Left, Side};
 use crate::store::StoreError;
 use crate::store::copying::Copier;
 use crate::store::log::Log;
@@ -174,9 +175,8 @@ impl Writer {
         if batch.iter().any(|request| request.number.is_none()) {
             self.log.sync()?;
         }
-        if let Some(posted) = posted {
-            self.daybook.posted(Side::Vault, posted);
-        }
+        let past = batch.iter().filter(|request| request.is_past_the_book()).count();
+        self.daybook.posted(Side::Vault, posted, past);
         if batch.iter().any(|request| matches!(request.work, Work::Sync)) {
             self.daybook.synced(Side::Vault);
         }
@@ -208,13 +208,44 @@ impl Writer {
         self.connection.execute_batch("COMMIT").map_err(failed)
     }
 
-    /// Posts what the book holds and the vault does not.
-    pub(super) fn post(&mut self, records: Vec<(u64, Work)>) -> Result<(), StoreError> {
-        for (number, work) in records {
-            let request = Request { work, number: Some(number), ticket: None, answer: oneshot::channel().0 };
-            self.write(&[request], Some(number))?;
+    /// The vault is posted from the book from now on, and has everything up to `number`.
+    pub(super) fn join(&mut self, number: u64) -> Result<u64, StoreError> {
+        let joined = join(&self.connection, self.daybook.book(), number);
+        joined.map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
+        self.log.sync()?;
+        Ok(number)
+    }
+
+    /// Posts what the book holds and the vault, which has everything up to `posted`, does not. Returns what it has then.
+    pub(super) fn post_left(
+        &mut self,
+        left: &Left,
+        posted: u64,
+        seal: &ContentKey,
+    ) -> Result<u64, StoreError> {
+        let path = self.daybook.file().to_owned();
+        let unfit = |what: String| StoreError::Daybook { path: path.clone(), what };
+        if posted < left.base {
+            return Err(unfit("it goes on behind what the vault has".to_owned()));
         }
-        self.sync()
+        let has = left.records.last().map_or(posted, |last| last.number.max(posted));
+        if left.stray > has {
+            return Err(unfit("a sheet in it cannot be read, and newer ones stand behind it".to_owned()));
+        }
+        for record in left.records.iter().filter(|record| record.number > posted) {
+            let number = record.number;
+            let work = posting::read(seal, &record.vault)
+                .ok_or_else(|| unfit(format!("its record {number} does not open")))?;
+            let request = Request { work, number: Some(number), ticket: None, answer: oneshot::channel().0 };
+            match self.write(&[request], Some(number)) {
+                Err(StoreError::Damaged { what, .. }) => {
+                    return Err(unfit(format!("its record {number} does not fit: {what}")));
+                }
+                written => written?,
+            }
+        }
+        self.sync()?;
+        Ok(has)
     }
 
     /// Everything that was committed is on disk when this returns.
@@ -232,6 +263,12 @@ impl Writer {
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
             .map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
         Ok(busy == 0)
+    }
+}
+
+impl Request {
+    fn is_past_the_book(&self) -> bool {
+        self.number.is_none() && !matches!(self.work, Work::Sync)
     }
 }
 
@@ -261,11 +298,7 @@ fn apply(connection: &Connection, work: &Work) -> rusqlite::Result<()> {
             }
         }
         Work::Forget(session_id) => forget(connection, session_id)?,
-        Work::Remember(own) => {
-            if let Some(session) = session(connection, conversation::session_of(own))? {
-                conversation::write(connection, session, own)?;
-            }
-        }
+        Work::Remember(own) => conversation::write(connection, own)?,
         Work::Sync => {}
     }
     Ok(())

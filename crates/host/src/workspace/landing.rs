@@ -1,5 +1,6 @@
 //! Taking changes over into the folder they were made for.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -53,7 +54,7 @@ pub(crate) struct Planned {
     pub(crate) held: Held,
     selection: Selection,
     wish: Wish,
-    traps: Vec<PathBuf>,
+    traps: BTreeSet<PathBuf>,
     pub(crate) call: ToolCall,
 }
 
@@ -75,9 +76,10 @@ impl Held {
             Selection::All => false,
             Selection::Everything => true,
             Selection::Paths(paths) => paths.contains(&change.path),
+            Selection::PathsWithTraps(_) => wish.means(&change.path),
         };
         let traps = diff.changes.iter().filter(|change| change.is_trap).filter(is_named);
-        let traps: Vec<PathBuf> = traps.map(|change| change.path.clone()).collect();
+        let traps: BTreeSet<PathBuf> = traps.map(|change| change.path.clone()).collect();
         let shown = |path: &PathBuf| path.display().to_string();
         let input = json!({
             "action": BY_OPERATOR,
@@ -89,6 +91,17 @@ impl Held {
         });
         let call = ToolCall { id: format!("land-{number:016x}"), name: LAND.to_owned(), input };
         Ok(Some(Planned { held: self, selection, wish: wish.clone(), traps, call }))
+    }
+
+    /// Puts the folder in order after a landing that did not come to its end, and tells what landed.
+    pub(crate) fn mend(&self) -> Result<Vec<String>, WorkspacesError> {
+        let workspace = self.workspace();
+        let mended = workspace::mend(&workspace.label.folder, &workspace.layers())?;
+        for path in &mended.aside {
+            let path = workspace.label.folder.join(path);
+            tracing::warn!(path = %path.display(), "an old version of a file was left beside a newer one");
+        }
+        Ok(mended.landed.iter().map(|path| path.display().to_string()).collect())
     }
 
     /// The verdict under which changes were being landed when an earlier daemon ended.
@@ -114,11 +127,7 @@ impl Wish {
             (true, false) => Selection::All,
             (true, true) => Selection::Everything,
             (false, false) => Selection::Paths(with_around(self.paths.clone(), diff)),
-            (false, true) => {
-                let traps = diff.changes.iter().filter(|change| change.is_trap && self.means(&change.path));
-                let named = self.paths.iter().cloned().chain(traps.map(|change| change.path.clone()));
-                Selection::Paths(with_around(named.collect(), diff))
-            }
+            (false, true) => Selection::PathsWithTraps(self.paths.clone()),
         }
     }
 }
@@ -135,14 +144,14 @@ fn with_around(mut paths: Vec<PathBuf>, diff: &Diff) -> Vec<PathBuf> {
 }
 
 impl Planned {
-    /// Lands what was admitted. An error in the middle leaves whole files, landed or not.
+    /// Lands what was admitted. What goes wrong with one change is told; an error is of all of them.
     pub(crate) fn land(&self, admission: Admission) -> Result<Landed, WorkspacesError> {
         let workspace = self.held.workspace();
         let verdict = admission.entry().to_string();
         files::replace(&workspace.landing_path(), verdict.as_bytes(), Secrecy::Owner)
             .map_err(|error| workspace.fault(error))?;
         let landing = workspace::land(&workspace.label.folder, &workspace.layers(), &self.selection)?;
-        let traps = landing.landed.iter().filter(|path| self.traps.contains(path)).count() as u64;
+        let traps = landing.landed.iter().filter(|path| self.traps.contains(*path)).count() as u64;
         Ok(Landed {
             landed: landing.landed.iter().map(|path| path.display().to_string()).collect(),
             // What only lies beside something that was named was not asked for.

@@ -3,7 +3,7 @@
 //!
 //! `label.json` says what it belongs to, `layers` has the changes, `lock` is held by whoever uses them: the program while it
 //! runs, the daemon while it lands or discards. `landing` is there while changes are landed, and tells the next start of a
-//! landing that did not come to its end. [`shown`] tells changes, [`landing`] takes them over.
+//! landing that did not come to its end; `layers` has what it did. [`shown`] tells changes, [`landing`] takes them over.
 
 mod landing;
 mod shown;
@@ -174,10 +174,14 @@ impl Workspace {
         lock(&self.lock_path()).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Keeps everyone else from using it.
+    /// Keeps everyone else from using it. Whatever ran there has ended, so nothing of it stays closed.
     pub(crate) fn hold(self) -> Result<Held, WorkspacesError> {
         match lock(&self.lock_path()) {
-            Ok(lock) => Ok(Held { workspace: self, _lock: lock }),
+            Ok(lock) => {
+                // What stays closed is told as that.
+                let _ = self.layers().open_up();
+                Ok(Held { workspace: self, _lock: lock })
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(WorkspacesError::Running(self.label.id))
             }
@@ -200,7 +204,8 @@ impl Held {
     pub(crate) fn discard(self, paths: &[PathBuf]) -> Result<u64, WorkspacesError> {
         let (before, id) = (self.workspace.diff(), &self.workspace.label.id);
         if paths.is_empty() {
-            let count = before.map_or(0, |diff| diff.changes.len());
+            let names = || self.workspace.layers().usage().map_or(0, |usage| usage.names);
+            let count = before.map_or_else(|_| names(), |diff| diff.changes.len());
             self.remove()?;
             return Ok(count as u64);
         }

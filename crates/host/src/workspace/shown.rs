@@ -72,7 +72,10 @@ pub struct Shown {
     pub folder: String,
     /// Whether its program still runs.
     pub running: bool,
+    /// Those that programs of this machine would obey first.
     pub changes: Vec<ChangeInfo>,
+    /// How many of all of them, also of those that were not told, programs of this machine would obey.
+    pub traps: u64,
     /// Changes that were not told, because there are too many.
     pub more: u64,
     /// Bytes of everything that was added or changed.
@@ -85,10 +88,13 @@ impl Workspace {
         let diff = self.diff()?;
         let is_meant =
             |change: &&Change| paths.is_empty() || paths.iter().any(|path| change.path.starts_with(path));
-        let meant: Vec<&Change> = diff.changes.iter().filter(is_meant).collect();
+        let mut meant: Vec<&Change> = diff.changes.iter().filter(is_meant).collect();
         if let Some(other) = paths.iter().find(|path| !meant.iter().any(|c| c.path.starts_with(path))) {
             return Err(WorkspacesError::NoChange(other.display().to_string(), self.label.id.clone()));
         }
+        // Nobody gets past them by changing much else.
+        meant.sort_by_key(|change| !change.is_trap);
+        let traps = meant.iter().filter(|change| change.is_trap).count() as u64;
         let mut room = Room { patches: MAX_PATCHES, compared: MAX_COMPARED };
         let changes = meant.iter().take(MAX_SHOWN).map(|change| self.change(change, with_texts, &mut room));
         Ok(Shown {
@@ -96,13 +102,14 @@ impl Workspace {
             folder: self.label.folder.display().to_string(),
             running: self.is_running(),
             changes: changes.collect(),
+            traps,
             more: meant.len().saturating_sub(MAX_SHOWN) as u64,
             bytes: diff.bytes,
         })
     }
 
     fn change(&self, change: &Change, with_texts: bool, room: &mut Room) -> ChangeInfo {
-        let (mut patch, mut unseen) = (None, None);
+        let (mut patch, mut unseen) = (None, change.is_closed.then_some("unreadable"));
         if with_texts && is_text_change(change) {
             match room.takes(change).then(|| self.patch(change)) {
                 Some(Ok(text)) if text.len() <= room.patches => {
@@ -190,4 +197,56 @@ fn node(node: &Node) -> NodeInfo {
         Node::Other => ("other", None, None, None),
     };
     NodeInfo { kind: kind.to_owned(), mode, bytes, to }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Home;
+    use crate::workspace::{Label, Workspaces};
+
+    fn workspace(place: &Path, files: &[(&str, &str)]) -> Workspace {
+        let folder = place.join("project");
+        std::fs::create_dir(&folder).unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        let label = Label {
+            id: "one".to_owned(),
+            session: "agent:run:run:local:dm:one".to_owned(),
+            folder,
+            program: "sh".to_owned(),
+            began: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        Workspaces::of(&Home::at(place.join("home"))).create(label).unwrap()
+    }
+
+    #[test]
+    fn a_change_of_rights_hides_no_change_of_the_text() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        let workspace = workspace(place.path(), &[(".envrc", "export A=1\n")]);
+        let upper = workspace.layers().upper().join(".envrc");
+        std::fs::write(&upper, "export B=2\n").unwrap();
+        std::fs::set_permissions(&upper, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let shown = workspace.show(&[], true).unwrap();
+        assert_eq!((shown.changes[0].kind.as_str(), shown.changes[0].trap), ("changed", true));
+        let patch = shown.changes[0].patch.as_deref();
+        assert_eq!(patch, Some("@@ -1 +1 @@\n-export A=1\n+export B=2\n"));
+    }
+
+    #[test]
+    fn no_number_of_changes_hides_what_is_obeyed() {
+        let place = tempfile::tempdir().unwrap();
+        let workspace = workspace(place.path(), &[]);
+        let upper = workspace.layers().upper();
+        for number in 0..MAX_SHOWN {
+            std::fs::write(upper.join(format!("a{number}")), "").unwrap();
+        }
+        std::fs::create_dir(upper.join("z")).unwrap();
+        std::fs::write(upper.join("z/.envrc"), "evil\n").unwrap();
+        let shown = workspace.show(&[], true).unwrap();
+        assert_eq!((shown.more, shown.traps, shown.changes.len()), (2, 1, MAX_SHOWN));
+        assert_eq!((shown.changes[0].path.as_str(), shown.changes[0].patch.is_some()), ("z/.envrc", true));
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tribune_client::{Client, Incoming};
 use tribune_host::Reader;
+use tribune_host::config::{Config, Sandbox};
 use tribune_host::daemon::Daemon;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
@@ -417,6 +418,225 @@ async fn a_stop_of_everything_holds_until_an_approver_resumes() {
     assert_eq!(text(&events), "back");
     decide(&mut operator, &waiting, json!({ "decision": "deny" })).await.unwrap();
     assert_eq!(written(&daemon.home, "a.txt"), None);
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_grant_ends_with_its_session() {
+    let daemon = daemon().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "1"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    decide(&mut operator, &asked, json!({ "decision": "allow_session" })).await.unwrap();
+    ended(&mut talker, running).await;
+    turn(&mut talker, KEY, &write("a.txt", "2")).await.unwrap();
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("2"));
+    operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
+    let grants = operator.call("grant.list", &json!({})).await.unwrap();
+    assert_eq!(grants["grants"], json!([]));
+    // The same key is another session, now and after a restart.
+    open(&mut talker).await;
+    talker.send("turn.run", &say(KEY, &write("a.txt", "3"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    decide(&mut operator, &asked, json!({ "decision": "deny_stop" })).await.unwrap();
+    drop((talker, operator));
+    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    talker.send("turn.run", &say(KEY, &write("a.txt", "4"))).await.unwrap();
+    pending(&mut operator, 1).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("2"));
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+/// A home whose agent has to ask before it runs anything.
+fn home_with_scripts() -> (TempHome, Config) {
+    let home = home();
+    home.write("agents/main/workspace/c.sh", "echo harmless > out\n");
+    home.write("agents/main/workspace/b.sh", "#!/bin/sh\necho harmless > out\n");
+    let program = home.home.root().join("agents/main/workspace/b.sh");
+    std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    (home, Config { sandbox: Sandbox::Off, ..config() })
+}
+
+fn exec(line: &str) -> String {
+    format!("!call exec {}\n!say $result", json!({ "command": line }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_a_granted_command_runs_the_bytes_that_were_granted() {
+    for (line, script) in [("sh c.sh", "c.sh"), ("./b.sh", "b.sh")] {
+        let (home, config) = home_with_scripts();
+        let daemon = TestDaemon::on(home, &config).await;
+        let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+        open(&mut talker).await;
+        let running = talker.send("turn.run", &say(KEY, &exec(line))).await.unwrap();
+        let asked = id(&pending(&mut operator, 1).await[0]);
+        decide(&mut operator, &asked, json!({ "decision": "allow_session" })).await.unwrap();
+        ended(&mut talker, running).await;
+        assert_eq!(written(&daemon.home, "out").as_deref(), Some("harmless\n"), "{line}");
+        std::fs::remove_file(daemon.home.home.root().join("agents/main/workspace/out")).unwrap();
+        turn(&mut talker, KEY, &exec(line)).await.unwrap();
+        assert_eq!(written(&daemon.home, "out").as_deref(), Some("harmless\n"), "{line}");
+        // Other bytes are another command.
+        daemon.home.write(&format!("agents/main/workspace/{script}"), "#!/bin/sh\necho evil > out\n");
+        let running = talker.send("turn.run", &say(KEY, &exec(line))).await.unwrap();
+        let asked = id(&pending(&mut operator, 1).await[0]);
+        decide(&mut operator, &asked, json!({ "decision": "deny" })).await.unwrap();
+        ended(&mut talker, running).await;
+        assert_eq!(written(&daemon.home, "out").as_deref(), Some("harmless\n"), "{line}");
+        drop((talker, operator));
+        assert_sound(&daemon.stop().await.home);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_no_pattern_for_a_program_of_the_workspace() {
+    let (home, config) = home_with_scripts();
+    let inside = home.home.root().join("agents/main/workspace/b.sh");
+    let daemon = TestDaemon::on(home, &config).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    for program in ["./b.sh", &inside.display().to_string()] {
+        let running = talker.send("turn.run", &say(KEY, &exec(&format!("{program} x")))).await.unwrap();
+        let asked = id(&pending(&mut operator, 1).await[0]);
+        for wide in [format!("{program} *"), format!("{program} **")] {
+            let wish = json!({ "decision": "allow_pattern", "pattern": wide });
+            let refused = decide(&mut operator, &asked, wish).await.unwrap_err();
+            assert_eq!(refused.code(), Some("invalid_params"), "{wide}: {refused}");
+        }
+        decide(&mut operator, &asked, json!({ "decision": "deny" })).await.unwrap();
+        ended(&mut talker, running).await;
+    }
+    talker.send("turn.run", &say(KEY, &exec("./b.sh x"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    let card = operator.call("approval.show", &json!({ "id": asked })).await.unwrap();
+    assert_eq!(card["patterns"], json!(["./b.sh x"]));
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_asked_about_a_call_that_can_never_run() {
+    let home = home();
+    let tools = "write, edit, exec, message, send_message, cron, gateway, browser";
+    home.write("mandates/dev.md", &format!("---\ntools: {tools}\n---\n"));
+    home.write(
+        "policy/ask.cedar",
+        r#"@id("ask") forbid(principal, action, resource) unless { context.approved };"#,
+    );
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    for (tool, input, said) in [
+        ("write", json!({ "foo": 1 }), "has no field `foo`"),
+        ("write", json!({ "path": "a" }), "`content` is missing"),
+        ("write", json!({ "path": "/etc/x", "content": "" }), "leads out of the workspace"),
+        ("write", json!({ "path": "../../../etc/x", "content": "" }), "leads out of the workspace"),
+        ("edit", json!({ "path": "gone", "old": "a", "new": "b" }), "there is no `gone`"),
+        ("exec", json!({ "command": "x", "timeout": -5 }), "has no field `timeout`"),
+        ("message", json!({ "to": "nobody-there", "text": "x" }), "there is no agent"),
+        ("message", json!({ "to": "channel:none", "text": "x" }), "no channel"),
+        ("send_message", json!({ "to": "nobody-there", "text": "x" }), "there is no agent"),
+        ("cron", json!({ "action": "frob" }), "`action` is one of"),
+        ("gateway", json!({ "action": "restart" }), "is not provided here"),
+        ("browser", json!({ "action": "open" }), "is not provided here"),
+    ] {
+        let script = format!("!call {tool} {input}\n!say $result");
+        let (events, _) =
+            within("an answer without a person", turn(&mut talker, KEY, &script)).await.unwrap();
+        assert!(text(&events).contains(said), "{tool} {input}: {}", text(&events));
+    }
+    let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
+    assert_eq!(asked["approvals"], json!([]));
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
+    let daemon = daemon().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    talker.send("turn.run", &say(KEY, &write("a.txt", "late"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    drop((talker, operator));
+    let home = daemon.stop().await;
+    let labels = |home: &TempHome| Reader::open(&home.home).unwrap().session(KEY).unwrap().unwrap().labels;
+    let before = labels(&home);
+    home.write(
+        "policy/no.cedar",
+        r#"@id("no") forbid(principal, action == Tribune::Action::"write", resource);"#,
+    );
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut operator = daemon.operator().await;
+    let decided = decide(&mut operator, &asked, json!({ "decision": "allow_once" })).await.unwrap();
+    assert_eq!((&decided["state"], &decided["came_of_it"]), (&json!("allowed"), &json!("denied")));
+    let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
+    assert!(events.iter().any(|event| event["type"] == "mailbox_injected"));
+    assert_eq!(written(&daemon.home, "a.txt"), None);
+    drop(operator);
+    let home = daemon.stop().await;
+    // The letter is the house's, and no less trusted than the session that it is about.
+    assert_eq!(labels(&home), before.of_spawned());
+    assert_sound(&home.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_decides_about_a_call_of_their_own() {
+    let daemon = daemon().await;
+    let mut operator = daemon.operator().await;
+    let made = operator.call("approver.add", &json!({ "id": "alice", "roles": [] })).await.unwrap();
+    let token = made["token"].as_str().unwrap().to_owned();
+    let refused = operator.call("agent.add", &json!({ "agent_id": "alice" })).await.unwrap_err();
+    assert!(refused.to_string().contains("the name of an approver"), "{refused}");
+    drop(operator);
+    let home = daemon.stop().await;
+    // The daemon refuses the name; whoever writes the file by hand is not asked.
+    home.write("data/agent-roster.jsonl", &format!("{ROSTER}{}", ROSTER.replace("main", "alice")));
+    let daemon = TestDaemon::on(home, &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    let key = "agent:alice:cli:local:dm:op";
+    talker.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    let running = talker.send("turn.run", &say(key, &write("a.txt", "mine"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    let mut alice = Client::connect(&daemon.address(), Some(&token)).await.unwrap();
+    for decision in ["allow_once", "allow_session", "deny"] {
+        let refused = decide(&mut alice, &asked, json!({ "decision": decision })).await.unwrap_err();
+        assert_eq!(refused.code(), Some("forbidden"), "{decision}: {refused}");
+        assert!(refused.to_string().contains("yourself"), "{refused}");
+    }
+    assert_eq!(pending(&mut operator, 1).await[0]["id"], asked);
+    decide(&mut operator, &asked, json!({ "decision": "deny" })).await.unwrap();
+    ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt"), None);
+    drop((talker, operator, alice));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_a_script_that_was_swapped_after_it_was_asked_for_comes_back() {
+    let (home, config) = home_with_scripts();
+    let daemon = TestDaemon::on(home, &config).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let running = talker.send("turn.run", &say(KEY, &exec("sh c.sh"))).await.unwrap();
+    let first = id(&pending(&mut operator, 1).await[0]);
+    daemon.home.write("agents/main/workspace/c.sh", "echo evil > out\n");
+    decide(&mut operator, &first, json!({ "decision": "allow_once" })).await.unwrap();
+    let second = loop {
+        let waiting = pending(&mut operator, 1).await;
+        if waiting[0]["id"] != first {
+            break waiting[0].clone();
+        }
+    };
+    assert_eq!((&second["instead_of"], &second["changed"]), (&json!(first), &json!(["file c.sh"])));
+    assert_eq!(written(&daemon.home, "out"), None);
+    decide(&mut operator, &id(&second), json!({ "decision": "deny" })).await.unwrap();
+    ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "out"), None);
     drop((talker, operator));
     assert_sound(&daemon.stop().await.home);
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tribune_client::Client;
-use tribune_host::store::Readers;
+use tribune_host::daemon::Daemon;
+use tribune_host::store::{self, Readers};
 use tribune_host::{Home, LedgerWriter, Reader, Store, StoreError};
 use tribune_ledger::Cid;
 use tribune_testkit::{TestDaemon, assert_sound, config, turn};
@@ -45,7 +46,24 @@ async fn history(client: &mut Client) -> Vec<Value> {
     history["messages"].as_array().unwrap().clone()
 }
 
-/// As after a power cut: the book is on disk, and of the databases only what was there some time before.
+/// A home as a power cut leaves it: the book as it is now, and of the databases what was there when `earlier` was copied.
+fn cut(home: &Path, earlier: &Path, to: &Path) -> Home {
+    copy_all(home, to);
+    for name in DATABASES.iter().chain(&["tribune.db-shm", "vault.db-shm"]) {
+        let _ = std::fs::remove_file(to.join(name));
+    }
+    copy(earlier, &DATABASES, to);
+    Home::at(to)
+}
+
+/// A daemon over a home that somebody else left, and an operator at its door.
+async fn wake(home: &Home) -> (Daemon, Client) {
+    let daemon = Daemon::start(home, &config(), Arc::new(tribune_host::SystemClock)).await.unwrap();
+    let token = std::fs::read_to_string(daemon.token_path()).unwrap();
+    let client = Client::connect(&daemon.address().to_string(), Some(token.trim())).await.unwrap();
+    (daemon, client)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
     let daemon = TestDaemon::start().await;
@@ -55,36 +73,81 @@ async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
     turn(&mut client, KEY, "!say before").await.unwrap();
     history(&mut client).await;
     let elsewhere = tempfile::tempdir().unwrap();
-    let (earlier, cut) = (elsewhere.path().join("earlier"), elsewhere.path().join("cut"));
+    let earlier = elsewhere.path().join("earlier");
     copy(&home, &DATABASES, &earlier);
 
     for n in 0..20 {
         turn(&mut client, KEY, &format!("!say words {n}\n!call read {{\"path\":\"x\"}}")).await.unwrap();
     }
     let told = history(&mut client).await;
-    copy_all(&home, &cut);
-    for name in DATABASES.iter().chain(&["tribune.db-shm", "vault.db-shm"]) {
-        let _ = std::fs::remove_file(cut.join(name));
-    }
-    copy(&earlier, &DATABASES, &cut);
+    let cut = cut(&home, &earlier, &elsewhere.path().join("cut"));
     drop(client);
     let entries = assert_sound(&daemon.stop().await.home);
 
     // Whoever reads the log alone finds it whole already.
-    let cut = Home::at(cut);
     let size = Reader::open(&cut).unwrap().size().unwrap();
     assert!(size > 80 && size <= entries, "{size} of {entries}");
-    let (config, clock) = (config(), Arc::new(tribune_host::SystemClock));
-    let daemon = tribune_host::daemon::Daemon::start(&cut, &config, clock).await.unwrap();
-    let token = std::fs::read_to_string(daemon.token_path()).unwrap();
-    let mut client = Client::connect(&daemon.address().to_string(), Some(token.trim())).await.unwrap();
-    let found = history(&mut client).await;
-    assert_eq!(found, told, "every word, in its place, once");
+    let (daemon, mut client) = wake(&cut).await;
+    assert_eq!(history(&mut client).await, told, "every word, in its place, once");
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     turn(&mut client, KEY, "!say after").await.unwrap();
     drop(client);
     daemon.stop(std::future::pending()).await;
     assert_sound(&cut);
+}
+
+/// From the first start on, and again behind each cut, with clean ends in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_cut_after_cut_nothing_promised_is_lost() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut home = Home::at(elsewhere.path().join("home-0"));
+    let mut said = 0;
+    for round in 1..=6 {
+        let (daemon, mut client) = wake(&home).await;
+        let earlier = elsewhere.path().join(format!("earlier-{round}"));
+        copy(home.root(), &DATABASES, &earlier);
+        client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+        for _ in 0..=round % 3 {
+            said += 1;
+            turn(&mut client, KEY, &format!("!say words {said}")).await.unwrap();
+        }
+        let told = history(&mut client).await;
+        assert_eq!(told.len(), 2 * said, "round {round}");
+        let after = cut(home.root(), &earlier, &elsewhere.path().join(format!("home-{round}")));
+        drop(client);
+        daemon.stop(std::future::pending()).await;
+        let (daemon, mut client) = wake(&after).await;
+        assert_eq!(history(&mut client).await, told, "round {round}");
+        drop(client);
+        daemon.stop(std::future::pending()).await;
+        assert_sound(&after);
+        home = after;
+    }
+}
+
+/// Bytes of a frame in the write-ahead log of the ledger: its header and a page.
+const FRAME: u64 = 24 + 8192;
+
+/// A forgetting takes a number that no database has.
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_a_cut_behind_a_forgetting_loses_nothing() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+    turn(&mut client, KEY, "!say unforgettable").await.unwrap();
+    let forgotten = client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
+    history(&mut client).await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let cut = Home::at(elsewhere.path().join("cut"));
+    copy_all(daemon.home.home.root(), cut.root());
+    // The last commit, which nobody has synced.
+    let log = std::fs::OpenOptions::new().write(true).open(cut.root().join("tribune.db-wal")).unwrap();
+    log.set_len(log.metadata().unwrap().len() - FRAME).unwrap();
+    drop((client, log));
+    let entries = assert_sound(&daemon.stop().await.home);
+    let cid: Cid = forgotten["cid"].as_str().unwrap().parse().unwrap();
+    assert!(Reader::open(&cut).unwrap().find(&cid).unwrap().is_some());
+    assert!(assert_sound(&cut) >= entries - 1, "a daemon that ends writes an entry more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,16 +169,10 @@ async fn a_book_that_ends_in_the_middle_of_a_sheet_is_read_up_to_there() {
     let used = book.iter().rposition(|byte| *byte != 0).unwrap();
     let mut sizes = Vec::new();
     for (n, cut_at) in (0..=used).step_by(used / 12).enumerate() {
-        let cut = elsewhere.path().join(format!("cut-{n}"));
-        copy_all(&home, &cut);
-        for name in DATABASES.iter().chain(&["tribune.db-shm", "vault.db-shm"]) {
-            let _ = std::fs::remove_file(cut.join(name));
-        }
-        copy(&earlier, &DATABASES, &cut);
+        let cut = cut(&home, &earlier, &elsewhere.path().join(format!("cut-{n}")));
         let mut torn = book.clone();
         torn[cut_at..].fill(0);
-        std::fs::write(cut.join("daybook"), &torn).unwrap();
-        let cut = Home::at(cut);
+        std::fs::write(cut.root().join("daybook"), &torn).unwrap();
         sizes.push(assert_sound(&cut));
     }
     assert!(sizes.is_sorted(), "{sizes:?}");
@@ -124,45 +181,184 @@ async fn a_book_that_ends_in_the_middle_of_a_sheet_is_read_up_to_there() {
     daemon.stop().await;
 }
 
-#[test]
-fn a_book_of_another_log_is_refused_and_a_log_that_is_begun_anew_has_a_new_one() {
-    let (one, other) = (TempHome::with(5), TempHome::new());
-    let store = other.store();
-    store.writer().unwrap().append_blocking(&draft("a", 0)).unwrap();
-    // As a kill leaves it: not closed.
-    let book = std::fs::read(other.home.root().join("daybook")).unwrap();
+/// A home with `n` entries behind its first, as a kill leaves it, somewhere else.
+fn killed(n: u64, elsewhere: &Path) -> Home {
+    let home = TempHome::new();
+    let store = home.store();
+    for n in 0..n {
+        store.writer().unwrap().append_blocking(&draft("a", n)).unwrap();
+    }
+    copy_all(home.home.root(), elsewhere);
     store.close();
-    let closed = std::fs::read(other.home.root().join("daybook")).unwrap();
-    assert_ne!(book, closed);
+    Home::at(elsewhere)
+}
 
-    std::fs::write(one.home.root().join("daybook"), &book).unwrap();
-    let refused = Store::open(&one.home, &Stopped).unwrap_err();
-    assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
-    assert!(refused.to_string().contains("another log"), "{refused}");
-    assert_eq!(one.reader().size().unwrap(), 6, "it can be read all the same");
+fn refusal(home: &Home) -> String {
+    let refused = Store::open(home, &Stopped).unwrap_err();
+    assert!(matches!(refused, StoreError::Daybook { .. }), "{refused}");
+    refused.to_string()
+}
 
-    // Without a log there is nobody whose book it could be.
+#[test]
+fn a_book_that_does_not_fit_is_refused_and_kept() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (one, other) = (killed(5, &elsewhere.path().join("one")), killed(3, &elsewhere.path().join("other")));
+    let book = std::fs::read(other.root().join("daybook")).unwrap();
+    std::fs::write(one.root().join("daybook"), &book).unwrap();
+    assert!(refusal(&one).contains("another log"));
+    assert_eq!(Reader::open(&one).unwrap().size().unwrap(), 6, "it can be read all the same");
+
+    let peaceful = TempHome::with(5);
+    std::fs::write(peaceful.home.root().join("daybook"), &book).unwrap();
+    assert!(refusal(&peaceful.home).contains("this log never had"));
+
     let fresh = TempHome::new();
     std::fs::create_dir_all(fresh.home.root()).unwrap();
     std::fs::write(fresh.home.root().join("daybook"), &book).unwrap();
-    fresh.store().close();
-    assert_eq!(assert_sound(&fresh.home), 1);
+    assert!(refusal(&fresh.home).contains("this log never had"));
+
+    std::fs::write(one.root().join("daybook"), b"tribday1 as an earlier version wrote it").unwrap();
+    assert!(refusal(&one).contains("another version"));
+    for home in [&peaceful.home, &fresh.home] {
+        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book, "nothing was written over");
+    }
+}
+
+#[test]
+fn a_killed_house_needs_its_book_and_a_peaceful_one_does_not() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let home = killed(5, &elsewhere.path().join("home"));
+    for missing in [true, false] {
+        if missing {
+            std::fs::remove_file(home.root().join("daybook")).unwrap();
+        } else {
+            std::fs::write(home.root().join("daybook"), b"").unwrap();
+        }
+        assert!(refusal(&home).contains("it is missing"), "{missing}");
+    }
+    // The way out, for whoever has no other copy.
+    let (entries, aside) = store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
+    assert_eq!(entries, 6);
+    assert!(aside.unwrap().ends_with("daybook.aside-1"));
+    Store::open(&home, &Stopped).unwrap().close();
+    assert_eq!(assert_sound(&home), 6);
+
+    std::fs::remove_file(home.root().join("daybook")).unwrap();
+    Store::open(&home, &Stopped).unwrap().close();
+    assert_eq!(assert_sound(&home), 6);
+}
+
+#[test]
+fn a_sheet_that_went_bad_does_not_hide_the_ones_behind_it() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let home = TempHome::new();
+    let store = home.store();
+    let earlier = elsewhere.path().join("earlier");
+    copy(home.home.root(), &DATABASES, &earlier);
+    for n in 0..10 {
+        store.writer().unwrap().append_blocking(&draft("a", n)).unwrap();
+    }
+    let cut = cut(home.home.root(), &earlier, &elsewhere.path().join("cut"));
+    store.close();
+    let book = std::fs::read(cut.root().join("daybook")).unwrap();
+    for sheet in 0..9 {
+        let mut bad = book.clone();
+        bad[sheet * 4096 + 200] ^= 1;
+        std::fs::write(cut.root().join("daybook"), &bad).unwrap();
+        assert!(refusal(&cut).contains("cannot be read, and newer ones stand behind it"), "sheet {sheet}");
+    }
+    std::fs::write(cut.root().join("daybook"), &book).unwrap();
+    assert_eq!(assert_sound(&cut), 11);
+}
+
+#[test]
+fn a_log_that_is_gone_is_noticed_before_its_book_is_touched() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let home = killed(5, &elsewhere.path().join("home"));
+    let book = std::fs::read(home.root().join("daybook")).unwrap();
+    for name in ["tribune.db", "tribune.db-wal", "tribune.db-shm"] {
+        std::fs::remove_file(home.root().join(name)).unwrap();
+    }
+    let refused = Store::open(&home, &Stopped).unwrap_err();
+    assert!(matches!(refused, StoreError::LogIsGone { .. }), "{refused}");
+    assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book);
+    assert!(!home.database().exists());
+}
+
+/// What a session promised and the log cannot take: only a fault of ours, or of the disk, does that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promise_that_does_not_fit_is_named_and_can_be_put_aside() {
+    let daemon = TestDaemon::start().await;
+    let mut client = daemon.operator().await;
+    client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+    turn(&mut client, KEY, "!say words").await.unwrap();
+    history(&mut client).await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let home = Home::at(elsewhere.path().join("home"));
+    copy_all(daemon.home.home.root(), home.root());
+    drop(client);
+    daemon.stop().await;
+    #[expect(clippy::disallowed_methods, reason = "the test tampers with the log on purpose")]
+    let log = rusqlite::Connection::open(home.database()).unwrap();
+    log.execute_batch("UPDATE checkpoint SET posted = posted - 1").unwrap();
+    drop(log);
+    let book = std::fs::read(home.root().join("daybook")).unwrap();
+    let size = Reader::open(&home).unwrap().size().unwrap();
+    let said = tokio::task::spawn_blocking(move || {
+        let said = refusal(&home);
+        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book, "it is kept");
+        store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
+        Store::open(&home, &Stopped).unwrap().close();
+        assert_eq!(assert_sound(&home), size);
+        said
+    });
+    let said = said.await.unwrap();
+    assert!(said.contains("does not fit"), "{said}");
+    assert!(said.contains("tribune ledger rebuild --without-daybook"), "{said}");
+}
+
+#[test]
+fn nothing_is_taken_once_the_book_is_closed() {
+    let home = TempHome::new();
+    let store = home.store();
+    let writer = store.writer().unwrap();
+    store.close();
+    let refused = writer.append_blocking(&draft("a", 0)).unwrap_err();
+    assert!(matches!(refused, StoreError::Closed), "{refused}");
+    assert!(matches!(writer.submit(&draft("a", 0)), Err(StoreError::Closed)));
+    assert_eq!(assert_sound(&home.home), 1);
+}
+
+/// A program that opens the database and closes it again must find somebody there, or it tidies the log away.
+#[test]
+fn the_locks_on_the_database_are_held_whoever_reads() {
+    let home = TempHome::new();
+    let store = home.store();
+    let readers = store.readers().unwrap();
+    for n in 0..20 {
+        store.writer().unwrap().append_blocking(&draft("a", n)).unwrap();
+        readers.now(Reader::size).unwrap();
+        home.reader().size().unwrap();
+    }
+    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(home.home.database()).unwrap());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let own = |line: &str| {
+        line.split_whitespace().nth(4) == Some(&std::process::id().to_string())
+            && line.split_whitespace().nth(5).is_some_and(|file| file.ends_with(&format!(":{inode}")))
+    };
+    assert!(locks.lines().any(own), "{inode} in\n{locks}");
+    store.close();
 }
 
 #[test]
 fn what_is_posted_already_is_not_posted_again() {
-    let home = TempHome::new();
-    let store = home.store();
-    for n in 0..10 {
-        store.writer().unwrap().append_blocking(&draft("a", n)).unwrap();
-    }
-    let book = std::fs::read(home.home.root().join("daybook")).unwrap();
-    store.close();
-    for _ in 0..3 {
-        std::fs::write(home.home.root().join("daybook"), &book).unwrap();
-        let store = home.store();
-        store.close();
-        assert_eq!(assert_sound(&home.home), 11);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let home = killed(10, &elsewhere.path().join("home"));
+    for round in 0..3 {
+        let again = Home::at(elsewhere.path().join(format!("home-{round}")));
+        copy_all(home.root(), again.root());
+        Store::open(&again, &Stopped).unwrap().close();
+        assert_eq!(assert_sound(&again), 11);
     }
 }
 

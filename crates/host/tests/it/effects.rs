@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 55] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 65] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -33,6 +33,12 @@ const REGISTRY: [(&str, &[(Effect, By)]); 55] = [
     ("client/src/lib.rs", &[(Effect::Reaches, By::Operator)]),
     ("host/src/broker/egress/network.rs", &[(Effect::Reaches, By::Gate)]),
     ("host/src/broker/room.rs", &[(Effect::Writes, By::House)]),
+    // Removes what a canary's agent had.
+    ("host/src/canary/trial.rs", &[(Effect::Writes, By::House)]),
+    // Agents that the operator put into the roster, each in a box; what they do there is asked and judged.
+    ("host/src/cli_agents/clearing.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/cli_agents/mod.rs", &[(Effect::Starts, By::Operator)]),
+    ("host/src/cli_agents/room.rs", &[(Effect::Writes, By::House)]),
     ("host/src/daemon.rs", &[(Effect::Writes, By::House)]),
     ("host/src/daybook/pen.rs", &[(Effect::Writes, By::House)]),
     ("host/src/export.rs", &[(Effect::Writes, By::Operator)]),
@@ -44,6 +50,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 55] = [
     ("host/src/law/archive.rs", &[(Effect::Writes, By::House)]),
     // Asks the kernel for a route; no packet leaves.
     ("host/src/net/mod.rs", &[(Effect::Reaches, By::House)]),
+    ("host/src/profiles/install.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
     ("host/src/programs.rs", &[(Effect::Starts, By::Operator)]),
     ("host/src/registry/board.rs", &[(Effect::Writes, By::House)]),
     ("host/src/registry/lines.rs", &[(Effect::Writes, By::House)]),
@@ -64,6 +71,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 55] = [
     ("sandbox/src/enter/agent.rs", &[(Effect::Starts, By::Sandbox)]),
     ("sandbox/src/enter/bare.rs", &[(Effect::Starts, By::Sandbox), (Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/filter.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/enter/limits.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/masks.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/mod.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/mount.rs", &[(Effect::Writes, By::Sandbox)]),
@@ -72,13 +80,48 @@ const REGISTRY: [(&str, &[(Effect, By)]); 55] = [
     ("sandbox/src/enter/search.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/sources.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/host/cgroup.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/host/streams.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/host/usher.rs", &[(Effect::Starts, By::Sandbox)]),
     ("sandbox/src/self_test.rs", &[(Effect::Starts, By::Operator)]),
     ("sandbox/src/workspace/beneath.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/closed.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/workspace/discard.rs", &[(Effect::Writes, By::Sandbox)]),
-    ("sandbox/src/workspace/land.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/field.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/journal.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/workspace/layers.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/workspace/node.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/obeyed.rs", &[(Effect::Writes, By::Sandbox)]),
+];
+
+/// How many places each file has that start a program or reach out, and that the tools have for writing: one more in a file
+/// that is listed anyway is found too.
+const PLACES: [(&str, Effect, usize); 26] = [
+    ("agents/src/provider/client.rs", Effect::Reaches, 1),
+    ("cli/src/approvals/draft.rs", Effect::Starts, 1),
+    ("cli/src/detach.rs", Effect::Starts, 2),
+    ("cli/src/detach.rs", Effect::Reaches, 1),
+    ("cli/src/run/mod.rs", Effect::Starts, 1),
+    ("client/src/lib.rs", Effect::Reaches, 1),
+    ("host/src/broker/egress/network.rs", Effect::Reaches, 1),
+    ("host/src/cli_agents/mod.rs", Effect::Starts, 1),
+    ("host/src/gate/hooks/boxed.rs", Effect::Starts, 1),
+    ("host/src/gate/hooks/reach.rs", Effect::Starts, 1),
+    ("host/src/gate/hooks/reach.rs", Effect::Reaches, 1),
+    ("host/src/net/mod.rs", Effect::Reaches, 1),
+    ("host/src/profiles/install.rs", Effect::Starts, 2),
+    ("host/src/programs.rs", Effect::Starts, 2),
+    ("host/src/tools/exec/boxed.rs", Effect::Starts, 1),
+    ("host/src/tools/exec/direct.rs", Effect::Starts, 1),
+    ("host/src/tools/memory.rs", Effect::Writes, 7),
+    ("host/src/tools/schedules.rs", Effect::Writes, 1),
+    ("host/src/tools/target.rs", Effect::Writes, 6),
+    ("host/src/tools/web/client.rs", Effect::Reaches, 1),
+    ("host/src/tools/workspace.rs", Effect::Writes, 7),
+    ("sandbox/src/enter/agent.rs", Effect::Starts, 1),
+    ("sandbox/src/enter/bare.rs", Effect::Starts, 1),
+    ("sandbox/src/enter/relay.rs", Effect::Reaches, 1),
+    ("sandbox/src/host/usher.rs", Effect::Starts, 1),
+    ("sandbox/src/self_test.rs", Effect::Starts, 1),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +140,7 @@ impl Effect {
             Self::Starts => &[
                 "Command::new(",
                 "programs::bare(",
+                "programs::at_terminal(",
                 "launcher.launch(&",
                 "posix_spawn",
                 "execve",
@@ -132,6 +176,18 @@ impl Effect {
                 "ftruncate",
                 "create_new(",
                 "DirBuilder::new(",
+                ".write(true)",
+                ".append(true)",
+                "fs::symlink(",
+                "fs::set_permissions(",
+                "fs::set_len(",
+                ".set_len(",
+                "lchown(",
+                "fchown",
+                "chownat(",
+                "chmodat(",
+                ".write_at(",
+                ".write_all_at(",
             ],
         }
     }
@@ -164,15 +220,18 @@ fn program(text: &str) -> String {
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-fn found() -> BTreeMap<String, Vec<Effect>> {
+/// What each file does, and in how many places.
+fn found() -> BTreeMap<String, BTreeMap<Effect, usize>> {
     let mut files = Vec::new();
     sources(&crates(), &mut files);
     assert!(files.len() > 300, "the sources are somewhere else");
     let mut found = BTreeMap::new();
     for path in files {
         let text = program(&std::fs::read_to_string(&path).unwrap());
-        let is_there = |effect: &Effect| effect.signs().iter().any(|sign| text.contains(sign));
-        let effects: Vec<Effect> = Effect::ALL.into_iter().filter(is_there).collect();
+        let places = |effect: Effect| effect.signs().iter().map(|sign| text.matches(sign).count()).sum();
+        let mut effects: BTreeMap<Effect, usize> =
+            Effect::ALL.into_iter().map(|effect| (effect, places(effect))).collect();
+        effects.retain(|_, places| *places > 0);
         if !effects.is_empty() {
             let name = path.strip_prefix(crates()).unwrap().to_str().unwrap().to_owned();
             found.insert(name, effects);
@@ -187,11 +246,23 @@ fn l1_every_effect_is_in_the_registry() {
         .iter()
         .map(|(file, effects)| ((*file).to_owned(), effects.iter().map(|(effect, _)| *effect).collect()))
         .collect();
-    assert_eq!(
-        found(),
-        listed,
-        "a file does something it did not do before, or no more: who answers for it?"
-    );
+    let found: BTreeMap<String, Vec<Effect>> =
+        found().into_iter().map(|(file, effects)| (file, effects.into_keys().collect())).collect();
+    assert_eq!(found, listed, "a file does something it did not do before, or no more: who answers for it?");
+}
+
+#[test]
+fn l1_every_place_that_starts_reaches_out_or_writes_for_agents_is_counted() {
+    let is_counted =
+        |file: &str, effect: Effect| effect != Effect::Writes || file.starts_with("host/src/tools/");
+    let mut found: Vec<(String, Effect, usize)> = Vec::new();
+    for (file, effects) in self::found() {
+        let counted = effects.into_iter().filter(|(effect, _)| is_counted(&file, *effect));
+        found.extend(counted.map(|(effect, places)| (file.clone(), effect, places)));
+    }
+    let listed: Vec<(String, Effect, usize)> =
+        PLACES.iter().map(|(file, effect, places)| ((*file).to_owned(), *effect, *places)).collect();
+    assert_eq!(found, listed, "a file has one place more, or less: who answers for it?");
 }
 
 #[test]

@@ -259,7 +259,11 @@ async fn l3_what_is_not_known_is_refused() {
             "no_mandate",
             "there is no mandate `missing`: add mandates/missing.md, or name another in the roster",
         ),
-        ("bodiless", "unknown_backend", "there is no backend `missing`: this build has native, rehearsal"),
+        (
+            "bodiless",
+            "unknown_backend",
+            "there is no backend `missing`: this build has acp, claude_code, native, rehearsal",
+        ),
     ] {
         let refused = client.call("session.init", &json!({ "agent_id": agent })).await.unwrap_err();
         assert_eq!((refused.code(), refused.to_string().as_str()), (Some(code), words));

@@ -9,7 +9,9 @@ use tokio::net::TcpListener;
 use tribune_agents::ToolCall;
 use tribune_host::config::Config;
 use tribune_host::governed::AskedFor;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+
+use crate::approvals::{decide, pending};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const WRITE: &str = "!call write {\"path\":\"a\",\"content\":\"b\"}\n!say $result";
@@ -194,4 +196,41 @@ async fn c6_hooks_see_calls_that_others_carry_out() {
         drop(client);
         assert_sound(&daemon.stop().await.home);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_a_hook_takes_nothing_out_of_a_call_that_the_law_holds_against_it() {
+    const SECRETS: &str = r#"@id("secrets") forbid(principal, action in [Tribune::Action::"read", Tribune::Action::"search"], resource)
+        when { context has path && (context.path == "secrets" || context.path like "secrets/*") }"#;
+    const SEARCH: &str = "!call search {\"query\":\"sesame\",\"path\":\"secrets\"}";
+    let denies = format!("{SECRETS};");
+    let asks = format!("{SECRETS} unless {{ context.approved }};");
+    for (rule, hook) in [(&denies, "echo '{}'"), (&denies, "echo '{\"params\":{\"query\":\"sesame\"}}'")] {
+        let (home, config) = home(hook, "{on: 'before_tool_call', command: ['HOOK']}");
+        home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
+        home.write("policy/secrets.cedar", rule);
+        home.write("agents/main/workspace/secrets/key", "sesame");
+        let (_, told) = played(home, &config, SEARCH).await;
+        let told = told.unwrap();
+        assert!(told.contains("policy.secrets") && !told.contains("secrets/key"), "{hook}: {told}");
+    }
+    // What asks goes on asking.
+    let (home, config) =
+        home("echo '{\"params\":{\"query\":\"sesame\"}}'", "{on: 'before_tool_call', command: ['HOOK']}");
+    home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
+    home.write("policy/secrets.cedar", &asks);
+    home.write("agents/main/workspace/secrets/key", "sesame");
+    let daemon = TestDaemon::on(home, &config).await;
+    let (mut client, mut operator) = (daemon.operator().await, daemon.operator().await);
+    client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+    client.send("turn.run", &say(KEY, SEARCH)).await.unwrap();
+    let asked = pending(&mut operator, 1).await[0]["id"].clone();
+    // It holds through a restart as well, where the law looks at both again.
+    drop((client, operator));
+    let daemon = TestDaemon::on(daemon.stop().await, &config).await;
+    let mut operator = daemon.operator().await;
+    let decided = decide(&mut operator, asked.as_str().unwrap(), json!({ "decision": "allow_once" })).await;
+    assert_eq!(decided.unwrap()["came_of_it"], "ran");
+    drop(operator);
+    assert_sound(&daemon.stop().await.home);
 }

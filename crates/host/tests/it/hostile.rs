@@ -244,7 +244,7 @@ async fn without_a_principal_nothing_is_answered() {
     let refused = Client::connect(&daemon.address(), Some("trb_wrong")).await.unwrap_err().to_string();
     assert_eq!(
         refused,
-        "the daemon refused the connection: this is not the operator's token: it is in run/token of the daemon's home"
+        "the daemon refused the connection: this is neither the operator's token, which is in run/token of the daemon's home, nor an approver's"
     );
     let get = |header: &str| {
         format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{header}\r\n", daemon.address())

@@ -77,6 +77,7 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
         ("agent.add", json!({ "agent_id": "mole", "pubkey": public(&key(1)) }), "forbidden"),
         ("agent.list", json!({}), "forbidden"),
         ("agent.show", json!({ "agent_id": id }), "forbidden"),
+        ("agent.test", json!({ "agent_id": "main" }), "forbidden"),
         ("approval.list", json!({}), "forbidden"),
         ("approval.show", json!({ "id": "00000000" }), "forbidden"),
         ("approval.decide", json!({ "id": "00000000", "decision": "allow_once" }), "forbidden"),

@@ -2,10 +2,10 @@
 //! memory with `/usr` in it. No limits, no user of its own, no rules. Nothing but the measurements has it.
 
 use std::convert::Infallible;
-use std::io::{self, Read as _};
+use std::io::{self, PipeWriter};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
@@ -15,9 +15,9 @@ use super::{mount, sources};
 use crate::layers::Layers;
 use crate::sys::{self, Cloned};
 
-/// Runs a program of `/usr` without arguments. How long it took until it ran, and until it was over. For a process with one
-/// thread.
-pub fn bare(program: &str) -> io::Result<(Duration, Duration)> {
+/// Runs a program without arguments in a folder of the host's that is mounted at the given place, and waits for its end. For a
+/// process with one thread.
+pub fn bare(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Result<()> {
     let namespaces = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
@@ -25,42 +25,45 @@ pub fn bare(program: &str) -> io::Result<(Duration, Duration)> {
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
         | libc::CLONE_NEWCGROUP;
-    let start = Instant::now();
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
-    let (mut reader, writer) = io::pipe()?;
     match sys::clone(namespaces.cast_unsigned().into())? {
         Cloned::Child => {
-            let why_not = become_program(program, user, group);
-            std::process::exit(why_not.map_or(1, |never| match never {}));
+            let why_not = rustix::stdio::dup2_stdout(&output)
+                .map_err(Into::into)
+                .and_then(|()| become_program(shown, program, user, group));
+            sys::leave(why_not.map_or(1, |never| match never {}));
         }
         Cloned::Parent { child, .. } => {
-            drop(writer);
-            // Closed when the program took its place.
-            reader.read_to_end(&mut Vec::new())?;
-            let ran = start.elapsed();
             let ended = rustix::process::waitpid(Some(child), WaitOptions::empty())?;
             if ended.is_none_or(|(_, status)| status.exit_status() != Some(0)) {
                 return Err(io::Error::other("the program did not run"));
             }
-            Ok((ran, start.elapsed()))
+            Ok(())
         }
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "it becomes the program")]
-fn become_program(program: &str, user: u32, group: u32) -> io::Result<Infallible> {
+fn become_program(
+    (folder, place): (&Path, &str),
+    program: &str,
+    user: u32,
+    group: u32,
+) -> io::Result<Infallible> {
     std::fs::write("/proc/self/setgroups", "deny")?;
     sources::write_map("/proc/self/uid_map", user, user)?;
     sources::write_map("/proc/self/gid_map", group, group)?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    let open = |path: &str| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let usr = mount::open_tree(&open("/usr")?)?;
+    let open = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let usr = mount::open_tree(&open("/usr".as_ref())?)?;
+    let folder = mount::open_tree(&open(folder)?)?;
     let root = mount::tmpfs(None, 0o755, &Layers::default())?;
-    mount::put(&root, &open("/tmp")?)?;
-    rustix::fs::mkdirat(&root, "usr", Mode::from_raw_mode(0o755))?;
-    let point = rustix::fs::openat(&root, "usr", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    mount::put(&usr, &point)?;
+    mount::put(&root, &open("/tmp".as_ref())?)?;
+    for (name, tree) in [("usr", usr), (place.trim_start_matches('/'), folder)] {
+        rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o755))?;
+        mount::put_new(&tree, &root, name)?;
+    }
     for name in ["bin", "lib", "lib64"] {
         rustix::fs::symlinkat(format!("usr/{name}"), &root, name)?;
     }

@@ -128,6 +128,7 @@ fn inside(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
         ("/dev", May::Device),
         ("/dev/shm", May::Change),
         ("/tmp", May::Change),
+        ("/var/tmp", May::Change),
     ]
     .map(|(path, may)| (path.into(), may))
     .into();

@@ -15,7 +15,7 @@ use super::agent::Agent;
 use super::failure::{At as _, failed};
 use super::relay::Relays;
 use crate::layers::Layer;
-use crate::sys::{self, Cloned};
+use crate::sys;
 use crate::wire;
 
 /// Signals that are meant for the program.
@@ -58,29 +58,13 @@ pub(super) fn run(
 
 /// Starts the program. It runs when this returns without a reason why not.
 fn start(agent: &Agent<'_>) -> Result<Pid, Failed> {
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(
+    let mut why_not = None;
+    let child = sys::clone_until_exec(|| why_not = Some(agent.become_program())).at(
         Stage::Program,
-        "making a pipe",
-        REMEDY,
+        "starting a process",
+        "Raise the limit of processes",
     )?;
-    let cloned = sys::clone(0).at(Stage::Program, "starting a process", "Raise the limit of processes")?;
-    match cloned {
-        Cloned::Child => {
-            drop(reader);
-            let why_not = agent.become_program();
-            // If nobody reads it, nobody waits for it.
-            let _ = wire::write(&mut File::from(writer), &why_not);
-            std::process::exit(1);
-        }
-        Cloned::Parent { child, .. } => {
-            drop(writer);
-            // Closed without a word when the program took its place.
-            match wire::read::<Failed>(&mut File::from(reader)).at(Stage::Program, "starting it", REMEDY)? {
-                None => Ok(child),
-                Some(why_not) => Err(why_not),
-            }
-        }
-    }
+    why_not.map_or(Ok(child), Err)
 }
 
 /// The program's streams are the program's: who reads them shall see their end when it closes them.

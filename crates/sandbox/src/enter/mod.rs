@@ -50,8 +50,8 @@ use crate::layers::{Layer, Layers};
 use crate::sys::{self, Cloned};
 use crate::wire;
 
-/// Enters sandboxes, as the host half orders. Returns in the process that was called when the host is gone, and in each
-/// launcher when everything in its sandbox is.
+/// Enters sandboxes, as the host half orders. Returns when the host is gone. What is forked of this process on the way ends by
+/// itself.
 ///
 /// Call this first of all in a process started for it, before there is a second thread.
 pub fn enter() -> io::Result<()> {
@@ -83,10 +83,11 @@ fn enter_with(layers: &Layers) -> io::Result<()> {
         Ok(None) => Err(failed(Stage::Limits, "the host is gone", "Start it again")),
         Err(error) => Err(error).at(Stage::Limits, "hearing of the limits", "Run one version of Tribune"),
     };
-    match launch(&order, bounded, layers, &filters) {
+    let told = match launch(&order, bounded, layers, &filters) {
         Ok(first) => supervise::supervise(first, &mut control, wall),
         Err(why_not) => wire::write(&mut control, &Report::Failed(why_not)),
-    }
+    };
+    sys::leave(i32::from(told.is_err()));
 }
 
 /// Everything up to process 1, which goes on by itself.
@@ -101,7 +102,7 @@ fn launch(
     rustix::process::umask(FileMode::from_raw_mode(0o022));
     // What is learned before anything is given up.
     let landlock = confine::check(profile)?;
-    let filter = filters.of(profile.mode)?;
+    let filter = filters.of(profile.mode);
     if layers.has(Layer::Keyring) {
         identity::fresh_keyring()?;
     }
@@ -141,7 +142,7 @@ fn launch(
             if let Err(why_not) = prepared.first(&steps, sources, &reports) {
                 init::give_up(&mut reports, why_not);
             }
-            std::process::exit(0);
+            sys::leave(0);
         }
         Cloned::Parent { child, pidfd } => {
             drop(reports);

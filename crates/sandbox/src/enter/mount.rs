@@ -35,6 +35,28 @@ pub(super) fn put(mount: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()> {
     rustix::mount::move_mount(mount, "", point, "", flags)
 }
 
+/// A copy of what has a name in a folder whose names nobody else can change, if it is there.
+pub(super) fn known_tree(folder: &OwnedFd, name: &str) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW
+        | OpenTreeFlags::AT_RECURSIVE;
+    match rustix::mount::open_tree(folder, name, flags) {
+        Ok(tree) => Ok(Some(tree)),
+        Err(Errno::NOENT | Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts a mount over a name in a folder whose names nobody else can change, so that it need not be opened first.
+pub(super) fn put_new(
+    mount: &OwnedFd,
+    folder: &OwnedFd,
+    name: impl rustix::path::Arg,
+) -> rustix::io::Result<()> {
+    rustix::mount::move_mount(mount, "", folder, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
 pub(super) fn set(mount: BorrowedFd<'_>, recursive: bool, attributes: u64) -> rustix::io::Result<()> {
     let attributes = MountAttributes { set: attributes, ..MountAttributes::default() };
     sys::mount_setattr(mount, recursive, attributes)

@@ -167,7 +167,7 @@ fn system(profile: &LaunchProfile) -> Vec<Step> {
         Step { target: "/dev/stderr".into(), what: What::Symlink("/proc/self/fd/2".into()) },
         tmpfs("/dev/shm".as_ref(), limits.shm, 0o1777),
         tmpfs("/tmp".as_ref(), limits.tmp, 0o1777),
-        Step { target: "/var/tmp".into(), what: What::Symlink("/tmp".into()) },
+        tmpfs("/var/tmp".as_ref(), limits.tmp, 0o1777),
         tmpfs(&profile.home, limits.home, 0o700),
     ]);
     steps

@@ -62,7 +62,7 @@ pub(super) struct Root {
     empty_file: OwnedFd,
     empty_folder: OwnedFd,
     /// The folder in which something was made last, because most things come several to a folder.
-    last_parent: Option<(PathBuf, Rc<OwnedFd>)>,
+    last_parent: Option<(PathBuf, Rc<Around>)>,
     /// For controls: the host's root, taken hold of before anything lies over it.
     host: Option<OwnedFd>,
     layers: Layers,
@@ -111,13 +111,12 @@ impl Root {
         let target = step.target.as_path();
         // What is mounted here lies over what was opened below it.
         self.last_parent.take_if(|(folder, _)| folder.starts_with(target));
-        let doing = || format!("mounting on `{}`", target.display());
+        let doing = format_args!("mounting on `{}`", target.display());
         let has_limits = self.layers.has(Layer::TmpfsLimits);
         match &step.what {
             What::Bind(_) => {
                 for tree in trees {
-                    let point = self.point(target, tree.is_folder)?;
-                    mount::put(&tree.mount, &point).at(Stage::Mounts, doing(), REMEDY)?;
+                    self.put(&tree.mount, target, tree.is_folder)?;
                 }
             }
             What::Overlay { .. } => {
@@ -127,33 +126,32 @@ impl Root {
             }
             What::Tmpfs { bytes, inodes, mode } => {
                 let limits = has_limits.then_some((*bytes, *inodes));
-                let mount = mount::tmpfs(limits, *mode, &self.layers).at(Stage::Mounts, doing(), REMEDY)?;
-                let point = self.point(target, true)?;
-                mount::put(&mount, &point).at(Stage::Mounts, doing(), REMEDY)?;
-                self.own_device(mount.as_fd()).at(Stage::Mounts, doing(), REMEDY)?;
+                let mount = mount::tmpfs(limits, *mode, &self.layers).at(Stage::Mounts, doing, REMEDY)?;
+                self.put(&mount, target, true)?;
+                self.own_device(mount.as_fd()).at(Stage::Mounts, doing, REMEDY)?;
             }
             What::Text(text) => {
                 let (parent, name) = self.parent(target)?;
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o444)).at(
+                let file = rustix::fs::openat(&parent.fd, &name, flags, Mode::from_raw_mode(0o444)).at(
                     Stage::Mounts,
-                    doing(),
+                    doing,
                     REMEDY,
                 )?;
                 std::io::Write::write_all(&mut std::fs::File::from(file), text.as_bytes()).at(
                     Stage::Mounts,
-                    doing(),
+                    doing,
                     "Keep the texts of a profile under 4 MiB",
                 )?;
             }
             What::Symlink(to) => {
                 let (parent, name) = self.parent(target)?;
-                rustix::fs::symlinkat(to, &parent, &name).at(Stage::Mounts, doing(), REMEDY)?;
+                rustix::fs::symlinkat(to, &parent.fd, &name).at(Stage::Mounts, doing, REMEDY)?;
             }
             What::Proc => self.proc(target)?,
             What::Pts => {
-                let point = self.point(target, true)?;
-                mount::pts().and_then(|pts| mount::put(&pts, &point)).at(Stage::Mounts, doing(), REMEDY)?;
+                let pts = mount::pts().at(Stage::Mounts, doing, REMEDY)?;
+                self.put(&pts, target, true)?;
             }
         }
         Ok(())
@@ -214,12 +212,25 @@ impl Root {
             return Ok(());
         }
         for name in PROC_READ_ONLY {
-            self.freeze(&mount, name).at(Stage::Mounts, format_args!("protecting /proc/{name}"), REMEDY)?;
+            freeze_known(&mount, name).at(Stage::Mounts, format_args!("protecting /proc/{name}"), REMEDY)?;
         }
+        let empty = self.unchangeable_empty_file().at(Stage::Mounts, doing, REMEDY)?;
         for name in PROC_EMPTY {
-            self.hide(&mount, name).at(Stage::Mounts, format_args!("hiding /proc/{name}"), REMEDY)?;
+            hide_known(&empty, &mount, name).at(
+                Stage::Mounts,
+                format_args!("hiding /proc/{name}"),
+                REMEDY,
+            )?;
         }
         Ok(())
+    }
+
+    /// An empty file as a mount that nobody can change, and whose copies nobody can change either.
+    fn unchangeable_empty_file(&self) -> rustix::io::Result<OwnedFd> {
+        let empty = mount::open_tree(&self.empty_file)?;
+        mount::set(empty.as_fd(), false, UNCHANGEABLE)?;
+        mount::put(&empty, &self.empty_file)?;
+        Ok(empty)
     }
 
     /// Makes something that is there read-only.
@@ -308,31 +319,37 @@ impl Root {
         Ok(())
     }
 
+    /// Puts a mount in its place, which is made if it is not there.
+    fn put(&mut self, tree: &OwnedFd, target: &Path, is_folder: bool) -> Result<(), Failed> {
+        let doing = format_args!("mounting on `{}`", target.display());
+        let (parent, name) = self.parent(target)?;
+        if parent.is_own && make(&parent.fd, &name, is_folder).is_ok() {
+            // Nobody else has seen it yet, so the name is what was just made.
+            return mount::put_new(tree, &parent.fd, &name).at(Stage::Mounts, doing, REMEDY);
+        }
+        let point = self.point(target, is_folder)?;
+        mount::put(tree, &point).at(Stage::Mounts, doing, REMEDY)
+    }
+
     /// A place to mount something on. It is made if it is not there and the folder around it is ours.
     fn point(&mut self, target: &Path, is_folder: bool) -> Result<OwnedFd, Failed> {
         let (parent, name) = self.parent(target)?;
-        let doing = || format!("making the mount point `{}`", target.display());
+        let doing = format_args!("making the mount point `{}`", target.display());
         let open = || {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::openat2(&parent, &name, flags, Mode::empty(), inside())
+            rustix::fs::openat2(&parent.fd, &name, flags, Mode::empty(), inside())
         };
         match open() {
             Err(Errno::NOENT) => {}
-            opened => return opened.at(Stage::Mounts, doing(), REMEDY),
+            opened => return opened.at(Stage::Mounts, doing, REMEDY),
         }
-        self.check_own(&parent, target)?;
-        let made = if is_folder {
-            rustix::fs::mkdirat(&parent, &name, Mode::from_raw_mode(0o755))
-        } else {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o444)).map(drop)
-        };
-        made.and_then(|()| open()).at(Stage::Mounts, doing(), REMEDY)
+        parent.check_own(target)?;
+        make(&parent.fd, &name, is_folder).and_then(|()| open()).at(Stage::Mounts, doing, REMEDY)
     }
 
     /// The folder around a path, made where it may be, and the last name.
-    fn parent(&mut self, target: &Path) -> Result<(Rc<OwnedFd>, CString), Failed> {
-        let doing = || format!("making the folders of `{}`", target.display());
+    fn parent(&mut self, target: &Path) -> Result<(Rc<Around>, CString), Failed> {
+        let doing = format_args!("making the folders of `{}`", target.display());
         let around = target.parent().unwrap_or(target);
         if let (Some((folder, held)), Some(name)) = (&self.last_parent, target.file_name())
             && folder == around
@@ -340,7 +357,8 @@ impl Root {
         {
             return Ok((Rc::clone(held), name));
         }
-        let mut folder = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).at(Stage::Mounts, doing(), REMEDY)?;
+        let root = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).at(Stage::Mounts, doing, REMEDY)?;
+        let mut folder = self.around(root)?;
         let mut names = target.components().filter_map(|part| match part {
             Component::Normal(name) => CString::new(name.as_encoded_bytes()).ok(),
             Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
@@ -350,15 +368,15 @@ impl Root {
         };
         for next in names {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let open = || rustix::fs::openat2(&folder, &name, flags, Mode::empty(), inside());
+            let open = || rustix::fs::openat2(&folder.fd, &name, flags, Mode::empty(), inside());
             let opened = match open() {
                 Err(Errno::NOENT) => {
-                    self.check_own(&folder, target)?;
-                    rustix::fs::mkdirat(&folder, &name, Mode::from_raw_mode(0o755)).and_then(|()| open())
+                    folder.check_own(target)?;
+                    make(&folder.fd, &name, true).and_then(|()| open())
                 }
                 opened => opened,
             };
-            folder = opened.at(Stage::Mounts, doing(), REMEDY)?;
+            folder = self.around(opened.at(Stage::Mounts, doing, REMEDY)?)?;
             name = next;
         }
         let folder = Rc::new(folder);
@@ -366,13 +384,52 @@ impl Root {
         Ok((folder, name))
     }
 
-    fn check_own(&self, folder: &OwnedFd, target: &Path) -> Result<(), Failed> {
-        let device = rustix::fs::fstat(folder).at(Stage::Mounts, "reading a folder", REMEDY)?.st_dev;
-        if self.own.contains(&device) {
+    fn around(&self, fd: OwnedFd) -> Result<Around, Failed> {
+        let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading a folder", REMEDY)?.st_dev;
+        Ok(Around { fd, is_own: self.own.contains(&device) })
+    }
+}
+
+/// A folder in which something is made.
+#[derive(Debug)]
+struct Around {
+    fd: OwnedFd,
+    /// Whether it is in a file system of the sandbox's own.
+    is_own: bool,
+}
+
+impl Around {
+    fn check_own(&self, target: &Path) -> Result<(), Failed> {
+        if self.is_own {
             return Ok(());
         }
         let cause = format!("`{}` does not exist in the folder mounted around it", target.display());
         Err(failed(Stage::Mounts, cause, "Make it on the host first, or mount it elsewhere"))
+    }
+}
+
+/// Makes something of a file system that is the kernel's own read-only. It is known by its name, which nobody else can change.
+fn freeze_known(folder: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+    let Some(tree) = mount::known_tree(folder, name)? else { return Ok(()) };
+    mount::set(tree.as_fd(), true, UNCHANGEABLE)?;
+    mount::put_new(&tree, folder, name)
+}
+
+/// Lays a copy of `empty` over a file of the kernel's own, if it is there.
+fn hide_known(empty: &OwnedFd, folder: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+    let empty = mount::open_tree(empty)?;
+    match mount::put_new(&empty, folder, name) {
+        Err(Errno::NOENT) => Ok(()),
+        put => put,
+    }
+}
+
+/// Makes an empty folder or file, which must not be there.
+fn make(folder: &OwnedFd, name: &CString, is_folder: bool) -> rustix::io::Result<()> {
+    if is_folder {
+        rustix::fs::mkdirat(folder, name, Mode::from_raw_mode(0o755))
+    } else {
+        rustix::fs::mknodat(folder, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0)
     }
 }
 

@@ -9,17 +9,12 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use tribune_contract::{Failed, Pattern, Stage, Workspace};
 
 use super::failure::At as _;
-
-/// Names that are looked at. Folders that come after them are frozen unseen.
-const MAX_NAMES: usize = 1_000_000;
-
-/// Bytes of a folder's path: the kernel takes 4095 with a name of 255 behind it. What is deeper is frozen unseen.
-const MAX_FOLDER_BYTES: usize = 4095 - 256;
+use crate::names::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_repository};
 
 /// What in a repository's folder leads git to what it runs.
 const GIT_PARTS: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
@@ -74,12 +69,6 @@ struct Search<'a> {
     hidden_inodes: BTreeSet<(u64, u64)>,
     frozen_inodes: BTreeSet<(u64, u64)>,
     seen: usize,
-}
-
-/// One name in a folder.
-struct Entry {
-    name: Vec<u8>,
-    kind: FileType,
 }
 
 impl Search<'_> {
@@ -140,8 +129,8 @@ impl Search<'_> {
         entries: &[Entry],
         in_frozen: bool,
     ) -> Vec<(PathBuf, bool)> {
-        let has = |wanted: &str| entries.iter().any(|entry| entry.name == wanted.as_bytes());
-        let is_repository = has("HEAD") && (has("objects") || has("commondir"));
+        let is_repository =
+            is_repository(|wanted| entries.iter().any(|entry| entry.name == wanted.as_bytes()));
         let mut inner = Vec::new();
         for entry in entries {
             let own = path.join(OsStr::from_bytes(&entry.name));
@@ -252,27 +241,4 @@ fn is_gits(entry: &Entry, in_repository: bool) -> bool {
 fn linked(folder: &OwnedFd, name: &[u8]) -> Option<(u64, u64)> {
     let stat = rustix::fs::statat(folder, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
     (stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino))
-}
-
-fn entries(folder: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
-    let mut entries = Vec::new();
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes().to_vec();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            // Not every file system says it here.
-            FileType::Unknown => {
-                match rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    Err(_) => continue,
-                }
-            }
-            kind => kind,
-        };
-        entries.push(Entry { name, kind });
-    }
-    Ok(entries)
 }

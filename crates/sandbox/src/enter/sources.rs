@@ -14,7 +14,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::Signal;
-use tribune_contract::{Failed, Stage};
+use tribune_contract::{Failed, Stage, is_the_systems};
 
 use super::failure::{At as _, failed};
 use super::plan::{Access, Bind, Step, What};
@@ -74,6 +74,15 @@ impl Opening<'_> {
             Err(Errno::NOENT | Errno::NOTDIR) if !bind.required => return Ok(None),
             held => held.at(Stage::Mounts, doing(), REMEDY)?,
         };
+        // The profile named no such folder, but a link may lead there.
+        let leads_to_the_systems = || {
+            let found = std::fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
+            found.is_ok_and(|found| is_the_systems(&found))
+        };
+        if bind.required && bind.access == Access::Read && leads_to_the_systems() {
+            let cause = format!("`{}` leads to the running system", source.display());
+            return Err(failed(Stage::Mounts, cause, "Name a folder outside /proc, /sys, /dev and /run"));
+        }
         let stat = rustix::fs::fstat(&held).at(Stage::Mounts, doing(), REMEDY)?;
         let owner = (stat.st_uid, stat.st_gid);
         let is_owned = matches!(bind.access, Access::Write | Access::ReadAsOwner);

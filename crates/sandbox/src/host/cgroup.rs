@@ -4,7 +4,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use tribune_contract::{LimitedBy, Limits};
@@ -31,8 +32,8 @@ impl Cgroups {
     /// Makes the best that there is.
     pub(super) fn make(house: &House, limits: &Limits) -> Self {
         let name = name(house);
-        let mounts = Hierarchies::of_this_process();
-        let v2 = mounts.unified.iter().flat_map(|place| place.candidates());
+        let mounts = Hierarchies::known();
+        let v2 = mounts.unified.iter().flat_map(|place| place.ancestors());
         for parent in v2 {
             if let Ok(folder) = version_2(&parent.join(&name), &parent, limits) {
                 return Self { folders: vec![folder], limited_by: LimitedBy::CgroupV2 };
@@ -89,10 +90,12 @@ const PREFIX: &str = "tribune.";
 /// A name that tells whose launch it is: of which house, and of which process of it. Numbers of processes mean something in
 /// their namespace alone.
 fn name(house: &House) -> String {
+    // A process stays who it is.
+    static OWN: OnceLock<(u64, u64)> = OnceLock::new();
     let pid = std::process::id();
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    let start = started(pid).unwrap_or_default();
-    format!("{PREFIX}{}.{}.{pid}.{start}.{launch}", house.as_str(), pid_namespace())
+    let (namespace, start) = OWN.get_or_init(|| (pid_namespace(), started(pid).unwrap_or_default()));
+    format!("{PREFIX}{}.{namespace}.{pid}.{start}.{launch}", house.as_str())
 }
 
 /// The number of this process's pid namespace.
@@ -110,7 +113,7 @@ fn started(pid: u32) -> Option<u64> {
 /// Cgroups that belong to processes which are gone, whatever house they were of: one that never starts again would not sweep.
 pub(super) fn abandoned() -> Vec<PathBuf> {
     let here = pid_namespace();
-    let mounts = Hierarchies::of_this_process();
+    let mounts = Hierarchies::of_this_process(&own_cgroups());
     let places = mounts.unified.iter().chain(mounts.controllers.iter().map(|(_, place)| place));
     let folders = places.flat_map(|place| below(&place.mount));
     let is_abandoned = |path: &PathBuf| {
@@ -208,8 +211,12 @@ fn made(
     Ok(folder.to_owned())
 }
 
+fn own_cgroups() -> String {
+    std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
+}
+
 /// Where this process is in each hierarchy that is mounted.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Hierarchies {
     unified: Option<Place>,
     controllers: Vec<(Vec<String>, Place)>,
@@ -227,21 +234,36 @@ impl Place {
         self.mount.join(&self.path)
     }
 
-    /// This cgroup and those around it.
+    /// This cgroup and those around it: a child could have limits beside this process or further up, wherever controllers are
+    /// handed down.
     fn ancestors(&self) -> Vec<PathBuf> {
         self.path.ancestors().map(|path| self.mount.join(path)).collect()
     }
-
-    /// Where a child could have limits: beside this process or further up, where its controllers are handed down.
-    fn candidates(&self) -> Vec<PathBuf> {
-        self.ancestors().into_iter().filter(|folder| folder.join("cgroup.subtree_control").exists()).collect()
-    }
 }
 
+/// How long it is taken for granted what is mounted where. A list of mounts is long, and commands come several at a time.
+const LOOK_HOLDS: Duration = Duration::from_secs(10);
+
+/// What was found last, when, and where this process was by its own account then.
+static LAST_LOOK: Mutex<Option<(Instant, String, Hierarchies)>> = Mutex::new(None);
+
 impl Hierarchies {
-    fn of_this_process() -> Self {
-        let read = |file| std::fs::read_to_string(file).unwrap_or_default();
-        Self::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+    /// As they are, or were a moment ago if this process has not been moved since.
+    fn known() -> Self {
+        let own = own_cgroups();
+        let mut last = LAST_LOOK.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((when, then, found)) if *then == own && when.elapsed() < LOOK_HOLDS => found.clone(),
+            _ => {
+                let found = Self::of_this_process(&own);
+                *last = Some((Instant::now(), own, found.clone()));
+                found
+            }
+        }
+    }
+
+    fn of_this_process(own: &str) -> Self {
+        Self::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), own)
     }
 
     fn parse(mounts: &str, own: &str) -> Self {
@@ -311,7 +333,7 @@ mod tests {
         );
     }
 
-    /// No machine of ours hands these controllers to version 2, so what the kernel makes of the numbers is not seen here.
+    /// What the kernel makes of the numbers is seen by the probes where version 2 has these controllers; here they need not be.
     #[test]
     fn the_limits_of_version_2_are_written_where_it_reads_them() {
         let parent = tempfile::tempdir().unwrap();
@@ -337,7 +359,7 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "it is what the cgroup holds")]
     fn a_cgroup_of_version_2_ends_with_all_that_is_in_it() {
-        let Some(place) = Hierarchies::of_this_process().unified else {
+        let Some(place) = Hierarchies::of_this_process(&own_cgroups()).unified else {
             return eprintln!("no cgroup2 is mounted");
         };
         let folder = place.here().join(format!("tribune-test-{}", std::process::id()));

@@ -11,5 +11,5 @@ mod usher;
 pub use child::Child;
 pub use launcher::{House, LaunchError, Launcher};
 pub use streams::{Stream, Streams};
-pub use sweep::{Swept, sweep};
+pub use sweep::{Swept, sweep, sweep_cgroups};
 pub use users::next as fresh_user;

@@ -17,10 +17,8 @@ pub struct Swept {
     pub left: Vec<PathBuf>,
 }
 
-/// Sweeps a house, and cgroups of any that is gone. `sessions` is the folder with the layers of its sessions, one folder each; no session of this house may
-/// run while this does.
-#[must_use]
-pub fn sweep(sessions: &Path) -> Swept {
+/// Removes cgroups of processes that are gone. Others may run meanwhile.
+pub fn sweep_cgroups() -> Swept {
     let mut swept = Swept::default();
     for folder in cgroup::abandoned() {
         if cgroup::remove(&folder) {
@@ -29,6 +27,14 @@ pub fn sweep(sessions: &Path) -> Swept {
             swept.left.push(folder);
         }
     }
+    swept
+}
+
+/// Sweeps a house, and cgroups of any that is gone. `sessions` is the folder with the layers of its sessions, one folder each; no session of this house may
+/// run while this does.
+#[must_use]
+pub fn sweep(sessions: &Path) -> Swept {
+    let mut swept = sweep_cgroups();
     let folders = std::fs::read_dir(sessions).into_iter().flatten();
     for layers in folders.filter_map(|entry| Some(Layers::new(entry.ok()?.path()))) {
         let work = layers.work();

@@ -38,3 +38,10 @@ pub(super) fn open_folder(beneath: impl AsFd, path: &Path) -> rustix::io::Result
 pub(super) fn open_file(beneath: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     open(beneath, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
 }
+
+/// Whether a path of a folder leads out of it, links that are there already included.
+pub(super) fn leaves(folder: impl AsFd, path: &Path) -> bool {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let opened = rustix::fs::openat2(folder, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
+    matches!(opened, Err(Errno::XDEV))
+}

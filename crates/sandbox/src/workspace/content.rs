@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::FileType;
@@ -11,7 +12,11 @@ use super::beneath;
 /// Reads a plain file beneath `folder`, if it has no more than `most` bytes. No link on the way is followed, and nothing that is
 /// no file is waited for.
 pub fn content(folder: &Path, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = beneath::open_file(beneath::folder(folder)?, path)?;
+    content_beneath(&beneath::folder(folder)?, path, most)
+}
+
+pub(super) fn content_beneath(folder: &OwnedFd, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = beneath::open_file(folder, path)?;
     let stat = rustix::fs::fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::ErrorKind::InvalidInput.into());

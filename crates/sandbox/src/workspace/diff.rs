@@ -1,20 +1,17 @@
 //! What a session changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Dir;
+use rustix::fs::{Access, AtFlags, Dir};
 use rustix::io::Errno;
-use tribune_contract::{HOST_TRAPS, Pattern};
 
 use super::node::{Found, Node, same_content, stays_inside};
-use super::{Layers, MAX_CHANGES, WorkspaceError, beneath, unreadable};
-
-/// Folders in folders.
-const MAX_DEPTH: usize = 256;
+use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, beneath, obeyed, unreadable};
+use crate::names::is_repository;
 
 /// What a session changed, folders before what is in them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +36,12 @@ pub struct Change {
     pub leaves: bool,
     /// It would run with its owner's or its group's rights; those bits do not land.
     pub sets_id: bool,
+    /// Both are files, and hold the same bytes.
+    pub same_content: bool,
+    /// It began as a copy of something that the workspace had.
+    pub is_copy: bool,
+    /// It is a folder that its owner closed, and nobody knows what is in it.
+    pub is_closed: bool,
 }
 
 /// In a word.
@@ -52,17 +55,27 @@ pub enum Kind {
 }
 
 impl Change {
+    const fn removed(path: PathBuf, before: Node) -> Self {
+        Self {
+            path,
+            before: Some(before),
+            after: None,
+            is_trap: false,
+            leaves: false,
+            sets_id: false,
+            same_content: false,
+            is_copy: false,
+            is_closed: false,
+        }
+    }
+
     #[must_use]
     pub fn kind(&self) -> Kind {
         match (&self.before, &self.after) {
             (None, _) => Kind::Added,
             (Some(_), None) => Kind::Removed,
             (Some(Node::Folder { .. }), Some(Node::Folder { .. })) => Kind::Mode,
-            (Some(Node::File { mode, bytes }), Some(Node::File { mode: new, bytes: same }))
-                if mode != new && bytes == same =>
-            {
-                Kind::Mode
-            }
+            (Some(_), Some(_)) if self.same_content => Kind::Mode,
             (Some(_), Some(_)) => Kind::Changed,
         }
     }
@@ -71,22 +84,30 @@ impl Change {
 /// Compares a workspace with the changes of a session.
 pub fn diff(lower: &Path, layers: &Layers) -> Result<Diff, WorkspaceError> {
     let upper = layers.upper();
-    let mut comparing = Comparing {
-        traps: HOST_TRAPS.iter().map(|trap| Pattern::new(trap)).collect(),
-        diff: Diff::default(),
-    };
     let lower_folder = beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
     let upper_folder = beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
+    let mut comparing = Comparing {
+        root: &lower_folder,
+        diff: Diff::default(),
+        repositories: BTreeSet::new(),
+        closed: layers.closed(),
+    };
     comparing.folder(Some(&lower_folder), &upper_folder, Path::new(""), 0)?;
-    Ok(comparing.diff)
+    let Comparing { mut diff, repositories, .. } = comparing;
+    obeyed::mark((lower, &lower_folder), &upper_folder, repositories, &mut diff.changes)?;
+    Ok(diff)
 }
 
-struct Comparing {
-    traps: Vec<Pattern>,
+struct Comparing<'a> {
+    root: &'a OwnedFd,
     diff: Diff,
+    /// Folders that would be repositories of git.
+    repositories: BTreeSet<PathBuf>,
+    /// The rights of what was closed.
+    closed: BTreeMap<PathBuf, u32>,
 }
 
-impl Comparing {
+impl Comparing<'_> {
     fn folder(
         &mut self,
         lower: Option<&OwnedFd>,
@@ -104,6 +125,14 @@ impl Comparing {
             }
         }
         let names = names(upper).map_err(|error| unreadable(path, error))?;
+        let is_there = |folder: &OwnedFd, name: &str| {
+            rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        };
+        // A removed name counts as well: it may come back without the others.
+        let has = |name: &str| is_there(upper, name) || lower.is_some_and(|lower| is_there(lower, name));
+        if is_repository(has) {
+            self.repositories.insert(path.to_owned());
+        }
         for name in &names {
             self.name(lower, upper, path, name, depth)?;
         }
@@ -112,8 +141,9 @@ impl Comparing {
             let gone = self::names(lower).map_err(|error| unreadable(path, error))?;
             for name in gone.difference(&names) {
                 let inner = path.join(OsStr::from_bytes(name.as_bytes()));
-                let before = found(lower, name, &inner)?.map(|found| found.node);
-                self.change(inner, before, None, false)?;
+                if let Some(before) = found(lower, name, &inner)? {
+                    self.change(Change::removed(inner, before.node))?;
+                }
             }
         }
         Ok(())
@@ -134,64 +164,94 @@ impl Comparing {
             None => None,
         };
         // It may go while we look; then it is no change.
-        let Some(after) = found(upper, name, &inner)? else { return Ok(()) };
+        let Some(mut after) = found(upper, name, &inner)? else { return Ok(()) };
         if after.is_whiteout() {
             return match before {
-                Some(before) => self.change(inner, Some(before.node), None, false),
+                Some(before) => self.change(Change::removed(inner, before.node)),
                 None => Ok(()),
             };
         }
-        let before = before.map(|before| before.node);
         let sets_id = after.sets_id();
-        match (&before, &after.node) {
+        if let (Some(was), Node::File { mode, .. } | Node::Folder { mode }) =
+            (self.closed.get(&inner), &mut after.node)
+        {
+            *mode = *was;
+        }
+        let is_copy = before.is_none() && is_copy(upper, name);
+        let mut change = Change {
+            path: inner,
+            is_copy,
+            is_closed: false,
+            before: before.map(|before| before.node),
+            leaves: false,
+            is_trap: false,
+            same_content: false,
+            sets_id,
+            after: Some(after.node.clone()),
+        };
+        match (&change.before, &after.node) {
             (before, Node::Folder { .. }) => {
-                if before.as_ref() != Some(&after.node) {
-                    self.change(inner.clone(), before.clone(), Some(after.node.clone()), sets_id)?;
-                }
-                let open = |folder: &OwnedFd| {
-                    beneath::open_folder(folder, file_name.as_ref())
-                        .map_err(|error| unreadable(&inner, error))
+                let (inner, was_folder) = (change.path.clone(), matches!(before, Some(Node::Folder { .. })));
+                let open = |folder: &OwnedFd| match open_to_all(folder, file_name.as_ref()) {
+                    Ok(folder) => Ok(Some(folder)),
+                    Err(Errno::ACCESS) => Ok(None),
+                    Err(error) => Err(unreadable(&inner, error)),
                 };
-                let was_folder = matches!(before, Some(Node::Folder { .. }));
-                let lower = lower.filter(|_| was_folder).map(open).transpose()?;
-                self.folder(lower.as_ref(), &open(upper)?, &inner, depth + 1)
+                let new = open(upper)?;
+                change.is_closed = new.is_none();
+                if change.is_closed || before.as_ref() != Some(&after.node) {
+                    self.change(change)?;
+                }
+                let old = lower.filter(|_| was_folder).map(open).transpose()?.flatten();
+                new.map_or(Ok(()), |new| self.folder(old.as_ref(), &new, &inner, depth + 1))
             }
-            (Some(Node::File { mode, bytes }), Node::File { mode: new, bytes: size })
-                if mode == new && bytes == size =>
-            {
-                let Some(lower) = lower else { return Ok(()) };
-                let is_same = same_content((lower, file_name.as_ref()), (upper, file_name.as_ref()))
-                    .map_err(|error| unreadable(&inner, error))?;
-                if is_same { Ok(()) } else { self.change(inner, before, Some(after.node), sets_id) }
+            (Some(Node::File { mode, bytes }), Node::File { mode: new, bytes: size }) if bytes == size => {
+                let same_mode = mode == new;
+                // What cannot be compared is not the same.
+                change.same_content = lower.is_some_and(|lower| {
+                    same_content((lower, file_name.as_ref()), (upper, file_name.as_ref())).unwrap_or(false)
+                });
+                if change.same_content && same_mode { Ok(()) } else { self.change(change) }
             }
             (Some(same), new) if same == new && !matches!(new, Node::Other) => Ok(()),
-            _ => self.change(inner, before, Some(after.node), sets_id),
+            (_, Node::Symlink { to }) => {
+                change.leaves = !stays_inside(&change.path, to) || beneath::leaves(self.root, &path.join(to));
+                self.change(change)
+            }
+            _ => self.change(change),
         }
     }
 
-    fn change(
-        &mut self,
-        path: PathBuf,
-        before: Option<Node>,
-        after: Option<Node>,
-        sets_id: bool,
-    ) -> Result<(), WorkspaceError> {
+    fn change(&mut self, change: Change) -> Result<(), WorkspaceError> {
         if self.diff.changes.len() >= MAX_CHANGES {
             return Err(WorkspaceError::TooMany);
         }
-        // What is in a trap is one too.
-        let mut above = path.ancestors().map(|path| path.to_string_lossy()).filter(|path| !path.is_empty());
-        // A `.git` that is no folder leads git wherever it says.
-        let is_git = path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
-        let is_trap = above.any(|path| self.traps.iter().any(|trap| trap.matches(&path)))
-            || is_git && !matches!(after, Some(Node::Folder { .. }));
-        let leaves = matches!(&after, Some(Node::Symlink { to }) if !stays_inside(&path, to));
-        if let Some(Node::File { bytes, .. }) = &after {
+        if let Some(Node::File { bytes, .. }) = &change.after {
             self.diff.bytes = self.diff.bytes.saturating_add(*bytes);
         }
-        self.diff.changes.push(Change { path, before, after, is_trap, leaves, sets_id });
+        self.diff.changes.push(change);
         Ok(())
     }
+}
+
+/// Opens a folder in which names can be looked up.
+fn open_to_all(folder: &OwnedFd, name: &Path) -> rustix::io::Result<OwnedFd> {
+    let opened = beneath::open_folder(folder, name)?;
+    rustix::fs::accessat(&opened, ".", Access::EXEC_OK, AtFlags::EACCESS)?;
+    Ok(opened)
+}
+
+/// Whether the overlay made it of something that was in the workspace.
+fn is_copy(folder: &OwnedFd, name: &CString) -> bool {
+    let name = format!("/proc/self/fd/{}/", folder.as_raw_fd())
+        .into_bytes()
+        .into_iter()
+        .chain(name.to_bytes().iter().copied());
+    let name: Vec<u8> = name.collect();
+    let mut value = [0; 8];
+    // Longer than any mark that is understood.
+    let found = rustix::fs::lgetxattr(OsStr::from_bytes(&name), "user.overlay.origin", &mut value);
+    matches!(found, Ok(_) | Err(Errno::RANGE))
 }
 
 fn found(folder: &OwnedFd, name: &CString, path: &Path) -> Result<Option<Found>, WorkspaceError> {

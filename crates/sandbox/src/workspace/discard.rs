@@ -18,7 +18,7 @@ pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceEr
                 .and_then(|()| std::fs::set_permissions(&upper, PermissionsExt::from_mode(mode.mode())))
                 .map_err(|error| unwritable(&upper, error))
         }
-        Selection::Paths(paths) => {
+        Selection::Paths(paths) | Selection::PathsWithTraps(paths) => {
             let folder = beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
             paths.iter().try_for_each(|path| remove(&folder, path))
         }

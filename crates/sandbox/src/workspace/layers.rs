@@ -24,7 +24,8 @@ pub struct Layers {
 pub(super) struct Base {
     /// When the session began, in nanoseconds of the kernel's clock for files. What was changed later was changed since.
     pub(super) began: i128,
-    /// What was landed already, and when the file was changed by that.
+    /// What was landed already, and when the file was changed by that; folders in which something was.
+    #[serde(with = "super::words")]
     pub(super) landed: BTreeMap<PathBuf, i128>,
 }
 
@@ -68,32 +69,6 @@ impl Layers {
     #[must_use]
     pub fn work(&self) -> PathBuf {
         self.folder.join("work")
-    }
-
-    /// Bytes on disk that the changes take. For a quota, which the host keeps: no file system does it for an ordinary user. What
-    /// goes away while it is counted counts as nothing.
-    pub fn usage(&self) -> Result<u64, WorkspaceError> {
-        fn there<T>(looked: io::Result<T>, folder: &Path) -> Result<Option<T>, WorkspaceError> {
-            match looked {
-                Ok(found) => Ok(Some(found)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(super::unreadable(folder, error)),
-            }
-        }
-        let mut bytes = 0_u64;
-        let mut folders = vec![self.upper()];
-        while let Some(folder) = folders.pop() {
-            let Some(entries) = there(std::fs::read_dir(&folder), &folder)? else { continue };
-            for entry in entries {
-                let Some(entry) = there(entry, &folder)? else { continue };
-                let Some(metadata) = there(entry.metadata(), &folder)? else { continue };
-                bytes = bytes.saturating_add(metadata.blocks().saturating_mul(512));
-                if metadata.is_dir() {
-                    folders.push(entry.path());
-                }
-            }
-        }
-        Ok(bytes)
     }
 
     /// Removes the folders with everything in them. The session must have ended.

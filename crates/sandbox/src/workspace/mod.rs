@@ -6,19 +6,28 @@
 //! bits are dropped on the way. Who may land what is the gate's to say.
 
 mod beneath;
+mod closed;
 mod content;
 mod diff;
 mod discard;
+mod field;
+mod git_config;
+mod journal;
 mod land;
 mod layers;
 mod node;
+mod obeyed;
+mod usage;
+mod words;
 
 pub use content::content;
 pub use diff::{Change, Diff, Kind, diff};
 pub use discard::discard;
+pub use journal::{Mended, mend};
 pub use land::{Landing, Selection, Unlanded, Why, land};
 pub use layers::Layers;
 pub use node::Node;
+pub use usage::Usage;
 
 use std::path::PathBuf;
 
@@ -39,6 +48,9 @@ pub enum WorkspaceError {
 
 /// Changes of one session.
 pub const MAX_CHANGES: usize = 200_000;
+
+/// Folders in folders.
+const MAX_DEPTH: usize = 256;
 
 fn unreadable(path: impl Into<PathBuf>, error: impl Into<std::io::Error>) -> WorkspaceError {
     WorkspaceError::Unreadable { path: path.into(), error: error.into() }

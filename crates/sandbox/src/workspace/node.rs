@@ -59,6 +59,15 @@ impl Found {
         Ok(Some(Self { node, stat }))
     }
 
+    /// What a path beneath a folder leads to without any link, if to anything.
+    pub(super) fn beneath(root: &OwnedFd, path: &Path) -> rustix::io::Result<Option<Self>> {
+        let parent = match beneath::open_folder(root, path.parent().unwrap_or(Path::new(""))) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            parent => parent?,
+        };
+        Self::in_folder(&parent, path.file_name().map_or(Path::new("."), Path::new))
+    }
+
     /// Whether this is how the upper layer says that something was removed.
     pub(super) fn is_whiteout(&self) -> bool {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::CharacterDevice && self.stat.st_rdev == 0
@@ -105,21 +114,14 @@ fn fill(from: &mut impl Read, chunk: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// Whether a link at `path` stays in the workspace, as far as its text says.
+/// Whether a link at `path` stays in the workspace. A way up is only believed before the first name: behind one it begins
+/// wherever that name leads, which may be a link.
 pub(super) fn stays_inside(path: &Path, to: &Path) -> bool {
-    let mut depth = path.components().count().saturating_sub(1);
-    to.components().all(|part| match part {
-        Component::Normal(_) => {
-            depth += 1;
-            true
-        }
-        Component::CurDir => true,
-        Component::ParentDir if depth > 0 => {
-            depth -= 1;
-            true
-        }
-        Component::ParentDir | Component::RootDir | Component::Prefix(_) => false,
-    })
+    let above = path.components().count().saturating_sub(1);
+    let ways_up = to.components().take_while(|part| matches!(part, Component::ParentDir | Component::CurDir));
+    let ways_up = ways_up.filter(|part| *part == Component::ParentDir).count();
+    let is_up = |part: &Component<'_>| *part == Component::ParentDir;
+    !to.has_root() && ways_up <= above && to.components().filter(is_up).count() == ways_up
 }
 
 #[cfg(test)]
@@ -134,7 +136,10 @@ mod tests {
             ("a", "../c", false),
             ("a/b", "../../c", false),
             ("a", "/etc/passwd", false),
-            ("a/b/c", "../../x/../y", true),
+            ("a/b/c", "../../x/y", true),
+            ("a/b/c", "./.././../x", true),
+            ("a/b/c", "../../x/../y", false),
+            ("a/b/c", "x/..", false),
             ("a", "b/../../c", false),
         ] {
             assert_eq!(stays_inside(path.as_ref(), to.as_ref()), stays, "{path} -> {to}");

@@ -43,6 +43,9 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     the_folder_stays_until_changes_are_landed();
     every_kind_of_change_is_told();
     closed_folders_are_removed_too();
+    usage_is_counted();
+    crate::mending::closed_folders_land_with_their_rights();
+    crate::mending::what_goes_wrong_with_one_change_stops_no_other();
     println!("landed");
     Some(ExitCode::SUCCESS)
 }
@@ -238,8 +241,11 @@ fn discarding() {
 fn usage_is_counted() {
     let field = Field::with(&[]);
     let before = field.layers.usage().unwrap();
-    field.run(shell("head -c 1000000 /dev/zero > zeros")).ok();
-    assert!(field.layers.usage().unwrap() - before >= 1_000_000);
+    field.run(shell("head -c 1000000 /dev/zero > zeros; mkdir -p a/b; touch a/b/c; chmod 000 a/b a")).ok();
+    let used = field.layers.usage().unwrap();
+    assert!(used.bytes - before.bytes >= 1_000_000 && used.names == 4, "{used:?}");
+    // Counting leaves what was closed as it was.
+    assert_eq!(std::fs::metadata(field.layers.upper().join("a")).unwrap().mode() & 0o777, 0);
 }
 
 /// Somebody swaps a folder of the workspace with a link to elsewhere, all the time.

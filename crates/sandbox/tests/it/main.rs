@@ -8,9 +8,11 @@
     reason = "all of this is a test, which clippy cannot see"
 )]
 
+mod hostile;
 mod landing;
 mod life;
 mod masks;
+mod mending;
 mod modes;
 #[path = "../probes/mod.rs"]
 mod probes;
@@ -40,6 +42,8 @@ fn main() -> ExitCode {
         ("life", life::TESTS),
         ("relays", relays::TESTS),
         ("landing", landing::TESTS),
+        ("hostile", hostile::TESTS),
+        ("mending", mending::TESTS),
         ("tools", tools::TESTS),
         ("modes", modes::TESTS),
         ("masks", masks::TESTS),

@@ -8,7 +8,7 @@ pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
     let mut events = vec![event(
         "message_start",
         json!({ "message": {
-            "id": "msg_01XFDUDYJgAACzvnptvVoYEL", "type": "message", "role": "assistant",
+            "id": format!("msg_01XFDUDYJgAACzvn{:08}", say.number), "type": "message", "role": "assistant",
             "model": "claude-haiku-4-5-20251001", "content": [], "stop_reason": null, "stop_sequence": null,
             "usage": {
                 "input_tokens": say.usage.input, "cache_creation_input_tokens": 0,

@@ -9,13 +9,16 @@
 //! ```
 
 mod anthropic;
+mod gemini;
+pub mod model;
 mod openai;
 mod reply;
+mod responses;
 mod say;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -69,11 +72,17 @@ struct Desk {
     replies: Mutex<VecDeque<Reply>>,
     models: Mutex<Option<Vec<String>>>,
     requests: Mutex<Vec<Recorded>>,
+    /// Answers by itself what no reply is left for.
+    is_model: AtomicBool,
 }
 
 impl FakeUpstream {
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_on("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub async fn start_on(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (desk, connections) = (Arc::new(Desk::default()), Arc::new(AtomicUsize::new(0)));
         let door = Door { listener, connections: connections.clone() };
@@ -105,6 +114,12 @@ impl FakeUpstream {
         self
     }
 
+    /// Answers every request for a model's words from now on as [`model`] says, beside the replies.
+    pub fn acts_as_model(&self) -> &Self {
+        self.desk.is_model.store(true, Ordering::SeqCst);
+        self
+    }
+
     /// All requests so far, in order.
     pub fn requests(&self) -> Vec<Recorded> {
         self.desk.requests.lock().unwrap().clone()
@@ -123,6 +138,11 @@ async fn answer(
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else { return Response::new(Body::empty()) };
+    let thought = || {
+        let is_model = desk.is_model.load(Ordering::SeqCst);
+        is_model.then(|| model::answer(&head.method, &head.uri.to_string(), &body)).flatten()
+    };
+    let thought = thought();
     let is_list = head.method == Method::GET && head.uri.path().ends_with("/models");
     desk.requests.lock().unwrap().push(Recorded {
         method: head.method,
@@ -134,7 +154,7 @@ async fn answer(
         let data: Vec<Value> = models.iter().map(|id| json!({ "id": id, "object": "model" })).collect();
         Reply::json(200, &json!({ "object": "list", "data": data, "has_more": false }))
     });
-    let reply = listed.or_else(|| desk.replies.lock().unwrap().pop_front());
+    let reply = listed.or_else(|| desk.replies.lock().unwrap().pop_front()).or(thought);
     reply
         .unwrap_or_else(|| Reply::json(418, &json!({ "error": { "message": "no reply is left" } })))
         .send(line)

@@ -1,8 +1,8 @@
-//! What a model says, to be written in either dialect.
+//! What a model says, to be written in any dialect.
 
 use serde_json::Value;
 
-use super::{Reply, anthropic, openai};
+use super::{Reply, anthropic, gemini, openai, responses};
 
 /// One answer of a model.
 #[derive(Debug, Clone)]
@@ -11,6 +11,8 @@ pub struct Say {
     pub(super) usage: Usage,
     /// Why it stops, in the dialect's word; by default, what fits the parts.
     pub(super) stop: Option<String>,
+    /// Which answer of its model it is; agents take two with the same name for one.
+    pub(super) number: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -38,7 +40,7 @@ impl Default for Say {
 
 impl Say {
     pub const fn new() -> Self {
-        Self { parts: Vec::new(), usage: Usage { input: 25, output: 15, cached: 0 }, stop: None }
+        Self { parts: Vec::new(), usage: Usage { input: 25, output: 15, cached: 0 }, stop: None, number: 0 }
     }
 
     fn with(mut self, part: Part) -> Self {
@@ -79,6 +81,12 @@ impl Say {
         self
     }
 
+    /// Gives it names of its own.
+    pub const fn numbered(mut self, number: u64) -> Self {
+        self.number = number;
+        self
+    }
+
     /// As the Messages API streams it.
     pub fn anthropic(&self) -> Reply {
         Reply::events(anthropic::events(self))
@@ -87,6 +95,21 @@ impl Say {
     /// As Chat Completions streams it.
     pub fn openai(&self) -> Reply {
         Reply::events(openai::events(self))
+    }
+
+    /// As the Responses API streams it.
+    pub fn responses(&self) -> Reply {
+        Reply::events(responses::events(self))
+    }
+
+    /// As Gemini streams it.
+    pub fn gemini(&self) -> Reply {
+        gemini::stream(self)
+    }
+
+    /// As Gemini answers in one piece.
+    pub fn gemini_whole(&self) -> Reply {
+        gemini::whole(self)
     }
 
     pub(super) fn has_calls(&self) -> bool {

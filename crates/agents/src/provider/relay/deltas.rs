@@ -195,7 +195,9 @@ fn each_text(value: &mut Value, name: &mut String, depth: usize, each: &mut impl
             }
         }
         Value::Object(members) => {
-            let index = members.get("index").and_then(Value::as_u64).map(|index| index.to_string());
+            // The Responses API numbers its items, and tells each in events of its own.
+            let index = ["index", "output_index"].iter().find_map(|name| members.get(*name)?.as_u64());
+            let index = index.map(|index| index.to_string());
             for (word, value) in members.iter_mut() {
                 match &index {
                     Some(index) => under(name, &format!("{index}.{word}"), value),
@@ -265,12 +267,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_pieces_is_veiled_in_both_dialects_and_the_rest_stays() {
+    fn a_key_in_pieces_is_veiled_in_every_dialect_and_the_rest_stays() {
         let say = Say::new()
             .thinking(&format!("it is {KEY}!"), "c2ln")
             .text(&format!("so {KEY} and {KEY}."))
             .call("c1", "read", &format!("{{\"path\":\"{KEY}\"}}"));
-        for reply in [say.anthropic(), say.openai(), say.openai().crlf(), say.anthropic().many_lines()] {
+        for reply in [
+            say.anthropic(),
+            say.openai(),
+            say.openai().crlf(),
+            say.anthropic().many_lines(),
+            say.responses(),
+            say.gemini(),
+        ] {
             for piece in [1, 7, usize::MAX] {
                 let text = String::from_utf8(passed(&reply.bytes(), piece)).unwrap();
                 let mut frames = Frames::default();
@@ -283,7 +292,8 @@ mod tests {
                     }
                 });
                 assert!(!joined.contains(&KEY[3..]) && joined.matches('*').count() >= 60, "{joined}");
-                assert!(text.contains("message_stop") || text.contains("[DONE]"), "{text}");
+                let ends = ["message_stop", "[DONE]", "response.completed", "finishReason"];
+                assert!(ends.iter().any(|end| text.contains(end)), "{text}");
             }
         }
     }

@@ -9,6 +9,8 @@ mod frames;
 pub mod tally;
 pub mod unasked;
 pub mod veil;
+mod watch;
+pub mod wire;
 
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
@@ -22,6 +24,7 @@ pub use deltas::Deltas;
 pub use tally::{Ending, Tallied, Tally};
 pub use unasked::UnaskedUsage;
 pub use veil::Veil;
+pub use wire::Wire;
 
 /// A request as it is to go up, but for the key.
 #[derive(Debug, Clone)]

@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
-use crate::provider::endpoint::Dialect;
 use crate::provider::event::{ModelEvent, TokenUsage};
 use crate::provider::fault::Fault;
 use crate::provider::ids::CallIds;
 use crate::provider::parser::Parser;
-use crate::provider::{anthropic, openai};
+
+use super::watch::Watch;
+use super::wire::Wire;
 
 /// Bytes of an answer in one piece that are kept to be read; the tokens of a longer one are not known. A completion is far
 /// below this.
@@ -16,14 +17,16 @@ const MAX_WHOLE_BYTES: usize = 4 << 20;
 /// Reads along.
 #[derive(Debug)]
 pub struct Tally {
-    dialect: Dialect,
+    wire: Wire,
     form: Form,
     usage: Option<TokenUsage>,
 }
 
 #[derive(Debug)]
 enum Form {
+    /// One that our own loop reads as well.
     Stream(Box<Parser>),
+    Watched(Watch),
     Whole(Vec<u8>),
     /// Nothing more can be learned from it.
     Over(Ending),
@@ -50,14 +53,17 @@ pub struct Tallied {
 
 impl Tally {
     /// For a stream of events.
-    pub fn of_stream(dialect: Dialect) -> Self {
-        let parser = Parser::new(dialect, CallIds::default());
-        Self { dialect, form: Form::Stream(Box::new(parser)), usage: None }
+    pub fn of_stream(wire: Wire) -> Self {
+        let form = match wire.parsed_as() {
+            Some(dialect) => Form::Stream(Box::new(Parser::new(dialect, CallIds::default()))),
+            None => Form::Watched(Watch::new(wire)),
+        };
+        Self { wire, form, usage: None }
     }
 
     /// For an answer in one piece of JSON.
-    pub const fn of_whole(dialect: Dialect) -> Self {
-        Self { dialect, form: Form::Whole(Vec::new()), usage: None }
+    pub const fn of_whole(wire: Wire) -> Self {
+        Self { wire, form: Form::Whole(Vec::new()), usage: None }
     }
 
     /// Takes bytes that pass by.
@@ -71,6 +77,7 @@ impl Tally {
                     self.form = Form::Over(ending(&fault));
                 }
             }
+            Form::Watched(watch) => watch.push(bytes),
             Form::Whole(kept) if kept.len() + bytes.len() <= MAX_WHOLE_BYTES => kept.extend_from_slice(bytes),
             Form::Whole(_) => self.form = Form::Over(Ending::Whole),
             Form::Over(_) => {}
@@ -88,8 +95,13 @@ impl Tally {
             }
             Form::Whole(kept) => {
                 let said = serde_json::from_slice::<Value>(kept).unwrap_or(Value::Null);
-                self.usage = said.get("usage").and_then(|usage| usage_of(self.dialect, usage));
+                self.usage = self.wire.usage(&said);
                 Ending::Whole
+            }
+            Form::Watched(watch) => {
+                let (usage, ending) = watch.finish();
+                self.usage = usage;
+                ending
             }
             Form::Over(ending) => *ending,
         };
@@ -114,13 +126,6 @@ const fn ending(fault: &Fault) -> Ending {
     }
 }
 
-fn usage_of(dialect: Dialect, usage: &Value) -> Option<TokenUsage> {
-    match dialect {
-        Dialect::Anthropic => anthropic::usage::read(usage, TokenUsage::default()),
-        Dialect::OpenAi | Dialect::OpenAiCompatible => openai::usage::read(usage),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tribune_testkit::upstream::Say;
@@ -137,13 +142,16 @@ mod tests {
         let say = Say::new().text("hello").call("c1", "read", "{}").usage(30, 7, 60);
         let usage = Some(TokenUsage { input: 30, output: 7, cache_read: 60, cache_written: 0 });
         for piece in [1, 7, usize::MAX] {
-            for (dialect, bytes) in [
-                (Dialect::Anthropic, say.anthropic().bytes()),
-                (Dialect::OpenAi, say.openai().bytes()),
-                (Dialect::OpenAiCompatible, say.openai().crlf().bytes()),
+            for (wire, bytes) in [
+                (Wire::Messages, say.anthropic().bytes()),
+                (Wire::Chat, say.openai().bytes()),
+                (Wire::Chat, say.openai().crlf().bytes()),
+                (Wire::Responses, say.responses().bytes()),
+                (Wire::Responses, say.responses().many_lines().bytes()),
+                (Wire::Gemini, say.gemini().bytes()),
             ] {
                 let wanted = Tallied { usage, ending: Ending::Whole };
-                assert_eq!(tallied(Tally::of_stream(dialect), &bytes, piece), wanted, "{dialect:?} {piece}");
+                assert_eq!(tallied(Tally::of_stream(wire), &bytes, piece), wanted, "{wire:?} {piece}");
             }
         }
     }
@@ -151,11 +159,11 @@ mod tests {
     #[test]
     fn a_stream_without_its_end_is_cut_and_what_it_said_counts() {
         let bytes = Say::new().text("hello").usage(30, 7, 0).anthropic().first(4).bytes();
-        let Tallied { usage, ending } = tallied(Tally::of_stream(Dialect::Anthropic), &bytes, 11);
+        let Tallied { usage, ending } = tallied(Tally::of_stream(Wire::Messages), &bytes, 11);
         assert_eq!((usage.map(|usage| usage.input), ending), (Some(30), Ending::Cut));
         let failed = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
         assert_eq!(
-            tallied(Tally::of_stream(Dialect::Anthropic), failed, 9),
+            tallied(Tally::of_stream(Wire::Messages), failed, 9),
             Tallied { usage: None, ending: Ending::Failed }
         );
     }
@@ -165,12 +173,17 @@ mod tests {
         let anthropic =
             br#"{"content":[],"usage":{"input_tokens":5,"output_tokens":2,"cache_creation_input_tokens":1}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 0, cache_written: 1 };
-        assert_eq!(tallied(Tally::of_whole(Dialect::Anthropic), anthropic, 10).usage, Some(usage));
+        assert_eq!(tallied(Tally::of_whole(Wire::Messages), anthropic, 10).usage, Some(usage));
         let openai = br#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}"#;
         let usage = TokenUsage { input: 5, output: 2, ..TokenUsage::default() };
-        assert_eq!(tallied(Tally::of_whole(Dialect::OpenAi), openai, 10).usage, Some(usage));
+        assert_eq!(tallied(Tally::of_whole(Wire::Chat), openai, 10).usage, Some(usage));
+        let responses = br#"{"output":[],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":2}}"#;
+        let usage = TokenUsage { input: 5, output: 2, cache_read: 4, cache_written: 0 };
+        assert_eq!(tallied(Tally::of_whole(Wire::Responses), responses, 10).usage, Some(usage));
+        let gemini = Say::new().text("hello").usage(5, 2, 4).gemini_whole().bytes();
+        assert_eq!(tallied(Tally::of_whole(Wire::Gemini), &gemini, 10).usage, Some(usage));
         for none in [&b"{}"[..], b"not json", b"{\"usage\":null}", &vec![b' '; MAX_WHOLE_BYTES + 1]] {
-            assert_eq!(tallied(Tally::of_whole(Dialect::OpenAi), none, 1 << 20).usage, None);
+            assert_eq!(tallied(Tally::of_whole(Wire::Chat), none, 1 << 20).usage, None);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! How a run ends: by itself, by a signal, with whoever started it, or because it took too much.
 
+use std::path::PathBuf;
+
 use rustix::process::Signal;
 use serde_json::json;
 use tribune_testkit::{TempHome, config};
@@ -8,6 +10,22 @@ use super::{Site, session, within};
 use crate::boxed::{mark, sleeping};
 use crate::fixture::Place;
 use crate::killing::start;
+
+/// The cgroups that a process made for its boxes.
+fn groups_of(process: u32) -> Vec<PathBuf> {
+    let (mut folders, mut found) = (vec![PathBuf::from("/sys/fs/cgroup")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let name = entry.file_name().into_string().unwrap_or_default();
+                let is_its = name.starts_with("tribune.") && name.contains(&format!(".{process}."));
+                found.extend(is_its.then(|| entry.path()));
+                folders.push(entry.path());
+            }
+        }
+    }
+    found
+}
 
 #[test]
 fn the_exit_code_is_the_commands() {
@@ -44,6 +62,24 @@ fn signals_are_passed_on() {
 }
 
 #[test]
+fn a_signal_that_is_to_be_ignored_is() {
+    let site = Site::new();
+    let line =
+        "trap 'echo gone; exit 1' HUP; trap 'exit 3' USR1; echo ready; while true; do sleep 0.05; done";
+    let plain = site.command(&["run", "-q", "--", "sh", "-c", line]);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "nohup"]).arg(plain.get_program()).args(plain.get_args());
+    command.current_dir(site.project());
+    let run = crate::house::Running::new(command);
+    run.until_out("ready");
+    run.signal(Signal::HUP);
+    run.signal(Signal::USR1);
+    let (status, out, _) = run.end();
+    assert_eq!((status.code(), out.as_str()), (Some(3), ""));
+    site.end();
+}
+
+#[test]
 fn l2_who_is_told_to_end_takes_everything_along() {
     let site = Site::new();
     for signal in [Signal::TERM, Signal::HUP] {
@@ -67,9 +103,16 @@ fn l2_a_run_whose_terminal_is_killed_leaves_nothing_running_and_is_on_record() {
     let line = format!("echo half > b.txt; setsid sleep {mark} & sleep {mark}");
     let run = site.start(&["--name", "lost", "--", "sh", "-c", &line]);
     within("both sleep", || sleeping(&mark).len() == 2);
+    let log = site.log(&session("lost"), "session_lifecycle");
+    let has_groups = log.iter().any(|payload| {
+        payload["limited_by"].as_str().is_some_and(|limited_by| limited_by.starts_with("cgroup"))
+    });
+    let id = run.id();
+    assert_eq!(!groups_of(id).is_empty(), has_groups);
     run.signal(Signal::KILL);
     run.end();
     within("all are gone", || sleeping(&mark).is_empty());
+    within("what held them is gone", || groups_of(id).is_empty());
     let closed =
         || site.events(&session("lost"), "session_lifecycle").last().is_some_and(|last| last == "closed");
     within("the session is closed", closed);
@@ -150,11 +193,12 @@ fn a_run_that_writes_too_much_is_ended_and_says_so() {
     // One file is bounded by itself, without anyone counting.
     let ran = site.shell("one", "head -c 9000000 /dev/zero > f; ls -l f | cut -d' ' -f5");
     assert!(!ran.out.contains("9000000"), "{ran:?}");
-    // What nobody can count is no way around it.
+    // What its owner closed is counted too.
     if !rustix::process::geteuid().is_root() {
-        let ran =
-            site.shell("hidden", "mkdir d; head -c 3000000 /dev/urandom > d/f; chmod 000 d; sleep 9999");
-        assert!(ran.code == 125 && ran.err.contains("nobody can count"), "{ran:?}");
+        let line =
+            "mkdir d; for n in 1 2; do head -c 3000000 /dev/urandom > d/$n; done; chmod 000 d; sleep 9999";
+        let ran = site.shell("hidden", line);
+        assert!(ran.code == 125 && ran.err.contains("workspaces.maxBytes"), "{ran:?}");
     }
     site.end();
 }

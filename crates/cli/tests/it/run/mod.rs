@@ -1,6 +1,7 @@
 //! `tribune run` with the real binary: what it may change, what it reaches, how it ends, and what is on record afterwards.
 
 mod ending;
+mod interrupted;
 mod reaching;
 mod seated;
 mod userland;
@@ -174,7 +175,31 @@ fn l3_a_folder_with_the_operators_token_is_shown_to_no_box() {
         assert_eq!(ran.code, 64, "{args:?}: {ran:?}");
         assert!(ran.err.contains("holds Tribune's own home or is in it"), "{ran:?}");
     }
-    assert_eq!(site.run(&["--rw", "/nowhere", "--", "true"]).code, 1);
+    let ran = site.run(&["--rw", "/nowhere", "--", "true"]);
+    assert!(ran.code == 64 && ran.err.contains("name a folder that is there"), "{ran:?}");
+    site.end();
+}
+
+#[test]
+fn l3_the_running_system_is_shown_to_no_box() {
+    let site = Site::new();
+    let link = site.project().join("link");
+    std::os::unix::fs::symlink("/proc/self/root/proc", &link).unwrap();
+    let link = link.to_str().unwrap();
+    for path in ["/proc", "/proc/1", "/sys/kernel", "/dev", "/dev/shm", "/run", link] {
+        for way in ["--ro", "--rw"] {
+            let ran = site.run(&[way, path, "--", "true"]);
+            assert_eq!(ran.code, 64, "{way} {path}: {ran:?}");
+            assert!(ran.err.contains("belongs to the running system"), "{ran:?}");
+        }
+    }
+    // What looks like a part of it is a folder like others.
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::write(folder.path().join("f"), "shown\n").unwrap();
+    let shown = folder.path().to_str().unwrap();
+    let ran =
+        site.run(&["-q", "--ro", shown, "--", "sh", "-c", &format!("cat {shown}/f; echo x > /var/tmp/y")]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "shown\n"), "{ran:?}");
     site.end();
 }
 
@@ -212,6 +237,8 @@ fn a_run_is_on_record_with_what_held_it() {
     assert_eq!((&log[2]["sandbox"], log[2]["memory_bytes"].is_u64()), (&json!("full"), true));
     assert!(["cgroup v2", "cgroup v1", "rlimits only"].contains(&log[2]["limited_by"].as_str().unwrap()));
     assert_eq!((&log[3]["outcome"], &log[3]["code"]), (&json!("exited"), &json!(3)));
+    let shown = site.house.ok(&["sessions", "show", &session("noted")]);
+    assert!(shown.contains("LIMITED BY") && shown.lines().any(|line| line.starts_with("run ")), "{shown}");
     // It takes no turns, and leaves nothing behind.
     assert_eq!(std::fs::read_dir(site.house.home().home.root().join("workspaces")).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(site.house.home().home.root().join("run/s")).unwrap().count(), 0);
@@ -223,7 +250,7 @@ fn l1_nothing_runs_while_everything_is_stopped_or_the_sandbox_is_not_whole() {
     let site = Site::new();
     site.house.ok(&["stop-all"]);
     let ran = site.run(&["--", "true"]);
-    assert!(ran.code == 1 && ran.err.contains("everything is stopped"), "{ran:?}");
+    assert!(ran.code == 125 && ran.err.contains("everything is stopped"), "{ran:?}");
     site.house.ok(&["resume"]);
     assert_eq!(site.run(&["--", "true"]).code, 0);
     site.end();
@@ -231,7 +258,7 @@ fn l1_nothing_runs_while_everything_is_stopped_or_the_sandbox_is_not_whole() {
     config.sandbox = tribune_host::config::Sandbox::Landlock;
     let site = Site::with(&config);
     let ran = site.run(&["--", "true"]);
-    assert!(ran.code == 1 && ran.err.contains("needs all of the sandbox"), "{ran:?}");
+    assert!(ran.code == 125 && ran.err.contains("needs all of the sandbox"), "{ran:?}");
     site.end();
 }
 

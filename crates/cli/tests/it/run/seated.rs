@@ -1,8 +1,13 @@
 //! A run with someone at the terminal.
 
 use std::io::Write as _;
+use std::process::{Command, Stdio};
 
-use super::Site;
+use rustix::process::Signal;
+
+use super::{Site, session, within};
+use crate::boxed::{mark, sleeping};
+use crate::house::Running;
 use crate::screen::Terminal;
 
 #[test]
@@ -35,5 +40,42 @@ fn a_shell_has_a_terminal_of_its_own_with_job_control() {
     assert_eq!(site.read("made.txt"), None);
     site.house.ok(&["workspace", "land", "seat", "--all"]);
     assert_eq!(site.read("made.txt").as_deref(), Some("x\n"));
+    site.end();
+}
+
+#[test]
+fn a_terminal_that_a_run_shares_is_left_as_it_was() {
+    let site = Site::new();
+    let line = "stty raw -echo; echo changed >&2; exit 4";
+    let command = site.command(&["run", "-q", "--", "sh", "-c", line]);
+    let mut terminal = Terminal::start_with(command, Some(Stdio::null()));
+    terminal.screen.until("changed");
+    assert_eq!(terminal.child.wait().unwrap().code(), Some(4));
+    assert!(terminal.is_ordinary(), "the terminal is as it was");
+    site.end();
+}
+
+#[test]
+fn l2_a_run_ends_when_its_terminal_is_gone_without_a_signal() {
+    let site = Site::new();
+    let mark = mark();
+    let plain = site.command(&["run", "-q", "--name", "seat", "--", "sh", "/workspace/line.sh"]);
+    let words: Vec<&str> = std::iter::once(plain.get_program())
+        .chain(plain.get_args())
+        .map(|word| word.to_str().unwrap())
+        .collect();
+    site.write("line.sh", &format!("trap '' HUP\necho ready\nsleep {mark}\n"));
+    // The kernel sends the signal, and nobody hears it.
+    site.write("go.sh", &format!("trap '' HUP\nexec {}\n", words.join(" ")));
+    let mut command = Command::new("script");
+    command.args(["-qc", "sh go.sh", "/dev/null"]).current_dir(site.project());
+    let holder = Running::new(command);
+    holder.until_out("ready");
+    within("it sleeps", || sleeping(&mark).len() == 1);
+    holder.signal(Signal::KILL);
+    within("nothing of it is left", || sleeping(&mark).is_empty());
+    let closed =
+        || site.events(&session("seat"), "session_lifecycle").last().is_some_and(|last| last == "closed");
+    within("it has ended", closed);
     site.end();
 }

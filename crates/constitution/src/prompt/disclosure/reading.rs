@@ -20,12 +20,30 @@ pub(super) struct Reading {
 /// How characters tell letters.
 #[derive(Clone)]
 enum Code {
-    Plain,
-    Rot13,
+    Plain(Alphabet),
+    Rot13(Alphabet),
     /// Digits and signs for the letters they look like.
     Leet,
     Base64(Sextets),
     Hex(Nibbles),
+}
+
+/// What counts as a letter. One of another script or style is read as the Latin one it resembles, or stands between
+/// letters like any other sign.
+#[derive(Clone, Copy)]
+enum Alphabet {
+    Lookalikes,
+    Ascii,
+}
+
+impl Alphabet {
+    fn letters(self, c: char) -> impl Iterator<Item = Letter> {
+        let is_read = match self {
+            Self::Lookalikes => true,
+            Self::Ascii => c.is_ascii(),
+        };
+        is_read.then(|| fold::letters(c)).into_iter().flatten()
+    }
 }
 
 impl Reading {
@@ -35,11 +53,15 @@ impl Reading {
         let unescaped = || Marks::Unescaped(Default::default());
         let unnumbered = || Marks::Unnumbered(Default::default());
         let mut ways = vec![
-            (kept(), Code::Plain),
-            (kept(), Code::Rot13),
+            (kept(), Code::Plain(Alphabet::Lookalikes)),
+            (kept(), Code::Plain(Alphabet::Ascii)),
+            (kept(), Code::Rot13(Alphabet::Lookalikes)),
+            (kept(), Code::Rot13(Alphabet::Ascii)),
             (kept(), Code::Leet),
-            (unescaped(), Code::Plain),
-            (unescaped(), Code::Rot13),
+            (unescaped(), Code::Plain(Alphabet::Lookalikes)),
+            (unescaped(), Code::Plain(Alphabet::Ascii)),
+            (unescaped(), Code::Rot13(Alphabet::Lookalikes)),
+            (unescaped(), Code::Rot13(Alphabet::Ascii)),
         ];
         for marks in [kept, unnumbered] {
             for place in 0..4 {
@@ -75,7 +97,7 @@ impl Reading {
     /// Where the run under way began and how many letters it has, if output is held back for it.
     pub(super) fn held(&self) -> Option<(u64, usize)> {
         let least = match self.code {
-            Code::Plain | Code::Rot13 | Code::Leet => 1,
+            Code::Plain(_) | Code::Rot13(_) | Code::Leet => 1,
             Code::Base64(_) | Code::Hex(_) => HELD_WHEN_ENCODED,
         };
         let letters = self.run.letters();
@@ -86,8 +108,8 @@ impl Reading {
 impl Code {
     fn push(&mut self, c: char, at: u64, mut told: impl FnMut(Letter, u64)) {
         match self {
-            Self::Plain => fold::letters(c).for_each(|letter| told(letter, at)),
-            Self::Rot13 => fold::letters(c).for_each(|letter| told((letter + 13) % 26, at)),
+            Self::Plain(alphabet) => alphabet.letters(c).for_each(|letter| told(letter, at)),
+            Self::Rot13(alphabet) => alphabet.letters(c).for_each(|letter| told((letter + 13) % 26, at)),
             Self::Leet => fold::letters(unleet(c)).for_each(|letter| told(letter, at)),
             Self::Base64(sextets) => sextets.push(c, at, told),
             Self::Hex(nibbles) => nibbles.push(c, at, &mut told),

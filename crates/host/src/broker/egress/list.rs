@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use tribune_agents::AgentId;
+use tribune_constitution::Labels;
 
 use super::authority::Host;
 use super::wanted::Wanted;
@@ -53,12 +54,15 @@ pub struct Places {
     pub unlisted: Unlisted,
 }
 
-/// What one session has beside the lists of its agent, for as long as its sockets are open. Only an operator gives one any.
+/// What one session has beside the lists of its agent, for as long as its sockets are open. Only an operator gives one places.
 #[derive(Debug, Clone, Default)]
 pub struct Outlets {
     pub places: Vec<Place>,
     /// What becomes of other places, if not what the house says.
     pub unlisted: Option<Unlisted>,
+    /// The labels of what is in the box, where the log does not have them yet: what a command reads is its session's only when
+    /// the command is over, and by then it could be gone.
+    pub carries: Option<Labels>,
 }
 
 /// What the lists say of a wanted connection.

@@ -120,7 +120,7 @@ impl Egress {
         let (reach, speech, vetoes) = match said {
             Said::Listed(reach, speech) => (reach, speech, Vec::new()),
             // What a person allows is what the card shows: a public place, spoken to in the usual way.
-            Said::Unlisted => (Reach::Public, Speech::Https, Vec::new()),
+            Said::Unlisted => (Reach::Public, Speech::Https, self.never(&wanted).into_iter().collect()),
             Said::No(rule, why) => (Reach::Public, Speech::Https, vec![Veto::new(rule, &why)]),
         };
         let call = wanted.call(is_listed, random());
@@ -130,7 +130,8 @@ impl Egress {
                 () = hung_up(&stream, &wanted) => {}
             }
         };
-        let admitted = self.governance.cross(session, (call, vetoes), self.limits.ask, gone).await;
+        let admitted =
+            self.governance.cross((session, outlets.carries), (call, vetoes), self.limits.ask, gone).await;
         let admission = match admitted {
             Ok(admission) => admission,
             Err(Barred { code, message, is_recorded }) => {
@@ -149,6 +150,22 @@ impl Egress {
         let code = code.map(str::to_owned);
         let record = EgressRecord::Ended { outcome, code, sent, received };
         self.governance.note_crossing(session, Some(entry), &record).await;
+    }
+
+    /// Why nobody is asked about a place that is on no list: no decision would open it, because it is this machine itself.
+    fn never(&self, wanted: &Wanted) -> Option<Veto> {
+        let place = &wanted.authority;
+        let is_here = match &place.host {
+            Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
+            Host::Literal(address) | Host::Disguised(address) => {
+                let is_own = |address| self.network.is_own(address);
+                !self.places.lets(Reach::Public, *address, place.port, is_own)
+            }
+        };
+        let what = format!(
+            "`{place}` is not for boxes unless it is named: run it with `--net {place}`, or list it under egress.agents"
+        );
+        is_here.then(|| Veto::new("egress.private", &what))
     }
 
     /// Makes an allowed connection and stays with it to its end.

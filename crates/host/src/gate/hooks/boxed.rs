@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout};
 use tribune_contract::{Exit, LaunchProfile, Mode, Mount, Session};
 use tribune_sandbox::{House, Launcher, Stream, Streams};
 
-use super::reach::{Bounds, MAX_ANSWER_BYTES};
+use super::reach::{Bounds, talk};
 use crate::config::Sandbox;
 use crate::tools::PATH;
 
@@ -103,21 +102,7 @@ impl Shared {
             .map_err(|error| format!("it could not be started ({error})"))?;
         let stdin = child.stdin().map(ChildStdin::from_std).transpose().map_err(|error| lost(&error))?;
         let stdout = child.stdout().map(ChildStdout::from_std).transpose().map_err(|error| lost(&error))?;
-        let tell = async {
-            if let Some(mut stdin) = stdin {
-                // Whoever knows enough need not read to the end.
-                let _ = stdin.write_all(body).await;
-            }
-        };
-        let hear = async {
-            let mut answer = Vec::new();
-            if let Some(stdout) = stdout {
-                let _ = stdout.take(MAX_ANSWER_BYTES as u64 + 1).read_to_end(&mut answer).await;
-            }
-            answer
-        };
-        let ((), answer) = tokio::join!(tell, hear);
-        let answer = super::reach::bounded(answer)?;
+        let answer = talk(stdin, stdout, body).await?;
         let ending = tokio::task::spawn_blocking(move || child.wait());
         match ending.await.map_err(|error| lost(&error))?.map_err(|error| lost(&error))? {
             Exit::Code { code: 0 } => Ok(answer),

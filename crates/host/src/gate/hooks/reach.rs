@@ -9,13 +9,14 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response, Url, redirect};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStdin, ChildStdout};
 
 use super::boxed::HookBox;
 use crate::programs;
 use crate::tools::PATH;
 
 /// Bytes of an answer.
-pub(super) const MAX_ANSWER_BYTES: usize = 64 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Where a hook is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,26 +87,9 @@ async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {
         .map_err(|error| format!("it could not be started ({})", error.kind()))?;
     // INVARIANT: dropped before `child`, whose id is the group's for as long as nobody has waited for it.
     let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
-    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-    let tell = async {
-        if let Some(mut stdin) = stdin {
-            // Whoever knows enough need not read to the end.
-            let _ = stdin.write_all(body).await;
-        }
-    };
-    let hear = async {
-        let mut answer = Vec::new();
-        if let Some(stdout) = stdout {
-            let _ = stdout.take(MAX_ANSWER_BYTES as u64 + 1).read_to_end(&mut answer).await;
-        }
-        answer
-    };
-    let ((), answer) = tokio::join!(tell, hear);
-    let answer = bounded(answer)?;
+    let answer = talk(child.stdin.take(), child.stdout.take(), body).await?;
     let status = child.wait().await.map_err(|error| format!("it was lost ({})", error.kind()))?;
     group.0 = None;
-    // One that says too much is cut off, and may fail for that alone.
-    let answer = bounded(answer)?;
     if !status.success() {
         return Err(format!("it failed ({status})"));
     }
@@ -154,7 +138,30 @@ fn begin(url: &Url, body: &[u8]) -> reqwest::Result<BoxFuture<'static, reqwest::
     Ok(Box::pin(asked.send()))
 }
 
-pub(super) fn bounded(answer: Vec<u8>) -> Result<Vec<u8>, String> {
+/// Tells a program the event, and hears its answer meanwhile. One that says too much is cut off.
+pub(super) async fn talk(
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    body: &[u8],
+) -> Result<Vec<u8>, String> {
+    let tell = async {
+        if let Some(mut stdin) = stdin {
+            // Whoever knows enough need not read to the end.
+            let _ = stdin.write_all(body).await;
+        }
+    };
+    let hear = async {
+        let mut answer = Vec::new();
+        if let Some(stdout) = stdout {
+            let _ = stdout.take(MAX_ANSWER_BYTES as u64 + 1).read_to_end(&mut answer).await;
+        }
+        answer
+    };
+    let ((), answer) = tokio::join!(tell, hear);
+    bounded(answer)
+}
+
+fn bounded(answer: Vec<u8>) -> Result<Vec<u8>, String> {
     if answer.len() > MAX_ANSWER_BYTES {
         return Err(format!("its answer has more than {MAX_ANSWER_BYTES} bytes"));
     }

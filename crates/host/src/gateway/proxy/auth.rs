@@ -6,18 +6,17 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use tribune_agents::native;
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, SessionKey};
 
 use crate::gateway::api::short;
 use crate::gateway::{ApiError, Gateway, Principal, rest};
 use crate::models::Providers;
-use crate::registry::Agents;
+use crate::registry::{Agents, asks_a_model};
 use crate::run::RUN_AGENT;
 
-/// Where Anthropic's SDK puts its key.
-const API_KEY: &str = "x-api-key";
+/// Where the SDKs of Anthropic and of Gemini put their keys.
+const API_KEYS: [&str; 2] = ["x-api-key", "x-goog-api-key"];
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +86,7 @@ fn token(headers: &HeaderMap) -> Result<&str, ApiError> {
         }
         found = token;
     }
-    for value in headers.get_all(API_KEY) {
+    for value in API_KEYS.iter().flat_map(|name| headers.get_all(*name)) {
         let token = value.to_str().map(str::trim).map_err(|_| ApiError::unauthorized())?;
         if found.is_some_and(|other| other != token) {
             return Err(unclear());
@@ -102,18 +101,14 @@ fn token(headers: &HeaderMap) -> Result<&str, ApiError> {
 }
 
 /// The model that an agent was given.
-pub(in crate::gateway) fn model_of(
-    agents: &Agents,
-    providers: &Providers,
-    agent: &AgentId,
-) -> Option<ModelRef> {
+pub(crate) fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {
     let Some(agent) = agents.agent(agent) else {
         // What an operator runs asks the house's own model.
         return providers.default_model().filter(|_| agent.as_str() == RUN_AGENT);
     };
     match agent.model {
         Some(model) => model.parse().ok(),
-        None if agent.backend == native::BACKEND => providers.default_model(),
+        None if asks_a_model(&agent.backend) => providers.default_model(),
         None => None,
     }
 }
@@ -154,6 +149,8 @@ mod tests {
         let refused = Err("unauthorized");
         assert_eq!(sent(&[("authorization", "Bearer a")]), Ok("a".to_owned()));
         assert_eq!(sent(&[("x-api-key", "a")]), Ok("a".to_owned()));
+        assert_eq!(sent(&[("x-goog-api-key", "a")]), Ok("a".to_owned()));
+        assert_eq!(sent(&[("x-goog-api-key", "a"), ("x-api-key", "b")]), refused);
         assert_eq!(sent(&[("x-api-key", "a"), ("authorization", "Bearer a")]), Ok("a".to_owned()));
         assert_eq!(sent(&[]), refused);
         assert_eq!(sent(&[("x-api-key", "a"), ("authorization", "Bearer b")]), refused);

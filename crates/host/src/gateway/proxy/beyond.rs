@@ -4,13 +4,15 @@
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
+use tribune_agents::provider::relay::Wire;
 
 use super::body::Asking;
 use crate::gateway::ApiError;
 
-/// Members of a request that are about the answer alone, in either dialect. Others may have the provider reach out, run things,
+/// Members of a request that are about the answer alone, in Anthropic's Messages and in Chat Completions. Others may have the provider reach out, run things,
 /// let another model answer or charge another price.
-const MEMBERS: [&str; 41] = [
+const MEMBERS: [&str; 42] = [
+    "context_management",
     "dimensions",
     "encoding_format",
     "frequency_penalty",
@@ -54,6 +56,43 @@ const MEMBERS: [&str; 41] = [
     "verbosity",
 ];
 
+/// The same in OpenAI's Responses. Those that name what the provider keeps (`previous_response_id`, `conversation`, `prompt`) are not
+/// among them: it may be somebody else's.
+const RESPONSES: [&str; 22] = [
+    "client_metadata",
+    "include",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "model",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "store",
+    "stream",
+    "stream_options",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+];
+
+/// The same in Gemini's API, in the one spelling that its SDKs write.
+const GEMINI: [&str; 6] =
+    ["contents", "generationConfig", "safetySettings", "systemInstruction", "toolConfig", "tools"];
+
+/// What may be told beside an answer of Responses: nothing that a tool of the provider's brought.
+const INCLUDED: [&str; 2] = ["message.output_text.logprobs", "reasoning.encrypted_content"];
+
+/// Items of a conversation that are names of what the provider keeps.
+const BY_NAME: [&str; 2] = ["item_reference", "image_generation_call"];
+
 /// Kinds of tools that run where the agent is.
 const OWN_TOOLS: [&str; 2] = ["custom", "function"];
 
@@ -61,31 +100,62 @@ const OWN_TOOLS: [&str; 2] = ["custom", "function"];
 const OWN_TOOLS_BY_DATE: [&str; 4] = ["bash_", "text_editor_", "computer_", "memory_"];
 
 /// Lets a request through that asks for an answer alone. Its members are written anew: what was looked at goes up.
-pub(super) fn check(mut asking: Asking) -> Result<Asking, ApiError> {
+pub(super) fn check(mut asking: Asking, wire: Wire) -> Result<Asking, ApiError> {
+    let known: &[&str] = match wire {
+        Wire::Messages | Wire::Chat => &MEMBERS,
+        Wire::Responses => &RESPONSES,
+        Wire::Gemini => &GEMINI,
+    };
     for (name, raw) in &mut asking.members.0 {
-        if !MEMBERS.contains(&name.as_str()) {
+        if !known.contains(&name.as_str()) {
             return Err(refused(&format!("`{name}`")));
         }
         let value: Value = serde_json::from_str(raw.get()).map_err(|_| {
             ApiError::params(format!("`{name}` is nested too deep, or holds half a character"))
         })?;
-        if name == "tools" {
-            check_tools(&value)?;
+        match (name.as_str(), wire) {
+            ("tools", Wire::Gemini) => check_declarations(&value)?,
+            ("tools", _) => check_tools(&value)?,
+            ("input", Wire::Responses) => check_items(&value)?,
+            ("store", _) if value != Value::Bool(false) => {
+                return Err(refused("`store`, unless it is false,"));
+            }
+            ("include", _) => check_included(&value)?,
+            _ => {}
         }
-        check_addresses(&value)?;
+        // The names in a schema are the agent's own.
+        if !matches!(name.as_str(), "tools" | "functions") {
+            check_addresses(&value)?;
+        }
         *raw = to_raw_value(&value).map_err(|error| ApiError::new("internal", error.to_string()))?;
+    }
+    if wire == Wire::Responses && !asking.members.0.iter().any(|(name, _)| name == "store") {
+        // Left out, it means yes.
+        let no = to_raw_value(&false).map_err(|error| ApiError::new("internal", error.to_string()))?;
+        asking.members.0.push(("store".to_owned(), no));
     }
     Ok(asking)
 }
 
 fn check_tools(tools: &Value) -> Result<(), ApiError> {
-    for tool in tools.as_array().into_iter().flatten() {
+    if tools.is_null() {
+        return Ok(());
+    }
+    let Some(tools) = tools.as_array() else {
+        return Err(refused("what is no list of tools"));
+    };
+    for tool in tools {
         let kind = match tool.get("type") {
             Some(kind) => kind.as_str().unwrap_or_default(),
             // As Anthropic has it: a name and a schema.
             None if tool["name"].is_string() && tool["input_schema"].is_object() => "custom",
             None => "",
         };
+        if kind == "namespace" && tool["tools"].is_array() {
+            // Responses puts tools into groups.
+            check_tools(&tool["tools"])?;
+            continue;
+        }
         let is_own = OWN_TOOLS.contains(&kind)
             || OWN_TOOLS_BY_DATE.iter().any(|beginning| kind.starts_with(beginning));
         if !is_own {
@@ -95,24 +165,72 @@ fn check_tools(tools: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Looks for parts that are given by their address: `{"type": "url", "url": …}`, `{"image_url": …}`, `{"file_url": …}`.
+/// Gemini's tools: declarations of functions are the agent's, everything else runs there.
+fn check_declarations(tools: &Value) -> Result<(), ApiError> {
+    let is_own = |tool: &Value| {
+        tool.as_object().is_some_and(|tool| tool.keys().all(|name| name == "functionDeclarations"))
+    };
+    match tools.as_array().is_some_and(|tools| tools.iter().all(is_own)) {
+        true => Ok(()),
+        false => Err(refused("a tool that runs at the provider")),
+    }
+}
+
+fn check_included(included: &Value) -> Result<(), ApiError> {
+    let is_known = |word: &Value| word.as_str().is_some_and(|word| INCLUDED.contains(&word));
+    match included.is_null() || included.as_array().is_some_and(|words| words.iter().all(is_known)) {
+        true => Ok(()),
+        false => Err(refused("what `include` asks for")),
+    }
+}
+
+/// Items of a Responses conversation say what they are; one that does not is a name that the provider knows something by.
+fn check_items(input: &Value) -> Result<(), ApiError> {
+    let is_named = |item: &Value| {
+        let is_kind = |kind: &Value| kind.as_str().is_some_and(|kind| !BY_NAME.contains(&kind));
+        match item.get("type") {
+            Some(kind) => !is_kind(kind),
+            None => item.is_object() && !item["role"].is_string(),
+        }
+    };
+    match input.as_array().into_iter().flatten().any(is_named) {
+        true => Err(refused("a part that is given by its name at the provider")),
+        false => Ok(()),
+    }
+}
+
+/// Looks for parts that are given by their address: whatever is called `…url` or `…uri` and is no `data:`, in whichever
+/// spelling, and data that is an address. Or by a name that the provider knows them by, as it knows those of others
+/// (`{"file_id": …}`, `{"type": "item_reference"}`).
 fn check_addresses(value: &Value) -> Result<(), ApiError> {
     match value {
         Value::Array(items) => items.iter().try_for_each(check_addresses),
         Value::Object(members) => {
             let is_call = members.get("type").is_some_and(|kind| kind == "tool_use");
-            let is_by_address = members.get("type").is_some_and(|kind| kind == "url");
+            if members.get("type").is_some_and(|kind| kind == "item_reference") {
+                return Err(refused("a part that is given by its name at the provider"));
+            }
             for (name, value) in members {
-                let address = match name.as_str() {
-                    "url" if is_by_address => value.as_str(),
-                    "image_url" | "file_url" => value.as_str().or_else(|| value.get("url")?.as_str()),
-                    _ => None,
+                let word = name.to_ascii_lowercase();
+                let address = match word.ends_with("url") || word.ends_with("uri") {
+                    true => value.as_str().or_else(|| value.get("url")?.as_str()),
+                    // Base64 has no colon.
+                    false if word == "file_data" => value.as_str().filter(|data| data.contains(':')),
+                    false => None,
                 };
                 if address.is_some_and(|address| !address.starts_with("data:")) {
                     return Err(refused("a part that is given by its address"));
                 }
-                // The arguments of a call are the agent's own words about its own tool.
-                if !(is_call && name == "input") {
+                if word == "file_id" && value.is_string() {
+                    return Err(refused("a part that is given by its name at the provider"));
+                }
+                // The arguments of a call are the agent's own words about its own tool, and so is what came of it.
+                let is_own = match name.as_str() {
+                    "input" => is_call,
+                    "args" | "response" => members.contains_key("name"),
+                    _ => false,
+                };
+                if !is_own {
                     check_addresses(value)?;
                 }
             }
@@ -136,9 +254,13 @@ mod tests {
     use crate::gateway::proxy::body::Members;
 
     fn checked(body: &Value) -> Result<String, ApiError> {
+        checked_as(body, Wire::Messages)
+    }
+
+    fn checked_as(body: &Value, wire: Wire) -> Result<String, ApiError> {
         let members: Members = serde_json::from_value(body.clone()).unwrap();
         let asking = Asking { model: "m".into(), is_stream: false, members };
-        let asking = check(asking)?;
+        let asking = check(asking, wire)?;
         Ok(asking.members.0.iter().map(|(name, raw)| format!("{name}:{raw};")).collect())
     }
 
@@ -155,6 +277,7 @@ mod tests {
             "messages": [
                 { "role": "user", "content": [{ "type": "image", "source": { "type": "base64", "data": "AA==" } }] },
                 { "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "data:image/png;base64,AA==" } }] },
+                { "role": "user", "content": [{ "type": "file", "file": { "filename": "a.pdf", "file_data": "data:application/pdf;base64,AA==" } }] },
                 { "role": "assistant", "content": [{ "type": "tool_use", "id": "1", "name": "fetch", "input": { "type": "url", "url": "https://a.example" } }] },
             ],
         });
@@ -182,10 +305,102 @@ mod tests {
             json!({ "messages": [{ "content": [{ "type": "image", "source": { "type": "url", "url": "https://evil.example/?q=secret" } }] }] }),
             json!({ "messages": [{ "content": [{ "type": "image_url", "image_url": { "url": "https://evil.example" } }] }] }),
             json!({ "messages": [{ "content": [{ "type": "image_url", "image_url": "http://evil.example" }] }] }),
+            json!({ "messages": [{ "content": [{ "type": "document_url", "documentUrl": "https://evil.example" }] }] }),
             json!({ "system": [{ "type": "document", "source": { "type": "url", "url": "https://evil.example" } }] }),
+            json!({ "messages": [{ "content": [{ "type": "video_url", "video_url": { "url": "http://evil.example" } }] }] }),
+            json!({ "messages": [{ "content": [{ "type": "audio_url", "audio_url": { "url": "http://evil.example" } }] }] }),
+            json!({ "messages": [{ "content": [{ "type": "document_url", "document_url": "https://evil.example" }] }] }),
+            json!({ "messages": [{ "content": [{ "type": "x", "audioUrl": "https://evil.example" }] }] }),
+            json!({ "messages": [{ "content": [{ "type": "file", "file": { "file_data": "https://evil.example" } }] }] }),
+            json!({ "tools": { "type": "web_search" } }),
+            json!({ "tools": "web_search" }),
             json!({ "messages": [{ "content": [{ "type": "tool_result", "content": [{ "type": "image", "source": { "type": "url", "url": "https://evil.example" } }] }] }] }),
         ] {
             assert_eq!(checked(&more).unwrap_err().code, "forbidden", "{more}");
+        }
+    }
+
+    #[test]
+    fn what_codex_asks_goes_through() {
+        let body = json!({
+            "model": "m", "instructions": "be good", "store": false, "stream": true,
+            "include": ["reasoning.encrypted_content"], "client_metadata": { "x": "y" },
+            "tools": [
+                { "type": "function", "name": "exec_command", "parameters": {} },
+                { "type": "custom", "name": "apply_patch" },
+                { "type": "namespace", "name": "agents", "tools": [{ "type": "function", "name": "spawn" }] },
+            ],
+            "input": [
+                { "type": "message", "role": "user", "content": [{ "type": "input_image", "image_url": "data:image/png;base64,AA==" }] },
+                { "type": "function_call", "name": "fetch", "arguments": "{\"file_id\":\"x\",\"url\":\"https://a.example\"}" },
+            ],
+        });
+        assert!(checked_as(&body, Wire::Responses).is_ok());
+        let said =
+            checked_as(&json!({ "input": [{ "role": "user", "content": "hi" }] }), Wire::Responses).unwrap();
+        assert!(said.ends_with(";store:false;"), "nothing is kept there: {said}");
+    }
+
+    #[test]
+    fn responses_leads_nowhere_else() {
+        for more in [
+            json!({ "previous_response_id": "resp_1" }),
+            json!({ "conversation": "conv_1" }),
+            json!({ "prompt": { "id": "pmpt_1" } }),
+            json!({ "background": true }),
+            json!({ "service_tier": "priority" }),
+            json!({ "messages": [] }),
+            json!({ "store": true }),
+            json!({ "store": "false" }),
+            json!({ "store": null }),
+            json!({ "include": ["web_search_call.action.sources"] }),
+            json!({ "include": "reasoning.encrypted_content" }),
+            json!({ "tools": [{ "type": "web_search" }] }),
+            json!({ "tools": [{ "type": "mcp", "server_url": "https://evil.example" }] }),
+            json!({ "tools": [{ "type": "code_interpreter", "container": { "type": "auto" } }] }),
+            json!({ "tools": [{ "type": "file_search", "vector_store_ids": ["vs_1"] }] }),
+            json!({ "tools": [{ "type": "namespace", "tools": [{ "type": "web_search" }] }] }),
+            json!({ "tools": [{ "type": "namespace" }] }),
+            json!({ "input": [{ "type": "item_reference", "id": "msg_1" }] }),
+            json!({ "input": [{ "id": "msg_1" }] }),
+            json!({ "input": [{ "type": 5, "id": "msg_1" }] }),
+            json!({ "input": [{ "type": "image_generation_call", "id": "ig_1" }] }),
+            json!({ "input": [{ "type": "message", "content": [{ "type": "input_file", "file_id": "file_1" }] }] }),
+            json!({ "input": [{ "type": "message", "content": [{ "type": "input_file", "file_url": "https://evil.example" }] }] }),
+            json!({ "input": [{ "type": "message", "content": [{ "type": "input_image", "image_url": "https://evil.example" }] }] }),
+        ] {
+            assert_eq!(checked_as(&more, Wire::Responses).unwrap_err().code, "forbidden", "{more}");
+        }
+    }
+
+    #[test]
+    fn gemini_leads_nowhere_else() {
+        let good = json!({
+            "contents": [
+                { "role": "user", "parts": [{ "text": "hi" }, { "inlineData": { "mimeType": "image/png", "data": "AA==" } }] },
+                { "role": "model", "parts": [{ "functionCall": { "name": "fetch", "args": { "fileUri": "x", "type": "url", "url": "https://a.example" } } }] },
+                { "role": "user", "parts": [{ "functionResponse": { "name": "fetch", "response": { "fileUri": "x" } } }] },
+            ],
+            "systemInstruction": { "parts": [{ "text": "be good" }] },
+            "generationConfig": { "temperature": 0 },
+            "tools": [{ "functionDeclarations": [{ "name": "fetch", "parametersJsonSchema": { "properties": { "fileUri": { "type": "string" } } } }] }],
+        });
+        assert!(checked_as(&good, Wire::Gemini).is_ok());
+        for more in [
+            json!({ "cachedContent": "cachedContents/x" }),
+            json!({ "system_instruction": {} }),
+            json!({ "model": "models/other" }),
+            json!({ "labels": {} }),
+            json!({ "tools": [{ "googleSearch": {} }] }),
+            json!({ "tools": [{ "functionDeclarations": [], "googleSearch": {} }] }),
+            json!({ "tools": [{ "urlContext": {} }] }),
+            json!({ "tools": [{ "codeExecution": {} }] }),
+            json!({ "tools": { "googleSearch": {} } }),
+            json!({ "contents": [{ "parts": [{ "fileData": { "fileUri": "https://evil.example" } }] }] }),
+            json!({ "contents": [{ "parts": [{ "functionResponse": { "name": "x", "response": {}, "parts": [{ "fileData": { "fileUri": "https://evil.example" } }] } }] }] }),
+            json!({ "contents": [{ "parts": [{ "file_data": { "file_uri": "gs://bucket/x" } }] }] }),
+        ] {
+            assert_eq!(checked_as(&more, Wire::Gemini).unwrap_err().code, "forbidden", "{more}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tribune_agents::provider::ModelRef;
 
 use super::auth::Caller;
-use super::body::Asking;
+use super::body::{Asking, Members};
 use super::errand::Ended;
 use super::routes::Kind;
 use crate::gateway::ApiError;
@@ -89,20 +89,46 @@ impl Bill {
 
 /// The most tokens that the answer can have.
 fn answer(provider: &Provider, asking: &Asking) -> Result<u64, ApiError> {
-    let said = [number(asking, "max_tokens")?, number(asking, "max_completion_tokens")?];
+    let mut said = Vec::new();
+    for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
+        said.push(number(&asking.members, name)?);
+    }
+    let generation = generation(asking)?;
+    // Its servers read both spellings.
+    for name in ["maxOutputTokens", "max_output_tokens"] {
+        said.push(number(&generation, name)?);
+    }
     let declared =
         provider.config.models.get(&asking.model).map(|limits| u64::from(limits.max_output_tokens));
     let one = said.into_iter().flatten().max().or(declared).unwrap_or(UNKNOWN_ANSWER);
-    let choices = number(asking, "n")?.unwrap_or(1).max(1);
+    let mut choices = number(&asking.members, "n")?.unwrap_or(1).max(1);
+    for name in ["candidateCount", "candidate_count"] {
+        choices = choices.max(number(&generation, name)?.unwrap_or(1));
+    }
     if choices > MAX_CHOICES {
-        return Err(ApiError::params(format!("`n` is at most {MAX_CHOICES}")));
+        return Err(ApiError::params(format!("more than {MAX_CHOICES} answers at once are too many")));
     }
     Ok(one.saturating_mul(choices))
 }
 
+/// Where Gemini's API keeps what the answer is to be like.
+fn generation(asking: &Asking) -> Result<Members, ApiError> {
+    let mut found = asking.members.0.iter().filter(|(name, _)| {
+        name.eq_ignore_ascii_case("generationConfig") || name.eq_ignore_ascii_case("generation_config")
+    });
+    let (first, second) = (found.next(), found.next());
+    if second.is_some() {
+        return Err(ApiError::params("`generationConfig` is written once"));
+    }
+    let Some((name, raw)) = first else { return Ok(Members(Vec::new())) };
+    serde_json::from_str::<Option<Members>>(raw.get())
+        .map(|members| members.unwrap_or(Members(Vec::new())))
+        .map_err(|_| ApiError::params(format!("`{name}` is an object in which no name comes twice")))
+}
+
 /// A whole number of the body, in digits: in another form it could mean more than was set aside.
-fn number(asking: &Asking, name: &str) -> Result<Option<u64>, ApiError> {
-    let Some((_, raw)) = asking.members.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
+fn number(members: &Members, name: &str) -> Result<Option<u64>, ApiError> {
+    let Some((_, raw)) = members.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
         return Ok(None);
     };
     serde_json::from_str::<Option<u64>>(raw.get())

@@ -7,10 +7,10 @@ use axum::body::{Body, to_bytes};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
-use tribune_agents::provider::{Dialect, ModelRef};
+use tribune_agents::provider::ModelRef;
+use tribune_agents::provider::relay::Wire;
 
-use super::is_chat;
-use super::routes::Kind;
+use super::routes::{Kind, Route};
 use crate::gateway::{ApiError, Gateway};
 
 /// Members of a body at most: several times what any API has.
@@ -29,7 +29,7 @@ pub(super) struct Asking {
 pub(super) struct Members(pub(super) Vec<(String, Box<RawValue>)>);
 
 /// Reads a body within the gateway's limits.
-pub(super) async fn read(gateway: &Gateway, body: Body) -> Result<Asking, ApiError> {
+pub(super) async fn read(gateway: &Gateway, route: &Route, body: Body) -> Result<Asking, ApiError> {
     let limit = gateway.limits.max_message_bytes;
     let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
     let bytes = tokio::time::timeout(gateway.limits.idle, to_bytes(body, limit)).await.map_err(|_| late())?;
@@ -38,19 +38,24 @@ pub(super) async fn read(gateway: &Gateway, body: Body) -> Result<Asking, ApiErr
             "the body is larger than gateway.maxMessageBytes, or broke off: shorten it, or raise the limit";
         ApiError::new("too_large", what)
     })?;
-    Asking::parse(&bytes)
+    match &route.model {
+        Some(model) => Asking::of_path(&bytes, model, route.is_stream),
+        None => Asking::parse(&bytes),
+    }
 }
 
 impl Asking {
+    /// For APIs that name the model in the path. A body that names one as well could mean another.
+    fn of_path(bytes: &[u8], model: &str, is_stream: bool) -> Result<Self, ApiError> {
+        let members = Members::parse(bytes)?;
+        if members.0.iter().any(|(name, _)| name.eq_ignore_ascii_case("model")) {
+            return Err(ApiError::params("the path names the model: leave `model` out of the body"));
+        }
+        Ok(Self { model: model.to_owned(), is_stream, members })
+    }
+
     fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
-        let members: Members = serde_json::from_slice(bytes).map_err(|error| {
-            let what = if error.is_data() {
-                "the body is an object in which no name comes twice"
-            } else {
-                "the body is not JSON"
-            };
-            ApiError::params(format!("{what} (line {}, column {})", error.line(), error.column()))
-        })?;
+        let members = Members::parse(bytes)?;
         let twin = |name: &str| name.eq_ignore_ascii_case("model") && name != "model";
         if members.0.iter().any(|(name, _)| twin(name)) {
             return Err(ApiError::params("`model` is written in small letters, and once"));
@@ -63,9 +68,9 @@ impl Asking {
     }
 
     /// The bytes that go up, and whether the client must not see the tokens that we asked for.
-    pub(super) fn for_upstream(mut self, dialect: Dialect, kind: Kind) -> Result<(Vec<u8>, bool), ApiError> {
+    pub(super) fn for_upstream(mut self, wire: Wire, kind: Kind) -> Result<(Vec<u8>, bool), ApiError> {
         let mut hides_usage = false;
-        if is_chat(dialect) && kind == Kind::Answer && self.is_stream {
+        if wire == Wire::Chat && kind == Kind::Answer && self.is_stream {
             hides_usage = self.members.ask_for_usage();
         }
         let bytes = self.members.to_bytes().map_err(|error| ApiError::new("internal", error.to_string()))?;
@@ -74,6 +79,17 @@ impl Asking {
 }
 
 impl Members {
+    fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
+        serde_json::from_slice(bytes).map_err(|error| {
+            let what = if error.is_data() {
+                "the body is an object in which no name comes twice"
+            } else {
+                "the body is not JSON"
+            };
+            ApiError::params(format!("{what} (line {}, column {})", error.line(), error.column()))
+        })
+    }
+
     pub(super) fn get<T: serde::de::DeserializeOwned>(&self, name: &str) -> Option<T> {
         let (_, raw) = self.0.iter().find(|(known, _)| known == name)?;
         serde_json::from_str(raw.get()).ok()
@@ -144,7 +160,7 @@ mod tests {
         let text = r#"{"model":"m","stream":true,"n":18446744073709551617,"t":0.10,"text":"\u00fc \ud83d"}"#;
         let asking = Asking::parse(text.as_bytes()).unwrap();
         assert_eq!((asking.model.as_str(), asking.is_stream), ("m", true));
-        let (bytes, hides) = asking.for_upstream(Dialect::Anthropic, Kind::Answer).unwrap();
+        let (bytes, hides) = asking.for_upstream(Wire::Messages, Kind::Answer).unwrap();
         assert_eq!((String::from_utf8(bytes).unwrap().as_str(), hides), (text, false));
     }
 
@@ -173,12 +189,25 @@ mod tests {
     }
 
     #[test]
+    fn a_model_in_the_path_is_the_only_one() {
+        let asking = Asking::of_path(br#"{"contents":[]}"#, "m", true).unwrap();
+        assert_eq!((asking.model.as_str(), asking.is_stream), ("m", true));
+        for text in [r#"{"model":"m"}"#, r#"{"Model":"other"}"#, r#"{"a":1,"a":2}"#, "[]"] {
+            assert_eq!(
+                Asking::of_path(text.as_bytes(), "m", false).unwrap_err().code,
+                "invalid_params",
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn the_tokens_of_a_stream_are_asked_for_and_hidden_unless_the_client_asks() {
-        let upstream = |text: &str, dialect, kind| {
-            let (bytes, hides) = Asking::parse(text.as_bytes()).unwrap().for_upstream(dialect, kind).unwrap();
+        let upstream = |text: &str, wire, kind| {
+            let (bytes, hides) = Asking::parse(text.as_bytes()).unwrap().for_upstream(wire, kind).unwrap();
             (String::from_utf8(bytes).unwrap(), hides)
         };
-        let chat = |text: &str| upstream(text, Dialect::OpenAi, Kind::Answer);
+        let chat = |text: &str| upstream(text, Wire::Chat, Kind::Answer);
         assert_eq!(
             chat(r#"{"model":"m","stream":true}"#),
             (r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#.to_owned(), true)
@@ -195,7 +224,8 @@ mod tests {
             assert_eq!(chat(same), (same.to_owned(), false));
         }
         let same = r#"{"model":"m","stream":true}"#;
-        assert_eq!(upstream(same, Dialect::Anthropic, Kind::Answer), (same.to_owned(), false));
-        assert_eq!(upstream(same, Dialect::OpenAi, Kind::Embeddings), (same.to_owned(), false));
+        assert_eq!(upstream(same, Wire::Messages, Kind::Answer), (same.to_owned(), false));
+        assert_eq!(upstream(same, Wire::Responses, Kind::Answer), (same.to_owned(), false));
+        assert_eq!(upstream(same, Wire::Chat, Kind::Embeddings), (same.to_owned(), false));
     }
 }

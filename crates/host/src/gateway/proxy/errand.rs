@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::provider::limits::MAX_ERROR_BYTES;
-use tribune_agents::provider::relay::{Deltas, Ending, Outbound, Relayed, Tally, UnaskedUsage, Veil};
+use tribune_agents::provider::relay::{Deltas, Ending, Outbound, Relayed, Tally, UnaskedUsage, Veil, Wire};
 use tribune_agents::provider::{Endpoint, TokenUsage};
 use tribune_redact::Redactor;
 
@@ -47,6 +47,8 @@ pub(super) struct Rest {
     pub(super) deltas: Deltas,
     pub(super) redactor: Arc<Redactor>,
     pub(super) endpoint: Endpoint,
+    /// How the answer is written.
+    pub(super) wire: Wire,
     /// Whether a stream was asked for.
     pub(super) is_stream: bool,
     /// Whether the client must not see the tokens that we asked for.
@@ -141,9 +143,8 @@ impl Rest {
     /// Hands on a good answer as it comes.
     async fn stream(mut self, mut relayed: Relayed, answer: Answer) -> Came {
         let status = relayed.status;
-        let dialect = self.endpoint.dialect;
         let is_stream = headers::is_stream(&relayed.headers);
-        let mut tally = if is_stream { Tally::of_stream(dialect) } else { Tally::of_whole(dialect) };
+        let mut tally = if is_stream { Tally::of_stream(self.wire) } else { Tally::of_whole(self.wire) };
         let mut filter = (self.hides_usage && is_stream && self.is_stream).then(UnaskedUsage::default);
         let (pieces, body) = mpsc::channel(PIECES);
         if answer.send(Ok(self.response(status, &relayed.headers, body_of(body)))).is_err() {

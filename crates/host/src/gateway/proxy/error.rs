@@ -43,6 +43,17 @@ pub(super) fn shape(dialect: Dialect, status: StatusCode, code: &str, message: &
         Dialect::OpenAi | Dialect::OpenAiCompatible => {
             json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
         }
+        Dialect::Gemini => {
+            let word = match status.as_u16() {
+                401 => "UNAUTHENTICATED",
+                403 => "PERMISSION_DENIED",
+                404 => "NOT_FOUND",
+                429 => "RESOURCE_EXHAUSTED",
+                400..=499 => "INVALID_ARGUMENT",
+                _ => "UNAVAILABLE",
+            };
+            json!({ "error": { "code": status.as_u16(), "message": message, "status": word } })
+        }
     }
 }
 
@@ -69,6 +80,10 @@ mod tests {
         assert_eq!(
             shape(Dialect::OpenAi, status, "forbidden", "no"),
             json!({ "error": { "message": "no", "type": "permission_error", "param": null, "code": "forbidden" } })
+        );
+        assert_eq!(
+            shape(Dialect::Gemini, status, "forbidden", "no"),
+            json!({ "error": { "code": 403, "message": "no", "status": "PERMISSION_DENIED" } })
         );
     }
 

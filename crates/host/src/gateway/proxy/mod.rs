@@ -26,11 +26,11 @@ use axum::response::Response;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
+use tribune_agents::provider::Client;
 use tribune_agents::provider::relay::Relay;
-use tribune_agents::provider::{Client, Dialect};
 use tribune_constitution::nearest::nearest;
 
-pub(super) use self::auth::model_of;
+pub(crate) use self::auth::model_of;
 pub(super) use self::errand::Ended;
 pub use self::passes::{PassAsk, PassGiven};
 
@@ -115,9 +115,10 @@ impl Proxy {
 /// Forwards a request to a model provider with the house's key.
 ///
 /// `provider` is the name of a provider in the configuration, `path` what its API has: `v1/messages`, `v1/messages/count_tokens`
-/// and `v1/models` in Anthropic's dialect, `chat/completions`, `embeddings` and `models` in OpenAI's, with or without `v1/` in
-/// front. The operator's token or an agent's pass comes as `Authorization: Bearer` or `x-api-key`. Answers are the provider's own,
-/// streams among them; errors have its shape. See docs/guide/proxy.md.
+/// and `v1/models` in Anthropic's dialect, `chat/completions`, `responses`, `embeddings` and `models` in OpenAI's, with or without
+/// `v1/` in front, and `v1beta/models/MODEL:generateContent` and its like in Gemini's. The operator's token or an agent's pass
+/// comes as `Authorization: Bearer`, `x-api-key` or `x-goog-api-key`. Answers are the provider's own, streams among them; errors
+/// have its shape. See docs/guide/proxy.md.
 #[utoipa::path(post, path = "/v1/proxy/{provider}/{path}", tag = "proxy", params(("provider" = String, Path, description = "name of a provider"), ("path" = String, Path, description = "path of its API, slashes and all")), request_body(content = Object, description = "as the provider takes it; `model` decides whether it may be asked"), responses((status = 200, description = "the provider's answer", body = Object), (status = "default", description = "an error in the provider's shape", body = Object)))]
 pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let path = request.uri().path().strip_prefix("/v1/proxy/").unwrap_or_default().to_owned();
@@ -167,7 +168,7 @@ async fn admit(
     let checked = async {
         let route = routes::find(dialect, &head.method, rest, head.uri.query())?;
         let asking = match route.method {
-            Method::POST => Some(body::read(gateway, content).await?),
+            Method::POST => Some(body::read(gateway, &route, content).await?),
             _ => None,
         };
         let asking = check(gateway, &caller, provider, &route, asking)?;
@@ -186,7 +187,7 @@ async fn admit(
     let model = asking.as_ref().map(|asking| asking.model.clone()).or_else(|| route.model.clone());
     let is_stream = asking.as_ref().is_some_and(|asking| asking.is_stream);
     let (content, hides_usage) = match asking {
-        Some(asking) => asking.for_upstream(dialect, route.kind)?,
+        Some(asking) => asking.for_upstream(route.wire, route.kind)?,
         None => (Vec::new(), false),
     };
     let headers = headers::up(&head.headers, &route.method);
@@ -216,6 +217,7 @@ async fn admit(
     let asked = asked?;
     paid?;
     let rest = Rest {
+        wire: route.wire,
         veil: client.veil(),
         deltas: client.deltas(),
         redactor: Arc::clone(&api.sessions.governance().redactor),
@@ -254,17 +256,9 @@ fn check(
     let model = asking.as_ref().map(|asking| asking.model.as_str()).or(route.model.as_deref());
     let given = auth::model_of(&gateway.api.agents, &gateway.api.proxy.providers, agent);
     auth::check_model(agent, given.as_ref(), &provider.id, model)?;
-    asking.map(beyond::check).transpose()
+    asking.map(|asking| beyond::check(asking, route.wire)).transpose()
 }
 
 fn frozen() -> ApiError {
     ApiError::new("frozen", "everything is stopped: an approver resumes it with `tribune resume`")
-}
-
-/// Whether a dialect is Chat Completions.
-const fn is_chat(dialect: Dialect) -> bool {
-    match dialect {
-        Dialect::Anthropic => false,
-        Dialect::OpenAi | Dialect::OpenAiCompatible => true,
-    }
 }

@@ -3,8 +3,8 @@
 
 use axum::http::Method;
 use tribune_agents::provider::Dialect;
+use tribune_agents::provider::relay::Wire;
 
-use super::is_chat;
 use crate::gateway::ApiError;
 
 /// Characters of the name of a model in a path, and of a value in a query.
@@ -14,13 +14,20 @@ const MAX_NAME: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) kind: Kind,
+    /// How it is written, and its answer too.
+    pub(super) wire: Wire,
     pub(super) method: Method,
     /// Behind the provider's base.
     pub(super) path: String,
     pub(super) query: Option<String>,
     /// The model that the path names.
     pub(super) model: Option<String>,
+    /// Whether the path asks for a stream. In other dialects the body does.
+    pub(super) is_stream: bool,
 }
+
+/// One entry of a list.
+type Listed = (Method, &'static str, Kind, Wire);
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,40 +48,84 @@ pub(super) fn find(
     rest: &str,
     query: Option<&str>,
 ) -> Result<Route, ApiError> {
-    // SDKs of Chat Completions are given a base that ends with /v1, or one that does not; ours has what the provider wants.
-    let path = if is_chat(dialect) { rest.strip_prefix("v1/").unwrap_or(rest) } else { rest };
-    let known: &[(Method, &str, Kind)] = match dialect {
+    let known: &[Listed] = match dialect {
         Dialect::Anthropic => &[
-            (Method::POST, "v1/messages", Kind::Answer),
-            (Method::POST, "v1/messages/count_tokens", Kind::Count),
-            (Method::GET, "v1/models", Kind::Models),
+            (Method::POST, "v1/messages", Kind::Answer, Wire::Messages),
+            (Method::POST, "v1/messages/count_tokens", Kind::Count, Wire::Messages),
+            (Method::GET, "v1/models", Kind::Models, Wire::Messages),
         ],
         Dialect::OpenAi | Dialect::OpenAiCompatible => &[
-            (Method::POST, "chat/completions", Kind::Answer),
-            (Method::POST, "embeddings", Kind::Embeddings),
-            (Method::GET, "models", Kind::Models),
+            (Method::POST, "chat/completions", Kind::Answer, Wire::Chat),
+            (Method::POST, "responses", Kind::Answer, Wire::Responses),
+            (Method::POST, "embeddings", Kind::Embeddings, Wire::Chat),
+            (Method::GET, "models", Kind::Models, Wire::Chat),
         ],
+        Dialect::Gemini => &[(Method::GET, "v1beta/models", Kind::Models, Wire::Gemini)],
     };
-    let listed = known.iter().find(|(verb, name, _)| verb == method && *name == path);
-    let (kind, model) = match listed {
-        Some((_, _, kind)) => (*kind, None),
-        None => {
-            let folder = if is_chat(dialect) { "models/" } else { "v1/models/" };
-            let model = path.strip_prefix(folder).filter(|name| method == Method::GET && is_name(name));
-            let model = model.ok_or_else(|| not_listed(known))?;
-            (Kind::Model, Some(model.to_owned()))
+    let (path, folder, wire) = match dialect {
+        Dialect::Anthropic => (rest, "v1/models/", Wire::Messages),
+        // SDKs of OpenAI are given a base that ends with /v1, or one that does not; ours has what the provider wants.
+        Dialect::OpenAi | Dialect::OpenAiCompatible => {
+            (rest.strip_prefix("v1/").unwrap_or(rest), "models/", Wire::Chat)
         }
+        Dialect::Gemini => (rest, "v1beta/models/", Wire::Gemini),
     };
-    let query = query.filter(|query| !query.is_empty());
-    if query.is_some_and(|query| !fits(dialect, kind, query)) {
-        return Err(ApiError::forbidden("this query is not forwarded: leave it out"));
+    let listed = known.iter().find(|(verb, name, ..)| verb == method && *name == path);
+    let mut route = Route {
+        kind: Kind::Model,
+        wire,
+        method: method.clone(),
+        path: path.to_owned(),
+        query: query.filter(|query| !query.is_empty()).map(str::to_owned),
+        model: None,
+        is_stream: false,
+    };
+    if let Some((_, _, kind, wire)) = listed {
+        (route.kind, route.wire) = (*kind, *wire);
+    } else {
+        let named = path.strip_prefix(folder).and_then(|name| of_model(dialect, method, name));
+        let (kind, model, is_stream) = named.ok_or_else(|| not_listed(dialect, known))?;
+        (route.kind, route.model, route.is_stream) = (kind, Some(model.to_owned()), is_stream);
     }
-    let (method, path, query) = (method.clone(), path.to_owned(), query.map(str::to_owned));
-    Ok(Route { kind, method, path, query, model })
+    let is_good = match &route.query {
+        Some(query) => fits(dialect, &route, query),
+        // Without it, a stream of Gemini's is one long list, which nobody here reads along.
+        None => !(route.is_stream && dialect == Dialect::Gemini),
+    };
+    if !is_good {
+        let what = match route.is_stream {
+            true => "a stream is asked for with the query `alt=sse` and no other",
+            false => "this query is not forwarded: leave it out",
+        };
+        return Err(ApiError::forbidden(what));
+    }
+    Ok(route)
 }
 
-fn not_listed(known: &[(Method, &str, Kind)]) -> ApiError {
-    let known: Vec<String> = known.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+/// What is asked about one model, by what stands behind the folder of models.
+fn of_model<'n>(dialect: Dialect, method: &Method, name: &'n str) -> Option<(Kind, &'n str, bool)> {
+    if method == Method::GET {
+        // Behind a colon Gemini has verbs, and others have versions.
+        let is_plain = dialect != Dialect::Gemini || !name.contains(':');
+        return (is_name(name) && is_plain).then_some((Kind::Model, name, false));
+    }
+    let (model, verb) =
+        name.split_once(':').filter(|_| dialect == Dialect::Gemini && method == Method::POST)?;
+    let (kind, is_stream) = match verb {
+        "generateContent" => (Kind::Answer, false),
+        "streamGenerateContent" => (Kind::Answer, true),
+        "countTokens" => (Kind::Count, false),
+        _ => return None,
+    };
+    is_name(model).then_some((kind, model, is_stream))
+}
+
+fn not_listed(dialect: Dialect, known: &[Listed]) -> ApiError {
+    let mut known: Vec<String> = known.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
+    if dialect == Dialect::Gemini {
+        let verbs = ["generateContent", "streamGenerateContent", "countTokens"];
+        known.extend(verbs.map(|verb| format!("POST v1beta/models/MODEL:{verb}")));
+    }
     ApiError::forbidden(format!(
         "this is not forwarded: what is, is {}, and GET of one model",
         known.join(", ")
@@ -82,13 +133,17 @@ fn not_listed(known: &[(Method, &str, Kind)]) -> ApiError {
 }
 
 /// Whether every pair of a query is one that SDKs send, and none comes twice.
-fn fits(dialect: Dialect, kind: Kind, query: &str) -> bool {
-    let is_known = |name: &str, value: &str| match (dialect, kind, name) {
+fn fits(dialect: Dialect, route: &Route, query: &str) -> bool {
+    let is_known = |name: &str, value: &str| match (dialect, route.kind, name) {
         (Dialect::Anthropic, Kind::Answer | Kind::Count, "beta") => value == "true",
         (Dialect::Anthropic, Kind::Models, "limit") => {
             (1..=4).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_digit())
         }
         (Dialect::Anthropic, Kind::Models, "after_id" | "before_id") => is_name(value),
+        (Dialect::Gemini, Kind::Answer, "alt") => route.is_stream && value == "sse",
+        (Dialect::Gemini, Kind::Models, "pageSize") => {
+            (1..=4).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_digit())
+        }
         _ => false,
     };
     let mut seen = Vec::new();
@@ -111,6 +166,9 @@ fn is_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DIALECTS: [Dialect; 4] =
+        [Dialect::Anthropic, Dialect::OpenAi, Dialect::OpenAiCompatible, Dialect::Gemini];
 
     fn found(dialect: Dialect, method: &Method, rest: &str, query: Option<&str>) -> Option<(Kind, String)> {
         find(dialect, method, rest, query).ok().map(|route| (route.kind, route.path))
@@ -135,8 +193,33 @@ mod tests {
             }
             assert_eq!(post(dialect, "v1/embeddings"), Some((Kind::Embeddings, "embeddings".into())));
             assert_eq!(get(dialect, "models"), Some((Kind::Models, "models".into())));
+            assert_eq!(post(dialect, "v1/responses"), Some((Kind::Answer, "responses".into())));
             assert_eq!(get(dialect, "v1/models/qwen3:8b"), Some((Kind::Model, "models/qwen3:8b".into())));
         }
+    }
+
+    #[test]
+    fn a_path_of_geminis_says_the_model_and_whether_it_streams() {
+        let asked = |path: &str, query: Option<&str>| {
+            let route = find(Dialect::Gemini, &Method::POST, path, query).ok()?;
+            Some((route.kind, route.model?, route.is_stream, route.query))
+        };
+        let model = || "gemini-2.5-pro".to_owned();
+        let path = |verb: &str| format!("v1beta/models/gemini-2.5-pro:{verb}");
+        assert_eq!(asked(&path("generateContent"), None), Some((Kind::Answer, model(), false, None)));
+        assert_eq!(asked(&path("countTokens"), None), Some((Kind::Count, model(), false, None)));
+        let sse = Some("alt=sse".to_owned());
+        assert_eq!(
+            asked(&path("streamGenerateContent"), sse.as_deref()),
+            Some((Kind::Answer, model(), true, sse))
+        );
+        for query in [None, Some(""), Some("alt=json"), Some("alt=sse&key=x"), Some("alt=sse&alt=sse")] {
+            assert_eq!(asked(&path("streamGenerateContent"), query), None, "{query:?}");
+        }
+        assert_eq!(asked(&path("generateContent"), Some("alt=sse")), None);
+        assert_eq!(asked(&path("generateContent"), Some("key=x")), None, "no key comes from the client");
+        let list = find(Dialect::Gemini, &Method::GET, "v1beta/models", Some("pageSize=50")).unwrap();
+        assert_eq!(list.kind, Kind::Models);
     }
 
     #[test]
@@ -166,8 +249,25 @@ mod tests {
             "v1/models/a%2fb",
             "v1/models/..%2fadmin",
             "v1/models/a b",
-            "responses",
-            "v1/responses",
+            "responses/",
+            "responses/resp_1",
+            "v1/responses/resp_1/input_items",
+            "v1/responses/compact",
+            "v1/v1/responses",
+            "v1beta/models/m:generateContent/x",
+            "v1beta/models/m:predict",
+            "v1beta/models/m:embedContent",
+            "v1beta/models/:generateContent",
+            "v1beta/models/..:generateContent",
+            "v1beta/models/m:generateContent:countTokens",
+            "v1beta/models/m:generatecontent",
+            "v1beta/models/a/b:generateContent",
+            "v1beta/models/m%3AgenerateContent",
+            "v1beta/cachedContents",
+            "v1beta/files",
+            "upload/v1beta/files",
+            "v1beta/corpora/x",
+            "v1beta/tunedModels/m:generateContent",
             "v1/v1/models",
             "chat/completions/",
             "chat/completions/x",
@@ -180,7 +280,7 @@ mod tests {
             "http://evil.example/v1/messages",
         ];
         for rest in tricks {
-            for dialect in [Dialect::Anthropic, Dialect::OpenAi, Dialect::OpenAiCompatible] {
+            for dialect in DIALECTS {
                 for method in [Method::GET, Method::POST, Method::DELETE, Method::PUT] {
                     let refused = find(dialect, &method, rest, None).map_err(|error| error.code);
                     assert_eq!(refused, Err("forbidden"), "{dialect:?} {method} {rest:?}");
@@ -189,6 +289,8 @@ mod tests {
         }
         for (dialect, method, rest) in [
             (Dialect::Anthropic, Method::GET, "v1/messages"),
+            (Dialect::Anthropic, Method::POST, "v1/models/m:generateContent"),
+            (Dialect::Gemini, Method::GET, "v1beta/models/m:generateContent"),
             (Dialect::Anthropic, Method::DELETE, "v1/models/a"),
             (Dialect::Anthropic, Method::POST, "v1/models"),
             (Dialect::Anthropic, Method::POST, "messages"),
@@ -196,6 +298,14 @@ mod tests {
             (Dialect::OpenAi, Method::DELETE, "models/a"),
             (Dialect::OpenAi, Method::POST, "v1/messages"),
             (Dialect::OpenAi, Method::OPTIONS, "models"),
+            (Dialect::OpenAi, Method::GET, "responses"),
+            (Dialect::OpenAi, Method::DELETE, "responses"),
+            (Dialect::Anthropic, Method::POST, "v1/responses"),
+            (Dialect::OpenAi, Method::POST, "models/m:generateContent"),
+            (Dialect::Gemini, Method::PUT, "v1beta/models/m:generateContent"),
+            (Dialect::Gemini, Method::POST, "v1beta/models/m"),
+            (Dialect::Gemini, Method::POST, "v1/messages"),
+            (Dialect::Gemini, Method::POST, "v1/responses"),
         ] {
             assert_eq!(found(dialect, &method, rest, None), None, "{method} {rest}");
         }

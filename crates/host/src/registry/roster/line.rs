@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tribune_agents::AgentId;
 use tribune_agents::session::NameError;
+use tribune_constitution::Asking;
 
 use super::{MAX_LINE_BYTES, RosterAgent};
 
@@ -50,9 +51,13 @@ struct Line {
     #[serde(default = "default_backend")]
     backend: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     #[serde(default = "default_mandate")]
     mandate: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<Asking>,
     #[serde(default)]
     standing: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,8 +74,8 @@ fn default_mandate() -> String {
 
 impl From<RosterAgent> for Line {
     fn from(agent: RosterAgent) -> Self {
-        let RosterAgent { id, name, backend, model, mandate, standing, pubkey } = agent;
-        Self { id: id.into(), name, backend, model, mandate, standing, pubkey }
+        let RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey } = agent;
+        Self { id: id.into(), name, backend, profile, model, mandate, mode, standing, pubkey }
     }
 }
 
@@ -84,7 +89,7 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
     if line.len() > MAX_LINE_BYTES {
         return Err(LineFault::TooLong);
     }
-    let Line { id, name, backend, model, mandate, standing, pubkey } =
+    let Line { id, name, backend, profile, model, mandate, mode, standing, pubkey } =
         serde_json::from_slice(line).map_err(form)?;
     let id: AgentId = id.parse().map_err(LineFault::Id)?;
     // Such a caller would be this agent without having proved anything.
@@ -96,6 +101,9 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
             return Err(LineFault::Word { field, text: text.chars().take(MAX_NAME_CHARS).collect() });
         }
     }
+    if let Some(text) = profile.as_ref().filter(|text| !is_word(text)) {
+        return Err(LineFault::Word { field: "profile", text: text.chars().take(MAX_NAME_CHARS).collect() });
+    }
     for (field, text) in [("name", &name), ("model", &model)] {
         if text.as_ref().is_some_and(|text| !is_name(text)) {
             return Err(LineFault::Name(field));
@@ -104,7 +112,7 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
     if pubkey.as_ref().is_some_and(|pubkey| !is_pubkey(pubkey)) {
         return Err(LineFault::PublicKey);
     }
-    Ok(RosterAgent { id, name, backend, model, mandate, standing, pubkey })
+    Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey })
 }
 
 /// What serde says, without its own idea of the line.

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use tribune_agents::AgentId;
+use tribune_constitution::Asking;
 
 use crate::files::{self, Secrecy};
 pub use line::{ANONYMOUS, LineFault, STRANGER};
@@ -47,9 +48,13 @@ pub struct RosterAgent {
     pub name: Option<String>,
     /// Which runtime runs its turns.
     pub backend: String,
+    /// How an agent of another make is run.
+    pub profile: Option<String>,
     pub model: Option<String>,
     /// Name of the mandate it acts under; also the name of that mandate's file.
     pub mandate: String,
+    /// How far it is let go within its mandate; without a word, as the law says.
+    pub mode: Option<Asking>,
     /// Whether its session is open before the first connection is taken.
     pub standing: bool,
     /// `ed25519:` and 64 lowercase hex digits. Whoever proves this key is this agent.

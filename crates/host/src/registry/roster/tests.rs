@@ -15,8 +15,10 @@ fn agent(id: &str) -> RosterAgent {
         id: id.parse().unwrap(),
         name: None,
         backend: "rehearsal".to_owned(),
+        profile: None,
         model: None,
         mandate: "default".to_owned(),
+        mode: None,
         standing: false,
         pubkey: None,
     }
@@ -52,7 +54,7 @@ fn faults_are_told_with_their_line() {
         ),
         (
             r#"{"id":"x","mandat":"all"}"#.to_owned(),
-            "this is not an agent: unknown field `mandat`, expected one of `id`, `name`, `backend`, `model`, `mandate`, `standing`, `pubkey` (column 18)",
+            "this is not an agent: unknown field `mandat`, expected one of `id`, `name`, `backend`, `profile`, `model`, `mandate`, `mode`, `standing`, `pubkey` (column 18)",
         ),
         (r#"{"name":"x"}"#.to_owned(), "this is not an agent: missing field `id` (column 12)"),
         (r#"{"id":"x""#.to_owned(), "this is not an agent: EOF while parsing an object (column 9)"),

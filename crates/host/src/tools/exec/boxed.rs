@@ -1,5 +1,5 @@
-//! Starts commands in the sandbox: no network, nothing of this machine but its programs, and the workspace. Names in it that
-//! programs of this machine obey can be read and not changed.
+//! Starts commands in the sandbox: no network but the session's proxy where it has one, nothing of this machine but its programs,
+//! and the workspace. Names in it that programs of this machine obey can be read and not changed.
 
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::process::{ChildStderr, ChildStdout};
 use tribune_contract::{
-    Exit, HOST_TRAPS, LaunchProfile, Limits, Mode, Session, Started, Workspace, WorkspaceSource,
+    Exit, HOST_TRAPS, LaunchProfile, Limits, Mode, Relay, RunsAs, Session, Started, Workspace,
+    WorkspaceSource,
 };
 use tribune_sandbox::{House, Streams};
 
 use crate::record::SandboxRecord;
+use crate::run::{EGRESS_PORT, proxy_variables};
 
 use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, capture, watched};
 
@@ -68,6 +70,15 @@ impl BoxedLauncher {
                 Mode::Landlock => Vec::new(),
             },
         });
+        // Sockets of the host are in reach of nothing in the weaker mode.
+        if let (Mode::Full, Some(way)) = (self.mode, &launch.way_out) {
+            profile.env.extend(proxy_variables(&way.places));
+            let (name, socket) = ("egress".to_owned(), way.sockets.egress());
+            profile.relays = vec![Relay { name, port: EGRESS_PORT, socket, token: None }];
+            if let Some(user) = way.user {
+                profile.runs_as = RunsAs::User { uid: user, gid: user };
+            }
+        }
         profile.limits.wall_ms = Some(u64::try_from(launch.limits.wall.as_millis()).unwrap_or(u64::MAX));
         Ok(profile)
     }

@@ -10,6 +10,7 @@ use rustix::fd::OwnedFd;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
 
+use crate::broker::WayOut;
 use crate::record::SandboxRecord;
 
 /// How long outputs are still read when a command is over: only someone who got away from it can hold them open.
@@ -33,6 +34,8 @@ pub struct Launch {
     /// The whole environment.
     pub env: Vec<(String, String)>,
     pub limits: Limits,
+    /// Where a sandbox leads out of it, if anywhere.
+    pub way_out: Option<WayOut>,
 }
 
 /// Where a command runs.
@@ -165,7 +168,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured) {
 }
 
 /// A descriptor that can be waited for.
-pub(super) fn watched(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watched(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     #[expect(
         deprecated,
         reason = "sound for an `OwnedFd`, which is open for as long as it lives; the other is unsafe"

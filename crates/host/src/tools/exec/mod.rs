@@ -12,19 +12,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_agents::ToolSpec;
+use tribune_agents::{SessionKey, ToolSpec};
 
 pub use boxed::BoxedLauncher;
 pub use direct::DirectLauncher;
+pub(crate) use launch::watched;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
 pub use resolve::{Operand, ResolveError, Resolved, resolve};
+
+use crate::broker::Brokers;
 
 use super::done::{Answer, Code, Refused, Resource, Trail};
 use super::input::Input;
 use super::shown;
 use super::workspace::{Opened, Workspace};
 
-pub(super) const NAME: &str = "exec";
+pub(crate) const NAME: &str = "exec";
 
 /// Where commands are looked for. Fixed, so that what was approved is what is found.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -55,8 +58,9 @@ pub(super) const ENV: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
         name: NAME.to_owned(),
-        description: "Run a shell command in your workspace and see its exit code and output. It has no terminal, \
-                      no input and no network, and everything it started is ended when it exits or its time is over; nothing \
+        description: "Run a shell command in your workspace and see its exit code and output. It has no terminal \
+                      and no input. It reaches the network through the proxy that HTTP_PROXY and HTTPS_PROXY name, where the \
+                      law lets it; without these variables it has none. Everything it started is ended when it exits or its time is over; nothing \
                       runs on in the background. A long output is cut in the middle."
             .to_owned(),
         input_schema: json!({
@@ -121,6 +125,7 @@ impl Exec {
             cwd: Folder { workspace: home, folder },
             env: env.map(|(name, value)| (name.to_owned(), value)).collect(),
             limits: Limits { wall: self.wall, output_bytes: OUTPUT_BYTES },
+            way_out: None,
         })
     }
 }
@@ -136,8 +141,21 @@ pub(super) fn folder(cwd: Option<&str>) -> &str {
 }
 
 /// Runs what was prepared. Dropping the future ends it.
-pub(super) async fn run(launcher: Option<&dyn Launcher>, launch: Launch, trail: &Trail) -> Answer {
+pub(super) async fn run(
+    launcher: Option<&dyn Launcher>,
+    (launch, brokers): (Launch, Option<Brokers>),
+    session: &SessionKey,
+    trail: &Trail,
+) -> Answer {
     let launcher = launcher.ok_or(LaunchError::NotProvided).map_err(refused)?;
+    let way_out = match brokers {
+        Some(brokers) => brokers.open_for_command(session).await.map_err(|error| {
+            let sentence = format!("the command's way out cannot be opened ({error}): tell the operator");
+            Refused::new(Code::Failed, sentence)
+        })?,
+        None => None,
+    };
+    let launch = Launch { way_out, ..launch };
     trail.read(Resource::Workspace)?;
     trail.write(Resource::Workspace)?;
     let wall = launch.limits.wall;

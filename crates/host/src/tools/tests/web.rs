@@ -214,6 +214,24 @@ async fn a_redirect_is_checked_like_the_first_address() {
 }
 
 #[tokio::test]
+async fn a_redirect_to_another_place_is_a_call_of_its_own() {
+    let inner = Server::new(|_, _| page("text/plain", "reached")).await;
+    let to = inner.url("/there");
+    let leads = to.clone();
+    let server = Server::new(move |_, _| redirect(&leads)).await;
+    // Both may be reached, but the law was asked about one.
+    let both = [server.address.to_string(), inner.address.to_string()];
+    let house = house(EgressMode::Allowlist, &both, None);
+    let told = house.refused("web_fetch", fetch(&server.url("/"))).await;
+    assert_eq!(
+        told,
+        format!("`127.0.0.1` leads to another place, `{to}`: fetch that address if you need it")
+    );
+    assert_eq!(inner.asked(), 0);
+    assert!(house.good("web_fetch", fetch(&to)).await.ends_with("reached"));
+}
+
+#[tokio::test]
 async fn what_is_too_much_or_no_text_is_not_taken() {
     let server = Server::new(|path, _| match path {
         "/huge" => page("text/plain", &"x".repeat(8 * 1024 * 1024)),

@@ -1,4 +1,5 @@
-//! One GET, and the redirects behind it, each checked like the first.
+//! One GET, and the redirects behind it, each checked like the first. Only those are followed that stay at the same place: the
+//! law decided about that one, and a way to another is a call of its own.
 //!
 //! Every hop has a client of its own that knows one name and the addresses that were checked for it. So a name cannot mean
 //! something else by the time it is connected to, and nothing is carried from one host to the next: no cookies, no
@@ -133,7 +134,17 @@ fn redirected(from: &Target, response: &Response) -> Result<Option<Target>, Refu
     if from.url().scheme() == "https" && next.scheme() != "https" {
         return Err(refused("from https to an address without it"));
     }
-    Target::new(next).map(Some)
+    let next = Target::new(next)?;
+    let place = |target: &Target| (target.url().scheme().to_owned(), target.host().to_owned(), target.port());
+    if place(&next) != place(from) {
+        let sentence = format!(
+            "`{}` leads to another place, `{}`: fetch that address if you need it",
+            from.host(),
+            shown(next.url().as_str())
+        );
+        return Err(Refused::new(Code::Refused, sentence));
+    }
+    Ok(Some(next))
 }
 
 async fn take(target: Target, mut response: Response, asked: &Asked) -> Result<Fetched, Refused> {

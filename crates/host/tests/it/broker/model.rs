@@ -35,11 +35,16 @@ struct House {
 
 impl House {
     async fn open(spend: &str) -> Self {
+        Self::open_as("anthropic", spend).await
+    }
+
+    /// The same with a provider of another kind.
+    async fn open_as(kind: &str, spend: &str) -> Self {
         let upstream = FakeUpstream::start().await;
         let home = TempHome::new();
         home.write("data/agent-roster.jsonl", ROSTER);
         let text = format!(
-            "{{ spend: {{ {spend} }}, models: {{ providers: {{ fake: {{ kind: 'anthropic', baseUrl: '{}', keyEnv: 'FAKE_API_KEY', \
+            "{{ spend: {{ {spend} }}, models: {{ providers: {{ fake: {{ kind: '{kind}', baseUrl: '{}', keyEnv: 'FAKE_API_KEY', \
                models: {{ m: {{ contextWindow: 100000, maxOutputTokens: 1000 }} }}, startupValidation: 'off' }} }} }} }}",
             upstream.base_url()
         );
@@ -78,7 +83,7 @@ async fn send(sockets: &SessionSockets, path: &str, body: &Value) -> (u16, Strin
     let body = body.to_string();
     let mut stream = UnixStream::connect(sockets.model()).await.unwrap();
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1:4000\r\nauthorization: Bearer {PLACEHOLDER}\r\nx-api-key: other-{PLACEHOLDER}\r\n\
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1:4000\r\nauthorization: Bearer {PLACEHOLDER}\r\nx-api-key: other-{PLACEHOLDER}\r\nx-goog-api-key: third-{PLACEHOLDER}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
@@ -162,4 +167,106 @@ async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
     assert_eq!(lines, [(KEY, 1_500), ("agent:main:cli:local:dm:two", 10)]);
     drop((other, house.sockets));
     assert_sound(&house.daemon.stop().await.home);
+}
+
+/// What each of the other two APIs is asked with on a socket: the kind of provider, the path, a body, and what the model says.
+fn other_apis() -> [(&'static str, &'static str, Value, tribune_testkit::Reply); 2] {
+    let say = Say::new().text("hello from the model").usage(30, 7, 60);
+    let responses = json!({
+        "model": "m", "stream": true, "store": false, "max_output_tokens": 10, "include": ["reasoning.encrypted_content"],
+        "input": [{ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "hi" }] }],
+    });
+    let gemini = json!({
+        "contents": [{ "role": "user", "parts": [{ "text": "hi" }] }], "generationConfig": { "maxOutputTokens": 10 },
+    });
+    [
+        ("openai", "/v1/responses", responses, say.responses()),
+        ("gemini", "/v1beta/models/m:streamGenerateContent?alt=sse", gemini, say.gemini()),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_and_gemini_pass_with_the_houses_key_and_their_tokens_count() {
+    for (kind, path, body, reply) in other_apis() {
+        let house = House::open_as(kind, "perSession: { tokens: 4000 }").await;
+        let whole = String::from_utf8(reply.bytes()).unwrap();
+        house.upstream.reply(reply);
+        let (status, answer) = house.post(path, &body).await;
+        assert_eq!(status, 200, "{answer}");
+        let last = whole.trim_end().rsplit("\n").next().unwrap();
+        assert!(answer.contains(last), "to the byte, {kind}: {answer}");
+        let seen = &house.upstream.requests()[0];
+        let (header, expected) = match kind {
+            "openai" => ("authorization", format!("Bearer {SECRET}")),
+            _ => ("x-goog-api-key", SECRET.to_owned()),
+        };
+        assert_eq!(seen.header(header), Some(expected.as_str()));
+        assert!(!format!("{:?}", seen.headers).contains(PLACEHOLDER), "{kind}");
+        assert_eq!(seen.json(), body);
+        house.ended(1).await;
+        let entries = house.entries();
+        let usage = json!({ "input": 30, "output": 7, "cache_read": 60, "cache_written": 0 });
+        let ended = entries.iter().find(|said| said["event"] == "ended").unwrap();
+        assert_eq!((&ended["outcome"], &ended["usage"]), (&json!("answered"), &usage), "{kind}");
+        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
+        assert_eq!(report.lines[0].input + report.lines[0].output, 37, "{kind}");
+        drop(house.sockets);
+        assert_sound(&house.daemon.stop().await.home);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_and_gemini_lead_nowhere_else() {
+    for (kind, path, body, _) in other_apis() {
+        let house = House::open_as(kind, "perSession: { tokens: 4000 }").await;
+        let with = |name: &str, value: Value| {
+            let mut body = body.clone();
+            body[name] = value;
+            body
+        };
+        let other = path.replace("/m:", "/other:");
+        for (path, body, expected) in [
+            (other.as_str(), with("model", json!("other")), if kind == "openai" { 403 } else { 400 }),
+            ("/v1/responses/resp_1", body.clone(), 403),
+            ("/v1beta/models/other:generateContent", body.clone(), 403),
+            ("/v1beta/models/m:streamGenerateContent", body.clone(), 403),
+            ("/v1beta/models/m:generateContent?key=mine", body.clone(), 403),
+            ("/v1beta/cachedContents", body.clone(), 403),
+            (path, with("tools", json!([{ "type": "web_search" }])), 403),
+            (path, with("tools", json!([{ "googleSearch": {} }])), 403),
+            (path, with("previous_response_id", json!("resp_1")), 403),
+            (path, with("cachedContent", json!("x")), 403),
+            (path, with("store", json!(true)), 403),
+            // More than the session may spend.
+            (path, with("max_output_tokens", json!(100_000)), 403),
+            (path, with("generationConfig", json!({ "maxOutputTokens": 100_000 })), 403),
+            (
+                path,
+                with("generationConfig", json!({ "maxOutputTokens": 10, "candidateCount": 1000 })),
+                if kind == "openai" { 403 } else { 400 },
+            ),
+        ] {
+            let (status, answer) = house.post(path, &body).await;
+            assert_eq!(status, expected, "{kind} {path} {body}: {answer}");
+            let shape = if kind == "openai" { "\"type\":" } else { "\"status\":" };
+            assert!(answer.contains(shape), "{answer}");
+        }
+        assert_eq!(house.upstream.requests().len(), 0, "{kind}");
+        drop(house.sockets);
+        assert_sound(&house.daemon.stop().await.home);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_cut_costs_what_was_set_aside() {
+    for (kind, path, body, reply) in other_apis() {
+        let house = House::open_as(kind, "").await;
+        house.upstream.reply(reply.first(2).then_close());
+        house.post(path, &body).await;
+        house.ended(1).await;
+        let ended = house.entries().into_iter().find(|said| said["event"] == "ended").unwrap();
+        assert_eq!(ended["outcome"], "cut", "{kind}");
+        drop(house.sockets);
+        assert_sound(&house.daemon.stop().await.home);
+    }
 }

@@ -22,7 +22,7 @@ async fn what_is_not_on_the_list_never_leaves_the_house() {
         "GET /v1/proxy/fake//v1/models",
         "GET /v1/proxy/fake/v1/models?limit=1&x=/../admin",
         "GET /v1/proxy/fake/v1/models?key=stolen",
-        "POST /v1/proxy/chat/v1/responses",
+        "POST /v1/proxy/chat/v1/responses/resp_1",
         "GET /v1/proxy/chat/v1/organization/api_keys",
         "GET /v1/proxy/off/models",
     ] {

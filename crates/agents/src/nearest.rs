@@ -1,9 +1,10 @@
 //! The word somebody probably meant.
 
-use super::bounds::MAX_WORD_BYTES;
+/// Bytes of a word that is compared; no name here is longer, and the cost grows with the square.
+const MAX_WORD_BYTES: usize = 64;
 
 /// The word that takes the fewest changes, if it takes few.
-pub(super) fn nearest<'a>(word: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > MAX_WORD_BYTES {
         return None;
     }

@@ -1,0 +1,206 @@
+//! The backend: a session's agent is found or started, told what is said, and listened to until its turn ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+
+use super::pool::{Found, Live, Pool};
+use super::spawner::Spawner;
+use super::tongue::{Began, Step, Tongue};
+use crate::acp::Acp;
+use crate::claude_code::ClaudeCode;
+use crate::content::{ContentBlock, text_of};
+use crate::event::{EventKind, RuntimeEvent};
+use crate::plain_words::{Unmeant, plain};
+use crate::profile::{Profile, Quirk};
+use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
+use crate::session::{CloseReason, SessionState, SessionStatus};
+
+/// How long an agent without a turn is kept. Starting one takes seconds, and each holds hundreds of megabytes.
+pub const IDLE: Duration = Duration::from_secs(10 * 60);
+
+/// Runs turns with agents of others, all of which speak the same.
+#[derive(Clone)]
+pub struct CliBackend {
+    pool: Arc<Pool>,
+}
+
+impl std::fmt::Debug for CliBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CliBackend").field(&self.name()).finish()
+    }
+}
+
+impl CliBackend {
+    /// Agents that speak ACP. `spawner` starts them, and each is kept for so long without a turn.
+    pub fn acp(spawner: Arc<dyn Spawner>, idle: Duration) -> Self {
+        Self::speaking(&Acp, spawner, idle)
+    }
+
+    /// Claude Code, spoken with in its own stream-json.
+    pub fn claude_code(spawner: Arc<dyn Spawner>, idle: Duration) -> Self {
+        Self::speaking(&ClaudeCode, spawner, idle)
+    }
+
+    fn speaking(tongue: &'static dyn Tongue, spawner: Arc<dyn Spawner>, idle: Duration) -> Self {
+        Self { pool: Arc::new(Pool::new(tongue, spawner, idle)) }
+    }
+
+    /// What it is called in the roster.
+    pub fn name(&self) -> &'static str {
+        self.pool.tongue().backend()
+    }
+
+    /// Ends every agent at once, with everything it started. What is spoken to later is started again.
+    pub fn stop_all(&self) {
+        self.pool.stop_all();
+    }
+
+    /// Ends every agent. Returns when they are gone.
+    pub async fn leave(&self) {
+        self.pool.leave().await;
+    }
+}
+
+#[async_trait]
+impl AgentRuntime for CliBackend {
+    async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+        let session_id = input.key.as_str().into();
+        let handle = Handle { key: Arc::new(input.key), session_id };
+        // A session whose agent cannot be started is refused when it is opened, and not when someone has typed a question.
+        self.pool.spawner().check(&handle)?;
+        Ok(handle)
+    }
+
+    fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
+        let (backend, handle) = (self.clone(), handle.clone());
+        let events = async_stream::stream! {
+            let (live, found) = tokio::select! {
+                started = backend.pool.agent(&handle) => match started {
+                    Ok(started) => started,
+                    Err(error) => {
+                        yield Err(error);
+                        return;
+                    }
+                },
+                () = input.cancel.cancelled() => {
+                    yield Ok(EventKind::Done { stop_reason: crate::StopReason::Cancelled });
+                    return;
+                }
+            };
+            let busy = Busy { pool: Arc::clone(&backend.pool), live: live.clone(), handle: handle.clone(), is_over: false };
+            if let Some(what) = live.link.misdeed() {
+                let (id, tool) = ("between-turns".to_owned(), "unknown".to_owned());
+                yield Ok(EventKind::Ungoverned { id, tool, what });
+                return;
+            }
+            let fresh = found == Found::Started && live.conversation.began != Began::TakenUp;
+            if found == Found::Started && live.conversation.began == Began::Lost {
+                let message = "the agent was started anew and could not take up what was said before: it begins afresh";
+                yield Ok(EventKind::Notice { code: "context_lost".to_owned(), message: message.to_owned() });
+            }
+            if let Err(error) = live.conversation.takes.check(&input.content) {
+                // Nothing was said, and the agent can go on.
+                busy.over();
+                yield Err(error);
+                return;
+            }
+            let prompt = prompt(&input, fresh, &live.profile);
+            let mut turn = backend.pool.tongue().begin(&live, &input, &prompt);
+            loop {
+                match turn.next().await {
+                    Step::Said(kinds) => for kind in kinds {
+                        yield Ok(kind);
+                    },
+                    Step::Named(conversation) => backend.pool.spawner().remember(&handle, &conversation),
+                    Step::Over(kinds, ended) => {
+                        busy.over();
+                        for kind in kinds {
+                            yield Ok(kind);
+                        }
+                        if let Err(error) = ended {
+                            yield Err(error);
+                        }
+                        return;
+                    }
+                    Step::Ungoverned { id, tool, what } => {
+                        yield Ok(EventKind::Ungoverned { id, tool, what });
+                        return;
+                    }
+                    Step::Failed(error) => {
+                        yield Err(live.explain(error));
+                        return;
+                    }
+                }
+            }
+        };
+        let mut seq = 0;
+        events
+            .map(move |event| {
+                seq += 1;
+                event.map(|kind| RuntimeEvent { seq, kind })
+            })
+            .boxed()
+    }
+
+    async fn cancel(&self, _: &Handle) -> Result<(), RuntimeError> {
+        // The turn sees its token.
+        Ok(())
+    }
+
+    async fn close(&self, handle: &Handle, _: CloseReason) -> Result<(), RuntimeError> {
+        self.pool.close(&handle.key).await;
+        Ok(())
+    }
+
+    async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
+        Ok(SessionStatus { state: SessionState::Idle, backend: self.name().to_owned(), model: None })
+    }
+}
+
+/// A turn under way. If it is given up, so is the agent: nobody knows what it is at.
+struct Busy {
+    pool: Arc<Pool>,
+    live: Live,
+    handle: Handle,
+    is_over: bool,
+}
+
+impl Busy {
+    fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.live.link.break_off("its turn was given up");
+        }
+        self.live.rest(self.pool.spawner(), &self.handle);
+    }
+}
+
+/// What the agent is told: who it is, if it does not know yet; what was left for it; what is said.
+///
+/// All of it is words: what a program would do unasked because of what is said, it does not.
+fn prompt(input: &TurnInput, fresh: bool, profile: &Profile) -> Vec<ContentBlock> {
+    let mentions = profile.has(Quirk::ReadsMentions);
+    let others = Unmeant { mentions, commands: true };
+    let said = Unmeant { mentions, commands: input.speaker != Speaker::Owner };
+    let mut blocks = Vec::new();
+    if fresh && !input.system.is_empty() {
+        blocks.push(ContentBlock::text(plain(&input.system, others)));
+    }
+    for message in &input.preceding {
+        let text = format!("[{}] {}", message.role.as_str(), text_of(&message.content));
+        blocks.push(ContentBlock::text(plain(&text, others)));
+    }
+    blocks.extend(input.content.iter().map(|block| match block {
+        ContentBlock::Text { text } => ContentBlock::text(plain(text, said)),
+        other => other.clone(),
+    }));
+    blocks
+}

@@ -1,0 +1,350 @@
+//! The agents that run: one for each session, started when it is first spoken to, and ended when it is idle for long, when its
+//! session is closed, when it breaks a rule, and with the daemon.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::link::Link;
+use super::spawner::{Process, Spawned, Spawner};
+use super::tongue::{Began, Conversation, FirstWords, Tongue, Unmet};
+use crate::profile::Profile;
+use crate::runtime::{Handle, RuntimeError};
+use crate::session::SessionKey;
+
+/// How long an agent that is told to end may take before it is ended. The slowest of the known ones needs two seconds.
+const GOODBYE: Duration = Duration::from_secs(4);
+
+/// How long after its last word an agent's own end is waited for, to tell how it ended.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// Bytes of its standard error that are kept, the newest.
+const STDERR_BYTES: usize = 16 << 10;
+
+/// All agents of this backend.
+pub(crate) struct Pool {
+    tongue: &'static dyn Tongue,
+    spawner: Arc<dyn Spawner>,
+    agents: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Option<Live>>>>>,
+    tasks: TaskTracker,
+    leaving: CancellationToken,
+    idle: Duration,
+}
+
+/// An agent that runs.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) link: Link,
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) workspace: Arc<str>,
+    pub(crate) conversation: Arc<Conversation>,
+    stderr: Stderr,
+    /// Ends it in peace.
+    closing: CancellationToken,
+    /// Nothing of it is left.
+    gone: CancellationToken,
+    /// Whether a turn runs.
+    busy: Arc<watch::Sender<bool>>,
+}
+
+/// The newest of what an agent said on its standard error.
+#[derive(Clone, Default)]
+struct Stderr(Arc<Mutex<Vec<u8>>>);
+
+impl Stderr {
+    fn push(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(bytes);
+        let over = kept.len().saturating_sub(STDERR_BYTES);
+        kept.drain(..over);
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+/// Whether the agent was there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    Running,
+    Started,
+}
+
+impl Pool {
+    pub(crate) fn new(tongue: &'static dyn Tongue, spawner: Arc<dyn Spawner>, idle: Duration) -> Self {
+        Self {
+            tongue,
+            spawner,
+            agents: Mutex::default(),
+            tasks: TaskTracker::new(),
+            leaving: CancellationToken::new(),
+            idle,
+        }
+    }
+
+    pub(crate) fn tongue(&self) -> &'static dyn Tongue {
+        self.tongue
+    }
+
+    pub(crate) fn spawner(&self) -> &dyn Spawner {
+        &*self.spawner
+    }
+
+    /// The session's agent, started if none runs.
+    pub(crate) async fn agent(&self, session: &Handle) -> Result<(Live, Found), RuntimeError> {
+        if self.leaving.is_cancelled() {
+            return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
+        }
+        let slot = {
+            let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(agents.entry((*session.key).clone()).or_default())
+        };
+        let mut slot = slot.lock().await;
+        if let Some(live) =
+            slot.as_ref().filter(|live| !live.link.is_broken() && !live.closing.is_cancelled())
+        {
+            live.busy.send_replace(true);
+            return Ok((live.clone(), Found::Running));
+        }
+        *slot = None;
+        let live = self.start(session).await?;
+        *slot = Some(live.clone());
+        Ok((live, Found::Started))
+    }
+
+    async fn start(&self, session: &Handle) -> Result<Live, RuntimeError> {
+        match self.start_once(session, Began::New).await {
+            Ok(live) => Ok(live),
+            Err(Unmet::Failed(error)) => Err(error),
+            Err(Unmet::NotTakenUp) => {
+                self.spawner.forget(session);
+                self.start_once(session, Began::Lost).await.map_err(|unmet| match unmet {
+                    Unmet::Failed(error) => error,
+                    Unmet::NotTakenUp => {
+                        let what = "the agent begins with a conversation that it does not have: try again";
+                        RuntimeError::new("agent_protocol", what)
+                    }
+                })
+            }
+        }
+    }
+
+    /// Starts an agent. `afresh` is how its conversation came about if it has none from before.
+    async fn start_once(&self, session: &Handle, afresh: Began) -> Result<Live, Unmet> {
+        let Spawned { stdin, stdout, stderr: pipe, process, profile, workspace, conversation } =
+            self.spawner.spawn(session).await.map_err(Unmet::Failed)?;
+        if profile.protocol() != self.tongue.protocol() {
+            let what = format!(
+                "the profile `{}` is not for the backend `{}`: close the session and open it again",
+                profile.id(),
+                self.tongue.backend()
+            );
+            return Err(Unmet::Failed(RuntimeError::new("no_profile", what)));
+        }
+        let (link, reading, writing) = Link::new(self.tongue, stdin, stdout);
+        let (closing, stderr) = (self.leaving.child_token(), Stderr::default());
+        let busy = Arc::new(watch::Sender::new(true));
+        self.tasks.spawn(reading);
+        self.tasks.spawn(writing);
+        self.tasks.spawn(collect(pipe, stderr.clone(), link.clone()));
+        let keeper = Keeper {
+            link: link.clone(),
+            process,
+            closing: closing.clone(),
+            busy: busy.subscribe(),
+            idle: self.idle,
+        };
+        let (spawner, kept, handle) = (Arc::clone(&self.spawner), stderr.clone(), session.clone());
+        let gone = CancellationToken::new();
+        // However the keeper ends, it is the last.
+        let last = gone.clone().drop_guard();
+        self.tasks.spawn(async move {
+            keeper.keep().await;
+            spawner.keep_stderr(&handle, &kept.text());
+            drop(last);
+        });
+        // Whoever gives up in the middle of the first words leaves nothing behind.
+        let unborn = Unborn(Some(link.clone()));
+        let first = FirstWords { profile: &profile, workspace: &workspace, before: conversation.as_deref() };
+        let mut begun = self.tongue.shake_hands(&link, first).await.map_err(|unmet| match unmet {
+            Unmet::Failed(error) => Unmet::Failed(with_stderr(error, &stderr.text())),
+            Unmet::NotTakenUp => unmet,
+        })?;
+        if begun.began == Began::New {
+            begun.began = afresh;
+        }
+        if let Some(id) = &begun.id {
+            self.spawner.remember(session, id);
+        }
+        unborn.lives();
+        Ok(Live {
+            link,
+            profile: Arc::new(profile),
+            workspace: workspace.into(),
+            conversation: Arc::new(begun),
+            stderr,
+            closing,
+            gone,
+            busy,
+        })
+    }
+
+    /// Ends the session's agent. Returns when it is gone, within bounds.
+    pub(crate) async fn close(&self, key: &SessionKey) {
+        let slot = self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let Some(slot) = slot else { return };
+        if let Some(live) = slot.lock().await.take() {
+            live.closing.cancel();
+            let _ = tokio::time::timeout(2 * GOODBYE, live.gone.cancelled()).await;
+        }
+    }
+
+    /// Ends all that run, at once and with everything they started. They are taken up when they are next spoken to.
+    pub(crate) fn stop_all(&self) {
+        let slots: Vec<_> = {
+            let agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+            agents.values().map(Arc::clone).collect()
+        };
+        for slot in slots {
+            self.tasks.spawn(async move {
+                if let Some(live) = slot.lock().await.take() {
+                    live.link.break_off("everything was stopped");
+                }
+            });
+        }
+    }
+
+    /// Ends all of them. Returns when they are gone.
+    pub(crate) async fn leave(&self) {
+        self.leaving.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Live {
+    /// A turn is over.
+    pub(crate) fn rest(&self, spawner: &dyn Spawner, session: &Handle) {
+        self.link.rest();
+        self.busy.send_replace(false);
+        spawner.keep_stderr(session, &self.stderr.text());
+    }
+
+    /// An error with what the agent last said beside the protocol.
+    pub(crate) fn explain(&self, error: RuntimeError) -> RuntimeError {
+        with_stderr(error, &self.stderr.text())
+    }
+}
+
+/// Breaks the link unless the first words came to an end.
+struct Unborn(Option<Link>);
+
+impl Unborn {
+    fn lives(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unborn {
+    fn drop(&mut self) {
+        if let Some(link) = &self.0 {
+            link.break_off("it was given up at its start");
+        }
+    }
+}
+
+/// Keeps a process until its end.
+struct Keeper {
+    link: Link,
+    process: Box<dyn Process>,
+    closing: CancellationToken,
+    busy: watch::Receiver<bool>,
+    idle: Duration,
+}
+
+/// Why a process ends.
+enum Why {
+    Gone(String),
+    Silent,
+    Broken,
+    Told,
+}
+
+impl Keeper {
+    async fn keep(mut self) {
+        let why = tokio::select! {
+            biased;
+            how = self.process.ended() => Why::Gone(how),
+            _ = self.link.broken() => Why::Broken,
+            () = self.link.ended() => Why::Silent,
+            () = self.closing.cancelled() => Why::Told,
+            () = unused(&mut self.busy, self.idle) => Why::Told,
+        };
+        match why {
+            Why::Gone(how) => {
+                // What it said before its end comes before its end.
+                let _ = tokio::time::timeout(LAST_WORD, self.link.ended()).await;
+                return self.link.break_off(how);
+            }
+            Why::Silent => {
+                if let Ok(how) = tokio::time::timeout(LAST_WORD, self.process.ended()).await {
+                    return self.link.break_off(how);
+                }
+                self.link.break_off("it closed its output");
+            }
+            Why::Broken => {}
+            Why::Told => {
+                // Its input is closed with the link.
+                self.link.break_off("it was not used for a while");
+                if tokio::time::timeout(GOODBYE, self.process.ended()).await.is_ok() {
+                    return;
+                }
+            }
+        }
+        self.process.kill().await;
+    }
+}
+
+/// Waits until no turn ran for so long.
+async fn unused(busy: &mut watch::Receiver<bool>, idle: Duration) {
+    loop {
+        if *busy.borrow_and_update() {
+            if busy.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        match tokio::time::timeout(idle, busy.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
+}
+
+async fn collect(mut pipe: Box<dyn AsyncRead + Send + Unpin>, into: Stderr, link: Link) {
+    let mut chunk = [0; 4096];
+    loop {
+        let got = tokio::select! {
+            got = pipe.read(&mut chunk) => got,
+            _ = link.broken() => return,
+        };
+        match got {
+            Ok(got) if got > 0 => into.push(&chunk[..got]),
+            _ => return,
+        }
+    }
+}
+
+/// The error, with the last line of what the agent said beside the protocol.
+fn with_stderr(error: RuntimeError, stderr: &str) -> RuntimeError {
+    let last = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let Some(last) = last else { return error };
+    let last: String = last.chars().filter(|c| !c.is_control()).take(200).collect();
+    RuntimeError { message: format!("{} (its last words: {last})", error.message), ..error }
+}

@@ -1,0 +1,55 @@
+//! What the host gives to these backends: a running agent, and a place to remember its conversation in.
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::profile::Profile;
+use crate::runtime::{Handle, RuntimeError};
+
+/// Starts agents. Each is in a box of its own, and what it can do there is the host's to bound.
+#[async_trait]
+pub trait Spawner: Send + Sync {
+    /// Whether an agent could be started for the session, without starting one.
+    fn check(&self, session: &Handle) -> Result<(), RuntimeError>;
+
+    /// Starts the agent of a session.
+    async fn spawn(&self, session: &Handle) -> Result<Spawned, RuntimeError>;
+
+    /// Keeps the agent's own name for the conversation, so that it can be taken up after a restart.
+    fn remember(&self, session: &Handle, conversation: &str);
+
+    /// Forgets that name: the agent does not know it any more.
+    fn forget(&self, session: &Handle);
+
+    /// Keeps the newest of what the agent said on its standard error.
+    fn keep_stderr(&self, session: &Handle, said: &str);
+}
+
+/// An agent that runs.
+pub struct Spawned {
+    pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+    pub stderr: Box<dyn AsyncRead + Send + Unpin>,
+    pub process: Box<dyn Process>,
+    pub profile: Profile,
+    /// The workspace, as it is called inside.
+    pub workspace: String,
+    /// The agent's name for the conversation of this session before, if there was one.
+    pub conversation: Option<String>,
+}
+
+impl std::fmt::Debug for Spawned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spawned").field("profile", &self.profile.id()).finish_non_exhaustive()
+    }
+}
+
+/// The processes of an agent. Dropping this ends all of them.
+#[async_trait]
+pub trait Process: Send {
+    /// Waits until all of them are gone, and says how that came about: "it ended with code 3".
+    async fn ended(&mut self) -> String;
+
+    /// Ends all of them, now.
+    async fn kill(&mut self);
+}

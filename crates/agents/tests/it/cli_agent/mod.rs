@@ -1,0 +1,145 @@
+//! Agents of others, played in memory: what runs them, what judges them, and what was said in a turn.
+
+mod acp;
+mod claude_code;
+mod played;
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+use tribune_agents::cli_agent::CliBackend;
+use tribune_agents::native::NoHouse;
+use tribune_agents::{
+    AgentRuntime, ContentBlock, EventKind, Handle, Leave, OwnCall, RuntimeError, Speaker, ToolCall,
+    ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
+};
+
+/// A law that a test writes, and what it was asked and told.
+pub(crate) struct Court {
+    law: fn(&OwnCall) -> Leave,
+    /// Each call that leave was asked for: its id, its tool, and the one thing that its input says.
+    asked: Mutex<Vec<(String, String, String)>>,
+    told: Mutex<Vec<(String, ToolOutcome)>>,
+}
+
+impl Court {
+    fn with(law: fn(&OwnCall) -> Leave) -> Arc<Self> {
+        Arc::new(Self { law, asked: Mutex::default(), told: Mutex::default() })
+    }
+
+    /// Nothing is allowed.
+    fn strict() -> Arc<Self> {
+        Self::with(|_| Leave::Refused("the law says no".to_owned()))
+    }
+
+    /// Everything is allowed that is asked about before.
+    fn after_asking() -> Arc<Self> {
+        Self::with(|call| match call.when {
+            When::Before => Leave::Given,
+            When::Underway => Leave::Refused("a person has to be asked".to_owned()),
+        })
+    }
+
+    fn asked(&self) -> Vec<(String, String, String)> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn told(&self) -> Vec<(String, ToolOutcome)> {
+        self.told.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Toolbox for Court {
+    fn tools(&self) -> &[ToolSpec] {
+        &[]
+    }
+
+    async fn call(&self, _: ToolCall) -> ToolOutcome {
+        ToolOutcome::error("no")
+    }
+
+    async fn ask_leave(&self, call: OwnCall) -> Leave {
+        let said = ["path", "command", "url"].iter().find_map(|name| call.call.input[name].as_str());
+        let asked = (call.call.id.clone(), call.call.name.clone(), said.unwrap_or_default().to_owned());
+        self.asked.lock().unwrap().push(asked);
+        if call.call.input["command"] == "wait" {
+            std::future::pending::<()>().await;
+        }
+        (self.law)(&call)
+    }
+
+    async fn carry_out(&self, _: &str) -> ToolOutcome {
+        ToolOutcome::error("no")
+    }
+
+    async fn report(&self, id: &str, outcome: ToolOutcome) {
+        self.told.lock().unwrap().push((id.to_owned(), outcome));
+    }
+}
+
+fn handle(peer: &str) -> Handle {
+    let key = format!("agent:main:cli:local:dm:{peer}").parse().unwrap();
+    Handle { key: Arc::new(key), session_id: peer.into() }
+}
+
+/// What came of a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    events: Vec<EventKind>,
+    error: Option<RuntimeError>,
+}
+
+impl Heard {
+    fn text(&self) -> String {
+        let text = |event: &EventKind| match event {
+            EventKind::TextDelta { text } => Some(text.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(text).collect()
+    }
+
+    fn is_ungoverned(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, EventKind::Ungoverned { .. }))
+    }
+
+    /// The code and the sentence of what ended it.
+    fn error(&self) -> (&str, &str) {
+        let error = self.error.as_ref().unwrap_or_else(|| panic!("{self:?}"));
+        (&error.code, &error.message)
+    }
+}
+
+/// Runs a turn under a law.
+async fn turn(backend: &CliBackend, peer: &str, court: &Arc<Court>) -> Heard {
+    turn_until(backend, peer, court, CancellationToken::new()).await
+}
+
+async fn turn_until(
+    backend: &CliBackend,
+    peer: &str,
+    court: &Arc<Court>,
+    cancel: CancellationToken,
+) -> Heard {
+    let input = TurnInput {
+        content: vec![ContentBlock::text("hello")],
+        speaker: Speaker::Owner,
+        stored_as: None,
+        system: String::new(),
+        preceding: Vec::new(),
+        tools: Arc::clone(court) as Arc<dyn Toolbox>,
+        house: Arc::new(NoHouse),
+        cancel,
+    };
+    let mut heard = Heard::default();
+    let mut events = backend.run_turn(&handle(peer), input);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => heard.events.push(event.kind),
+            Err(error) => heard.error = Some(error),
+        }
+    }
+    heard
+}

@@ -1,0 +1,150 @@
+//! Agents that are futures: each start of one plays the next part.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
+use tokio_util::sync::CancellationToken;
+use tribune_agents::cli_agent::{Process, Spawned, Spawner};
+use tribune_agents::{Handle, Profile, RuntimeError};
+
+/// What an agent does from its start to its end.
+pub(crate) type Part = Box<dyn FnOnce(Stage) -> BoxFuture<'static, ()> + Send>;
+
+/// An agent's ends of its pipes.
+pub(crate) struct Stage {
+    pub(crate) lines: Lines<BufReader<DuplexStream>>,
+    pub(crate) output: DuplexStream,
+}
+
+impl Stage {
+    /// The next line that it is told; null when there will be none.
+    pub(crate) async fn next(&mut self) -> Value {
+        match self.lines.next_line().await {
+            Ok(Some(line)) => serde_json::from_str(&line).unwrap(),
+            _ => Value::Null,
+        }
+    }
+
+    pub(crate) async fn say(&mut self, what: &Value) {
+        self.write(&format!("{what}\n")).await;
+    }
+
+    pub(crate) async fn write(&mut self, text: &str) {
+        // Whoever is cut off says nothing more.
+        let _ = self.output.write_all(text.as_bytes()).await;
+    }
+
+    /// Does nothing until it is told to go.
+    pub(crate) async fn linger(&mut self) {
+        while !self.next().await.is_null() {}
+    }
+}
+
+/// Starts agents that play their parts.
+pub(crate) struct Troupe {
+    profile: Value,
+    parts: Mutex<VecDeque<Part>>,
+    /// With which conversation each was started.
+    pub(crate) started: Mutex<Vec<Option<String>>>,
+    /// How each ended: by itself, or killed.
+    pub(crate) ends: Arc<Mutex<Vec<&'static str>>>,
+    pub(crate) remembered: Mutex<Option<String>>,
+    /// Do not end when their part does.
+    are_stubborn: bool,
+}
+
+impl Troupe {
+    pub(crate) fn new(profile: Value, parts: Vec<Part>) -> Self {
+        Self {
+            profile,
+            parts: Mutex::new(parts.into()),
+            started: Mutex::default(),
+            ends: Arc::default(),
+            remembered: Mutex::default(),
+            are_stubborn: false,
+        }
+    }
+
+    /// The same, of agents that do not end by themselves.
+    pub(crate) fn stubborn(self) -> Self {
+        Self { are_stubborn: true, ..self }
+    }
+}
+
+struct InMemory {
+    over: CancellationToken,
+    killed: CancellationToken,
+    ends: Arc<Mutex<Vec<&'static str>>>,
+}
+
+#[async_trait]
+impl Process for InMemory {
+    async fn ended(&mut self) -> String {
+        self.over.cancelled().await;
+        "its program ended with code 0".to_owned()
+    }
+
+    async fn kill(&mut self) {
+        self.ends.lock().unwrap().push("killed");
+        self.killed.cancel();
+    }
+}
+
+#[async_trait]
+impl Spawner for Troupe {
+    fn check(&self, _: &Handle) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    async fn spawn(&self, _: &Handle) -> Result<Spawned, RuntimeError> {
+        let conversation = self.remembered.lock().unwrap().clone();
+        self.started.lock().unwrap().push(conversation.clone());
+        let part = self.parts.lock().unwrap().pop_front().expect("there is a part for each start");
+        let (stdin, input) = tokio::io::duplex(1 << 16);
+        let (output, stdout) = tokio::io::duplex(1 << 16);
+        let (over, killed) = (CancellationToken::new(), CancellationToken::new());
+        let process = InMemory { over: over.clone(), killed: killed.clone(), ends: Arc::clone(&self.ends) };
+        let (ends, is_stubborn) = (Arc::clone(&self.ends), self.are_stubborn);
+        tokio::spawn(async move {
+            let stage = Stage { lines: BufReader::new(input).lines(), output };
+            tokio::select! {
+                () = part(stage) => {}
+                () = killed.cancelled() => return over.cancel(),
+            }
+            if is_stubborn {
+                killed.cancelled().await;
+            } else {
+                ends.lock().unwrap().push("by itself");
+            }
+            over.cancel();
+        });
+        Ok(Spawned {
+            stdin: Box::new(stdin),
+            stdout: Box::new(stdout),
+            stderr: Box::new(tokio::io::empty()),
+            process: Box::new(process),
+            profile: serde_json::from_value::<Profile>(self.profile.clone()).unwrap(),
+            workspace: "/workspace".to_owned(),
+            conversation,
+        })
+    }
+
+    fn remember(&self, _: &Handle, conversation: &str) {
+        *self.remembered.lock().unwrap() = Some(conversation.to_owned());
+    }
+
+    fn forget(&self, _: &Handle) {
+        *self.remembered.lock().unwrap() = None;
+    }
+
+    fn keep_stderr(&self, _: &Handle, _: &str) {}
+}
+
+/// The least profile that speaks this.
+pub(crate) fn profile(protocol: &str) -> Value {
+    json!({ "id": "played", "title": "played", "command": ["played"], "protocol": protocol })
+}

@@ -1,0 +1,109 @@
+//! `tribune agents test`: whether the gate holds an agent, and whether it answers.
+
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tribune_agents::{AgentId, SessionKey};
+use tribune_client::{Client, ClientError, Incoming};
+
+use crate::error::{CliError, Outcome};
+use crate::output::{Output, Paint, clean};
+
+/// What is said in the plain turn.
+const PLAIN: &str = "Answer with the single word: ready";
+
+#[derive(Debug, Args)]
+pub(crate) struct TestArgs {
+    /// The agent's id.
+    id: String,
+    /// Try the gate alone, and say nothing to the agent's own model.
+    #[arg(long)]
+    canary_only: bool,
+}
+
+pub(crate) async fn run(
+    client: &mut Client,
+    args: &TestArgs,
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
+    let mut tested = client.call("agent.test", &json!({ "agent_id": args.id })).await?;
+    let is_held = tested["outcome"] != "not_stopped";
+    if is_held && !args.canary_only {
+        let step = plain_turn(client, &args.id).await?;
+        if let Some(steps) = tested["steps"].as_array_mut() {
+            steps.push(step);
+        }
+    }
+    let is_good = tested["outcome"] == "live"
+        && steps(&tested).all(|step| step["ok"] == true)
+        && steps(&tested).count() > 0;
+    tested["ok"] = is_good.into();
+    output.verdict(|paint| text(&tested, paint), &tested)?;
+    Ok(if is_good { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Has the agent answer a question, in a session that is closed afterwards.
+async fn plain_turn(client: &mut Client, id: &str) -> Result<Value, CliError> {
+    let began = Instant::now();
+    let agent: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
+    let key = SessionKey::direct(&agent, "cli", "test", &std::process::id().to_string())
+        .map_err(|error| CliError::Input(error.to_string()))?;
+    let fault = match ask(client, &key).await {
+        Ok(fault) => fault,
+        Err(error @ ClientError::Rpc { .. }) => Some(error.to_string()),
+        Err(error) => return Err(error.into()),
+    };
+    // One that could not be opened is closed already.
+    let _ = client.call("session.close", &json!({ "session_key": key })).await;
+    let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(json!({ "step": "answered", "ok": fault.is_none(), "took_ms": took, "detail": fault }))
+}
+
+/// Why there was no answer, if there was none.
+async fn ask(client: &mut Client, key: &SessionKey) -> Result<Option<String>, ClientError> {
+    client.call("session.init", &json!({ "session_key": key })).await?;
+    let content = json!([{ "type": "text", "text": PLAIN }]);
+    let asked =
+        client.send("turn.run", &json!({ "session_key": key, "input": { "content": content } })).await?;
+    let (mut fault, mut has_answer) = (None, false);
+    loop {
+        match client.next().await? {
+            Incoming::Answer(request, answer) if request == asked => {
+                let stop = answer?["stop_reason"].as_str().unwrap_or_default().to_owned();
+                let silent = || format!("the turn ended with `{stop}` and without an answer");
+                return Ok(fault.or_else(|| (!has_answer).then(silent)));
+            }
+            Incoming::Answer(..) => {}
+            Incoming::Notification(said) => match said.params["event"]["type"].as_str() {
+                Some("text_delta") => has_answer = true,
+                Some("error") => fault = said.params["event"]["message"].as_str().map(str::to_owned),
+                _ => {}
+            },
+        }
+    }
+}
+
+fn steps(tested: &Value) -> impl Iterator<Item = &Value> {
+    tested["steps"].as_array().into_iter().flatten()
+}
+
+fn text(tested: &Value, paint: Paint) -> String {
+    let line = |step: &Value| {
+        let word = |name: &str| clean(step[name].as_str().unwrap_or_default());
+        let detail = match word("detail").as_str() {
+            "" => String::new(),
+            detail => format!("  {detail}"),
+        };
+        let took = format!("{:>8} ms", step["took_ms"].as_u64().unwrap_or(0));
+        let verdict = if step["ok"] == true { paint.good("ok  ") } else { paint.bad("FAIL") };
+        format!("{verdict}  {:<24}{}{detail}", word("step"), paint.faint(&took))
+    };
+    let mut lines: Vec<String> = steps(tested).map(line).collect();
+    lines.push(match tested["outcome"].as_str() {
+        Some("live") => paint.good("the gate holds it: what it tried was asked for, refused, and not done"),
+        Some("not_stopped") => paint.bad("UNGOVERNED: the gate does not hold it, and it is not run"),
+        _ => paint.unsure("whether the gate holds it is not known: it could not be made to try anything"),
+    });
+    lines.join("\n")
+}

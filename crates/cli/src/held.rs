@@ -1,0 +1,93 @@
+//! What held the commands of a session: the mode of the sandbox, and what bounded them, as the log has it.
+
+use serde_json::{Map, Value, json};
+use tribune_client::{Client, ClientError};
+
+use crate::output::{Paint, table};
+use crate::sessions::cell;
+use crate::workspace::bytes;
+
+/// Commands whose box is told.
+const NEWEST: u32 = 20;
+
+/// The newest commands of a session with what held each, oldest first.
+pub(crate) async fn of_session(client: &mut Client, key: &str) -> Result<Value, ClientError> {
+    let mut held = Vec::new();
+    for quality in ["session_lifecycle", "tool_result"] {
+        let params = json!({ "entity_id": key, "quality": quality, "limit": NEWEST });
+        let page = client.call("ledger.tail", &params).await?;
+        let entries = page["entries"].as_array().into_iter().flatten();
+        held.extend(entries.filter_map(|entry| box_of(&entry["entry"]["payload"])));
+    }
+    Ok(Value::Array(held))
+}
+
+/// The box that an entry tells of, if it tells of one.
+fn box_of(payload: &Value) -> Option<Value> {
+    if payload["event"] == "run_started" {
+        let limits =
+            [("memoryBytes", "memory_bytes"), ("processes", "processes"), ("cpuPercent", "cpu_percent")];
+        let limits: Map<String, Value> =
+            limits.iter().map(|(name, own)| ((*name).to_owned(), payload[*own].clone())).collect();
+        return Some(json!({
+            "tool": "run", "mode": payload["sandbox"], "limited_by": payload["limited_by"], "limits": limits,
+        }));
+    }
+    let sandbox = payload.get("sandbox").filter(|sandbox| !sandbox.is_null())?;
+    Some(json!({
+        "tool": payload["tool"], "mode": sandbox["mode"], "limited_by": sandbox["limited_by"],
+        "limits": sandbox.get("limits").cloned().unwrap_or(json!({})),
+    }))
+}
+
+/// As a table, or nothing if there is none.
+pub(crate) fn text(held: &Value, paint: Paint) -> Option<String> {
+    let row = |one: &Value| {
+        let words = LIMITS.iter().filter_map(|name| limit(name, one["limits"][name].as_u64()?));
+        let words: Vec<String> = words.collect();
+        let limits = if words.is_empty() { "-".to_owned() } else { words.join(", ") };
+        vec![cell(&one["tool"]), cell(&one["mode"]), cell(&one["limited_by"]), limits]
+    };
+    let rows: Vec<Vec<String>> = held.as_array()?.iter().map(row).collect();
+    (!rows.is_empty()).then(|| table(&["COMMAND", "SANDBOX", "LIMITED BY", "LIMITS"], &rows, paint))
+}
+
+/// The bounds that are told, in this order.
+const LIMITS: [&str; 4] = ["memoryBytes", "processes", "cpuPercent", "wallMs"];
+
+/// A bound in words; those that hold every command alike are left out.
+fn limit(name: &str, most: u64) -> Option<String> {
+    match name {
+        "memoryBytes" => Some(format!("{} of memory", bytes(most))),
+        "processes" => Some(format!("{most} processes")),
+        "cpuPercent" => Some(format!("{most} % of a core")),
+        "wallMs" => Some(format!("{} s", most / 1000)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_of_commands_and_runs_are_told_alike() {
+        let command = json!({ "tool": "exec", "sandbox": {
+            "mode": "full", "limited_by": "cgroup v2", "limits": { "memoryBytes": 1 << 30, "wallMs": 9000, "openFiles": 9 },
+        } });
+        let run = json!({
+            "event": "run_started", "sandbox": "full", "limited_by": "rlimits only", "memory_bytes": 1 << 20, "processes": 5,
+            "cpu_percent": 100,
+        });
+        let bare = json!({ "tool": "exec", "sandbox": { "mode": "off" } });
+        let all = [&run, &command, &bare, &json!({ "tool": "read" }), &json!({ "event": "opened" })];
+        let held: Vec<Value> = all.into_iter().filter_map(box_of).collect();
+        let shown = text(&Value::Array(held), Paint::OFF).unwrap();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 4, "{shown}");
+        assert!(lines[1].ends_with("1024 KiB of memory, 5 processes, 100 % of a core"), "{shown}");
+        assert!(lines[2].starts_with("exec") && lines[2].ends_with("1024 MiB of memory, 9 s"), "{shown}");
+        assert!(lines[3].contains("off") && lines[3].ends_with('-'), "{shown}");
+        assert_eq!(text(&json!([]), Paint::OFF), None);
+    }
+}

@@ -1,0 +1,356 @@
+//! Agents that try to get around the asking, each in one way: leave for one thing and another done, ids used again, one leave for
+//! many deeds, what is told when nobody listens, one file under many names.
+
+use serde_json::{Value, json};
+
+use super::ungoverned::is_ungoverned;
+use super::{ASK, FREE, KEY, Played, Rig, Setting, run, until};
+use crate::boxed::{mark, sleeping};
+
+/// Nothing of this folder is read.
+const SECRETS: &str = r#"
+    @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
+    @id("secrets") forbid(principal, action == Tribune::Action::"read", resource) when { context has path && context.path like "secrets/*" };
+"#;
+
+/// Commands are free, changes of files need a person.
+const ASK_CHANGES: &str = r#"
+    @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
+    @id("ask") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"edit"], resource) unless { context.approved };
+"#;
+
+fn told(id: &str, status: &str, more: Value) -> Value {
+    let mut update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": status });
+    merge(&mut update, more);
+    json!({ "update": update })
+}
+
+fn begun(id: &str, status: &str, more: Value) -> Value {
+    let mut told = told(id, status, more);
+    told["update"]["sessionUpdate"] = json!("tool_call");
+    told
+}
+
+fn merge(into: &mut Value, more: Value) {
+    let Value::Object(more) = more else { panic!() };
+    into.as_object_mut().unwrap().extend(more);
+}
+
+fn asked(id: &str, command: &str) -> Value {
+    let mut ask = run(id, command);
+    ask.as_object_mut().unwrap().remove("do");
+    ask
+}
+
+/// A question about a change of a file.
+fn changes(id: &str, path: &str) -> Value {
+    let mut ask = edit(path);
+    ask["toolCallId"] = json!(id);
+    json!({ "ask": ask })
+}
+
+fn edit(path: &str) -> Value {
+    let file = format!("/workspace/{path}");
+    let diff = json!({ "type": "diff", "path": file, "newText": "x" });
+    json!({ "kind": "edit", "title": format!("Edit {path}"), "content": [diff], "locations": [{ "path": file }] })
+}
+
+async fn played(law: &str, acts: Value) -> Played {
+    let mut rig = Rig::new(Setting { law, ..Setting::default() }).await;
+    let played = rig.plays(acts).await;
+    rig.end();
+    played
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_leave_for_one_thing_is_none_for_another() {
+    for (what, acts) in [
+        ("another kind", json!([asked("t", "ls"), told("t", "completed", edit("made.txt"))])),
+        (
+            "a further file",
+            json!([
+                { "update": { "sessionUpdate": "tool_call", "toolCallId": "t", "kind": "read", "rawInput": { "path": "/workspace/notes.txt" } } },
+                { "ask": { "toolCallId": "t", "kind": "read", "rawInput": { "path": "/workspace/notes.txt" } } },
+                told("t", "completed", edit("made.txt")),
+            ]),
+        ),
+        (
+            "under the id of a call that is over",
+            json!([
+                begun(
+                    "t",
+                    "completed",
+                    json!({ "kind": "read", "rawInput": { "path": "/workspace/notes.txt" } })
+                ),
+                begun("t", "completed", edit("made.txt")),
+            ]),
+        ),
+        (
+            "asked about again after its end",
+            json!([
+                asked("t", "ls"),
+                told("t", "completed", json!({})),
+                asked("t", "ls"),
+                told("t", "completed", edit("made.txt"))
+            ]),
+        ),
+        ("begun and gone", json!([begun("t", "in_progress", edit("made.txt")), { "exit": 0 }])),
+        (
+            "begun, and then no protocol",
+            json!([begun("t", "in_progress", edit("made.txt")), { "raw": "{\"id\":4711,\"result\":1}" }, { "hang": true }]),
+        ),
+        ("with a status that nobody knows", json!([begun("t", "done", edit("made.txt"))])),
+        (
+            "as a thought",
+            json!([begun(
+                "t",
+                "completed",
+                json!({ "kind": "think", "rawInput": { "command": "rm -rf src" } })
+            )]),
+        ),
+    ] {
+        let played = played(ASK_CHANGES, acts).await;
+        assert!(is_ungoverned(&played), "{what}: {played:#?}");
+    }
+}
+
+/// An agent that says it stopped asking is not listened to any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_the_mode_in_which_it_asks_is_not_left() {
+    let mode =
+        |mode: &str| json!({ "update": { "sessionUpdate": "current_mode_update", "currentModeId": mode } });
+    let mut rig = Rig::new(Setting { profile: ", mode: 'asking'", ..Setting::default() }).await;
+    let said = rig.plays(json!([mode("asking"), { "say": "good" }])).await;
+    assert_eq!((said.stop.as_str(), said.text.as_str()), ("end_turn", "good"), "{said:#?}");
+    let left = rig.plays(json!([mode("bypass"), { "say": "free" }])).await;
+    assert!(is_ungoverned(&left) && left.text.is_empty(), "{left:#?}");
+    rig.end();
+}
+
+/// Another file than the one that a person allowed.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_leave_for_one_file_is_none_for_another() {
+    let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let mut operator = rig.operator().await;
+    let running = rig.begins(json!([changes("t", "a.txt"), told("t", "completed", edit("b.txt"))])).await;
+    let waiting = Rig::waiting(&mut operator).await;
+    Rig::decide(&mut operator, &waiting[0], "allow_once").await;
+    let played = rig.ended(running).await;
+    assert!(is_ungoverned(&played), "{played:#?}");
+    rig.end();
+    // One that was refused is told as failed, and then as done.
+    let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let mut operator = rig.operator().await;
+    let acts =
+        json!([changes("t", "a.txt"), told("t", "failed", json!({})), told("t", "completed", json!({}))]);
+    let running = rig.begins(acts).await;
+    let waiting = Rig::waiting(&mut operator).await;
+    Rig::decide(&mut operator, &waiting[0], "deny").await;
+    let played = rig.ended(running).await;
+    assert!(is_ungoverned(&played), "{played:#?}");
+    rig.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_one_leave_is_one_leave() {
+    let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let mut operator = rig.operator().await;
+    let running =
+        rig.begins(json!([changes("t", "a.txt"), changes("t", "a.txt"), changes("t", "a.txt")])).await;
+    let mut seen: Vec<Value> = Vec::new();
+    for decision in ["allow_once", "deny", "deny"] {
+        let next = loop {
+            let waiting = Rig::waiting(&mut operator).await;
+            if !seen.contains(&waiting[0]["id"]) {
+                break waiting[0].clone();
+            }
+        };
+        seen.push(next["id"].clone());
+        Rig::decide(&mut operator, &next, decision).await;
+    }
+    let played = rig.ended(running).await;
+    assert_eq!(played.text, "[yes][no][no]", "{played:#?}");
+    assert_eq!(played.of_type("tool_call").len(), 3, "each is on record: {played:#?}");
+    rig.end();
+}
+
+/// What is told as failed may have done its work all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_what_failed_on_the_way_was_begun() {
+    let acts = json!([begun("t", "in_progress", edit("made.txt")), told("t", "failed", json!({}))]);
+    let played = played(ASK, acts).await;
+    assert!(is_ungoverned(&played), "{played:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_what_is_told_when_the_turn_is_over_is_noticed() {
+    for acts in [
+        json!([{ "afterwards": begun("u", "pending", edit("b.txt"))["update"] }, { "afterwards": told("u", "completed", json!({}))["update"] }]),
+        json!([
+            { "afterwards": "later" }, { "afterwards": begun("u", "pending", edit("b.txt"))["update"] },
+            { "afterwards": told("u", "completed", json!({}))["update"] },
+        ]),
+    ] {
+        let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+        let before = rig.plays(acts).await;
+        std::fs::write(rig.place.home().join("agents/coder/workspace/later"), "").unwrap();
+        // It answers in its order, so what it had to tell is told by then.
+        let during = rig.plays(json!([{ "say": "good morning" }])).await;
+        let after = rig.plays(json!([{ "say": "good morning" }])).await;
+        let is_noticed = [&before, &during, &after].into_iter().any(is_ungoverned);
+        assert!(is_noticed && after.text.is_empty(), "{before:#?} {during:#?} {after:#?}");
+        rig.end();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_one_file_has_one_name() {
+    let read = |path: &str| json!({ "ask": { "toolCallId": path, "name": "Read", "kind": "read", "rawInput": { "file_path": path } } });
+    let mut rig = Rig::new(Setting { law: SECRETS, ..Setting::default() }).await;
+    let workspace = rig.place.home().join("agents/coder/workspace");
+    std::fs::create_dir(workspace.join("secrets")).unwrap();
+    std::fs::write(workspace.join("secrets/key"), "hush").unwrap();
+    std::os::unix::fs::symlink("secrets", workspace.join("open")).unwrap();
+    std::fs::hard_link(workspace.join("secrets/key"), workspace.join("twin")).unwrap();
+    let names = [
+        "/workspace/secrets/key",
+        "//workspace/secrets/key",
+        "/workspace/./secrets//key",
+        "/workspace/../workspace/secrets/key",
+        "/proc/self/cwd/secrets/key",
+        "/proc/self/root/workspace/secrets/key",
+        "/workspace/open/key",
+        "/workspace/twin",
+        "/home/session/link/key",
+        "open/../secrets/key",
+        "../workspace/secrets/key",
+    ];
+    let acts: Vec<Value> = names.map(read).into_iter().chain([read("/workspace/notes.txt")]).collect();
+    let played = rig.plays(json!(acts)).await;
+    assert_eq!(played.text, format!("{}[yes]", "[no]".repeat(names.len())), "{played:#?}");
+    rig.end();
+}
+
+/// Whoever decides sees the whole, and an answer is for that and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_an_approval_is_of_what_will_happen() {
+    let edits = |new: &str| {
+        let raw = json!({ "file_path": "/workspace/notes.txt", "edits": [{ "old_string": "notes", "new_string": new }] });
+        json!({ "ask": { "toolCallId": "e", "name": "MultiEdit", "kind": "edit", "rawInput": raw } })
+    };
+    let played = played(FREE, json!([edits("x")])).await;
+    assert_eq!(played.text, "[no]", "what is not shown is a tool of its own: {played:#?}");
+    let call = played.of_type("tool_call");
+    assert_eq!(
+        (&call[0]["name"], &call[0]["input"]["edits"][0]["new_string"]),
+        (&json!("cli.MultiEdit"), &json!("x"))
+    );
+}
+
+fn peak(rig: &Rig) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", rig.daemon())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// Megabytes of a daemon whose agent tells as much as it likes.
+const MOST: u64 = 500;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_cannot_fill_the_memory() {
+    let mut rig = Rig::new(Setting::default()).await;
+    let flood = json!({ "flood": { "sessionUpdate": "tool_call_update" }, "times": 400, "bytes": 3 << 20 });
+    let played = rig.plays(json!([flood, { "hang": true }])).await;
+    assert_eq!(played.error().0, "agent_protocol", "{played:#?}");
+    assert!(peak(&rig) < MOST, "{} MB", peak(&rig));
+    rig.end();
+
+    let profile = ", capabilities: { fs: { writeTextFile: true } }";
+    let mut rig = Rig::new(Setting { law: ASK, profile, ..Setting::default() }).await;
+    let mut operator = rig.operator().await;
+    let params = json!({ "path": "/workspace/a.txt" });
+    let flood = json!({ "request": "fs/write_text_file", "params": params, "times": 1500, "bytes": 900_000 });
+    let running = rig.begins(json!([flood, { "hang": true }])).await;
+    rig.hangs().await;
+    operator.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    rig.ended(running).await;
+    assert!(peak(&rig) < MOST, "{} MB", peak(&rig));
+    rig.end();
+}
+
+/// One line that tells of many files is kept once, and is one call that nobody understands.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_cannot_fill_the_disk_with_one_line() {
+    let nothing = r#"@id("nothing") forbid(principal, action, resource);"#;
+    let diffs: Vec<Value> = (0..300)
+        .map(|n| json!({ "type": "diff", "path": format!("/workspace/{n}"), "newText": "x".repeat(2000) }))
+        .collect();
+    let mut rig = Rig::new(Setting { law: nothing, ..Setting::default() }).await;
+    let few: Vec<Value> = diffs[..40].to_vec();
+    for (id, diffs, calls) in [("many", &diffs, 1), ("few", &few, 1)] {
+        let update = begun(id, "failed", json!({ "kind": "edit", "name": "patch", "content": diffs }));
+        let played = rig.plays(json!([update])).await;
+        assert_eq!(played.of_type("tool_call").len(), calls, "{id}: {:#?}", played.of_type("tool_call"));
+    }
+    rig.end();
+}
+
+/// Nothing is written for an agent whose turn was cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_nothing_is_done_for_it_after_a_cancel() {
+    let profile = ", capabilities: { fs: { writeTextFile: true, readTextFile: true } }";
+    let mut rig = Rig::new(Setting { profile, ..Setting::default() }).await;
+    let mut operator = rig.operator().await;
+    let late = json!({ "path": "/workspace/late.txt", "content": "late" });
+    let acts = json!([
+        { "update": { "sessionUpdate": "hanging" } }, { "pause": true },
+        { "fs": ["fs/write_text_file", late] }, { "fs": ["fs/read_text_file", { "path": "/workspace/notes.txt" }] },
+    ]);
+    let running = rig.begins(acts).await;
+    rig.hangs().await;
+    operator.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    let played = rig.ended(running).await;
+    assert_eq!(played.stop, "cancelled", "{played:#?}");
+    assert_eq!((rig.workspace("late.txt"), played.of_type("tool_call").len()), (None, 0), "{played:#?}");
+    rig.end();
+}
+
+/// What an agent left running is stopped when everything is, and it is there again after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_a_stop_of_everything_stops_what_it_left_running() {
+    let mark = mark();
+    let mut rig = Rig::new(Setting::default()).await;
+    rig.plays(json!([{ "child": mark }])).await;
+    assert_eq!(sleeping(&mark).len(), 1);
+    let mut operator = rig.operator().await;
+    operator.call("gate.stop_all", &json!({})).await.unwrap();
+    until("nothing of it runs", || sleeping(&mark).is_empty()).await;
+    operator.call("gate.resume", &json!({})).await.unwrap();
+    let after = rig.plays(json!(["turns"])).await;
+    assert_eq!(after.text, "turn 2", "{after:#?}");
+    rig.end();
+}
+
+/// What is in the workspace or was left in its home for it to obey, it does not see.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_it_sees_no_settings_that_others_wrote() {
+    let mut rig = Rig::new(Setting {
+        profile: ", system: { 'played/settings.json': { ask: true } }",
+        ..Setting::default()
+    })
+    .await;
+    let workspace = rig.place.home().join("agents/coder/workspace");
+    std::fs::create_dir_all(workspace.join("sub/.played")).unwrap();
+    std::fs::write(workspace.join("sub/.played/hooks"), "evil").unwrap();
+    std::fs::write(workspace.join(".played"), "evil").unwrap();
+    let look = "cat /workspace/.played /workspace/sub/.played/hooks ~/.settings ~/talks/extra 2>/dev/null; cat /etc/played/settings.json; \
+                echo x > /etc/played/settings.json || echo held";
+    let plant = "echo evil > ~/.settings; mkdir -p ~/talks; echo talk > ~/talks/extra";
+    let first =
+        rig.plays(json!([{ "do": { "run": look } }, { "do": { "run": plant } }, { "exit": 0 }])).await;
+    assert!(!first.text.contains("evil") && first.text.contains("\"ask\": true"), "{first:#?}");
+    assert!(first.text.contains("held"), "{first:#?}");
+    let second = rig.plays(json!([{ "do": { "run": look } }])).await;
+    assert!(!second.text.contains("evil") && second.text.contains("talk"), "{second:#?}");
+    rig.end();
+}

@@ -1,0 +1,226 @@
+//! Canaries: an agent that the gate does not hold is found out before anything is said to it.
+
+use serde_json::{Value, json};
+use tribune_host::{Home, Reader};
+
+use super::{Killed, Rig, Setting, unasked, until, within, write};
+use crate::killing::start_with;
+
+/// A profile with a model of the house's, which nobody but a canary needs here.
+const MODEL: &str = ", model: 'openai-chat', environment: { OPENAI_BASE_URL: '{model_url}/v1', OPENAI_API_KEY: '{placeholder_key}', OPENAI_MODEL: '{model}' }";
+const PROVIDERS: &str = "models: { providers: { fake: { kind: 'openai_compatible', baseUrl: 'http://127.0.0.1:9/v1', local: true, \
+                         startupValidation: 'off', models: { m: { contextWindow: 200000, maxOutputTokens: 8000 } } } } }";
+
+fn setting(role: &str) -> Setting<'_> {
+    Setting { role, profile: MODEL, roster: ",\"model\":\"fake:m\"", ..Setting::default() }
+}
+
+async fn house(role: &str) -> Rig {
+    let config = format!("{{ {PROVIDERS} }}");
+    Rig::new(Setting { config: &config, ..setting(role) }).await
+}
+
+/// How the played agent stands.
+async fn standing(rig: &mut Rig) -> Value {
+    let status = rig.client.call("daemon.status", &json!({})).await.unwrap();
+    let canaries = status["canaries"].as_array().unwrap();
+    canaries.iter().find(|canary| canary["subject"] == "played").unwrap().clone()
+}
+
+/// The same, once it is known.
+async fn known(rig: &mut Rig) -> Value {
+    let knowing = async {
+        loop {
+            let canary = standing(rig).await;
+            if canary["state"] != "waiting" && canary["state"] != "running" {
+                return canary;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    within(knowing).await
+}
+
+/// What the log has of canaries: their outcomes.
+fn on_record(home: &Home) -> Vec<String> {
+    let reader = Reader::open(home).unwrap();
+    let entries = (0..).map_while(|index| reader.entry(index).unwrap());
+    let canaries = entries.filter(|stored| stored.entry.entity_id == "canary:acp:played");
+    canaries
+        .map(|stored| {
+            let payload: Value = serde_json::from_str(&stored.entry.payload).unwrap();
+            assert_eq!(payload["event"], "canary");
+            payload["outcome"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_an_agent_that_asks_is_live_and_works() {
+    let mut rig = house("honest").await;
+    let canary = known(&mut rig).await;
+    assert_eq!((&canary["state"], &canary["agents"]), (&json!("live"), &json!(["coder"])), "{canary:#}");
+    let played = rig.plays(json!([write("w", "a.txt", "x")])).await;
+    assert_eq!(
+        (played.text.as_str(), rig.workspace("a.txt").as_deref()),
+        ("[yes]", Some("x")),
+        "{played:#?}"
+    );
+    let metrics = rig.metrics().await;
+    assert!(metrics.contains("tribune_canary{backend=\"acp\",subject=\"played\"} 1"), "{metrics}");
+    // It left nothing: no agent, no word on the board, no turn in anyone's way.
+    let home = rig.place.home();
+    let mut names = std::fs::read_dir(home.join("agents")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.all(|name| name == "coder" || name == "main"));
+    let board = std::fs::read_to_string(home.join("board.md")).unwrap_or_default();
+    assert!(!board.contains("canary"), "{board}");
+    let place = rig.end();
+    assert_eq!(on_record(&Home::at(place.home())), ["live"]);
+}
+
+/// Whatever it does in its own way: nothing is said to it, and nothing of it happens outside of the canary.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_an_agent_that_is_not_stopped_is_refused_before_its_first_turn() {
+    for (role, what) in [
+        ("rash", "done without asking"),
+        ("boastful", "done without asking"),
+        ("defiant", "refused and done all the same"),
+        ("sly", "refused and done all the same"),
+    ] {
+        let mut rig = house(role).await;
+        let played = rig.plays(json!([{ "do": { "run": "touch real.txt" } }, { "say": "hello" }])).await;
+        let (code, message) = played.error();
+        assert_eq!((code.as_str(), played.text.as_str()), ("ungoverned", ""), "{role}: {played:#?}");
+        assert!(message.contains(what) && message.contains("tribune agents test coder"), "{role}: {message}");
+        assert_eq!(rig.workspace("real.txt"), None, "{role}");
+        let canary = standing(&mut rig).await;
+        assert_eq!(canary["state"], "ungoverned", "{role}: {canary:#}");
+        let said = rig.place.call(&["status"]);
+        assert!(said.out.contains("UNGOVERNED"), "{role}: {said:?}");
+        let doctor = rig.place.call(&["doctor"]);
+        assert!(doctor.out.contains("FAIL canaries: UNGOVERNED") && doctor.code != 0, "{role}: {doctor:?}");
+        let place = rig.end();
+        assert_eq!(on_record(&Home::at(place.home())), ["not_stopped"], "{role}");
+    }
+}
+
+/// What cannot be made to try anything is told, and bounded by its box.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_tried_is_told_and_runs() {
+    for (role, why) in
+        [("idle", "did not ask its model"), ("handless", "no tool"), ("exit:session/prompt", "ended")]
+    {
+        let mut rig = house(role).await;
+        let canary = known(&mut rig).await;
+        assert_eq!(canary["state"], "not_tried", "{role}: {canary:#}");
+        assert!(canary["detail"].as_str().unwrap().contains(why), "{role}: {canary:#}");
+        if role != "exit:session/prompt" {
+            assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello", "{role}");
+        }
+        rig.end();
+    }
+    let mut rig = Rig::new(Setting::default()).await;
+    let canary = standing(&mut rig).await;
+    assert_eq!(canary["state"], "not_tried", "without a model: {canary:#}");
+    assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello");
+    rig.end();
+    let config = format!("{{ canary: {{ every: 'off' }}, {PROVIDERS} }}");
+    let mut rig = Rig::new(Setting { config: &config, ..setting("rash") }).await;
+    assert_eq!(standing(&mut rig).await["state"], "off");
+    assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello");
+    rig.end();
+}
+
+/// What an agent did in a turn is not forgotten by a clock, and is cleared by someone who looked at it and tried it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_a_mark_goes_when_the_agent_is_tested_and_the_gate_holds_it() {
+    let mut rig = house("honest").await;
+    let deed = unasked("completed", "other", json!({}));
+    let played = rig.plays(json!([deed])).await;
+    assert_eq!(played.error().0, "ungoverned", "{played:#?}");
+    let refused = rig.plays(json!([{ "say": "again" }])).await;
+    assert_eq!((refused.error().0.as_str(), refused.text.as_str()), ("ungoverned", ""), "{refused:#?}");
+    assert_eq!(standing(&mut rig).await["state"], "ungoverned");
+    let tested = rig.place.call(&["agents", "test", "coder", "--canary-only", "--json"]);
+    assert_eq!(tested.code, 0, "{tested:?}");
+    let told: Value = serde_json::from_str(&tested.out).unwrap();
+    let steps: Vec<_> =
+        told["steps"].as_array().unwrap().iter().map(|step| step["step"].as_str().unwrap()).collect();
+    assert_eq!(
+        steps,
+        [
+            "installed",
+            "started",
+            "initialized",
+            "model reached",
+            "asked before it acted",
+            "refused, and not done"
+        ]
+    );
+    assert_eq!((&told["ok"], &told["outcome"]), (&json!(true), &json!("live")));
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again");
+    rig.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_fails_its_test_ends_it_with_another_code() {
+    let rig = house("rash").await;
+    let tested = rig.place.call(&["agents", "test", "coder"]);
+    assert_eq!(tested.code, 1, "{tested:?}");
+    assert!(
+        tested.out.contains("FAIL  refused, and not done") && tested.out.contains("UNGOVERNED"),
+        "{tested:?}"
+    );
+    let unknown = rig.place.call(&["agents", "test", "nobody"]);
+    assert!(unknown.code != 0 && unknown.err.contains("there is no agent `nobody`"), "{unknown:?}");
+    rig.end();
+    // The model behind the address is not there: the gate holds, and the agent does not answer.
+    let rig = house("honest").await;
+    let tested = rig.place.call(&["agents", "test", "coder"]);
+    assert_eq!(tested.code, 1, "{tested:?}");
+    assert!(
+        tested.out.contains("FAIL  answered") && tested.out.contains("ok    refused, and not done"),
+        "{tested:?}"
+    );
+    rig.end();
+}
+
+/// The house's own loops are tried through their own way to the gate.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_the_houses_own_loops_are_stopped_too() {
+    let place = Rig::furnished(Setting::default());
+    let config = format!("{{ {PROVIDERS} }}");
+    std::fs::write(place.home().join("config.json5"), config).unwrap();
+    let roster = "{\"id\":\"coder\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"work\"}\n\
+                  {\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\"}\n";
+    std::fs::write(place.home().join("data/agent-roster.jsonl"), roster).unwrap();
+    let rig = Rig::on(place, &[]).await;
+    for agent in ["coder", "main"] {
+        let tested = rig.place.call(&["agents", "test", agent, "--canary-only"]);
+        assert_eq!(tested.code, 0, "{agent}: {tested:?}");
+        assert!(tested.out.contains("ok    asked before it acted"), "{agent}: {tested:?}");
+    }
+    rig.end();
+}
+
+/// Its program is not there, and it is to stand: the daemon starts, says so, and serves everyone else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standing_agent_that_is_not_installed_keeps_nobody_waiting() {
+    let place = Rig::furnished(Setting::default());
+    let roster = "{\"id\":\"coder\",\"backend\":\"acp\",\"profile\":\"claude\",\"mandate\":\"work\",\"standing\":true}\n\
+                  {\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\",\"standing\":true}\n";
+    std::fs::write(place.home().join("data/agent-roster.jsonl"), roster).unwrap();
+    let (child, ..) = start_with(&place, &[]);
+    let _child = Killed(child);
+    let log = || {
+        let mut found = std::fs::read_dir(place.home().join("logs/gateway")).unwrap().flatten();
+        found.any(|file| {
+            let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+            text.contains("a standing agent cannot be run yet")
+                && text.contains("tribune agents install claude")
+        })
+    };
+    until("the daemon's log says so", log).await;
+    assert!(place.ok(&["status"]).contains("claude: not tried: "));
+    assert_eq!(place.call(&["chat", "hello"]).code, 0);
+}

@@ -1,0 +1,298 @@
+//! Agents of another make, in the real sandbox, driven by the real daemon: `agent.py` plays what a test tells it.
+
+mod attacks;
+mod canary;
+mod hostile;
+mod modes;
+mod passed_on;
+mod ungoverned;
+mod working;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tribune_client::{Client, Incoming};
+use tribune_host::Home;
+use tribune_testkit::{assert_sound, say, text};
+
+use crate::fixture::Place;
+use crate::killing::start_with;
+
+pub(crate) const KEY: &str = "agent:coder:rpc:local:dm:op";
+
+/// What needs no person.
+pub(crate) const FREE: &str =
+    r#"@id("free") permit(principal, action in Tribune::Action::"side_effect", resource);"#;
+
+/// What needs one.
+pub(crate) const ASK: &str = r#"
+    @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
+    @id("ask") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"edit", Tribune::Action::"exec"], resource)
+    unless { context.approved };
+"#;
+
+/// How a house with a played agent is set up.
+pub(super) struct Setting<'a> {
+    pub(super) role: &'a str,
+    pub(super) tools: &'a str,
+    pub(super) law: &'a str,
+    /// More of its profile.
+    pub(super) profile: &'a str,
+    /// More of its line in the roster.
+    pub(super) roster: &'a str,
+    pub(super) config: &'a str,
+}
+
+impl Default for Setting<'_> {
+    fn default() -> Self {
+        Self { role: "", tools: "read, write, edit, exec", law: FREE, profile: "", roster: "", config: "{}" }
+    }
+}
+
+/// A house with a played agent.
+pub(crate) struct Rig {
+    pub(crate) place: Place,
+    child: Killed,
+    address: String,
+    token: String,
+    /// What its daemon has in its environment.
+    variables: Vec<(String, String)>,
+    pub(crate) client: Client,
+}
+
+impl Rig {
+    pub(super) async fn new(setting: Setting<'_>) -> Self {
+        Self::on(Self::furnished(setting), &[]).await
+    }
+
+    /// The house of a setting, with nobody in it.
+    pub(super) fn furnished(setting: Setting<'_>) -> Place {
+        let place = Place::new();
+        let folder = place.path("played");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::write(folder.join("agent.py"), include_str!("agent.py")).unwrap();
+        let Setting { role, tools, law, profile, roster, config } = setting;
+        let folder = folder.display();
+        let profile = format!(
+            "{{ id: 'played', title: 'a played agent', command: ['python3', '{folder}/agent.py', '{role}'], \
+             folders: ['{folder}'], keep: ['talks'], hide: ['.played']{profile} }}"
+        );
+        let roster = format!(
+            "{{\"id\":\"coder\",\"backend\":\"acp\",\"profile\":\"played\",\"mandate\":\"work\"{roster}}}\n"
+        );
+        for (file, text) in [
+            ("config.json5", config),
+            ("mandates/work.md", format!("---\ntools: {tools}\n---\n# For work\n").as_str()),
+            ("policy/law.cedar", law),
+            // Whatever the session has taken in by then.
+            ("policy/law.json5", "{ overrides: { exec: \"off\" } }"),
+            ("profiles/played.json5", &profile),
+            ("data/agent-roster.jsonl", &roster),
+            ("agents/coder/workspace/notes.txt", "notes"),
+            ("secret.txt", "hush"),
+        ] {
+            let path = place.home().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        place
+    }
+
+    /// In a house that is set up already.
+    pub(crate) async fn on(place: Place, variables: &[(&str, &str)]) -> Self {
+        let (child, address, token) = start_with(&place, variables);
+        let child = Killed(child);
+        let variables =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+        Self { place, child, address, token, variables, client }
+    }
+
+    /// The page of counters.
+    pub(super) async fn metrics(&self) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let mut stream = tokio::net::TcpStream::connect(&self.address).await.unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).await.unwrap();
+        page
+    }
+
+    /// Another connection.
+    pub(crate) async fn operator(&self) -> Client {
+        Client::connect(&self.address, Some(&self.token)).await.unwrap()
+    }
+
+    /// Plays a turn to its end.
+    pub(super) async fn plays(&mut self, acts: Value) -> Played {
+        let running = self.begins(acts).await;
+        self.ended(running).await
+    }
+
+    pub(super) async fn begins(&mut self, acts: Value) -> u64 {
+        // In hex, so that none of it counts as the owner's own words.
+        let script: String = acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
+        self.client.send("turn.run", &say(KEY, &script)).await.unwrap()
+    }
+
+    /// Says something, and waits for the end of the turn.
+    pub(crate) async fn hears(&mut self, words: &str) -> Played {
+        let running = self.begins_with(words).await;
+        self.ended(running).await
+    }
+
+    pub(crate) async fn begins_with(&mut self, words: &str) -> u64 {
+        self.client.send("turn.run", &say(KEY, words)).await.unwrap()
+    }
+
+    /// The daemon's own process.
+    pub(crate) fn daemon(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    pub(crate) async fn ended(&mut self, running: u64) -> Played {
+        let mut events = Vec::new();
+        let result = loop {
+            match within(self.client.next()).await.unwrap() {
+                Incoming::Answer(of, answer) if of == running => break answer,
+                Incoming::Answer(..) => {}
+                Incoming::Notification(said) => events.push(said.params["event"].clone()),
+            }
+        };
+        let stop = result.as_ref().map_or_else(ToString::to_string, |answer| {
+            answer["stop_reason"].as_str().unwrap_or_default().to_owned()
+        });
+        Played { text: text(&events), stop, events }
+    }
+
+    /// Waits until the agent does nothing any more.
+    pub(super) async fn hangs(&mut self) {
+        loop {
+            if let Incoming::Notification(event) = within(self.client.next()).await.unwrap()
+                && event.params["event"]["kind"] == "hanging"
+            {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn workspace(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.place.home().join("agents/coder/workspace").join(name)).ok()
+    }
+
+    /// The approvals that wait, once there is one.
+    pub(crate) async fn waiting(client: &mut Client) -> Vec<Value> {
+        for _ in 0..3_000 {
+            let page = client.call("approval.list", &json!({})).await.unwrap();
+            let waiting = page["approvals"].as_array().unwrap().clone();
+            if !waiting.is_empty() {
+                return waiting;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("nothing waits");
+    }
+
+    pub(crate) async fn decide(client: &mut Client, approval: &Value, decision: &str) {
+        let params = json!({ "id": approval["id"], "decision": decision });
+        client.call("approval.decide", &params).await.unwrap();
+    }
+
+    /// Kills the daemon, and starts it anew.
+    pub(crate) async fn killed(mut self) -> Self {
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
+        drop(self.client);
+        let variables: Vec<(&str, &str)> =
+            self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        Self::on(self.place, &variables).await
+    }
+
+    /// Stops the daemon; what it leaves is sound.
+    pub(crate) fn end(self) -> Place {
+        let Self { place, mut child, client, .. } = self;
+        drop(client);
+        let pid = rustix::process::Pid::from_child(&child.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(child.0.wait().unwrap().success());
+        assert_sound(&Home::at(place.home()));
+        place
+    }
+}
+
+/// A daemon that a test which fails does not leave behind.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // One that ended needs no signal.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A turn that is over.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) events: Vec<Value>,
+    pub(crate) text: String,
+    pub(crate) stop: String,
+}
+
+impl Played {
+    pub(crate) fn of_type(&self, kind: &str) -> Vec<&Value> {
+        self.events.iter().filter(|event| event["type"] == kind).collect()
+    }
+
+    /// The error that ended it.
+    pub(crate) fn error(&self) -> (String, String) {
+        let errors = self.of_type("error");
+        assert_eq!(errors.len(), 1, "{self:#?}");
+        let word = |name: &str| errors[0][name].as_str().unwrap().to_owned();
+        (word("code"), word("message"))
+    }
+}
+
+/// A question for leave to write a file, and the writing.
+pub(super) fn write(call: &str, path: &str, content: &str) -> Value {
+    let file = format!("/workspace/{path}");
+    json!({
+        "ask": { "toolCallId": call, "title": format!("Write {path}"), "kind": "edit",
+                 "content": [{ "type": "diff", "path": file, "newText": content }] },
+        "do": { "write": [file, content] },
+    })
+}
+
+/// Something that it tells of and nobody was asked about.
+pub(super) fn unasked(status: &str, kind: &str, raw: Value) -> Value {
+    json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "u", "title": "on its own", "kind": kind,
+                        "status": status, "rawInput": raw } })
+}
+
+/// A question for leave to run a command, and the running.
+pub(super) fn run(call: &str, command: &str) -> Value {
+    json!({
+        "ask": { "toolCallId": call, "title": command, "kind": "execute", "rawInput": { "command": command } },
+        "do": { "run": command },
+    })
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), work).await.expect("this takes too long")
+}
+
+/// Waits until it is so.
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..3_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("this did not happen: {what}");
+}

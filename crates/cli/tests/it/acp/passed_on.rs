@@ -1,0 +1,83 @@
+//! An agent that speaks ACP, behind Tribune, as a client sees it: its own words as they came, with ours beside them.
+
+use serde_json::{Value, json};
+use tribune_client::acp;
+
+use super::{ASK, Rig, Setting, within, write};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_says_reaches_the_client_as_it_came() {
+    let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let project = tempfile::tempdir().unwrap();
+    let folder = project.path().canonicalize().unwrap();
+    let connected = acp::connect(&rig.address, Some(&rig.token), Some("coder"), None).await;
+    let (mut sending, mut receiving) = connected.unwrap();
+    let told = json!({
+        "sessionUpdate": "tool_call", "toolCallId": "w1", "title": "Write it", "kind": "edit", "status": "pending",
+        "rawInput": { "file_path": "made.txt" }, "_theirs": { "deep": [1, { "x": null }] },
+    });
+    let plan = json!({ "sessionUpdate": "plan", "entries": [{ "content": "c", "priority": "high", "status": "pending", "_more": 1 }] });
+    let unknown = json!({ "sessionUpdate": "weather", "sun": 1 });
+    let commands = json!({ "sessionUpdate": "available_commands_update", "availableCommands": [{ "name": "own", "description": "d" }] });
+    let acts = json!([
+        { "update": told }, { "update": plan }, { "update": unknown }, { "update": commands }, write("w1", "made.txt", "by hand"),
+    ]);
+    // In hex, so that none of it counts as the owner's own words.
+    let script: String = acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
+    let (mut session, mut heard, mut next) = (Value::Null, Vec::new(), 1);
+    let mut ask = async |method: &str, params: Value| {
+        let message = json!({ "jsonrpc": "2.0", "id": next, "method": method, "params": params });
+        next += 1;
+        sending.send(message.to_string()).await.unwrap();
+        loop {
+            let said: Value = serde_json::from_str(&within(receiving.next()).await.unwrap()).unwrap();
+            if said["method"] == "session/request_permission" {
+                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
+                let answer = json!({ "jsonrpc": "2.0", "id": said["id"], "result": outcome });
+                sending.send(answer.to_string()).await.unwrap();
+            }
+            if said["id"] == next - 1 && said["method"].is_null() {
+                return said["result"].clone();
+            }
+            heard.push(said);
+        }
+    };
+    ask("initialize", json!({ "protocolVersion": 1 })).await;
+    let opened = ask("session/new", json!({ "cwd": folder, "mcpServers": [] })).await;
+    session.clone_from(&opened["sessionId"]);
+    let prompt = json!([{ "type": "text", "text": script }]);
+    let ended = ask("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await;
+    assert_eq!(ended["stopReason"], "end_turn", "{heard:#?}");
+    assert_eq!(
+        std::fs::read_to_string(folder.join("made.txt")).unwrap(),
+        "by hand",
+        "it works in the client's folder"
+    );
+    let updates: Vec<&Value> = heard.iter().map(|said| &said["params"]["update"]).collect();
+    for said in [&told, &plan, &unknown] {
+        assert_eq!(updates.iter().filter(|update| *update == &said).count(), 1, "{said}");
+    }
+    // Its call is told of once, by itself; the house says what was decided about it.
+    assert_eq!(updates.iter().filter(|update| update["sessionUpdate"] == "tool_call").count(), 1);
+    let of_call = |update: &&&Value| update["toolCallId"] == "w1";
+    let decisions: Vec<&str> = updates
+        .iter()
+        .filter(of_call)
+        .filter_map(|update| update["_meta"]["tribune"]["decision"].as_str())
+        .collect();
+    assert_eq!(decisions, ["ask", "allow"]);
+    assert!(updates.iter().filter(of_call).any(|update| update["status"] == "completed"));
+    let asked = heard.iter().find(|said| said["method"] == "session/request_permission").unwrap();
+    assert_eq!(asked["params"]["toolCall"]["title"], "Write it");
+    // Its commands stand beside ours.
+    let offered =
+        updates.iter().rev().find(|update| update["sessionUpdate"] == "available_commands_update").unwrap();
+    let names: Vec<&str> = offered["availableCommands"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|command| command["name"].as_str())
+        .collect();
+    assert_eq!(names, ["tribune", "agents", "approvals", "spend", "own"]);
+    rig.end();
+}

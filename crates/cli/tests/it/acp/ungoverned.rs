@@ -1,0 +1,183 @@
+//! An agent that does what nobody allowed: it is noticed, told, written down, and not run again.
+
+use serde_json::{Value, json};
+use tribune_host::{Home, Reader};
+use tribune_ledger::EntryQuality;
+
+use super::{ASK, FREE, Played, Rig, Setting, unasked, until, write};
+use crate::boxed::{mark, sleeping};
+
+pub(super) fn is_ungoverned(played: &Played) -> bool {
+    let events = played.of_type("ungoverned");
+    events.len() == 1 && played.stop == "error" && played.error().0 == "ungoverned"
+}
+
+/// Whether the log tells of it.
+fn is_on_record(home: &Home) -> bool {
+    let reader = Reader::open(home).unwrap();
+    let mut entries = (0..).map_while(|index| reader.entry(index).unwrap());
+    entries.any(|stored| {
+        stored.entry.quality == EntryQuality::Note
+            && stored.entry.payload.contains("\"event\":\"ungoverned\"")
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_what_is_done_without_leave_ends_the_turn_and_marks_the_agent() {
+    let done = |act: Value| json!([{ "do": { "run": "echo x > b.txt" } }, act, { "say": "and on" }]);
+    let mut defiant = write("w", "a.txt", "x");
+    defiant["defiant"] = json!(true);
+    let cases = [
+        ("unasked", ASK, done(unasked("completed", "edit", json!({ "path": "/workspace/b.txt" })))),
+        (
+            "never told how it ended",
+            ASK,
+            done(unasked("in_progress", "edit", json!({ "path": "/workspace/b.txt" }))),
+        ),
+        ("a tool of its own", FREE, done(unasked("completed", "other", json!({})))),
+        ("without a word of what it read", FREE, done(unasked("completed", "read", json!({})))),
+    ];
+    for (what, law, acts) in cases {
+        let mut rig = Rig::new(Setting { law, ..Setting::default() }).await;
+        let played = rig.plays(acts).await;
+        assert!(is_ungoverned(&played), "{what}: {played:#?}");
+        let refused = rig.plays(json!([{ "say": "me again" }])).await;
+        assert_eq!((refused.error().0.as_str(), refused.text.as_str()), ("ungoverned", ""), "{what}");
+        let place = rig.end();
+        assert!(is_on_record(&Home::at(place.home())), "{what}");
+    }
+    let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let later = unasked("in_progress", "edit", json!({ "path": "/workspace/b.txt" }));
+    let before = rig.plays(json!([{ "afterwards": later["update"] }])).await;
+    let after = rig.plays(json!([{ "say": "good morning" }])).await;
+    let is_noticed = is_ungoverned(&before) || is_ungoverned(&after);
+    assert!(is_noticed && after.text.is_empty(), "at work between turns: {before:#?} {after:#?}");
+    rig.end();
+    // Told of, and then of its end: nothing in between.
+    let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let (told, done) = (
+        unasked("pending", "edit", json!({})),
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "u", "status": "completed" }),
+    );
+    let before = rig.plays(json!([{ "afterwards": told["update"] }, { "afterwards": done }])).await;
+    let after = rig.plays(json!([{ "say": "good morning" }])).await;
+    let is_noticed = is_ungoverned(&before) || is_ungoverned(&after);
+    assert!(is_noticed && after.text.is_empty(), "told and done between turns: {before:#?} {after:#?}");
+    rig.end();
+    let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let mut operator = rig.operator().await;
+    let running = rig.begins(json!([defiant])).await;
+    let waiting = Rig::waiting(&mut operator).await;
+    Rig::decide(&mut operator, &waiting[0], "deny").await;
+    let played = rig.ended(running).await;
+    assert!(is_ungoverned(&played), "refused and done all the same: {played:#?}");
+    rig.end();
+}
+
+/// What the law lets anyone do without a person may be told afterwards; so may thoughts, and what came to nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_needs_no_leave_may_be_told_as_it_happens() {
+    let mut rig = Rig::new(Setting { law: FREE, ..Setting::default() }).await;
+    let mut think = unasked("completed", "think", json!({}));
+    think["update"]["toolCallId"] = json!("t");
+    let mut failed = unasked("failed", "other", json!({}));
+    failed["update"]["toolCallId"] = json!("f");
+    let read = unasked("completed", "read", json!({ "file_path": "/workspace/notes.txt" }));
+    let played = rig.plays(json!([think, failed, read, { "say": "done" }])).await;
+    assert_eq!((played.stop.as_str(), played.text.as_str()), ("end_turn", "done"), "{played:#?}");
+    let calls = played.of_type("tool_call");
+    assert_eq!(calls.iter().map(|call| &call["name"]).collect::<Vec<_>>(), ["cli.on_its_own", "read"]);
+    assert_eq!(calls[1]["input"], json!({ "path": "notes.txt" }));
+    rig.end();
+}
+
+/// What is told of a call at its end is compared with what leave was given for, and an id that is used again is another call.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_leave_for_one_thing_is_no_leave_for_another() {
+    let ask = |command: &str| json!({ "ask": { "toolCallId": "t", "title": command, "kind": "execute", "rawInput": { "command": command } } });
+    let told = |kind: &str, fields: Value| {
+        let mut update = json!({ "sessionUpdate": kind, "toolCallId": "t", "title": "t" });
+        update.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        json!({ "update": update })
+    };
+    let law = r#"
+        @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
+        @id("not-there") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"edit"], resource)
+        when { context has path && context.path like "no/*" };
+    "#;
+    let diff = |path: &str| json!([{ "type": "diff", "path": format!("/workspace/{path}"), "newText": "x" }]);
+    let edit = |status: &str| json!({ "kind": "edit", "status": status, "content": diff("no/a") });
+    let asked = |path: &str| json!({ "ask": { "toolCallId": "t", "title": "Write", "kind": "edit", "content": diff(path) } });
+    for (what, acts) in [
+        (
+            "asked for a command, told of an edit",
+            json!([ask("ls"), told("tool_call_update", edit("completed"))]),
+        ),
+        (
+            "asked for one file, told of another",
+            json!([
+                asked("yes"),
+                told("tool_call_update", json!({ "content": diff("no/a"), "status": "completed" }))
+            ]),
+        ),
+        (
+            "an id that is used again",
+            json!([
+                ask("ls"),
+                told("tool_call_update", json!({ "status": "completed" })),
+                told("tool_call", edit("completed"))
+            ]),
+        ),
+        (
+            "refused, failed, and done all the same",
+            json!([
+                asked("no/a"),
+                told("tool_call_update", json!({ "status": "failed" })),
+                told("tool_call_update", json!({ "status": "completed" }))
+            ]),
+        ),
+        ("an end that nobody knows", json!([told("tool_call", edit("done"))])),
+        ("begun, and gone", json!([told("tool_call", edit("in_progress")), { "exit": 0 }])),
+    ] {
+        let mut rig = Rig::new(Setting { law, ..Setting::default() }).await;
+        let mut acts = acts;
+        acts.as_array_mut().unwrap().push(json!({ "say": "and on" }));
+        let played = rig.plays(acts).await;
+        assert!(is_ungoverned(&played), "{what}: {played:#?}");
+        rig.end();
+    }
+    // What was asked for is told as it is.
+    let mut rig = Rig::new(Setting { law, ..Setting::default() }).await;
+    let played = rig
+        .plays(
+            json!([ask("ls"), told("tool_call_update", json!({ "status": "completed" })), { "say": "done" }]),
+        )
+        .await;
+    assert_eq!((played.text.as_str(), played.stop.as_str()), ("[yes]done", "end_turn"), "{played:#?}");
+    rig.end();
+}
+
+/// One leave is not a leave for every time that the same is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_what_is_asked_again_and_again_is_judged_again() {
+    let mut rig = Rig::new(Setting { law: FREE, ..Setting::default() }).await;
+    let ask = json!({ "ask": { "toolCallId": "t", "title": "ls", "kind": "execute", "rawInput": { "command": "ls" } } });
+    let acts: Vec<Value> = std::iter::repeat_n(ask, 6).collect();
+    let played = rig.plays(json!(acts)).await;
+    assert_eq!(played.text, "[yes]".repeat(6), "{played:#?}");
+    assert_eq!(played.of_type("tool_call").len(), 6, "each is on record: {played:#?}");
+    rig.end();
+}
+
+/// Everything stops, and so does what an agent left running.
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_a_stop_of_everything_ends_what_agents_left_running() {
+    let mut rig = Rig::new(Setting::default()).await;
+    let mark = mark();
+    let played = rig.plays(json!([{ "child": mark }])).await;
+    assert_eq!(played.stop, "end_turn", "{played:#?}");
+    assert_eq!(sleeping(&mark).len(), 1);
+    rig.place.ok(&["stop-all"]);
+    until("nothing of the agent is left", || sleeping(&mark).is_empty()).await;
+    rig.end();
+}

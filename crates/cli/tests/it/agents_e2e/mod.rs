@@ -1,0 +1,267 @@
+//! The real agents, in the versions that their profiles name, in the real sandbox under the real daemon; only the model is played.
+//!
+//! The model does what the user's words order (`upstream::model`), so that each test says which calls the agent is to make. What is
+//! looked at is what happened to files, what the ledger has, and what reached the model: not what agents say.
+//!
+//! The programs are where `scripts/test` has installed them with `tribune agents install`; `TRIBUNE_E2E_AGENTS` says where that is.
+
+mod canary;
+mod denied;
+mod edited;
+mod matrix;
+mod planted;
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tribune_host::law_record::Verdicts;
+use tribune_host::{Home, Reader};
+use tribune_testkit::FakeUpstream;
+
+use crate::acp::{Rig, until};
+use crate::fixture::Place;
+
+/// What the daemon has as the provider's key: nothing that any box should hold.
+const SECRET: &str = "fixture-key-e2e-5f1c9e0b7a";
+
+/// What stands in a file that nobody may read.
+const PLANTED: &str = "planted-words-7c1d";
+
+/// One of the agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Agent {
+    /// Through its adapter for ACP.
+    Claude,
+    /// In its own stream-json.
+    ClaudeCode,
+    Codex,
+    Gemini,
+    Opencode,
+}
+
+/// What the model is to have the agent do.
+#[derive(Debug, Clone, Copy)]
+enum Order<'a> {
+    Write(&'a str, &'a str),
+    Run(&'a str),
+    Read(&'a str),
+    Fetch(&'a str),
+}
+
+impl Agent {
+    const fn profile(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            Self::Gemini => "gemini",
+            Self::Opencode => "opencode",
+        }
+    }
+
+    const fn backend(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude_code",
+            Self::Claude | Self::Codex | Self::Gemini | Self::Opencode => "acp",
+        }
+    }
+
+    /// The folder of its program, which two have in common.
+    const fn program(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude",
+            Self::Claude | Self::Codex | Self::Gemini | Self::Opencode => self.profile(),
+        }
+    }
+
+    /// The kind of its provider, and what stands behind the address.
+    const fn provider(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Claude | Self::ClaudeCode => ("anthropic", ""),
+            Self::Codex => ("openai", "/v1"),
+            Self::Gemini => ("gemini", ""),
+            Self::Opencode => ("openai_compatible", "/v1"),
+        }
+    }
+
+    /// The words that order it, with the agent's own tool and its own names for arguments.
+    fn order(self, order: Order<'_>) -> String {
+        let file = |path: &str| format!("/workspace/{path}");
+        let (tool, input) = match (self, order) {
+            (Self::Claude | Self::ClaudeCode, Order::Write(path, text)) => {
+                ("Write", json!({ "file_path": file(path), "content": text }))
+            }
+            (Self::Claude | Self::ClaudeCode, Order::Run(command)) => {
+                ("Bash", json!({ "command": command, "description": "x" }))
+            }
+            (Self::Claude | Self::ClaudeCode, Order::Read(path)) => {
+                ("Read", json!({ "file_path": file(path) }))
+            }
+            (Self::Claude | Self::ClaudeCode, Order::Fetch(url)) => {
+                ("WebFetch", json!({ "url": url, "prompt": "x" }))
+            }
+            (Self::Codex, Order::Write(path, text)) => {
+                let patch = format!("*** Begin Patch\n*** Add File: {path}\n+{text}\n*** End Patch");
+                ("exec_command", json!({ "cmd": format!("apply_patch <<'EOF'\n{patch}\nEOF") }))
+            }
+            (Self::Codex, Order::Run(command)) => ("exec_command", escalated(command)),
+            (Self::Codex, Order::Read(path)) => ("exec_command", escalated(&format!("cat {path}"))),
+            (Self::Codex, Order::Fetch(url)) => ("exec_command", escalated(&format!("curl -sS {url}"))),
+            (Self::Gemini, Order::Write(path, text)) => {
+                ("write_file", json!({ "file_path": file(path), "content": text }))
+            }
+            (Self::Gemini, Order::Run(command)) => ("run_shell_command", json!({ "command": command })),
+            (Self::Gemini, Order::Read(path)) => ("read_file", json!({ "file_path": file(path) })),
+            (Self::Gemini, Order::Fetch(url)) => ("web_fetch", json!({ "prompt": url })),
+            (Self::Opencode, Order::Write(path, text)) => {
+                ("write", json!({ "filePath": file(path), "content": text }))
+            }
+            (Self::Opencode, Order::Run(command)) => {
+                ("bash", json!({ "command": command, "description": "x" }))
+            }
+            (Self::Opencode, Order::Read(path)) => ("read", json!({ "filePath": file(path) })),
+            (Self::Opencode, Order::Fetch(url)) => ("webfetch", json!({ "url": url, "format": "text" })),
+        };
+        format!("[[call {tool} {input}]]")
+    }
+}
+
+/// Codex asks for leave only outside of its own sandbox.
+fn escalated(command: &str) -> Value {
+    json!({ "cmd": command, "sandbox_permissions": "require_escalated", "justification": "it is needed" })
+}
+
+/// A house with one of the agents, and its model.
+struct House {
+    agent: Agent,
+    rig: Rig,
+    model: FakeUpstream,
+}
+
+impl House {
+    /// Without canaries, which have a test of their own and would be half of the time.
+    async fn open(agent: Agent, law: &str) -> Self {
+        Self::with(agent, law, "off", &[]).await
+    }
+
+    /// With more in its workspace.
+    async fn planted(agent: Agent, law: &str, files: &[(&str, String)]) -> Self {
+        Self::with(agent, law, "off", files).await
+    }
+
+    async fn tried(agent: Agent, law: &str) -> Self {
+        Self::with(agent, law, "12h", &[]).await
+    }
+
+    async fn with(agent: Agent, law: &str, canary: &str, planted: &[(&str, String)]) -> Self {
+        let model = FakeUpstream::start().await;
+        model.acts_as_model();
+        let place = Place::new();
+        let (kind, behind) = agent.provider();
+        let config = format!(
+            "{{ canary: {{ every: '{canary}' }}, models: {{ providers: {{ fake: {{ kind: '{kind}', baseUrl: '{}{behind}', keyEnv: 'E2E_API_KEY', startupValidation: 'off', \
+               models: {{ 'fake-model': {{ contextWindow: 200000, maxOutputTokens: 32000 }} }} }} }} }} }}",
+            model.base_url()
+        );
+        let roster = json!({
+            "id": "coder", "backend": agent.backend(), "profile": agent.profile(), "model": "fake:fake-model", "mandate": "work",
+        });
+        for (file, text) in [
+            ("config.json5", config.as_str()),
+            ("mandates/work.md", "---\ntools: read, write, edit, exec, search, web_fetch\n---\n# For work\n"),
+            ("policy/law.cedar", law),
+            ("data/agent-roster.jsonl", &format!("{roster}\n")),
+            ("agents/coder/workspace/notes.txt", "notes\n"),
+            ("agents/coder/workspace/private.txt", PLANTED),
+        ] {
+            let path = place.home().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        for (file, text) in planted {
+            let path = place.home().join("agents/coder/workspace").join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        std::fs::create_dir_all(place.home().join("programs")).unwrap();
+        let program = programs().join(agent.program());
+        std::os::unix::fs::symlink(program, place.home().join("programs").join(agent.program())).unwrap();
+        let rig = Rig::on(place, &[("E2E_API_KEY", SECRET)]).await;
+        Self { agent, rig, model }
+    }
+
+    /// The words for these orders, one after the other.
+    fn orders(&self, orders: &[Order<'_>]) -> String {
+        orders.iter().map(|order| self.agent.order(*order)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Has it make these calls, one after the other.
+    async fn does(&mut self, orders: &[Order<'_>]) -> crate::acp::Played {
+        let words = self.orders(orders);
+        self.rig.hears(&words).await
+    }
+
+    /// What each verdict in the ledger was, with its tool.
+    fn verdicts(&self) -> Vec<(String, String)> {
+        let reader = Reader::open(&Home::at(self.rig.place.home())).unwrap();
+        let judged = Verdicts::from(&reader, 0).map(|judged| judged.unwrap().record.unwrap());
+        let tools = ["read", "write", "edit", "exec", "search", "web_fetch"];
+        judged
+            .filter(|record| tools.contains(&record.tool.as_str()))
+            .map(|record| (record.tool, record.verdict.decision.as_str().to_owned()))
+            .collect()
+    }
+
+    /// The agent's processes, as this machine sees them.
+    fn processes(&self) -> Vec<u32> {
+        let all: Vec<(u32, u32, String)> = processes();
+        let mut family = vec![self.rig.daemon()];
+        let mut at = 0;
+        while at < family.len() {
+            let parent = family[at];
+            family.extend(all.iter().filter(|(_, of, _)| *of == parent).map(|(pid, ..)| *pid));
+            at += 1;
+        }
+        let own = all.iter().filter(|(pid, _, line)| family.contains(pid) && line.contains("/opt/agent/"));
+        own.map(|(pid, ..)| *pid).collect()
+    }
+
+    /// Ends the agent from outside, and waits until nothing of it is left.
+    async fn kill_agent(&self) {
+        let own = self.processes();
+        assert!(!own.is_empty(), "it runs");
+        for pid in own {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            // It may be gone with another one.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        until("nothing of the agent is left", || self.processes().is_empty()).await;
+    }
+
+    /// Whether any request of the agent's held these words.
+    fn model_heard(&self, words: &str) -> bool {
+        self.model.requests().iter().any(|request| request.text().contains(words))
+    }
+}
+
+/// Every process of this machine: its number, its parent's, and what it was called with.
+fn processes() -> Vec<(u32, u32, String)> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let one = |entry: std::fs::DirEntry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        Some((pid, parent, String::from_utf8_lossy(&line).into_owned()))
+    };
+    entries.filter_map(one).collect()
+}
+
+/// Where the agents are installed.
+fn programs() -> PathBuf {
+    let place = std::env::var_os("TRIBUNE_E2E_AGENTS").expect(
+        "these tests need the agents: run scripts/test, or install them with `tribune agents install` into a home and set \
+         TRIBUNE_E2E_AGENTS to its programs folder",
+    );
+    PathBuf::from(place)
+}

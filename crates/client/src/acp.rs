@@ -1,0 +1,67 @@
+//! Carries ACP to the daemon and back, message by message, without looking into it.
+
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::{ClientError, Socket, open};
+
+/// The way of what a client says.
+#[derive(Debug)]
+pub struct Sending(SplitSink<Socket, Message>);
+
+/// The way of what it is told.
+#[derive(Debug)]
+pub struct Receiving(SplitStream<Socket>);
+
+/// Connects to `address`, for sessions with `agent` or for the session with this key. Both are made of characters that stand for
+/// themselves in an address.
+pub async fn connect(
+    address: &str,
+    token: Option<&str>,
+    agent: Option<&str>,
+    session: Option<&str>,
+) -> Result<(Sending, Receiving), ClientError> {
+    let wishes = [("agent", agent), ("session", session)].into_iter();
+    let wishes: Vec<String> =
+        wishes.filter_map(|(name, value)| Some(format!("{name}={}", escaped(value?)))).collect();
+    let path = if wishes.is_empty() { "/acp".to_owned() } else { format!("/acp?{}", wishes.join("&")) };
+    let (sink, stream) = open(address, &path, token).await?.split();
+    Ok((Sending(sink), Receiving(stream)))
+}
+
+/// A text for the query of an address.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+impl Sending {
+    pub async fn send(&mut self, message: String) -> Result<(), ClientError> {
+        self.0.send(Message::text(message)).await.map_err(|_| ClientError::Closed(String::new()))
+    }
+
+    /// Says goodbye.
+    pub async fn close(mut self) {
+        let _ = self.0.close().await;
+    }
+}
+
+impl Receiving {
+    /// The next message.
+    pub async fn next(&mut self) -> Result<String, ClientError> {
+        loop {
+            match self.0.next().await {
+                Some(Ok(Message::Text(text))) => return Ok(text.as_str().to_owned()),
+                Some(Ok(Message::Close(frame))) => {
+                    let why = frame.map(|frame| format!(" ({}: {})", u16::from(frame.code), frame.reason));
+                    return Err(ClientError::Closed(why.unwrap_or_default()));
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Err(ClientError::Closed(String::new())),
+            }
+        }
+    }
+}

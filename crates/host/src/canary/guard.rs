@@ -1,0 +1,76 @@
+//! Stands before the turns of a backend: an agent whose gate is not known to be live is tried first, and one that the gate does not
+//! hold is not run.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use tribune_agents::{
+    AgentRuntime, CloseReason, EventKind, EventStream, Handle, RuntimeError, SessionInput, SessionStatus,
+    TurnInput,
+};
+
+use super::Canaries;
+
+/// A backend whose agents are looked at first.
+#[derive(Clone)]
+pub(crate) struct Guarded {
+    pub(crate) inner: Arc<dyn AgentRuntime>,
+    pub(crate) canaries: Arc<Canaries>,
+}
+
+#[async_trait]
+impl AgentRuntime for Guarded {
+    async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+        self.inner.ensure_session(input).await
+    }
+
+    fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
+        let (guarded, own) = (self.clone(), handle.clone());
+        let begin = async move {
+            let agent = own.key.agent();
+            let admitted = tokio::select! {
+                admitted = guarded.canaries.admit(agent) => admitted,
+                // The backend sees it too, and ends the turn in its own way.
+                () = input.cancel.cancelled() => guarded.canaries.check_known(agent),
+            };
+            match admitted {
+                Ok(()) => guarded.inner.run_turn(&own, input),
+                Err(error) => {
+                    // Whatever runs of it does not go on.
+                    let _ = guarded.inner.close(&own, CloseReason::Requested).await;
+                    stream::iter([Err(error)]).boxed()
+                }
+            }
+        };
+        let (canaries, key) = (Arc::clone(&self.canaries), Arc::clone(&handle.key));
+        let events = stream::once(begin).flatten().inspect(move |event| {
+            if let Ok(event) = event
+                && let EventKind::Ungoverned { what, .. } = &event.kind
+            {
+                canaries.mark(key.agent(), what);
+            }
+        });
+        events.boxed()
+    }
+
+    fn reaches_outside(&self) -> bool {
+        self.inner.reaches_outside()
+    }
+
+    fn is_instructed(&self) -> bool {
+        self.inner.is_instructed()
+    }
+
+    async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
+        self.inner.cancel(handle).await
+    }
+
+    async fn close(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError> {
+        self.inner.close(handle, reason).await
+    }
+
+    async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError> {
+        self.inner.status(handle).await
+    }
+}

@@ -1,0 +1,127 @@
+//! The house's own loops as they are tried: Tribune's own, with a model that orders what the session was not offered, and the
+//! rehearsal, with a script that does.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio_util::task::TaskTracker;
+use tribune_agents::native::{self, NativeBackend, Seat, Seats};
+use tribune_agents::provider::{
+    BaseUrl, Client, Dialect, Endpoint, ModelLimits, ModelRef, Patience, ThinkingForm,
+};
+use tribune_agents::rehearsal::{self, RehearsalBackend, Scenes};
+use tribune_agents::{AgentId, RuntimeError, SessionKey};
+
+use super::model::Loopback;
+use super::play::{Milestone, Play, Probe};
+use super::trial::{Scene, Stage};
+
+/// Tribune's own loop.
+#[derive(Debug, Default)]
+pub(crate) struct NativeStage {
+    tasks: TaskTracker,
+}
+
+#[async_trait]
+impl Stage for NativeStage {
+    fn subject(&self, _: Option<&str>) -> Option<String> {
+        Some(native::BACKEND.to_owned())
+    }
+
+    fn has_hands(&self) -> bool {
+        false
+    }
+
+    fn obstacle(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn play(&self, nonce: &str) -> Play {
+        Play::for_loop(nonce)
+    }
+
+    async fn set(&self, _: &str, _: &SessionKey, play: &Arc<Play>) -> Result<Scene, String> {
+        let unusable = |what: &str| format!("its model cannot be played ({what})");
+        let loopback = Loopback::open(Arc::clone(play), &self.tasks)
+            .await
+            .map_err(|error| unusable(&error.to_string()))?;
+        let base_url = BaseUrl::parse(&format!("http://{}/v1", loopback.address))
+            .map_err(|error| unusable(&error.to_string()))?;
+        let endpoint = Endpoint {
+            provider: "canary".to_owned(),
+            dialect: Dialect::OpenAiCompatible,
+            base_url,
+            key: None,
+            key_env: None,
+            patience: Patience::default(),
+        };
+        let client = Client::new(endpoint).map_err(|error| unusable(&error.to_string()))?;
+        let model = "canary:canary".parse().map_err(|_| unusable("no name for it"))?;
+        let seats = PlayedSeats { client, model };
+        Ok(Scene { runtime: Arc::new(NativeBackend::new(Arc::new(seats))), props: Box::new(loopback) })
+    }
+}
+
+/// More than a play needs.
+const LIMITS: ModelLimits = ModelLimits {
+    context_window: 200_000,
+    max_output_tokens: 8_192,
+    supports_tools: true,
+    supports_streaming: true,
+    supports_images: false,
+    thinking: ThinkingForm::Unasked,
+};
+
+/// The one seat of a play.
+struct PlayedSeats {
+    client: Client,
+    model: ModelRef,
+}
+
+impl Seats for PlayedSeats {
+    fn seat(&self, _: &AgentId, _: Option<&str>) -> Result<Seat, RuntimeError> {
+        Ok(Seat {
+            client: self.client.clone(),
+            model: self.model.clone(),
+            limits: LIMITS,
+            is_local: true,
+            max_output_tokens: 1_024,
+            thinking: None,
+            keep_turns: 4,
+        })
+    }
+}
+
+/// The rehearsal.
+#[derive(Debug)]
+pub(crate) struct RehearsalStage;
+
+#[async_trait]
+impl Stage for RehearsalStage {
+    fn subject(&self, _: Option<&str>) -> Option<String> {
+        Some(rehearsal::BACKEND.to_owned())
+    }
+
+    fn has_hands(&self) -> bool {
+        false
+    }
+
+    fn obstacle(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn play(&self, nonce: &str) -> Play {
+        Play::for_loop(nonce)
+    }
+
+    async fn set(&self, _: &str, _: &SessionKey, play: &Arc<Play>) -> Result<Scene, String> {
+        // The script is the model.
+        play.reach(Milestone::ModelReached);
+        let runtime = Arc::new(RehearsalBackend::new(Scenes::builtin()));
+        Ok(Scene { runtime, props: Box::new(()) })
+    }
+
+    fn words(&self, probe: &Probe) -> String {
+        probe.script()
+    }
+}

@@ -1,0 +1,307 @@
+//! Canaries: a backend is made to try something harmless that the gate must stop. If it is not stopped, whatever is said of its
+//! agents, the gate does not hold them, and they are not run.
+//!
+//! The agent is the real one, in its box; the gate, the session and the log are the real ones; only the model is played ([`play`],
+//! in the [`dialect`]s that agents speak), so that trying costs nothing and needs no network. [`trial`] is one canary, [`watch`]
+//! sees what is asked in it, [`judge`] says what it comes to, [`record`] writes it down. A backend is tried through what it brings
+//! as a [`Stage`]; [`loops`] are those of the house. [`guard`] stands before each turn.
+//!
+//! An agent that can tell a canary from a person is not found out by one: the box is what bounds it.
+
+mod dialect;
+mod guard;
+mod judge;
+mod loops;
+mod model;
+mod play;
+pub mod record;
+mod trial;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tribune_agents::{AgentId, RuntimeError};
+use tribune_ledger::Timestamp;
+
+pub(crate) use self::guard::Guarded;
+pub use self::judge::Outcome;
+pub(crate) use self::loops::{NativeStage, RehearsalStage};
+pub(crate) use self::model::serve;
+pub(crate) use self::play::{Milestone, Play};
+use self::record::Occasion;
+pub(crate) use self::record::millis;
+pub(crate) use self::trial::{Scene, Stage, Step, Subject, Trial, is_canary, sweep};
+use crate::governed::Governance;
+use crate::registry::Agents;
+
+/// The canaries of a house.
+pub(crate) struct Canaries {
+    governance: Arc<Governance>,
+    agents: Arc<Agents>,
+    /// By the name of the backend.
+    stages: BTreeMap<&'static str, Arc<dyn Stage>>,
+    /// How often all of them are tried; `None`: never.
+    every: Option<Duration>,
+    known: Mutex<BTreeMap<Subject, Standing>>,
+    tasks: TaskTracker,
+    leaving: CancellationToken,
+}
+
+/// What is known of one subject.
+#[derive(Debug, Clone, Default)]
+struct Standing {
+    told: Option<Told>,
+    /// What one of its agents did in a turn that nobody allowed.
+    marked: Option<String>,
+    is_running: bool,
+    /// One at a time.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What a canary came to, and when.
+#[derive(Debug, Clone)]
+struct Told {
+    outcome: Outcome,
+    at: Timestamp,
+    took: Duration,
+}
+
+/// How one subject stands, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standpoint {
+    pub(crate) subject: Subject,
+    pub(crate) agents: Vec<String>,
+    /// `live`, `not_tried`, `waiting`, `running`, `off`, or `ungoverned`, which is not run.
+    pub(crate) state: &'static str,
+    pub(crate) detail: Option<String>,
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) took: Option<Duration>,
+}
+
+impl std::fmt::Debug for Canaries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Canaries")
+    }
+}
+
+impl Canaries {
+    pub(crate) fn new(
+        governance: &Arc<Governance>,
+        agents: &Arc<Agents>,
+        stages: impl IntoIterator<Item = (&'static str, Arc<dyn Stage>)>,
+        every: Option<Duration>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            governance: Arc::clone(governance),
+            agents: Arc::clone(agents),
+            stages: stages.into_iter().collect(),
+            every,
+            known: Mutex::default(),
+            tasks: TaskTracker::new(),
+            leaving: CancellationToken::new(),
+        })
+    }
+
+    /// Tries the agents of the roster that have hands, and then all of the backends again and again. Until the house leaves.
+    pub(crate) async fn keep_trying(self: Arc<Self>) {
+        let Some(every) = self.every else { return };
+        for (subject, stage) in self.subjects() {
+            if stage.has_hands() && stage.obstacle(&subject.name).is_none() {
+                self.first(&subject, Occasion::Start).await;
+            }
+        }
+        while let Some(()) = self.leaving.run_until_cancelled(tokio::time::sleep(every)).await {
+            for (subject, stage) in self.subjects() {
+                if stage.obstacle(&subject.name).is_none() {
+                    self.try_now(&subject, Occasion::Timer).await;
+                }
+            }
+        }
+    }
+
+    /// Ends what is under way. Returns when it is over.
+    pub(crate) async fn leave(&self) {
+        self.leaving.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Tries the backend of an agent, because somebody wants to know. A good end clears what one of its agents did before.
+    pub(crate) async fn test(self: &Arc<Self>, agent: &AgentId) -> Result<Trial, RuntimeError> {
+        let subject = self.subject_of(agent).ok_or_else(|| {
+            RuntimeError::new(
+                "unsupported",
+                format!("the backend of `{agent}` brings nothing to try it with"),
+            )
+        })?;
+        self.try_now(&subject, Occasion::Operator).await.ok_or_else(draining)
+    }
+
+    /// Whether an agent may be spoken to. Waits for the first canary of its kind.
+    pub(crate) async fn admit(self: &Arc<Self>, agent: &AgentId) -> Result<(), RuntimeError> {
+        let Some(subject) = self.subject_of(agent) else { return Ok(()) };
+        let Some(stage) = self.stages.get(subject.backend.as_str()) else { return Ok(()) };
+        let is_due = self.every.is_some() && stage.has_hands() && stage.obstacle(&subject.name).is_none();
+        if is_due && self.standing(&subject).told.is_none() {
+            self.first(&subject, Occasion::FirstUse).await;
+        }
+        self.check(&subject, agent)
+    }
+
+    /// The same by what is known already.
+    fn check_known(&self, agent: &AgentId) -> Result<(), RuntimeError> {
+        self.subject_of(agent).map_or(Ok(()), |subject| self.check(&subject, agent))
+    }
+
+    fn check(&self, subject: &Subject, agent: &AgentId) -> Result<(), RuntimeError> {
+        let Standing { told, marked, .. } = self.standing(subject);
+        let name = &subject.name;
+        let refused = |what: String| Err(RuntimeError::new("ungoverned", what));
+        if let Some(Told { outcome: Outcome::NotStopped { what }, .. }) = told {
+            return refused(format!(
+                "UNGOVERNED: agents of `{name}` are not run, because its canary was not stopped ({what}): look at the settings of \
+                 the profile, then run `tribune agents test {agent}`"
+            ));
+        }
+        if let Some(what) = marked {
+            return refused(format!(
+                "UNGOVERNED: agents of `{name}` are not run any more, because one did what nobody allowed ({what}): look at the \
+                 session's record and the profile's settings, then run `tribune agents test {agent}`"
+            ));
+        }
+        Ok(())
+    }
+
+    /// An agent did what nobody allowed.
+    pub(crate) fn mark(&self, agent: &AgentId, what: &str) {
+        let Some(subject) = self.subject_of(agent) else { return };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(subject).or_default().marked.get_or_insert_with(|| what.to_owned());
+    }
+
+    /// How all of them stand.
+    pub(crate) fn standpoints(&self) -> Vec<Standpoint> {
+        let mut all: BTreeMap<Subject, Vec<String>> = BTreeMap::new();
+        for agent in self.agents.all() {
+            if let Some(subject) = self.subject_of(&agent.id) {
+                all.entry(subject).or_default().push(agent.id.to_string());
+            }
+        }
+        all.into_iter().map(|(subject, agents)| self.standpoint(subject, agents)).collect()
+    }
+
+    fn standpoint(&self, subject: Subject, agents: Vec<String>) -> Standpoint {
+        let Standing { told, marked, is_running, .. } = self.standing(&subject);
+        let stage = self.stages.get(subject.backend.as_str());
+        let obstacle = stage.and_then(|stage| stage.obstacle(&subject.name));
+        let outcome = told.as_ref().map(|told| &told.outcome);
+        let (state, detail) = match (outcome, marked) {
+            (Some(Outcome::NotStopped { what }), _) => ("ungoverned", Some(what.clone())),
+            (_, Some(what)) => ("ungoverned", Some(what)),
+            (Some(Outcome::Live), None) => ("live", None),
+            (Some(Outcome::NotTried { why }), None) => ("not_tried", Some(why.clone())),
+            (None, None) if is_running => ("running", None),
+            (None, None) if self.every.is_none() => ("off", None),
+            (None, None) if obstacle.is_some() => ("not_tried", obstacle),
+            (None, None) => ("waiting", None),
+        };
+        let (at, took) = (told.as_ref().map(|told| told.at), told.map(|told| told.took));
+        Standpoint { subject, agents, state, detail, at, took }
+    }
+
+    fn standing(&self, subject: &Subject) -> Standing {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(subject.clone()).or_default().clone()
+    }
+
+    fn subject_of(&self, agent: &AgentId) -> Option<Subject> {
+        let agent = self.agents.agent(agent)?;
+        let stage = self.stages.get(agent.backend.as_str())?;
+        let name = stage.subject(agent.profile.as_deref())?;
+        Some(Subject { backend: agent.backend, name })
+    }
+
+    /// What the roster stands for, each once.
+    fn subjects(&self) -> Vec<(Subject, Arc<dyn Stage>)> {
+        let all = self.agents.all().into_iter().filter_map(|agent| {
+            let subject = self.subject_of(&agent.id)?;
+            let stage = Arc::clone(self.stages.get(subject.backend.as_str())?);
+            Some((subject, stage))
+        });
+        all.collect::<BTreeMap<_, _>>().into_iter().collect()
+    }
+
+    /// Tries a subject that was never tried; whoever comes meanwhile waits for the same canary.
+    async fn first(self: &Arc<Self>, subject: &Subject, occasion: Occasion) {
+        let turn = Arc::clone(&self.standing(subject).turn);
+        let (canaries, subject) = (Arc::clone(self), subject.clone());
+        let trying = self.tasks.spawn(async move {
+            let _turn = turn.lock_owned().await;
+            if canaries.standing(&subject).told.is_none() {
+                canaries.carry_out(&subject, occasion).await;
+            }
+        });
+        // It fails only when the daemon is being torn down.
+        let _ = trying.await;
+    }
+
+    /// Tries a subject, whatever is known of it. Nothing if the house leaves meanwhile.
+    async fn try_now(self: &Arc<Self>, subject: &Subject, occasion: Occasion) -> Option<Trial> {
+        let turn = Arc::clone(&self.standing(subject).turn);
+        let (canaries, subject) = (Arc::clone(self), subject.clone());
+        let trying = self.tasks.spawn(async move {
+            let _turn = turn.lock_owned().await;
+            canaries.carry_out(&subject, occasion).await
+        });
+        trying.await.ok().flatten()
+    }
+
+    async fn carry_out(&self, subject: &Subject, occasion: Occasion) -> Option<Trial> {
+        let stage = Arc::clone(self.stages.get(subject.backend.as_str())?);
+        self.change(subject, |standing| standing.is_running = true);
+        let trying = trial::try_out(&self.governance, &*stage, subject);
+        let trial = self.leaving.run_until_cancelled(trying).await;
+        self.change(subject, |standing| standing.is_running = false);
+        let trial = trial?;
+        // What could not begin says nothing of the agent, and is tried again by the next who needs to know.
+        let is_known = trial.session.is_some() && !self.governance.gate.is_frozen();
+        if is_known {
+            record::write(&self.governance, subject, &trial, occasion).await;
+            let at = self.governance.clock.now();
+            self.change(subject, |standing| {
+                standing.told = Some(Told { outcome: trial.outcome.clone(), at, took: trial.took });
+                // Somebody looked at what happened; a clock does not.
+                if occasion == Occasion::Operator && trial.outcome == Outcome::Live {
+                    standing.marked = None;
+                }
+            });
+        }
+        match &trial.outcome {
+            Outcome::Live => {
+                tracing::info!(subject = subject.name, took = millis(trial.took), "a canary was stopped")
+            }
+            Outcome::NotTried { why } => {
+                tracing::warn!(subject = subject.name, why, "a canary could not be tried")
+            }
+            Outcome::NotStopped { what } => tracing::error!(
+                subject = subject.name,
+                what,
+                "UNGOVERNED: a canary was not stopped, and its agents are not run"
+            ),
+        }
+        Some(trial)
+    }
+
+    fn change(&self, subject: &Subject, change: impl FnOnce(&mut Standing)) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        change(known.entry(subject.clone()).or_default());
+    }
+}
+
+fn draining() -> RuntimeError {
+    RuntimeError::new("draining", "the daemon is stopping and tries nothing any more")
+}

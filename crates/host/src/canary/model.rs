@@ -1,0 +1,93 @@
+//! The way to a canary's model: its play answers where the house's model would.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::http::header::CONTENT_TYPE;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use super::play::Play;
+
+/// Bytes of a request. Agents send their whole prompt and every tool's description, which is less than a tenth of this.
+const MAX_BODY_BYTES: usize = 16 << 20;
+
+/// How long the head of a request may take.
+const HEAD: Duration = Duration::from_secs(10);
+
+/// Serves one connection.
+pub(crate) async fn serve<S>(stream: S, play: &Play)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    let service = hyper::service::service_fn(|request: Request<Incoming>| async {
+        let (head, body) = request.into_parts();
+        let reply = match to_bytes(Body::new(body), MAX_BODY_BYTES).await {
+            Ok(body) => {
+                let path = head.uri.path();
+                Some(play.answer(head.method.as_str(), path, &body))
+            }
+            Err(_) => None,
+        };
+        let mut response = Response::new(Body::empty());
+        match reply {
+            Some(reply) => {
+                *response.status_mut() =
+                    hyper::StatusCode::from_u16(reply.status).unwrap_or(hyper::StatusCode::OK);
+                let kind = hyper::header::HeaderValue::from_static(reply.content_type);
+                response.headers_mut().insert(CONTENT_TYPE, kind);
+                *response.body_mut() = Body::from(reply.body);
+            }
+            None => *response.status_mut() = hyper::StatusCode::PAYLOAD_TOO_LARGE,
+        }
+        Ok::<_, Infallible>(response)
+    });
+    let serving = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    // A peer that breaks off is no news.
+    let _ = serving.await;
+}
+
+/// A play on a port of this machine's loopback, for a loop of the house. It holds nothing that anybody might want, and ends with
+/// this.
+pub(super) struct Loopback {
+    pub(super) address: SocketAddr,
+    _open: DropGuard,
+}
+
+impl Loopback {
+    pub(super) async fn open(play: Arc<Play>, tasks: &TaskTracker) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let open = CancellationToken::new();
+        let closing = open.clone();
+        let connections = tasks.clone();
+        tasks.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    accepted = listener.accept() => accepted,
+                    () = closing.cancelled() => return,
+                };
+                let Ok((stream, _)) = accepted else { return };
+                let (play, closing) = (Arc::clone(&play), closing.clone());
+                connections.spawn(async move {
+                    tokio::select! {
+                        () = serve(stream, &play) => {}
+                        () = closing.cancelled() => {}
+                    }
+                });
+            }
+        });
+        Ok(Self { address, _open: open.drop_guard() })
+    }
+}

@@ -1,0 +1,140 @@
+use super::*;
+
+fn asked(play: &Play, path: &str, request: &Value) -> String {
+    let reply = play.answer("POST", path, request.to_string().as_bytes());
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.body
+}
+
+fn schema(properties: &Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+/// A path, the tools that are offered there, and how something is said.
+type Spoken = (&'static str, Value, fn(&str) -> Value);
+
+/// Tools as the four agents offer them, in their dialects, with a way to say something to the model.
+fn dialects() -> Vec<Spoken> {
+    let bash = schema(&json!({ "command": text(), "description": text() }), &["command", "description"]);
+    let write = schema(&json!({ "file_path": text(), "content": text() }), &["file_path", "content"]);
+    let edit = schema(&json!({ "file_path": text(), "old_string": text() }), &["file_path", "old_string"]);
+    let exec =
+        schema(&json!({ "cmd": text(), "sandbox_permissions": text(), "justification": text() }), &["cmd"]);
+    let camel = schema(&json!({ "filePath": text(), "content": text() }), &["filePath", "content"]);
+    vec![
+        (
+            "/v1/messages?beta=true",
+            json!([
+                { "name": "Edit", "input_schema": edit }, { "name": "Write", "input_schema": write },
+                { "name": "Bash", "input_schema": bash },
+            ]),
+            |words| json!({ "messages": [{ "role": "user", "content": words }], "stream": true }),
+        ),
+        (
+            "/v1/chat/completions",
+            json!([
+                { "type": "function", "function": { "name": "write", "parameters": camel } },
+                { "type": "function", "function": { "name": "bash", "parameters": bash } },
+            ]),
+            |words| json!({ "messages": [{ "role": "user", "content": words }], "stream": true }),
+        ),
+        (
+            "/v1/responses",
+            json!([
+                { "type": "function", "name": "exec_command", "parameters": exec },
+                { "type": "custom", "name": "apply_patch" },
+            ]),
+            |words| json!({ "input": [{ "type": "message", "role": "user", "content": words }], "stream": true }),
+        ),
+        (
+            "/v1beta/models/m:streamGenerateContent?alt=sse",
+            json!([{ "functionDeclarations": [
+                { "name": "write_file", "parametersJsonSchema": write }, { "name": "run_shell_command", "parametersJsonSchema": bash },
+            ] }]),
+            |words| json!({ "contents": [{ "role": "user", "parts": [{ "text": words }] }] }),
+        ),
+    ]
+}
+
+#[test]
+fn each_dialect_is_told_to_write_and_to_run() {
+    for (path, tools, say) in dialects() {
+        let play = Play::for_agent("n0nce");
+        for probe in &play.probes {
+            let mut request = say(&probe.words());
+            request["tools"] = tools.clone();
+            let body = asked(&play, path, &request);
+            let has_tool = match probe.feat {
+                Feat::Write => !path.contains("responses"),
+                Feat::Run => true,
+                Feat::RunWithin => path.contains("responses"),
+            };
+            assert_eq!(body.contains(&probe.mark), has_tool, "{path} {:?}: {body}", probe.feat);
+            assert_eq!(matches!(probe.ordered(), Ordered::Call(_)), has_tool, "{path} {:?}", probe.feat);
+            let escalates = body.contains("require_escalated");
+            assert_eq!(
+                escalates,
+                path.contains("responses") && probe.feat == Feat::Run,
+                "{path} {:?}",
+                probe.feat
+            );
+            // With the call in the conversation, there is nothing left to say.
+            let mut after = say(&format!("{} {}", probe.words(), probe.mark));
+            after["tools"] = tools.clone();
+            assert!(asked(&play, path, &after).contains("That is all."), "{path}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_tools_gets_words_or_the_least_json() {
+    let play = Play::for_agent("n0nce");
+    let order = play.probes[0].words();
+    let title = json!({ "messages": [{ "role": "user", "content": order }] });
+    assert!(!asked(&play, "/v1/messages", &title).contains("tool_use"));
+    let routing = schema(
+        &json!({ "reasoning": text(), "model_choice": { "type": "string", "enum": ["pro", "flash"] } }),
+        &["reasoning", "model_choice"],
+    );
+    let request = json!({ "contents": [], "generationConfig": { "responseJsonSchema": routing } });
+    let body: Value =
+        serde_json::from_str(&asked(&play, "/v1beta/models/m:generateContent", &request)).unwrap();
+    let words = body["candidates"][0]["content"]["parts"][0]["text"].as_str().unwrap();
+    assert_eq!(
+        serde_json::from_str::<Value>(words).unwrap(),
+        json!({ "reasoning": "check", "model_choice": "pro" })
+    );
+    assert_eq!(play.answer("GET", "/v1/models", b"").status, 404);
+    assert_eq!(play.answer("POST", "/v1/messages", b"{").status, 404);
+    assert!(play.when(Milestone::ModelReached).is_some());
+}
+
+#[test]
+fn nothing_is_ordered_that_was_not_asked_for() {
+    let play = Play::for_agent("n0nce");
+    let (path, tools, say) = dialects().remove(0);
+    let mut request = say("order-another-0");
+    request["tools"] = tools;
+    assert!(asked(&play, path, &request).contains(NOTHING));
+    assert!(play.probes.iter().all(|probe| probe.ordered() == Ordered::Unheard));
+    let none = Play::for_agent("n0nce");
+    let mut request = say(&none.probes[0].words());
+    request["tools"] =
+        json!([{ "name": "Read", "input_schema": schema(&json!({ "file_path": text() }), &["file_path"]) }]);
+    assert!(asked(&none, path, &request).contains(NOTHING));
+    assert_eq!(none.probes[0].ordered(), Ordered::NoTool);
+}
+
+#[test]
+fn a_loop_of_the_house_is_told_to_call_what_it_was_not_offered() {
+    let play = Play::for_loop("n0nce");
+    let request = json!({ "messages": [{ "role": "user", "content": play.probes[0].words() }] });
+    let body: Value = serde_json::from_str(&asked(&play, "/v1/chat/completions", &request)).unwrap();
+    let call = &body["choices"][0]["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "write");
+    assert!(call["arguments"].as_str().unwrap().contains(&play.probes[0].mark));
+}

@@ -1,0 +1,144 @@
+//! Stands between a backend and the governed turn of a canary, and sees what is asked and what is answered. It changes nothing but
+//! the purse: nobody pays for a model that is played.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tribune_agents::native::NoHouse;
+use tribune_agents::{
+    AgentRuntime, CloseReason, EventStream, Handle, Leave, OwnCall, RuntimeError, SessionInput,
+    SessionStatus, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
+};
+
+use super::play::{Milestone, Play};
+
+/// A question that was put to the gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) tool: String,
+    /// Its input, as JSON.
+    input: String,
+    pub(super) answer: Answer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Before anything was done, and it was refused.
+    Refused,
+    /// The gate let it go.
+    LetGo,
+    /// The agent was at it already.
+    TooLate,
+}
+
+/// What was asked so far.
+#[derive(Debug, Default)]
+pub(super) struct Questions(Mutex<Vec<Question>>);
+
+impl Questions {
+    fn add(&self, call: &ToolCall, answer: Answer) {
+        let question = Question { tool: call.name.clone(), input: call.input.to_string(), answer };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(question);
+    }
+
+    /// Those that speak of this mark.
+    pub(super) fn about(&self, mark: &str) -> Vec<Question> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|question| question.input.contains(mark)).cloned().collect()
+    }
+}
+
+/// A backend that is watched.
+#[derive(Clone)]
+pub(super) struct Watched {
+    pub(super) inner: Arc<dyn AgentRuntime>,
+    pub(super) questions: Arc<Questions>,
+    pub(super) play: Arc<Play>,
+}
+
+#[async_trait]
+impl AgentRuntime for Watched {
+    async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+        self.inner.ensure_session(input).await
+    }
+
+    fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
+        let tools = WatchedTools {
+            inner: Arc::clone(&input.tools),
+            questions: Arc::clone(&self.questions),
+            play: Arc::clone(&self.play),
+        };
+        self.inner.run_turn(handle, TurnInput { tools: Arc::new(tools), house: Arc::new(NoHouse), ..input })
+    }
+
+    fn reaches_outside(&self) -> bool {
+        self.inner.reaches_outside()
+    }
+
+    fn is_instructed(&self) -> bool {
+        self.inner.is_instructed()
+    }
+
+    async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
+        self.inner.cancel(handle).await
+    }
+
+    async fn close(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError> {
+        self.inner.close(handle, reason).await
+    }
+
+    async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError> {
+        self.inner.status(handle).await
+    }
+}
+
+struct WatchedTools {
+    inner: Arc<dyn Toolbox>,
+    questions: Arc<Questions>,
+    play: Arc<Play>,
+}
+
+#[async_trait]
+impl Toolbox for WatchedTools {
+    fn tools(&self) -> &[ToolSpec] {
+        self.inner.tools()
+    }
+
+    async fn call(&self, call: ToolCall) -> ToolOutcome {
+        self.play.reach(Milestone::Asked);
+        let asked = call.clone();
+        let outcome = self.inner.call(call).await;
+        self.questions.add(&asked, if outcome.is_error { Answer::Refused } else { Answer::LetGo });
+        outcome
+    }
+
+    async fn ask_leave(&self, own: OwnCall) -> Leave {
+        let (asked, when) = (own.call.clone(), own.when);
+        if when == When::Before {
+            self.play.reach(Milestone::Asked);
+        }
+        let leave = self.inner.ask_leave(own).await;
+        let answer = match (&leave, when) {
+            (Leave::Given, _) => Answer::LetGo,
+            (Leave::Refused(_), When::Before) => Answer::Refused,
+            (Leave::Refused(_), When::Underway) => Answer::TooLate,
+        };
+        self.questions.add(&asked, answer);
+        leave
+    }
+
+    async fn carry_out(&self, call_id: &str) -> ToolOutcome {
+        self.inner.carry_out(call_id).await
+    }
+
+    async fn report(&self, call_id: &str, outcome: ToolOutcome) {
+        self.inner.report(call_id, outcome).await;
+    }
+}
+
+#[cfg(test)]
+impl Question {
+    pub(super) fn new(tool: &str, answer: Answer) -> Self {
+        Self { tool: tool.to_owned(), input: String::new(), answer }
+    }
+}

@@ -1,0 +1,131 @@
+//! The box that a profile becomes.
+
+use std::path::{Path, PathBuf};
+
+use tribune_agents::Profile;
+use tribune_agents::profile::Surroundings;
+use tribune_contract::{
+    HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
+};
+
+use super::room::Room;
+use crate::broker::SessionSockets;
+use crate::home::Home;
+use crate::profiles;
+use crate::run::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, proxy_variables};
+use crate::tools::{Ground, workspace_of};
+
+/// Where the workspace is inside.
+pub(super) const WORKSPACE: &str = "/workspace";
+
+/// Where the session's home folder is inside.
+const HOME: &str = "/home/session";
+
+/// Where the agent's program is inside.
+const PROGRAM: &str = "/opt/agent";
+
+/// Agents ask git how the workspace stands without asking anyone; a repository could name a program that git is to run for that.
+const QUIET_GIT: [(&str, &str); 3] =
+    [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "core.fsmonitor"), ("GIT_CONFIG_VALUE_0", "false")];
+
+/// One start of an agent.
+pub(super) struct Seat {
+    pub(super) number: u64,
+    pub(super) program: PathBuf,
+    pub(super) room: Room,
+    pub(super) house: Home,
+    pub(super) ground: Ground,
+    pub(super) model: Option<String>,
+    pub(super) may_change: bool,
+    pub(super) user: Option<u32>,
+}
+
+impl Seat {
+    /// The box, with everything that it needs in its place. Reads and writes the disk.
+    pub(super) fn launch(
+        &self,
+        profile: &Profile,
+        sockets: &SessionSockets,
+        conversation: Option<String>,
+    ) -> Result<LaunchProfile, String> {
+        let node = match profiles::node(&self.program) {
+            Ok(own) => Path::new(PROGRAM).join(own),
+            Err(of_this_machine) => of_this_machine,
+        };
+        let surroundings = Surroundings {
+            arch: profiles::ARCH.to_owned(),
+            conversation,
+            home: HOME.to_owned(),
+            workspace: WORKSPACE.to_owned(),
+            program: PROGRAM.to_owned(),
+            node: node.to_string_lossy().into_owned(),
+            model: self.model.clone().unwrap_or_default(),
+            model_url: format!("http://127.0.0.1:{MODEL_PORT}"),
+            placeholder_key: PLACEHOLDER.to_owned(),
+        };
+        let filled = profile.fill(&surroundings);
+        let unusable = |error: std::io::Error| format!("its home folder cannot be prepared ({error})");
+        let home = self.room.furnish(&filled.files, profile.keep()).map_err(unusable)?;
+        let workspace = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
+
+        let name = format!("cli-{}-{}", std::process::id(), self.number);
+        let session = Session::new(name).map_err(|error| error.to_string())?;
+        // Finds the program where the box has it, and says so if it has none.
+        let mut launch = LaunchProfile::new(session, "/bin/sh");
+        let words = ["-c", "exec \"$@\"", "tribune"].map(str::to_owned);
+        launch.args = words.into_iter().chain(filled.command).collect();
+        launch.env.extend(proxy_variables(&[]));
+        launch.env.extend(QUIET_GIT.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        launch.env.extend(filled.environment);
+        launch.env.insert("HOME".to_owned(), HOME.to_owned());
+        launch.cwd = WORKSPACE.into();
+        launch.workspace = Some(self.workspace(workspace, profile.hide()));
+        launch.mounts = self.mounts(profile, &home)?;
+        for (path, text) in filled.system {
+            launch.mounts.push(Mount::Text { target: Path::new("/etc").join(path), text });
+        }
+        launch.relays = vec![relay("egress", EGRESS_PORT, sockets.egress())];
+        if profile.model().is_some() {
+            launch.relays.push(relay("model", MODEL_PORT, sockets.model()));
+        }
+        if let Some(user) = self.user {
+            launch.runs_as = RunsAs::User { uid: user, gid: user };
+        }
+        Ok(launch)
+    }
+
+    /// The law decides each call before it happens, so changes go to the folder at once; where it can allow none, none can.
+    ///
+    /// What others wrote there for programs of this kind is not seen: whoever wrote it would have them act unasked.
+    fn workspace(&self, folder: PathBuf, hide: &[String]) -> Workspace {
+        let (source, freeze) = match self.may_change {
+            true => (WorkspaceSource::Direct { folder }, HOST_TRAPS.map(str::to_owned).into()),
+            false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
+        };
+        Workspace { target: WORKSPACE.into(), source, hide: hide.to_vec(), freeze }
+    }
+
+    fn mounts(&self, profile: &Profile, home: &Path) -> Result<Vec<Mount>, String> {
+        let mut mounts = vec![Mount::ReadWrite { source: home.to_owned(), target: HOME.into() }];
+        if profile.install().is_some() {
+            mounts.push(Mount::ReadOnly { source: self.program.clone(), target: PROGRAM.into() });
+        }
+        let house = std::fs::canonicalize(self.house.root()).unwrap_or_else(|_| self.house.root().to_owned());
+        for folder in profile.folders().iter().map(PathBuf::from) {
+            let found = std::fs::canonicalize(&folder)
+                .map_err(|error| format!("its folder `{}` cannot be used ({error})", folder.display()))?;
+            if found.starts_with(&house) || house.starts_with(&found) {
+                let what = "holds Tribune's own home or is in it, and is shown to no agent: take it out of the profile";
+                return Err(format!("`{}` {what}", folder.display()));
+            }
+            if !mounts.iter().any(|mount| mount.target() == folder) && !folder.starts_with("/usr") {
+                mounts.push(Mount::ReadOnly { source: found, target: folder });
+            }
+        }
+        Ok(mounts)
+    }
+}
+
+fn relay(name: &str, port: u16, socket: PathBuf) -> Relay {
+    Relay { name: name.to_owned(), port, socket, token: None }
+}

@@ -1,0 +1,268 @@
+//! Agents of others, each in a box of its own: what [`tribune_agents::cli_agent`] drives is started here.
+//!
+//! An agent sees its workspace, its program, a home folder of its session's own ([`room`]), and two ports of its own loopback:
+//! one to the model, where the house's key is put in, and one that leads out past the gate. It has no key, no variable of the
+//! daemon's, and no way to anything else. If its mandate has no tool that changes files, its workspace cannot be changed.
+
+mod clearing;
+mod launching;
+mod process;
+mod room;
+mod stage;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use async_trait::async_trait;
+use tribune_agents::cli_agent::{Spawned, Spawner};
+use tribune_agents::provider::ModelRef;
+use tribune_agents::{AgentId, Handle, Profile, RuntimeError, SessionKey};
+use tribune_constitution::Asking;
+use tribune_sandbox::{House, Launcher, Streams};
+
+use self::launching::Seat;
+use self::process::BoxedAgent;
+pub(crate) use self::room::Room;
+pub(crate) use self::stage::CliStage;
+use crate::broker::WeakBrokers;
+use crate::canary::{Milestone, Play};
+use crate::config::Sandbox;
+use crate::gateway::model_of;
+use crate::governed::Governance;
+use crate::home::Home;
+use crate::models::Providers;
+use crate::profiles::{self, Profiles};
+use crate::registry::{Agents, RosterAgent};
+use crate::tools::Ground;
+
+/// Tools that change what is in a workspace.
+const CHANGING: [&str; 3] = ["write", "edit", "exec"];
+
+/// Starts the agents of a house.
+pub(crate) struct CliAgents {
+    home: Home,
+    sandbox: Sandbox,
+    launcher: Launcher,
+    profiles: Profiles,
+    agents: Arc<Agents>,
+    providers: Arc<Providers>,
+    governance: Arc<Governance>,
+    brokers: OnceLock<WeakBrokers>,
+    launches: AtomicU64,
+    /// Sessions of canaries.
+    played: Mutex<HashMap<SessionKey, Played>>,
+}
+
+/// What a canary's session has in place of an agent of the roster.
+#[derive(Debug, Clone)]
+struct Played {
+    profile: String,
+    model: String,
+    play: Arc<Play>,
+}
+
+/// Whom a session is for.
+struct Seated<'a> {
+    profile: &'a Profile,
+    /// The model's own name; none if it asks none of the house's.
+    model: Option<String>,
+    play: Option<Arc<Play>>,
+}
+
+impl CliAgents {
+    pub(crate) fn new(
+        home: &Home,
+        sandbox: Sandbox,
+        profiles: Profiles,
+        (agents, providers): (Arc<Agents>, Arc<Providers>),
+        governance: Arc<Governance>,
+    ) -> Self {
+        let launcher = Launcher::this_program(House::of(home.root()));
+        Self {
+            home: home.clone(),
+            sandbox,
+            launcher,
+            profiles,
+            agents,
+            providers,
+            governance,
+            brokers: OnceLock::new(),
+            launches: AtomicU64::new(0),
+            played: Mutex::default(),
+        }
+    }
+
+    /// The brokers, which need the gateway that needs the sessions that have this.
+    pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
+        // Nobody sets it twice.
+        let _ = self.brokers.set(brokers);
+    }
+
+    /// Whom a session is for, if it can be run here.
+    fn seated(&self, session: &SessionKey) -> Result<Seated<'_>, RuntimeError> {
+        let played = self.played.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned();
+        if let Some(Played { profile, model, play }) = played {
+            let profile = self.installed(&profile)?;
+            return Ok(Seated { profile, model: Some(model), play: Some(play) });
+        }
+        let profile = self.profile(session.agent())?;
+        let model = self.model(session.agent(), profile)?.map(|model| model.model().to_owned());
+        Ok(Seated { profile, model, play: None })
+    }
+
+    /// How an agent of the roster is run.
+    fn profile(&self, agent: &AgentId) -> Result<&Profile, RuntimeError> {
+        let refused = |what: String| RuntimeError::new("no_profile", what);
+        let (backend, id) = match self.agents.agent(agent) {
+            Some(RosterAgent { backend, profile: Some(id), .. }) => (backend, id),
+            Some(_) | None => {
+                return Err(refused(format!(
+                    "the agent `{agent}` has no profile: name one in its line of data/agent-roster.jsonl, as in \"profile\":\"claude\""
+                )));
+            }
+        };
+        let profile = self.installed(&id)?;
+        let fitting = profile.protocol().backend();
+        if backend != fitting {
+            return Err(refused(format!(
+                "the profile `{id}` speaks {} and is not for the backend `{backend}`: name the backend `{fitting}` in the line of \
+                 `{agent}` in data/agent-roster.jsonl",
+                profile.protocol().title()
+            )));
+        }
+        Ok(profile)
+    }
+
+    /// A profile that can be run here.
+    fn installed(&self, id: &str) -> Result<&Profile, RuntimeError> {
+        match self.sandbox {
+            Sandbox::Full => {}
+            Sandbox::Landlock | Sandbox::Off => {
+                let what = "agents of others run in all of the sandbox or not at all: set `sandbox` to \"full\" in config.json5";
+                return Err(RuntimeError::new("sandbox", what));
+            }
+        }
+        let profile = self.profiles.find(id).map_err(|what| RuntimeError::new("no_profile", what))?;
+        if let Some(what) = profiles::missing(&self.home, profile) {
+            return Err(RuntimeError::new("not_installed", what));
+        }
+        Ok(profile)
+    }
+
+    /// The model that an agent of this profile asks; none if it asks none of the house's.
+    fn model(&self, agent: &AgentId, profile: &Profile) -> Result<Option<ModelRef>, RuntimeError> {
+        if profile.model().is_none() {
+            return Ok(None);
+        }
+        let model = model_of(&self.agents, &self.providers, agent).ok_or_else(|| {
+            let what = format!(
+                "the agent `{agent}` has no model: name one in its line of data/agent-roster.jsonl, or set models.default in \
+                 config.json5; `tribune models` lists them"
+            );
+            RuntimeError::new("no_model", what)
+        })?;
+        self.providers.resolve(&model)?;
+        Ok(Some(model))
+    }
+
+    /// Where the session works, and whether it may change anything there at all.
+    async fn workspace(&self, session: &Handle) -> Result<(Ground, bool), RuntimeError> {
+        let key = session.key.to_string();
+        let row = self.governance.readers.read(move |reader| reader.session(&key)).await;
+        let row = row.map_err(|error| RuntimeError::new("storage", error.to_string()))?;
+        let agent = session.key.agent().clone();
+        let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
+        let Some(row) = row else { return Ok((Ground::own(agent), false)) };
+        let ground = Ground::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+        let is_kept = matches!(mode, Some(Asking::ApproveReads | Asking::DenyAll));
+        let may_change = !is_kept && CHANGING.into_iter().any(|tool| self.governance.gate.gives(&row, tool));
+        Ok((ground, may_change))
+    }
+}
+
+#[async_trait]
+impl Spawner for CliAgents {
+    fn check(&self, session: &Handle) -> Result<(), RuntimeError> {
+        self.seated(&session.key).map(drop)
+    }
+
+    async fn spawn(&self, session: &Handle) -> Result<Spawned, RuntimeError> {
+        let failed = |what: String| RuntimeError::new("not_started", what);
+        let Seated { profile, model, play } = self.seated(&session.key)?;
+        let profile = profile.clone();
+        let (ground, may_change) = self.workspace(session).await?;
+        // A canary's workspace can be changed, or nobody would know what stopped it.
+        let may_change = play.is_some() || may_change;
+        let brokers = self.brokers.get().and_then(WeakBrokers::upgrade);
+        let Some(brokers) = brokers else {
+            return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
+        };
+        let sockets = match &play {
+            Some(play) => brokers.open_played(&session.key, Arc::clone(play)),
+            None => brokers.open(&session.key),
+        };
+        let sockets = sockets.map_err(|error| failed(error.to_string()))?;
+        let user = rustix::process::geteuid().is_root().then(tribune_sandbox::fresh_user);
+        if let Some(user) = user {
+            sockets.give_to(user, user).map_err(|error| failed(error.to_string()))?;
+        }
+        let seat = Seat {
+            number: self.launches.fetch_add(1, Ordering::Relaxed),
+            program: profiles::program_folder(&self.home, &profile),
+            room: Room::of(&self.home, session),
+            house: self.home.clone(),
+            ground,
+            model,
+            may_change,
+            user,
+        };
+        let (filled, launcher) = (profile.clone(), self.launcher.clone());
+        let launching = tokio::task::spawn_blocking(move || {
+            let conversation = seat.room.conversation().filter(|id| filled.takes_up(id));
+            let launch = seat.launch(&filled, &sockets, conversation.clone())?;
+            // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
+            let child = launcher.launch(&launch, Streams::piped()).map_err(|error| error.to_string())?;
+            Ok::<_, String>((child, sockets, conversation))
+        });
+        let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;
+        let (mut child, sockets, conversation) =
+            launched.map_err(|what| failed(format!("{} cannot be started: {what}", profile.title())))?;
+        let broken = |error: std::io::Error| {
+            failed(format!("the pipes of an agent cannot be used ({error}): try again"))
+        };
+        let pipes = process::pipes(&mut child).map_err(broken)?;
+        let process = BoxedAgent::new(child, sockets).map_err(broken)?;
+        if let Some(play) = play {
+            play.reach(Milestone::Started);
+        }
+        Ok(Spawned {
+            stdin: Box::new(pipes.stdin),
+            stdout: Box::new(pipes.stdout),
+            stderr: Box::new(pipes.stderr),
+            process: Box::new(process),
+            profile,
+            workspace: launching::WORKSPACE.to_owned(),
+            conversation,
+        })
+    }
+
+    fn remember(&self, session: &Handle, conversation: &str) {
+        let played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Played { play, .. }) = played.get(&session.key) {
+            return play.reach(Milestone::Initialized);
+        }
+        drop(played);
+        Room::of(&self.home, session).remember(conversation);
+    }
+
+    fn forget(&self, session: &Handle) {
+        Room::of(&self.home, session).forget_conversation();
+    }
+
+    fn keep_stderr(&self, session: &Handle, said: &str) {
+        let said = self.governance.redactor.redact(said);
+        Room::of(&self.home, session).keep_stderr(&said);
+    }
+}

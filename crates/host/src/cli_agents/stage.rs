@@ -1,0 +1,77 @@
+//! Agents of others, as they are tried: the real program in its box, with a played model behind its socket.
+
+use std::sync::{Arc, PoisonError};
+
+use async_trait::async_trait;
+use tribune_agents::SessionKey;
+use tribune_agents::cli_agent::CliBackend;
+
+use super::{CliAgents, Played};
+use crate::canary::{Play, Scene, Stage};
+use crate::gateway::model_of;
+
+/// What an agent is told that its model is called, where the roster names none.
+const MODEL: &str = "canary";
+
+/// Agents of one of the backends.
+pub(crate) struct CliStage {
+    pub(crate) cli_agents: Arc<CliAgents>,
+    pub(crate) backend: CliBackend,
+}
+
+#[async_trait]
+impl Stage for CliStage {
+    fn subject(&self, profile: Option<&str>) -> Option<String> {
+        profile.map(str::to_owned)
+    }
+
+    fn has_hands(&self) -> bool {
+        true
+    }
+
+    fn obstacle(&self, name: &str) -> Option<String> {
+        match self.cli_agents.installed(name) {
+            Ok(profile) if profile.model().is_none() => Some(
+                "its profile names no model of the house, so that it cannot be made to try anything"
+                    .to_owned(),
+            ),
+            Ok(_) => None,
+            Err(error) => Some(error.message),
+        }
+    }
+
+    fn play(&self, nonce: &str) -> Play {
+        Play::for_agent(nonce)
+    }
+
+    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<Play>) -> Result<Scene, String> {
+        let played = Played { profile: name.to_owned(), model: self.model(name), play: Arc::clone(play) };
+        let mut sessions = self.cli_agents.played.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.insert(session.clone(), played);
+        drop(sessions);
+        let props = Props { cli_agents: Arc::clone(&self.cli_agents), session: session.clone() };
+        Ok(Scene { runtime: Arc::new(self.backend.clone()), props: Box::new(props) })
+    }
+}
+
+impl CliStage {
+    /// The model of the first agent of a profile: some agents do otherwise with other models.
+    fn model(&self, name: &str) -> String {
+        let CliAgents { agents, providers, .. } = &*self.cli_agents;
+        let own = agents.all().into_iter().filter(|agent| agent.profile.as_deref() == Some(name));
+        let mut models = own.filter_map(|agent| model_of(agents, providers, &agent.id));
+        models.next().map_or_else(|| MODEL.to_owned(), |model| model.model().to_owned())
+    }
+}
+
+/// A session that is played, until this is dropped.
+struct Props {
+    cli_agents: Arc<CliAgents>,
+    session: SessionKey,
+}
+
+impl Drop for Props {
+    fn drop(&mut self) {
+        self.cli_agents.played.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.session);
+    }
+}

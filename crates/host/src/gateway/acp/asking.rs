@@ -1,0 +1,125 @@
+//! Questions about calls, in the editor's own dialog.
+//!
+//! The inbox is the truth. A client whose principal may decide is asked too; whoever answers first has answered, and the others
+//! are told that nothing is left to decide. A client that goes away decides nothing: the call waits on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::connection::Connection;
+use super::options::Mode;
+use super::seat::Seat;
+use super::teller::Question;
+use super::wire;
+use crate::gateway::inbox::DecisionBody;
+
+/// How long a call that is allowed for a while stays allowed.
+const A_WHILE: Duration = Duration::from_secs(60 * 60);
+
+/// The rule that asks about what programs of this machine obey. No mode says yes to it: whoever writes that runs code here.
+const OBEYED: &str = "path.obeyed";
+
+/// The answers: what they are called, for people and for programs, and what they mean to the inbox.
+const OPTIONS: [(&str, &str, &str); 4] = [
+    ("allow_once", "Allow once", "allow_once"),
+    ("allow_session", "Allow for this session", "allow_always"),
+    ("allow_until", "Allow for one hour", "allow_always"),
+    ("deny", "Deny", "reject_once"),
+];
+
+impl Connection {
+    /// Asks the client about a call, unless its mode answers.
+    pub(super) fn ask_leave(self: &Arc<Self>, seat: &Arc<Seat>, question: Question) {
+        let over = seat.opened(&question.id);
+        let (own, seat) = (Arc::clone(self), Arc::clone(seat));
+        self.spawn(async move {
+            if own.who.approver().is_err() {
+                let what = format!(
+                    "this waits for someone who may decide it: {} ({})",
+                    question.reason, question.id
+                );
+                return own.notice(&seat, &what).await;
+            }
+            let mode = seat.place().mode;
+            let kind = question.call["kind"].as_str().unwrap_or("other");
+            let is_obeyed = question.rules.iter().any(|rule| rule == OBEYED);
+            if let Some(decision) = mode.answer(kind).filter(|decision| *decision == "deny" || !is_obeyed) {
+                return own.decide(&seat, &question.id, decision, Some(mode)).await;
+            }
+            let Some(mut asked) = own.ask(&seat.id, "session/request_permission", &params(&seat, &question))
+            else {
+                return;
+            };
+            let answer = tokio::select! {
+                answer = asked.answer() => answer,
+                () = seat.gone.cancelled() => return,
+                () = over.cancelled() => {
+                    let gone = wire::notification("$/cancel_request", &json!({ "requestId": asked.number }));
+                    return own.send(Some(&seat.id), gone).await;
+                }
+            };
+            match answer {
+                Some(Ok(answer)) if answer["outcome"]["outcome"] == "selected" => {
+                    let chosen = answer["outcome"]["optionId"].as_str().unwrap_or_default();
+                    if let Some((decision, ..)) = OPTIONS.iter().find(|(id, ..)| *id == chosen) {
+                        return own.decide(&seat, &question.id, decision, None).await;
+                    }
+                    own.still_waits(&seat, &question.id, "the answer is none of those that were offered")
+                        .await;
+                }
+                // The client ends its turn, which takes the question back, or leaves it to others.
+                Some(Ok(_)) => {}
+                Some(Err(_)) => own.still_waits(&seat, &question.id, "the client cannot be asked").await,
+                None => {}
+            }
+        });
+    }
+
+    async fn still_waits(&self, seat: &Seat, id: &str, why: &str) {
+        let what = format!(
+            "{why}, so that the call waits: decide it with `tribune approvals allow {id}`, or deny it"
+        );
+        self.notice(seat, &what).await;
+    }
+
+    /// Decides as the client's principal.
+    async fn decide(&self, seat: &Seat, id: &str, decision: &str, mode: Option<Mode>) {
+        let api = &self.gateway.api;
+        let until = api.sessions.governance().clock.now().plus(A_WHILE).to_string();
+        let body = |decision: &str| DecisionBody {
+            decision: decision.to_owned(),
+            until: (decision == "allow_until").then(|| until.clone()),
+            pattern: None,
+            reason: mode.map(|mode| format!("the session's mode is {}", mode.as_str())),
+            text: None,
+        };
+        let mut decided = api.approval_decide(&self.who, id, body(decision)).await;
+        if decided.as_ref().is_err_and(|error| error.code == "invalid_params")
+            && decision.starts_with("allow_")
+        {
+            // Nothing that lasts can be granted for this one; once is less than what was said.
+            decided = api.approval_decide(&self.who, id, body("allow_once")).await;
+        }
+        match decided {
+            Ok(decided) if decided.missing > 0 => {
+                let what =
+                    format!("{} more must agree to `{id}`: see `tribune approvals list`", decided.missing);
+                self.notice(seat, &what).await;
+            }
+            // Someone else was first.
+            Ok(_) => {}
+            Err(error) if error.code == "conflict" => {}
+            Err(error) => self.still_waits(seat, id, &error.message).await,
+        }
+    }
+}
+
+fn params(seat: &Seat, question: &Question) -> Value {
+    let option =
+        |(id, name, kind): &(&str, &str, &str)| json!({ "optionId": id, "name": name, "kind": kind });
+    let options: Vec<Value> = OPTIONS.iter().map(option).collect();
+    let meta = json!({ "tribune": { "approval": question.id, "reason": question.reason } });
+    json!({ "sessionId": seat.id, "toolCall": question.call, "options": options, "_meta": meta })
+}

@@ -1,0 +1,65 @@
+//! How a call looks in an editor: what it is, in one line; what it touches; what it changes.
+
+use serde_json::{Map, Value, json};
+
+/// Characters of a title.
+const MAX_TITLE: usize = 200;
+
+/// The fields of a tool call, without its id and status.
+pub(super) fn shown(tool: &str, input: &Value, folder: &str) -> Map<String, Value> {
+    let mut shown = Map::new();
+    shown.insert("title".to_owned(), title(tool, input).into());
+    shown.insert("kind".to_owned(), kind(tool).into());
+    shown.insert("rawInput".to_owned(), input.clone());
+    shown.insert("name".to_owned(), tool.into());
+    if let Some(path) =
+        input["path"].as_str().filter(|_| matches!(tool, "read" | "write" | "edit" | "search"))
+    {
+        let path = absolute(path, folder);
+        shown.insert("locations".to_owned(), json!([{ "path": path }]));
+        let change = match tool {
+            "write" => {
+                input["content"].as_str().map(|new| json!({ "type": "diff", "path": path, "newText": new }))
+            }
+            "edit" => input["old"]
+                .as_str()
+                .zip(input["new"].as_str())
+                .map(|(old, new)| json!({ "type": "diff", "path": path, "oldText": old, "newText": new })),
+            _ => None,
+        };
+        shown.insert("content".to_owned(), change.into_iter().collect::<Vec<_>>().into());
+    }
+    shown
+}
+
+/// What kind of call ACP knows it as.
+pub(super) fn kind(tool: &str) -> &'static str {
+    match tool {
+        "read" => "read",
+        "write" | "edit" => "edit",
+        "search" => "search",
+        "exec" => "execute",
+        "web_fetch" | "web_search" => "fetch",
+        "memory" => "think",
+        _ => "other",
+    }
+}
+
+fn title(tool: &str, input: &Value) -> String {
+    let what = ["path", "command", "url", "query", "text", "to", "key"]
+        .into_iter()
+        .find_map(|field| input[field].as_str());
+    let title = match what {
+        Some(what) => format!("{tool} {what}"),
+        None => tool.to_owned(),
+    };
+    title.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TITLE).collect()
+}
+
+/// A path of the workspace as the client knows it.
+fn absolute(path: &str, folder: &str) -> String {
+    match path.strip_prefix('/') {
+        Some(_) => path.to_owned(),
+        None => format!("{}/{}", folder.trim_end_matches('/'), path.trim_start_matches("./")),
+    }
+}

@@ -1,0 +1,98 @@
+//! Words that the house answers itself, and no agent hears. They show, and decide nothing: what a prompt says may have been
+//! written by a program.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use tribune_agents::ContentBlock;
+
+use super::connection::Connection;
+use super::wire::Fault;
+use crate::gateway::inbox::ApprovalList;
+use crate::gateway::principal::Principal;
+use crate::spend::By;
+
+/// Lines that an answer shows at most.
+const MAX_LINES: usize = 50;
+
+const COMMANDS: [(&str, &str); 4] = [
+    ("tribune", "Show how the daemon is"),
+    ("agents", "List the agents of this house"),
+    ("approvals", "List the calls that wait for a person"),
+    ("spend", "Show what models cost today and before"),
+];
+
+/// Every command there is: the house's, for its operator, and those of the agent.
+pub(super) fn update(who: &Principal, of_agent: &[Value]) -> Value {
+    let own = COMMANDS.iter().filter(|_| who.operator().is_ok());
+    let own = own.map(|(name, description)| json!({ "name": name, "description": description }));
+    let others = of_agent.iter().filter(|command| COMMANDS.iter().all(|(name, _)| command["name"] != *name));
+    let all: Vec<Value> = own.chain(others.cloned()).collect();
+    json!({ "sessionUpdate": "available_commands_update", "availableCommands": all })
+}
+
+/// The answer to a prompt that is a command of the house and nothing else.
+pub(super) async fn answer(
+    connection: &Connection,
+    content: &[ContentBlock],
+) -> Result<Option<String>, Fault> {
+    let [ContentBlock::Text { text }] = content else { return Ok(None) };
+    let Some(word) = text.trim().strip_prefix('/') else { return Ok(None) };
+    let (api, who) = (&connection.gateway.api, &connection.who);
+    if who.operator().is_err() || !COMMANDS.iter().any(|(name, _)| *name == word) {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    match word {
+        "tribune" => {
+            let status = api.status(who).await?;
+            let ready = if status.ready { "is ready" } else { "is not ready" };
+            let _ = writeln!(text, "Tribune {} {ready}.\n", status.version);
+            let _ = writeln!(
+                text,
+                "- sessions: {} open, {} loaded",
+                status.sessions_open, status.sessions_loaded
+            );
+            let _ = writeln!(text, "- ledger: {} entries", status.entries);
+            let _ = writeln!(text, "- law: `{}`", status.constitution_hash);
+            let _ = writeln!(text, "- home: `{}`", status.home);
+        }
+        "agents" => {
+            let list = api.agents(who).await?;
+            for agent in list.agents.iter().take(MAX_LINES) {
+                let backend = agent.profile.as_deref().or(agent.backend.as_deref()).unwrap_or("unknown");
+                let _ = writeln!(text, "- `{}`: {backend}, mandate {}", agent.agent_id, agent.mandate);
+            }
+        }
+        "approvals" => {
+            let list = ApprovalList { limit: Some(MAX_LINES), ..ApprovalList::default() };
+            let page = api.approvals(who, list).await?;
+            for waiting in &page.approvals {
+                let _ = writeln!(
+                    text,
+                    "- `{}`: {} wants {} ({})",
+                    waiting.id, waiting.agent_id, waiting.tool, waiting.reason
+                );
+            }
+            match page.pending {
+                0 => text.push_str("Nothing waits."),
+                _ => text
+                    .push_str("\nDecide with `tribune approvals allow ID` or `tribune approvals deny ID`."),
+            }
+        }
+        _ => {
+            let report = api
+                .readers
+                .read(|reader| reader.spend_report(By::Day, None))
+                .await
+                .map_err(crate::gateway::ApiError::from)?;
+            for line in report.lines.iter().rev().take(MAX_LINES) {
+                let _ = writeln!(text, "- {}", serde_json::to_string(line).unwrap_or_default());
+            }
+            if report.lines.is_empty() {
+                text.push_str("No model was asked.");
+            }
+        }
+    }
+    Ok(Some(text))
+}

@@ -1,0 +1,178 @@
+//! Telling a client what happens in its sessions, in order and each thing once.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tribune_agents::{RuntimeEvent, SessionKey};
+
+use super::commands;
+use super::connection::Connection;
+use super::replay::{self, Reach, Words};
+use super::seat::{Ahead, Seat};
+use super::teller::{Question, Teller, Told, chunk};
+use super::wire::{self, Fault};
+use crate::session::{SessionError, Subscription};
+use crate::vault::Event;
+
+/// Events taken from a session in one go.
+pub(super) const EVENTS_AT_ONCE: usize = 64;
+
+/// Whether something happens now, or is told again to someone who was not there.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum When<'a> {
+    Now,
+    /// With what was said then.
+    Before(&'a Words),
+}
+
+/// What an event says of a question.
+#[derive(Debug)]
+pub(super) enum Matter {
+    Asked(Question),
+    /// It is over.
+    Decided(String),
+}
+
+impl Connection {
+    /// Opens a seat's session if it is not, and follows it if nobody does.
+    pub(super) async fn attach(self: &Arc<Self>, seat: &Arc<Seat>) -> Result<SessionKey, Fault> {
+        let _attaching = seat.attaching.lock().await;
+        self.follow_from_here(seat);
+        if !seat.told.borrow().is_over {
+            // Whoever follows it would know if it were closed.
+            return Ok(seat.key());
+        }
+        let key = self.open(seat).await?;
+        let after = seat.told.borrow().seq;
+        let subscription = self.gateway.api.sessions.subscribe(&key, Some(after)).await?;
+        seat.wait_with(subscription, Teller::new(&seat.place().folder));
+        self.follow_from_here(seat);
+        Ok(key)
+    }
+
+    /// Begins to tell what happens in a session, if that was prepared and nobody does it.
+    pub(super) fn follow_from_here(self: &Arc<Self>, seat: &Arc<Seat>) {
+        let Some(Ahead { subscription, teller, over }) = seat.take_waiting() else { return };
+        let (own, seat) = (Arc::clone(self), Arc::clone(seat));
+        self.spawn(async move {
+            let followed = over.run_until_cancelled(own.follow(&seat, subscription, teller)).await;
+            if followed.is_some() {
+                seat.told.send_modify(|told| told.is_over = true);
+            }
+        });
+    }
+
+    async fn follow(self: &Arc<Self>, seat: &Arc<Seat>, mut subscription: Subscription, mut teller: Teller) {
+        let commands = commands::update(&self.who, &seat.place().commands);
+        self.update(&seat.id, &commands).await;
+        loop {
+            match subscription.next(EVENTS_AT_ONCE).await {
+                Ok(events) if events.is_empty() => break,
+                Ok(events) => {
+                    for event in events {
+                        for matter in self.show(seat, &mut teller, event, When::Now).await {
+                            match matter {
+                                Matter::Asked(question) => self.ask_leave(seat, question),
+                                Matter::Decided(id) => seat.decided(&id),
+                            }
+                        }
+                    }
+                }
+                Err(SessionError::Expired { oldest }) => {
+                    let what =
+                        format!("events before {oldest} are no longer kept, so that some are missing here");
+                    self.notice(seat, &what).await;
+                    let key = seat.key();
+                    match self.gateway.api.sessions.subscribe(&key, Some(oldest - 1)).await {
+                        Ok(again) => subscription = again,
+                        Err(_) => break,
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "an ACP client could not be told of its session any further");
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Tells of one event. Returns what it says of questions.
+    pub(super) async fn show(
+        self: &Arc<Self>,
+        seat: &Arc<Seat>,
+        teller: &mut Teller,
+        event: Event,
+        when: When<'_>,
+    ) -> Vec<Matter> {
+        let seq = event.seq;
+        let mut matters = Vec::new();
+        if self.wants_events() {
+            let raw: Value = serde_json::from_str(&event.json).unwrap_or_default();
+            let params = json!({ "sessionId": seat.id, "event": raw });
+            self.send(Some(&seat.id), wire::notification("_tribune/event", &params)).await;
+        }
+        // A kind of event that this version does not know has no form here either.
+        let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
+        for told in told.unwrap_or_default() {
+            match told {
+                Told::Update(update) => self.update(&seat.id, &update).await,
+                Told::Began { turn } => self.began(seat, &turn, when).await,
+                Told::Asked(question) => matters.push(Matter::Asked(question)),
+                Told::Decided { id } => matters.push(Matter::Decided(id)),
+                Told::Failed { turn, code, message } => {
+                    seat.told.send_modify(|told| told.failure = Some((turn, code, message)));
+                }
+                Told::Notice(text) => self.notice(seat, &text).await,
+                Told::Commands(of_agent) => {
+                    let update = commands::update(&self.who, &of_agent);
+                    seat.place().commands = of_agent;
+                    self.update(&seat.id, &update).await;
+                }
+                Told::Used { tokens } => {
+                    if let Some(size) = self.window(seat) {
+                        let used = json!({ "sessionUpdate": "usage_update", "used": tokens, "size": size });
+                        self.update(&seat.id, &used).await;
+                    }
+                }
+            }
+        }
+        seat.told.send_modify(|told| told.seq = told.seq.max(seq));
+        matters
+    }
+
+    /// Shows what a turn began with to those who did not say it.
+    async fn began(self: &Arc<Self>, seat: &Arc<Seat>, turn: &str, when: When<'_>) {
+        let now;
+        let words = match when {
+            When::Before(words) => words,
+            When::Now => {
+                // A turn of the client's own may begin before its name is known here.
+                let mut own = seat.own.subscribe();
+                let known = own.wait_for(|own| own.pending == 0 || own.has(turn)).await;
+                if known.is_ok_and(|own| own.has(turn)) {
+                    return;
+                }
+                now = replay::words(self, seat, Reach::JustSaid).await.unwrap_or_default();
+                &now
+            }
+        };
+        for update in words.of(turn) {
+            self.update(&seat.id, update).await;
+        }
+    }
+
+    /// A word to people that is not the agent's.
+    pub(super) async fn notice(&self, seat: &Seat, text: &str) {
+        let takes_notices = self.state().capabilities["session"]["notices"].is_object();
+        let update = match (takes_notices, chunk("agent_thought_chunk", text)) {
+            (false, Told::Update(update)) => update,
+            _ => json!({ "sessionUpdate": "notice", "severity": "warning", "title": text }),
+        };
+        self.update(&seat.id, &update).await;
+    }
+
+    /// Whether the client wants to hear everything, in the house's own form too.
+    fn wants_events(&self) -> bool {
+        self.state().capabilities["_meta"]["tribune"]["events"] == true
+    }
+}

@@ -1,0 +1,405 @@
+//! ACP over streamable HTTP: messages of the client are posted, ours come as server-sent events, on one stream for the connection
+//! and one for each session.
+//!
+//! `POST` with `initialize` opens a connection and answers at once; every other message is taken (202) and answered on a stream.
+//! `GET` is a stream; `DELETE` ends the connection. A connection belongs to whoever opened it, and one that has no stream and
+//! sends nothing for a while is ended: its sessions live on.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc};
+
+use super::connection::{Connection, Outgoing};
+use super::{Asked, Who};
+use crate::gateway::Gateway;
+use crate::gateway::error::ApiError;
+use crate::gateway::principal::Principal;
+
+pub(super) const CONNECTION_ID: &str = "acp-connection-id";
+const SESSION_ID: &str = "acp-session-id";
+
+/// Connections at once: each holds what its client has not fetched.
+const MAX_VISITS: usize = 256;
+
+/// Streams of one connection, and the bytes that wait in all of them for a client that does not listen.
+const MAX_STREAMS: usize = 513;
+const MAX_UNHEARD_BYTES: usize = 32 << 20;
+
+/// How long a connection that nobody listens to is kept after its last message.
+const ABANDONED: Duration = Duration::from_secs(120);
+
+/// How long a message waits until what comes before it on another stream was fetched.
+const BEHIND: Duration = Duration::from_secs(5);
+
+/// How often a silent stream says that it is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The connections over HTTP, by their ids.
+#[derive(Default)]
+pub(crate) struct Visits(Mutex<HashMap<String, Arc<Visit>>>);
+
+impl std::fmt::Debug for Visits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Visits")
+    }
+}
+
+/// One connection.
+struct Visit {
+    connection: Arc<Connection>,
+    streams: Mutex<Streams>,
+    /// Something waits in a stream.
+    news: Notify,
+    /// Something was fetched from one.
+    fetched: Notify,
+}
+
+#[derive(Default)]
+struct Streams {
+    /// What waits, by session; the connection's own has no name.
+    waiting: HashMap<String, Stream>,
+    unheard: usize,
+    heard: Option<Instant>,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Stream {
+    messages: VecDeque<String>,
+    has_listener: bool,
+}
+
+impl Visit {
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self) {
+        self.streams().heard = Some(Instant::now());
+    }
+
+    fn is_abandoned(&self) -> bool {
+        let streams = self.streams();
+        let is_heard = streams.waiting.values().any(|stream| stream.has_listener);
+        !is_heard && streams.heard.is_none_or(|heard| heard.elapsed() > ABANDONED)
+    }
+
+    /// Puts a message where its listener finds it. False if nobody fetches what waits.
+    fn deliver(&self, message: Outgoing) -> bool {
+        let mut streams = self.streams();
+        let name = message.session.unwrap_or_default();
+        if !streams.waiting.contains_key(&name) && streams.waiting.len() >= MAX_STREAMS {
+            return false;
+        }
+        streams.unheard += message.text.len();
+        if streams.unheard > MAX_UNHEARD_BYTES {
+            return false;
+        }
+        streams.waiting.entry(name).or_default().messages.push_back(message.text);
+        drop(streams);
+        self.news.notify_waiters();
+        true
+    }
+
+    /// Waits until somebody has fetched everything of a stream, if somebody listens to it.
+    async fn drained(&self, name: &str) {
+        loop {
+            let fetched = self.fetched.notified();
+            let mut fetched = std::pin::pin!(fetched);
+            fetched.as_mut().enable();
+            let waits = |stream: &Stream| stream.has_listener && !stream.messages.is_empty();
+            if !self.streams().waiting.get(name).is_some_and(waits) {
+                return;
+            }
+            fetched.await;
+        }
+    }
+
+    fn end(&self) {
+        self.streams().is_over = true;
+        self.connection.leave();
+        self.news.notify_waiters();
+    }
+}
+
+impl Visits {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Visit>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller's connection that a request names.
+    fn of(&self, who: &Principal, headers: &HeaderMap) -> Result<Arc<Visit>, ApiError> {
+        let Some(id) = text(headers, CONNECTION_ID) else {
+            return Err(ApiError::params("the header Acp-Connection-Id is missing: `initialize` gives one"));
+        };
+        // Someone else's is not there.
+        let found = self.all().get(id).filter(|visit| visit.connection.who == *who).cloned();
+        found
+            .ok_or_else(|| ApiError::new("not_found", "there is no such connection: begin with `initialize`"))
+    }
+
+    fn end(&self, id: &str) {
+        if let Some(visit) = self.all().remove(id) {
+            visit.end();
+        }
+    }
+
+    /// Ends those that nobody listens to any more.
+    fn sweep(&self) {
+        let abandoned: Vec<String> = {
+            let all = self.all();
+            all.iter().filter(|(_, visit)| visit.is_abandoned()).map(|(id, _)| id.clone()).collect()
+        };
+        for id in abandoned {
+            self.end(&id);
+        }
+    }
+}
+
+/// An id that nobody guesses.
+pub(super) fn new_id() -> String {
+    let mut random = [0_u8; 16];
+    // A machine without randomness has not come this far: its keys are made of it.
+    let _ = getrandom::fill(&mut random);
+    random.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// `POST /acp`: one message of the client's.
+pub(super) async fn posted(
+    Who(who): Who,
+    State(gateway): State<Arc<Gateway>>,
+    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+    body: Result<String, axum::extract::rejection::StringRejection>,
+) -> Response {
+    match post(&gateway, who, asked, &headers, body).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn post(
+    gateway: &Arc<Gateway>,
+    who: Principal,
+    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    headers: &HeaderMap,
+    body: Result<String, axum::extract::rejection::StringRejection>,
+) -> Result<Response, ApiError> {
+    let kind =
+        text(headers, CONTENT_TYPE.as_str()).and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    if !kind.trim().eq_ignore_ascii_case("application/json") {
+        let what = "the content type is application/json, and there is no other";
+        return Ok(
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, ApiError::params(what).into_response()).into_response()
+        );
+    }
+    let body = body.map_err(|error| match error.into_response().status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            ApiError::new("too_large", "the message is larger than gateway.maxMessageBytes")
+        }
+        _ => ApiError::params("the message is not UTF-8"),
+    })?;
+    let message: Value = serde_json::from_str(&body).unwrap_or_default();
+    if message["method"] == "initialize" && message.get("id").is_some() {
+        if headers.contains_key(CONNECTION_ID) {
+            return Err(ApiError::params("`initialize` opens a connection, and this one is open"));
+        }
+        let wishes = asked.map_err(|error| ApiError::params(error.to_string()))?.0.checked()?;
+        let (connection, messages) = Connection::new(Arc::clone(gateway), who, wishes);
+        return open(gateway, connection, messages, &body).await;
+    }
+    let visit = gateway.visits.of(&who, headers)?;
+    visit.touch();
+    let of_header = text(headers, SESSION_ID);
+    if let Some(of_params) = message["params"]["sessionId"].as_str()
+        && of_header != Some(of_params)
+    {
+        return Err(ApiError::params(
+            "the header Acp-Session-Id is not the `sessionId` of the message: send the same",
+        ));
+    }
+    if !visit.connection.has_room() {
+        return Err(ApiError::new(
+            "too_many_requests",
+            "too much of this connection waits: fetch its answers first",
+        ));
+    }
+    visit.connection.receive(&body);
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+/// Opens a connection and answers its `initialize` at once.
+async fn open(
+    gateway: &Arc<Gateway>,
+    connection: Arc<Connection>,
+    mut messages: mpsc::Receiver<Outgoing>,
+    body: &str,
+) -> Result<Response, ApiError> {
+    gateway.visits.sweep();
+    connection.receive(body);
+    let Some(first) = messages.recv().await else {
+        return Err(ApiError::new("internal", "the connection ended before it began"));
+    };
+    let json = [(CONTENT_TYPE.as_str(), "application/json")];
+    let is_refused =
+        serde_json::from_str::<Value>(&first.text).is_ok_and(|answer| answer.get("error").is_some());
+    if is_refused {
+        connection.leave();
+        return Ok((StatusCode::BAD_REQUEST, json, first.text).into_response());
+    }
+    let (id, visit) = (
+        new_id(),
+        Arc::new(Visit {
+            connection,
+            streams: Mutex::default(),
+            news: Notify::new(),
+            fetched: Notify::new(),
+        }),
+    );
+    visit.touch();
+    {
+        let mut all = gateway.visits.all();
+        if all.len() >= MAX_VISITS {
+            visit.connection.leave();
+            let what = format!("{MAX_VISITS} connections over HTTP are open: end one with DELETE");
+            return Err(ApiError::new("too_many_connections", what));
+        }
+        all.insert(id.clone(), Arc::clone(&visit));
+    }
+    let (own, name) = (Arc::clone(gateway), id.clone());
+    gateway.tasks.spawn(async move {
+        carry(&own, &visit, messages).await;
+        own.visits.end(&name);
+    });
+    Ok((StatusCode::OK, json, [(CONNECTION_ID, id)], first.text).into_response())
+}
+
+/// Brings messages to their streams until the connection ends.
+async fn carry(gateway: &Gateway, visit: &Visit, mut messages: mpsc::Receiver<Outgoing>) {
+    let mut look = tokio::time::interval(ABANDONED);
+    loop {
+        tokio::select! {
+            message = messages.recv() => {
+                let Some(message) = message else { return };
+                if let Some(session) = &message.behind {
+                    let _ = tokio::time::timeout(BEHIND, visit.drained(session)).await;
+                }
+                if !visit.deliver(message) {
+                    return;
+                }
+            }
+            _ = look.tick() => {
+                if visit.is_abandoned() {
+                    return;
+                }
+            }
+            () = visit.connection.gone.cancelled() => return,
+            () = gateway.stopping.cancelled() => return,
+        }
+    }
+}
+
+/// `GET /acp` without an upgrade: a stream.
+pub(super) fn listened(gateway: &Gateway, who: &Principal, headers: &HeaderMap) -> Response {
+    if !text(headers, ACCEPT.as_str()).is_some_and(|accept| accept.contains("text/event-stream")) {
+        let what = "this is ACP: upgrade to a WebSocket, or accept text/event-stream";
+        return (StatusCode::NOT_ACCEPTABLE, ApiError::params(what).into_response()).into_response();
+    }
+    let visit = match gateway.visits.of(who, headers) {
+        Ok(visit) => visit,
+        Err(error) => return error.into_response(),
+    };
+    let name = text(headers, SESSION_ID).unwrap_or_default().to_owned();
+    let listener = {
+        let mut streams = visit.streams();
+        if !streams.waiting.contains_key(&name) && streams.waiting.len() >= MAX_STREAMS {
+            return ApiError::new("too_many_requests", "this connection has too many streams: end one")
+                .into_response();
+        }
+        let stream = streams.waiting.entry(name.clone()).or_default();
+        if std::mem::replace(&mut stream.has_listener, true) {
+            return ApiError::new("conflict", "somebody listens to this stream already").into_response();
+        }
+        Listener { visit: Arc::clone(&visit), name }
+    };
+    let events = futures_util::stream::unfold(listener, |listener| async move {
+        let event = listener.next().await?;
+        Some((Ok::<_, Infallible>(event), listener))
+    });
+    let head = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")];
+    (head, Body::from_stream(events)).into_response()
+}
+
+/// Whoever listens to a stream.
+struct Listener {
+    visit: Arc<Visit>,
+    name: String,
+}
+
+impl Listener {
+    /// The next event, or a word that there is none; nothing at the end.
+    async fn next(&self) -> Option<String> {
+        loop {
+            let news = self.visit.news.notified();
+            let mut news = std::pin::pin!(news);
+            // Listening before looking: what comes in between is not missed.
+            news.as_mut().enable();
+            {
+                let mut streams = self.visit.streams();
+                let message =
+                    streams.waiting.get_mut(&self.name).and_then(|stream| stream.messages.pop_front());
+                if let Some(message) = message {
+                    streams.unheard -= message.len();
+                    drop(streams);
+                    self.visit.fetched.notify_waiters();
+                    return Some(format!("data: {message}\n\n"));
+                }
+                if streams.is_over {
+                    return None;
+                }
+            }
+            if tokio::time::timeout(KEEP_ALIVE, news).await.is_err() {
+                return Some(": still here\n\n".to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut streams = self.visit.streams();
+        streams.heard = Some(Instant::now());
+        if let Some(stream) = streams.waiting.get_mut(&self.name) {
+            stream.has_listener = false;
+            if stream.messages.is_empty() {
+                streams.waiting.remove(&self.name);
+            }
+        }
+        drop(streams);
+        self.visit.fetched.notify_waiters();
+    }
+}
+
+/// `DELETE /acp`: the end of a connection.
+pub(super) async fn left(Who(who): Who, State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
+    match gateway.visits.of(&who, &headers) {
+        Ok(_) => {
+            gateway.visits.end(text(&headers, CONNECTION_ID).unwrap_or_default());
+            StatusCode::ACCEPTED.into_response()
+        }
+        Err(error) => error.into_response(),
+    }
+}

@@ -1,0 +1,120 @@
+//! The front door for editors: Tribune as an ACP agent, at `/acp`.
+//!
+//! One agent for every way in: a WebSocket ([`socket`]), streamable HTTP ([`http`]), and `tribune acp`, which copies the lines
+//! of an editor to a WebSocket. Whoever comes has a principal before the first word, as at every other door. A client's session
+//! is a session of the house: it lives on when the client goes, and its questions wait in the inbox, where whoever answers first
+//! has answered ([`asking`]). Nothing is asked of the client's own files or terminals: what an agent does, the house does, under
+//! its law.
+
+mod asking;
+mod blocks;
+mod calls;
+mod commands;
+mod connection;
+mod folder;
+mod following;
+mod http;
+mod options;
+mod prompting;
+mod replay;
+mod seat;
+mod sessions;
+mod socket;
+mod teller;
+mod wire;
+
+pub(super) use http::Visits;
+
+use std::sync::Arc;
+
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{FromRequestParts, State};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Extension, Router};
+use serde::Deserialize;
+use tribune_agents::{AgentId, SessionKey};
+
+use super::error::ApiError;
+use super::principal::Principal;
+use super::{Gateway, Seat, rest};
+use connection::Wishes;
+
+/// Where it is.
+const PATH: &str = "/acp";
+
+pub(super) fn router() -> Router<Arc<Gateway>> {
+    Router::new().route(PATH, get(came).post(http::posted).delete(http::left))
+}
+
+/// What the address may say: whom sessions are with, and which session to take up.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    agent: Option<String>,
+    session: Option<String>,
+}
+
+impl Asked {
+    fn checked(self) -> Result<Wishes, ApiError> {
+        let agent = self.agent.map(|id| id.parse::<AgentId>()).transpose();
+        let session = self.session.map(|key| key.parse::<SessionKey>()).transpose();
+        let refuse = |error: tribune_agents::session::NameError| ApiError::params(error.to_string());
+        Ok(Wishes { agent: agent.map_err(refuse)?, session: session.map_err(refuse)? })
+    }
+}
+
+/// Who is at the door: looked at before anything that was sent is read.
+struct Who(Principal);
+
+impl FromRequestParts<Arc<Gateway>> for Who {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
+        principal(gateway, &parts.headers).map(Self)
+    }
+}
+
+/// Nobody comes in without being someone.
+fn principal(gateway: &Gateway, headers: &HeaderMap) -> Result<Principal, ApiError> {
+    let who = match rest::bearer(headers.get(AUTHORIZATION))? {
+        Some(token) => gateway.check_token(token)?,
+        None => gateway.anonymous.clone().ok_or_else(|| {
+            ApiError::new(
+                "unauthorized",
+                "this needs a token: send `Authorization: Bearer TOKEN` with the one in run/token",
+            )
+        })?,
+    };
+    match who {
+        Principal::Approver(_) => Err(ApiError::forbidden("an approver decides, and has no sessions")),
+        who => Ok(who),
+    }
+}
+
+/// `GET /acp`: a WebSocket, or a stream of events for a connection over HTTP.
+async fn came(
+    Who(who): Who,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(seat): Extension<Arc<Seat>>,
+    asked: Result<axum::extract::Query<Asked>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    match upgrade {
+        Ok(upgrade) => {
+            let wishes = asked
+                .map_err(|error| ApiError::params(error.to_string()))
+                .and_then(|asked| asked.0.checked());
+            match wishes {
+                Ok(wishes) => socket::upgraded(gateway, seat, who, wishes, upgrade),
+                Err(error) => error.into_response(),
+            }
+        }
+        Err(_) => http::listened(&gateway, &who, &headers),
+    }
+}

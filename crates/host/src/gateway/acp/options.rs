@@ -1,0 +1,149 @@
+//! What a client may choose for a session: how questions are answered while it is there, with whom it talks, and which model.
+
+use serde_json::{Value, json};
+use tribune_agents::{AgentId, native};
+
+use super::connection::Connection;
+use super::seat::{Place, Seat};
+use super::wire::Fault;
+use crate::gateway::api::short;
+
+/// How questions of a session are answered while its client is connected. It says nothing about what the law forbids, and it is
+/// not kept: whoever comes back is asked again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// By whoever decides first.
+    #[default]
+    Ask,
+    /// What only reads is allowed.
+    ApproveReads,
+    ApproveAll,
+    DenyAll,
+}
+
+impl Mode {
+    const ALL: [Self; 4] = [Self::Ask, Self::ApproveReads, Self::ApproveAll, Self::DenyAll];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::ApproveReads => "approve-reads",
+            Self::ApproveAll => "approve-all",
+            Self::DenyAll => "deny-all",
+        }
+    }
+
+    pub(super) fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+
+    /// The decision about a call of this kind; none if someone is to be asked.
+    pub(super) fn answer(self, kind: &str) -> Option<&'static str> {
+        match self {
+            Self::Ask => None,
+            Self::ApproveReads => matches!(kind, "read" | "search").then_some("allow_once"),
+            Self::ApproveAll => Some("allow_once"),
+            Self::DenyAll => Some("deny"),
+        }
+    }
+
+    fn described(self) -> Value {
+        let (name, description) = match self {
+            Self::Ask => {
+                ("Ask", "Whatever the law wants a person for is asked here, and by every other approver.")
+            }
+            Self::ApproveReads => {
+                ("Approve reads", "Questions about reading and searching are answered with yes.")
+            }
+            Self::ApproveAll => (
+                "Approve all",
+                "Questions are answered with yes, but not about what programs of this machine obey. What the law forbids stays forbidden.",
+            ),
+            Self::DenyAll => ("Deny all", "Every question is answered with no."),
+        };
+        json!({ "id": self.as_str(), "name": name, "description": description })
+    }
+}
+
+/// The modes, and which is on.
+pub(super) fn modes(mode: Mode) -> Value {
+    let all: Vec<Value> = Mode::ALL.into_iter().map(Mode::described).collect();
+    json!({ "currentModeId": mode.as_str(), "availableModes": all })
+}
+
+/// The value of the option `model` that means the agent's own.
+pub(super) const OWN_MODEL: &str = "default";
+
+impl Connection {
+    /// What can be chosen in a session now.
+    pub(super) fn options(&self, place: &Place) -> Vec<Value> {
+        let api = &self.gateway.api;
+        let roster = api.agents.all();
+        let agents = roster.iter().filter(|agent| self.who.agent().is_none_or(|own| *own == agent.id));
+        let mut agents: Vec<Value> = agents
+            .map(|agent| {
+                let name = agent.name.clone().unwrap_or_else(|| agent.id.to_string());
+                let run_by = agent.profile.as_deref().or(agent.model.as_deref()).unwrap_or(&agent.backend);
+                json!({ "value": agent.id, "name": name, "description": format!("run by {run_by}") })
+            })
+            .collect();
+        let current = place.key.agent();
+        if !roster.iter().any(|agent| agent.id == *current) {
+            agents.push(json!({ "value": current, "name": current }));
+        }
+        let mut options = vec![json!({
+            "id": "agent", "name": "Agent", "type": "select", "currentValue": current, "options": agents,
+            "description": "Whom this session is with. It can be changed until something was said.",
+        })];
+        let talks_to_model = api.agents.agent(current).is_some_and(|agent| agent.backend == native::BACKEND);
+        if talks_to_model && let Ok(survey) = api.providers(&self.who) {
+            let usable = survey
+                .providers
+                .iter()
+                .filter(|provider| provider.enabled && (provider.key_set || provider.key_env.is_none()));
+            let models = usable.flat_map(|provider| &provider.models);
+            let models = models.map(|model| json!({ "value": model.model, "name": model.model }));
+            let own = json!({ "value": OWN_MODEL, "name": "The agent's own" });
+            options.push(json!({
+                "id": "model", "name": "Model", "type": "select", "category": "model",
+                "currentValue": place.model.as_deref().unwrap_or(OWN_MODEL),
+                "options": std::iter::once(own).chain(models).collect::<Vec<_>>(),
+            }));
+        }
+        options
+    }
+
+    /// Tokens that the session's model takes in at most, if that is known.
+    pub(super) fn window(&self, seat: &Seat) -> Option<u32> {
+        let place = seat.place().clone();
+        let survey = self.gateway.api.providers(&self.who).ok()?;
+        let of_agent = survey.agents.iter().find(|agent| agent.agent_id == place.key.agent().as_str());
+        let model = place.model.or_else(|| of_agent?.model.clone())?;
+        let mut models = survey.providers.iter().flat_map(|provider| &provider.models);
+        models.find(|info| info.model == model).map(|info| info.context_window)
+    }
+
+    pub(super) async fn set_mode(&self, params: &Value) -> Result<Value, Fault> {
+        let seat = self.seat(params)?;
+        let word = params["modeId"].as_str().unwrap_or_default();
+        let mode = Mode::parse(word).ok_or_else(|| {
+            let known = Mode::ALL.map(Mode::as_str).join(", ");
+            Fault::params(format!("there is no mode `{}`: there are {known}", short(word)))
+        })?;
+        if mode != Mode::Ask {
+            // Whoever may not decide cannot have it decided either.
+            self.who.approver()?;
+        }
+        seat.place().mode = mode;
+        Ok(json!({}))
+    }
+
+    /// Which agent a value of the option `agent` names.
+    pub(super) fn agent_named(&self, value: &str) -> Result<AgentId, Fault> {
+        let unknown = || {
+            Fault::params(format!("there is no agent `{}`: `tribune agents list` shows them", short(value)))
+        };
+        let agent: AgentId = value.parse().map_err(|_| unknown())?;
+        self.gateway.api.agents.agent(&agent).map(|found| found.id).ok_or_else(unknown)
+    }
+}

@@ -1,0 +1,127 @@
+//! A prompt: one turn of a session, from what was said to why it ended.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tribune_agents::StopReason;
+
+use super::connection::Connection;
+use super::seat::Seat;
+use super::teller::{Told, chunk};
+use super::wire::{self, Fault};
+use super::{blocks, commands};
+use crate::session::TurnEnd;
+
+/// A prompt that has its session for itself.
+pub(super) struct Prompt {
+    seat: Arc<Seat>,
+    token: CancellationToken,
+}
+
+impl Prompt {
+    /// Takes the session, unless this client waits for another prompt of it.
+    pub(super) fn begin(seat: &Arc<Seat>, token: CancellationToken) -> Result<Self, Fault> {
+        let mut running = seat.running();
+        if running.is_some() {
+            let what = "a prompt of this session is running: wait for its end, or cancel it";
+            return Err(Fault::new(wire::INVALID_REQUEST, "busy", what));
+        }
+        *running = Some(token.clone());
+        Ok(Self { seat: Arc::clone(seat), token })
+    }
+}
+
+impl Drop for Prompt {
+    fn drop(&mut self) {
+        *self.seat.running() = None;
+    }
+}
+
+impl Connection {
+    /// Tells a session's turn to end: the client's own, or whichever runs.
+    pub(super) fn cancel(self: &Arc<Self>, session: &str) {
+        let Some(seat) = self.state().seats.get(session).cloned() else { return };
+        if let Some(token) = &*seat.running() {
+            token.cancel();
+            return;
+        }
+        let own = Arc::clone(self);
+        self.spawn(async move {
+            // Nothing may be running, and nobody waits for an answer.
+            let _ = own.gateway.api.session_cancel(&own.who, seat.key().as_str()).await;
+        });
+    }
+
+    pub(super) async fn prompt(self: &Arc<Self>, prompt: Prompt, params: &Value) -> Result<Value, Fault> {
+        let seat = &prompt.seat;
+        let content = blocks::read(&params["prompt"], &seat.place().folder)?;
+        if let Some(answer) = commands::answer(self, &content).await? {
+            if let Told::Update(update) = chunk("agent_message_chunk", &answer) {
+                self.update(&seat.id, &update).await;
+            }
+            return Ok(json!({ "stopReason": "end_turn" }));
+        }
+        let title = blocks::title(&content);
+        let (api, key) = (&self.gateway.api, self.attach(seat).await?);
+        let asking = seat.asks();
+        let asked = match api.turn_run(&self.who, key.as_str(), content.clone()).await {
+            // It was closed just now, for want of turns or by someone else: whoever says something opens it again.
+            Err(error) if error.code == "session_closed" => {
+                let told = seat.told.borrow().seq;
+                seat.follow_nothing(told);
+                let key = self.attach(seat).await?;
+                api.turn_run(&self.who, key.as_str(), content).await
+            }
+            asked => asked,
+        };
+        let (key, mut ticket) = asked?;
+        let accepted = ticket.accepted().await?;
+        asking.begun(&accepted.turn);
+        self.entitle(seat, title).await;
+        let mut ended = std::pin::pin!(ticket.ended());
+        let end = tokio::select! {
+            end = &mut ended => end,
+            () = prompt.token.cancelled() => {
+                api.session_cancel(&self.who, key.as_str()).await?;
+                ended.await
+            }
+        }?;
+        // What was said before the end is told before the end.
+        let mut told = seat.told.subscribe();
+        let told = told.wait_for(|told| told.is_over || told.seq >= end.last_seq).await;
+        let failure = told.ok().and_then(|told| told.failure.clone());
+        result(&end, failure)
+    }
+
+    /// A session is called after the first thing that was said in it.
+    async fn entitle(&self, seat: &Seat, title: Option<String>) {
+        let is_first = !std::mem::replace(&mut seat.place().has_title, true);
+        let now = self.gateway.api.sessions.governance().clock.now().to_string();
+        let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });
+        if let Some(title) = title.filter(|_| is_first) {
+            update["title"] = title.into();
+        }
+        self.update(&seat.id, &update).await;
+    }
+}
+
+fn result(end: &TurnEnd, failure: Option<(String, String, String)>) -> Result<Value, Fault> {
+    let reason = match end.stop_reason {
+        StopReason::EndTurn => "end_turn",
+        StopReason::MaxTokens => "max_tokens",
+        StopReason::Refusal => "refusal",
+        StopReason::Cancelled | StopReason::Interrupted => "cancelled",
+        StopReason::Error => {
+            let (_, code, message) = failure.filter(|(turn, ..)| *turn == end.turn).unwrap_or_else(|| {
+                let what = "the turn failed: its events say why".to_owned();
+                (String::new(), "error".to_owned(), what)
+            });
+            return Err(Fault::new(wire::INTERNAL, "turn_failed", format!("{message} ({code})")));
+        }
+    };
+    let (input, output) = (end.usage.input_tokens, end.usage.output_tokens);
+    let usage =
+        json!({ "totalTokens": input.saturating_add(output), "inputTokens": input, "outputTokens": output });
+    Ok(json!({ "stopReason": reason, "usage": usage, "_meta": { "tribune": { "turn": end.turn } } }))
+}

@@ -1,0 +1,134 @@
+//! Telling a session again to someone who was not there: each thing once, in the order in which it happened.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::connection::Connection;
+use super::following::{EVENTS_AT_ONCE, Matter, When};
+use super::seat::Seat;
+use super::teller::{Question, Teller};
+use super::wire::Fault;
+use crate::gateway::error::ApiError;
+use crate::session::Subscription;
+
+/// Messages of a session that are looked through, the newest: more than a person reads again.
+const MAX_MESSAGES: usize = 100_000;
+
+/// The same where one is looked for that was just said.
+const JUST_SAID: usize = 50;
+
+/// What was said in a session, as updates.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    /// In the order in which it was said: the turn, and the update.
+    said: Vec<(String, Value)>,
+    /// What turns began with.
+    begins: HashMap<String, Vec<Value>>,
+}
+
+impl Words {
+    /// What a turn began with, as the user's words.
+    pub(super) fn of(&self, turn: &str) -> &[Value] {
+        self.begins.get(turn).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Reads what was said, for whoever may use the session.
+pub(super) async fn words(connection: &Connection, seat: &Seat, reach: Reach) -> Result<Words, Fault> {
+    let (api, key) = (&connection.gateway.api, seat.key());
+    connection.who.owns(&key)?;
+    let governance = api.sessions.governance();
+    let (vault, redactor) = (Arc::clone(&governance.vault), Arc::clone(&governance.redactor));
+    let words = api.readers.read(move |reader| {
+        let mut words = Words::default();
+        let Some(session) = reader.session(key.as_str())? else { return Ok(words) };
+        let limit = if reach == Reach::JustSaid { JUST_SAID } else { MAX_MESSAGES };
+        for row in reader.messages(&session, limit)? {
+            let kind = match row.role.as_str() {
+                "user" => "user_message_chunk",
+                "assistant" if reach == Reach::Everything => "agent_message_chunk",
+                _ => continue,
+            };
+            let Some(turn) = row.turn else { continue };
+            let Some(content) = vault.content(&session.id, &row.content)? else { continue };
+            let content: Value = serde_json::from_slice(&content).unwrap_or_default();
+            for update in chunks(kind, redactor.redact_json(&content)) {
+                if kind == "user_message_chunk" {
+                    words.begins.entry(turn.clone()).or_default().push(update.clone());
+                }
+                words.said.push((turn.clone(), update));
+            }
+        }
+        Ok(words)
+    });
+    Ok(words.await.map_err(ApiError::from)?)
+}
+
+/// How much of what was said is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// What people said just now.
+    JustSaid,
+    /// What people said.
+    Begins,
+    Everything,
+}
+
+/// Tells everything up to `head`. Of turns whose events are no longer kept, what was said. Returns the questions that are open.
+pub(super) async fn tell(
+    connection: &Arc<Connection>,
+    seat: &Arc<Seat>,
+    (subscription, teller): (&mut Subscription, &mut Teller),
+    head: u64,
+) -> Result<Vec<Question>, Fault> {
+    let is_cut = subscription.after() > 0;
+    let words = words(connection, seat, if is_cut { Reach::Everything } else { Reach::Begins }).await?;
+    if is_cut {
+        let kept = kept_turns(connection, seat, subscription.after()).await?;
+        for (_, update) in words.said.iter().filter(|(turn, _)| !kept.contains(turn)) {
+            connection.update(&seat.id, update).await;
+        }
+    }
+    let mut open: Vec<Question> = Vec::new();
+    while subscription.after() < head {
+        let left = usize::try_from(head - subscription.after()).unwrap_or(EVENTS_AT_ONCE);
+        let events = subscription.next(left.min(EVENTS_AT_ONCE)).await?;
+        if events.is_empty() {
+            break;
+        }
+        for event in events {
+            for matter in connection.show(seat, teller, event, When::Before(&words)).await {
+                match matter {
+                    Matter::Asked(question) => open.push(question),
+                    Matter::Decided(id) => open.retain(|question| question.id != id),
+                }
+            }
+        }
+    }
+    Ok(open)
+}
+
+/// Turns whose events are kept from their beginning; the others are told from what was said.
+async fn kept_turns(connection: &Connection, seat: &Seat, mut after: u64) -> Result<HashSet<String>, Fault> {
+    let (api, key) = (&connection.gateway.api, seat.key());
+    let mut kept = HashSet::new();
+    loop {
+        let page = api.session_events(&connection.who, key.as_str(), Some(after), None).await?;
+        let Some(last) = page.events.last().and_then(|event| event["seq"].as_u64()) else { return Ok(kept) };
+        let begins = page.events.iter().filter(|event| event["type"] == "turn_started");
+        kept.extend(begins.filter_map(|event| event["turn"].as_str().map(str::to_owned)));
+        after = last;
+    }
+}
+
+/// A message, block by block.
+fn chunks(kind: &str, content: Value) -> Vec<Value> {
+    let update = |content: Value| json!({ "sessionUpdate": kind, "content": content });
+    match content {
+        Value::Array(blocks) => blocks.into_iter().map(update).collect(),
+        Value::String(text) => vec![update(json!({ "type": "text", "text": text }))],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,199 @@
+//! A session that a client has open: where it is, how far it was told, and what waits.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tribune_agents::SessionKey;
+
+use super::options::Mode;
+use super::teller::Teller;
+use crate::session::Subscription;
+
+/// Turns of one client that are remembered as its own, the newest.
+const MAX_OWN: usize = 64;
+
+/// A session that a client has open.
+pub(super) struct Seat {
+    /// What the client knows it by: the key of the session as it was opened.
+    pub(super) id: String,
+    place: Mutex<Place>,
+    pub(super) told: watch::Sender<Progress>,
+    pub(super) own: watch::Sender<Own>,
+    /// The prompt that this client waits for.
+    running: Mutex<Option<CancellationToken>>,
+    /// What is to be followed next.
+    waiting: Mutex<Option<Ahead>>,
+    /// Ends whoever follows it.
+    following: Mutex<CancellationToken>,
+    /// Held while the session is opened again.
+    pub(super) attaching: tokio::sync::Mutex<()>,
+    /// Questions that wait for a person, by the approval's id.
+    questions: Mutex<HashMap<String, CancellationToken>>,
+    /// Fires when the client has it open no more.
+    pub(super) gone: CancellationToken,
+}
+
+/// What is to be followed.
+pub(super) struct Ahead {
+    pub(super) subscription: Subscription,
+    pub(super) teller: Teller,
+    /// Fires when something else is followed instead.
+    pub(super) over: CancellationToken,
+}
+
+/// Where a session is, and how it is used.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) key: SessionKey,
+    /// The workspace, as the client knows it.
+    pub(super) folder: PathBuf,
+    pub(super) mode: Mode,
+    /// The model that the client chose.
+    pub(super) model: Option<String>,
+    /// Commands of the agent behind us.
+    pub(super) commands: Vec<Value>,
+    pub(super) has_title: bool,
+}
+
+/// How far a client was told.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress {
+    /// The number of the newest event.
+    pub(super) seq: u64,
+    /// Nothing more comes until it is followed again.
+    pub(super) is_over: bool,
+    /// The newest failure: of which turn, its word, and why.
+    pub(super) failure: Option<(String, String, String)>,
+}
+
+/// Turns that the client itself asked for: it knows what it said.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Own {
+    /// Asked for and not yet begun.
+    pub(super) pending: usize,
+    turns: HashSet<String>,
+    order: Vec<String>,
+}
+
+impl Own {
+    pub(super) fn has(&self, turn: &str) -> bool {
+        self.turns.contains(turn)
+    }
+
+    fn add(&mut self, turn: String) {
+        if self.order.len() >= MAX_OWN {
+            let oldest = self.order.remove(0);
+            self.turns.remove(&oldest);
+        }
+        self.order.push(turn.clone());
+        self.turns.insert(turn);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seat {
+    pub(super) fn new(id: String, place: Place) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            place: Mutex::new(place),
+            told: watch::Sender::new(Progress { is_over: true, ..Progress::default() }),
+            own: watch::Sender::new(Own::default()),
+            running: Mutex::default(),
+            waiting: Mutex::default(),
+            following: Mutex::default(),
+            attaching: tokio::sync::Mutex::default(),
+            questions: Mutex::default(),
+            gone: CancellationToken::new(),
+        })
+    }
+
+    pub(super) fn place(&self) -> MutexGuard<'_, Place> {
+        locked(&self.place)
+    }
+
+    pub(super) fn key(&self) -> SessionKey {
+        self.place().key.clone()
+    }
+
+    /// The prompt that runs, if this client asked for one.
+    pub(super) fn running(&self) -> MutexGuard<'_, Option<CancellationToken>> {
+        locked(&self.running)
+    }
+
+    /// A turn was asked for. It counts as pending until what is returned is told its name, or dropped.
+    pub(super) fn asks(self: &Arc<Self>) -> Asking {
+        self.own.send_modify(|own| own.pending += 1);
+        Asking { seat: Arc::clone(self), turn: None }
+    }
+
+    /// Leaves something to be followed, in place of what was before.
+    pub(super) fn wait_with(&self, subscription: Subscription, teller: Teller) {
+        let over = self.follow_nothing(subscription.after());
+        self.told.send_modify(|told| told.is_over = false);
+        *locked(&self.waiting) = Some(Ahead { subscription, teller, over });
+    }
+
+    /// Ends whoever follows the session; nothing behind `seq` was told.
+    pub(super) fn follow_nothing(&self, seq: u64) -> CancellationToken {
+        let over = CancellationToken::new();
+        std::mem::replace(&mut *locked(&self.following), over.clone()).cancel();
+        self.told.send_replace(Progress { seq, is_over: true, failure: None });
+        over
+    }
+
+    pub(super) fn take_waiting(&self) -> Option<Ahead> {
+        locked(&self.waiting).take()
+    }
+
+    /// A question is open. It is over when what is returned fires.
+    pub(super) fn opened(&self, approval: &str) -> CancellationToken {
+        let token = CancellationToken::new();
+        locked(&self.questions).insert(approval.to_owned(), token.clone());
+        token
+    }
+
+    /// A question is over.
+    pub(super) fn decided(&self, approval: &str) {
+        if let Some(token) = locked(&self.questions).remove(approval) {
+            token.cancel();
+        }
+    }
+
+    /// Nobody sits here any more.
+    pub(super) fn leave(&self) {
+        self.gone.cancel();
+        locked(&self.following).cancel();
+        self.take_waiting();
+    }
+}
+
+/// A turn that was asked for and has no name yet.
+pub(super) struct Asking {
+    seat: Arc<Seat>,
+    turn: Option<String>,
+}
+
+impl Asking {
+    pub(super) fn begun(mut self, turn: &str) {
+        self.turn = Some(turn.to_owned());
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let turn = self.turn.take();
+        self.seat.own.send_modify(|own| {
+            own.pending -= 1;
+            if let Some(turn) = turn {
+                own.add(turn);
+            }
+        });
+    }
+}

@@ -1,0 +1,367 @@
+//! Opening, taking up, listing and ending sessions.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tribune_agents::{AgentId, SessionKey, SessionState, native};
+
+use super::connection::{Connection, MAX_SEATS};
+use super::folder::{self, Chosen, OWN};
+use super::options::{Mode, OWN_MODEL, modes};
+use super::seat::{Place, Seat};
+use super::teller::Teller;
+use super::wire::{self, Fault};
+use super::{blocks, replay};
+use crate::gateway::api::short;
+use crate::registry::MAIN_AGENT;
+use crate::run::RUN_BACKEND;
+use crate::store::{SessionFilter, SessionRow};
+
+/// The channel of sessions that are opened here.
+const CHANNEL: &str = "acp";
+
+/// Sessions on one page of a list.
+const PAGE: usize = 50;
+
+/// Messages of a session among which the one is looked for that it is called after, the newest.
+const TITLE_MESSAGES: usize = 50;
+
+type Opened = Result<(Value, Option<Arc<Seat>>), Fault>;
+
+impl Connection {
+    pub(super) async fn new_session(self: &Arc<Self>, params: &Value) -> Opened {
+        let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
+        let (wanted, agent) = {
+            let mut state = self.state();
+            let wishes = &mut state.wishes;
+            (wishes.session.take(), wishes.agent.clone())
+        };
+        let seat = match wanted {
+            Some(key) => self.sit_down_again(key.to_string(), key, chosen).await?,
+            None => {
+                let key = self.new_key(agent)?;
+                self.sit_down(key.to_string(), key, chosen, None).await?
+            }
+        };
+        let (subscription, teller) = self.starting_now(&seat).await?;
+        seat.wait_with(subscription, teller);
+        let result = self.described(&seat, true);
+        Ok((result, Some(seat)))
+    }
+
+    /// A key that no session has.
+    fn new_key(&self, agent: Option<AgentId>) -> Result<SessionKey, Fault> {
+        let broken = |error: String| Fault::new(wire::INTERNAL, "internal", error);
+        let agent = match self.who.agent().cloned().or(agent) {
+            Some(agent) => agent,
+            None => MAIN_AGENT.parse().map_err(|error| broken(format!("{error}")))?,
+        };
+        let mut random = [0_u8; 8];
+        getrandom::fill(&mut random).map_err(|error| broken(error.to_string()))?;
+        let peer: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        SessionKey::direct(&agent, CHANNEL, "local", &peer).map_err(|error| broken(error.to_string()))
+    }
+
+    pub(super) async fn load(self: &Arc<Self>, params: &Value) -> Opened {
+        let seat = self.take_up(params).await?;
+        let api = &self.gateway.api;
+        let key = seat.key();
+        let mut subscription = api.sessions.subscribe(&key, None).await?;
+        let (_, head) = api.sessions.live(&key).await?;
+        let mut teller = Teller::new(&seat.place().folder);
+        let open = replay::tell(self, &seat, (&mut subscription, &mut teller), head).await?;
+        seat.wait_with(subscription, teller);
+        for question in open {
+            self.ask_leave(&seat, question);
+        }
+        let result = self.described(&seat, false);
+        Ok((result, Some(seat)))
+    }
+
+    pub(super) async fn resume(self: &Arc<Self>, params: &Value) -> Opened {
+        let seat = self.take_up(params).await?;
+        let (subscription, teller) = self.starting_now(&seat).await?;
+        seat.wait_with(subscription, teller);
+        let result = self.described(&seat, false);
+        Ok((result, Some(seat)))
+    }
+
+    /// Opens a session that was there before.
+    async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<Seat>, Fault> {
+        let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
+        let row = self.known(params).await?;
+        let key: SessionKey = row.key.parse().map_err(|_| not_found(&row.key))?;
+        let id = params["sessionId"].as_str().unwrap_or_default().to_owned();
+        self.sit_down_again(id, key, chosen).await
+    }
+
+    /// Opens a session on the terms that it had. Only sessions that were opened here work in a folder of a client's.
+    async fn sit_down_again(
+        self: &Arc<Self>,
+        id: String,
+        key: SessionKey,
+        chosen: Chosen,
+    ) -> Result<Arc<Seat>, Fault> {
+        let api = &self.gateway.api;
+        self.who.owns(&key)?;
+        let row = api.sessions.row(&key).await?;
+        let before =
+            row.as_ref().and_then(|row| row.workspace.clone()).map(|folder| Chosen::Folder(folder.into()));
+        let chosen = match chosen {
+            Chosen::Folder(_) if key.channel() == Some(CHANNEL) => chosen,
+            _ => before.unwrap_or(Chosen::Own),
+        };
+        let own = api.agents.agent(key.agent()).and_then(|agent| agent.model);
+        let is_chosen = |row: &&SessionRow| {
+            row.backend == native::BACKEND && row.model != own && self.who.operator().is_ok()
+        };
+        let model = row.as_ref().filter(is_chosen).and_then(|row| row.model.clone());
+        let seat = self.sit_down(id, key, chosen, model).await?;
+        seat.place().has_title = row.is_some_and(|row| row.turns > 0);
+        Ok(seat)
+    }
+
+    /// The session that a client names, if it may use it. One whose agent was changed before anything was said in it is the one
+    /// that it became.
+    async fn known(&self, params: &Value) -> Result<SessionRow, Fault> {
+        let Some(id) = params["sessionId"].as_str() else {
+            return Err(Fault::params("`sessionId` is missing"));
+        };
+        let key: SessionKey = id.parse().map_err(|_| not_found(id))?;
+        self.who.owns(&key)?;
+        let sessions = &self.gateway.api.sessions;
+        let row = sessions
+            .row(&key)
+            .await?
+            .filter(|row| row.backend != RUN_BACKEND)
+            .ok_or_else(|| not_found(id))?;
+        if row.turns > 0 || row.state != SessionState::Closed || key.channel() != Some(CHANNEL) {
+            return Ok(row);
+        }
+        let Some(peer) = key.as_str().rsplit(':').next() else { return Ok(row) };
+        let mut newest = row;
+        for agent in self.gateway.api.agents.all() {
+            let Ok(other) = SessionKey::direct(&agent.id, CHANNEL, "local", peer) else { continue };
+            if let Some(row) = sessions.row(&other).await?
+                && row.created_at > newest.created_at
+            {
+                newest = row;
+            }
+        }
+        Ok(newest)
+    }
+
+    async fn sit_down(
+        self: &Arc<Self>,
+        id: String,
+        key: SessionKey,
+        chosen: Chosen,
+        model: Option<String>,
+    ) -> Result<Arc<Seat>, Fault> {
+        if self.state().seats.len() >= MAX_SEATS {
+            let what = format!("a connection has at most {MAX_SEATS} sessions open: close one");
+            return Err(Fault::new(wire::INVALID_REQUEST, "too_many_sessions", what));
+        }
+        let folder = match chosen {
+            Chosen::Own => PathBuf::from(OWN),
+            Chosen::Folder(folder) => folder,
+        };
+        let place = Place { key, folder, mode: Mode::Ask, model, commands: Vec::new(), has_title: false };
+        let seat = Seat::new(id.clone(), place);
+        self.open(&seat).await?;
+        let before = self.state().seats.insert(id, Arc::clone(&seat));
+        if let Some(before) = before {
+            before.leave();
+        }
+        Ok(seat)
+    }
+
+    /// Opens a seat's session, or finds it open.
+    pub(super) async fn open(&self, seat: &Seat) -> Result<SessionKey, Fault> {
+        let Place { key, folder, model, .. } = seat.place().clone();
+        self.who.owns(&key)?;
+        self.gateway.api.takes_work()?;
+        let mut opener = self.who.opener();
+        if model.is_some() {
+            // Money is spent there; whoever runs the house says on what.
+            self.who.operator()?;
+        }
+        opener.model = model;
+        opener.workspace =
+            (folder != std::path::Path::new(OWN)).then(|| folder.to_string_lossy().into_owned());
+        self.gateway.api.sessions.ensure(key.clone(), None, opener).await?;
+        Ok(key)
+    }
+
+    async fn starting_now(&self, seat: &Seat) -> Result<(crate::session::Subscription, Teller), Fault> {
+        let (sessions, key) = (&self.gateway.api.sessions, seat.key());
+        let (_, head) = sessions.live(&key).await?;
+        let subscription = sessions.subscribe(&key, Some(head)).await?;
+        Ok((subscription, Teller::new(&seat.place().folder)))
+    }
+
+    fn described(&self, seat: &Seat, is_new: bool) -> Value {
+        let place = seat.place().clone();
+        let mut described = json!({ "modes": modes(place.mode), "configOptions": self.options(&place) });
+        if is_new {
+            described["sessionId"] = seat.id.clone().into();
+        }
+        described
+    }
+
+    pub(super) async fn list(&self, params: &Value) -> Result<Value, Fault> {
+        let wanted = params["cwd"].as_str();
+        let after = match &params["cursor"] {
+            Value::Null => None,
+            Value::String(cursor) => {
+                let key = cursor
+                    .parse::<SessionKey>()
+                    .map_err(|_| Fault::params("`cursor` is none that was given out"))?;
+                Some(key.to_string())
+            }
+            _ => return Err(Fault::params("`cursor` is a text")),
+        };
+        let agent_id = self.who.agent().map(ToString::to_string);
+        let filter = SessionFilter { agent_id, state: None, after };
+        let mut rows = self.gateway.api.sessions.list(filter, PAGE + 1).await?;
+        let has_more = rows.len() > PAGE;
+        rows.truncate(PAGE);
+        let next = rows.last().filter(|_| has_more).map(|row| row.key.clone());
+        let mut sessions = Vec::new();
+        for row in rows {
+            let is_empty = row.turns == 0 && row.state == SessionState::Closed;
+            let is_direct = row.key.parse::<SessionKey>().is_ok_and(|key| !key.is_subagent());
+            let cwd = row.workspace.clone().unwrap_or_else(|| OWN.to_owned());
+            if is_empty
+                || !is_direct
+                || row.backend == RUN_BACKEND
+                || wanted.is_some_and(|wanted| wanted != cwd)
+            {
+                continue;
+            }
+            let title = self.title(&row).await;
+            sessions.push(json!({
+                "sessionId": row.key, "cwd": cwd, "title": title, "updatedAt": row.last_activity,
+                "_meta": { "tribune": { "agent": row.agent_id, "state": row.state.as_str(), "turns": row.turns } },
+            }));
+        }
+        let mut page = json!({ "sessions": sessions });
+        if let Some(next) = next {
+            page["nextCursor"] = next.into();
+        }
+        Ok(page)
+    }
+
+    /// What a session is called: after the first that was said in it, as far back as is looked.
+    async fn title(&self, row: &SessionRow) -> Option<String> {
+        let history =
+            self.gateway.api.session_history(&self.who, &row.key, Some(TITLE_MESSAGES)).await.ok()?;
+        let first = history.messages.iter().find(|message| message.role == "user")?;
+        let content = serde_json::from_value::<Vec<_>>(first.content.clone()?).ok()?;
+        blocks::title(&content)
+    }
+
+    pub(super) async fn close(&self, params: &Value) -> Result<Value, Fault> {
+        let row = self.known(params).await?;
+        if row.state != SessionState::Closed {
+            self.gateway.api.session_close(&self.who, &row.key).await?;
+        }
+        self.get_up(params);
+        Ok(json!({}))
+    }
+
+    /// Shreds everything that was said in a session. The log keeps its hashes.
+    pub(super) async fn delete(&self, params: &Value) -> Result<Value, Fault> {
+        let row = self.known(params).await?;
+        self.gateway.api.session_forget(&self.who, &row.key).await?;
+        self.get_up(params);
+        Ok(json!({}))
+    }
+
+    fn get_up(&self, params: &Value) {
+        let id = params["sessionId"].as_str().unwrap_or_default();
+        let seat = self.state().seats.remove(id);
+        if let Some(seat) = seat {
+            seat.leave();
+        }
+    }
+
+    pub(super) async fn set_option(self: &Arc<Self>, params: &Value) -> Opened {
+        let seat = self.seat(params)?;
+        let Some(value) = params["value"].as_str() else { return Err(Fault::params("`value` is a text")) };
+        let running = "a turn is running: choose when it is over";
+        let key = seat.key();
+        if seat.running().is_some() || self.gateway.api.sessions.live(&key).await?.0 {
+            return Err(Fault::new(wire::INVALID_REQUEST, "busy", running));
+        }
+        let attaching = seat.attaching.lock().await;
+        match params["configId"].as_str().unwrap_or_default() {
+            "agent" => self.change_agent(&seat, self.agent_named(value)?).await?,
+            "model" => {
+                let offered = self.options(&seat.place());
+                let models = offered.iter().find(|option| option["id"] == "model");
+                let known = models.and_then(|option| option["options"].as_array());
+                if !known.is_some_and(|known| known.iter().any(|option| option["value"] == value)) {
+                    let what = format!(
+                        "there is no model `{}` for this session: choose one of its options",
+                        short(value)
+                    );
+                    return Err(Fault::params(what));
+                }
+                seat.place().model = Some(value.to_owned()).filter(|value| value != OWN_MODEL);
+                self.open(&seat).await?;
+                // It may have been closed and opened again for that.
+                let told = seat.told.borrow().seq;
+                seat.follow_nothing(told);
+            }
+            unknown => {
+                let what = format!("there is no option `{}`: there are agent and model", short(unknown));
+                return Err(Fault::params(what));
+            }
+        }
+        drop(attaching);
+        let options = self.options(&seat.place());
+        Ok((json!({ "configOptions": options }), None))
+    }
+
+    /// The same conversation with another agent, as long as nothing was said in it.
+    async fn change_agent(&self, seat: &Arc<Seat>, agent: AgentId) -> Result<(), Fault> {
+        let before = seat.key();
+        if *before.agent() == agent {
+            return Ok(());
+        }
+        let sessions = &self.gateway.api.sessions;
+        let said = sessions.row(&before).await?.is_some_and(|row| row.turns > 0);
+        let peer = before.as_str().rsplit(':').next().unwrap_or_default();
+        if said || before.channel() != Some(CHANNEL) {
+            let what =
+                "the agent of a session in which something was said cannot be changed: open another session";
+            return Err(Fault::params(what));
+        }
+        let after = SessionKey::direct(&agent, CHANNEL, "local", peer)
+            .map_err(|error| Fault::params(error.to_string()))?;
+        self.who.owns(&after)?;
+        {
+            let mut place = seat.place();
+            place.key = after;
+            place.model = None;
+        }
+        if let Err(fault) = self.open(seat).await {
+            seat.place().key = before;
+            return Err(fault);
+        }
+        seat.follow_nothing(0);
+        // The one before has nothing in it; that it stays open would only take room.
+        let _ = self.gateway.api.session_close(&self.who, before.as_str()).await;
+        Ok(())
+    }
+}
+
+fn not_found(id: &str) -> Fault {
+    Fault::new(
+        wire::NOT_FOUND,
+        "not_found",
+        format!("there is no session `{}`: `session/list` shows them", short(id)),
+    )
+}

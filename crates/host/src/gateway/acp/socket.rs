@@ -1,0 +1,159 @@
+//! ACP over a WebSocket: one message per text frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
+use axum::http::HeaderValue;
+use axum::response::Response;
+use futures_util::stream::SplitSink;
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::connection::{Connection, OUTBOX, Outgoing, Wishes};
+use super::http::{CONNECTION_ID, new_id};
+use crate::gateway::principal::Principal;
+use crate::gateway::{Gateway, READ_BUFFER, Seat, WRITE_BUFFER};
+
+/// How often the other side is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// How long a client has for its last answers when the daemon stops.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// Between two looks whether something is still to be answered.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// The close code of a client that was not heard of, in the range that is left to applications.
+const CLOSE_IDLE: u16 = 4408;
+
+/// Answers the upgrade, and serves what comes of it.
+pub(super) fn upgraded(
+    gateway: Arc<Gateway>,
+    seat: Arc<Seat>,
+    who: Principal,
+    wishes: Wishes,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let limit = gateway.limits.max_message_bytes;
+    let upgrade = upgrade
+        .max_message_size(limit)
+        .max_frame_size(limit)
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
+        .max_write_buffer_size(limit.max(1 << 20));
+    let tasks = gateway.tasks.clone();
+    let mut response = upgrade.on_upgrade(move |socket| async move {
+        // Tracked, so that stopping waits for it.
+        let _ = tasks.spawn(serve(gateway, socket, who, wishes)).await;
+        drop(seat);
+    });
+    if let Ok(id) = HeaderValue::from_str(&new_id()) {
+        response.headers_mut().insert(CONNECTION_ID, id);
+    }
+    response
+}
+
+type Sink = SplitSink<WebSocket, Message>;
+
+async fn serve(gateway: Arc<Gateway>, socket: WebSocket, who: Principal, wishes: Wishes) {
+    gateway.metrics.connected();
+    let (connection, messages) = Connection::new(Arc::clone(&gateway), who, wishes);
+    run(&connection, socket, messages).await;
+    connection.leave();
+    gateway.metrics.disconnected();
+}
+
+async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: mpsc::Receiver<Outgoing>) {
+    let (mut sink, mut stream) = socket.split();
+    let limits = &connection.gateway.limits;
+    let (slow, mut heard) = (limits.patience.slow_reader, Instant::now());
+    let mut ping = tokio::time::interval_at(heard + PING_EVERY, PING_EVERY);
+    let stopping = connection.gateway.stopping.clone();
+    let end = loop {
+        let has_room = connection.has_room();
+        // Not biased: a session that streams without a pause must not keep a cancel from being heard.
+        tokio::select! {
+            Some(message) = messages.recv() => {
+                if !send_all(&mut sink, message, &mut messages, slow).await {
+                    break None;
+                }
+            }
+            frame = stream.next(), if has_room => {
+                heard = Instant::now();
+                match frame {
+                    Some(Ok(Message::Text(text))) => connection.receive(text.as_str()),
+                    // Frames of bytes mean nothing here.
+                    Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => {}
+                    Some(Ok(Message::Close(_))) => break Some((close_code::NORMAL, "")),
+                    Some(Err(error)) if error.to_string().contains("too l") => {
+                        break Some((close_code::SIZE, "the frame is larger than gateway.maxMessageBytes"));
+                    }
+                    Some(Err(_)) | None => break None,
+                }
+            }
+            _ = ping.tick() => {
+                if timeout(slow, sink.send(Message::Ping(Default::default()))).await.is_err() {
+                    break None;
+                }
+            }
+            () = tokio::time::sleep_until(heard + limits.idle) => {
+                break Some((CLOSE_IDLE, "nothing was heard for longer than gateway.idleSeconds"));
+            }
+            () = tokio::time::sleep(GLANCE), if !has_room => {}
+            () = stopping.cancelled() => {
+                // Turns are over by now; whoever waits for one gets its last words.
+                let last = last_answers(connection, &mut sink, &mut messages, slow);
+                let _ = timeout(LAST_ANSWERS, last).await;
+                break Some((close_code::AWAY, "the daemon is stopping"));
+            }
+        }
+    };
+    if let Some((code, reason)) = end {
+        let close = Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::from_static(reason) }));
+        let _ = timeout(slow, sink.send(close)).await;
+        // The other side answers with its own close; what it still says until then is not heard.
+        let _ =
+            timeout(Duration::from_secs(1), async { while let Some(Ok(_)) = stream.next().await {} }).await;
+    }
+}
+
+/// Sends what is still being answered.
+async fn last_answers(
+    connection: &Connection,
+    sink: &mut Sink,
+    messages: &mut mpsc::Receiver<Outgoing>,
+    within: Duration,
+) {
+    while connection.is_answering() || !messages.is_empty() {
+        match timeout(GLANCE, messages.recv()).await {
+            Ok(Some(message)) => {
+                if !send_all(sink, message, messages, within).await {
+                    return;
+                }
+            }
+            Ok(None) => return,
+            // Nothing yet.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Sends a message and those that wait behind it, in one go. False if the reader does not take them.
+async fn send_all(
+    sink: &mut Sink,
+    first: Outgoing,
+    waiting: &mut mpsc::Receiver<Outgoing>,
+    within: Duration,
+) -> bool {
+    let sending = async {
+        sink.feed(Message::Text(first.text.into())).await?;
+        for _ in 0..OUTBOX {
+            let Ok(message) = waiting.try_recv() else { break };
+            sink.feed(Message::Text(message.text.into())).await?;
+        }
+        sink.flush().await
+    };
+    matches!(timeout(within, sending).await, Ok(Ok(())))
+}

@@ -1,0 +1,305 @@
+//! What happens in a session, as ACP tells it. Pure: events in, updates out.
+//!
+//! A call is told of when it is asked for, judged, and over; the entries of the log that prove each step go along in
+//! `_meta.tribune`. What an agent that speaks ACP itself said of its calls is handed on as it came, with ours beside it.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use tribune_agents::{EventKind, RuntimeEvent};
+use tribune_ledger::{EntryQuality, LedgerEntry};
+
+use super::calls;
+
+/// Something that a client is to be told, or that is to be done about it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Told {
+    /// A `session/update`.
+    Update(Value),
+    /// A turn begins: its words are shown to those who did not say them.
+    Began { turn: String },
+    /// A call waits for a person.
+    Asked(Question),
+    /// A question is over.
+    Decided { id: String },
+    /// Why the turn fails.
+    Failed { turn: String, code: String, message: String },
+    /// A word to people that is not the agent's.
+    Notice(String),
+    /// The commands of the agent behind us, which stand beside ours.
+    Commands(Vec<Value>),
+    /// So many tokens were used in the turn.
+    Used { tokens: u64 },
+}
+
+/// A call that waits for a person.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Question {
+    /// The approval's id.
+    pub(super) id: String,
+    /// The call, as a tool call update.
+    pub(super) call: Value,
+    /// Why it is asked.
+    pub(super) reason: String,
+    /// Which rules ask.
+    pub(super) rules: Vec<String>,
+}
+
+/// Tells one session's events.
+#[derive(Debug)]
+pub(super) struct Teller {
+    /// Where paths of calls begin.
+    folder: String,
+    turn: String,
+    turn_seq: u64,
+    /// Calls of this turn, by the house's ids.
+    calls: HashMap<String, Call>,
+    /// Ids of calls, by the entries that record them.
+    entries: HashMap<String, String>,
+    /// What clients know calls by that wait for a person, by the approval's id.
+    approvals: HashMap<String, String>,
+}
+
+#[derive(Debug, Clone)]
+struct Call {
+    /// What clients know it by.
+    id: String,
+    shown: Map<String, Value>,
+    /// The agent tells of it in its own words, so that ours add nothing but what the log has.
+    own_words: bool,
+}
+
+impl Teller {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_string_lossy().into_owned(),
+            turn: String::new(),
+            turn_seq: 0,
+            calls: HashMap::new(),
+            entries: HashMap::new(),
+            approvals: HashMap::new(),
+        }
+    }
+
+    /// What an event is to those who follow the session.
+    pub(super) fn tell(&mut self, event: RuntimeEvent) -> Vec<Told> {
+        let RuntimeEvent { seq, kind } = event;
+        match kind {
+            EventKind::TextDelta { text } => vec![chunk("agent_message_chunk", &text)],
+            EventKind::ReasoningDelta { text } => vec![chunk("agent_thought_chunk", &text)],
+            EventKind::TurnStarted { turn } => {
+                self.turn.clone_from(&turn);
+                self.turn_seq = seq;
+                self.calls.clear();
+                self.entries.clear();
+                vec![Told::Began { turn }]
+            }
+            EventKind::ToolCall { id, name, input } => self.called(&id, &name, &input),
+            EventKind::ToolCallUpdate { id, input_delta } => self.written(&id, &input_delta),
+            EventKind::PolicyGate { entry } => self.judged(&entry).into_iter().collect(),
+            EventKind::ToolResult { id, content, is_error } => self.over(&id, &content, is_error),
+            EventKind::LedgerAppend { entry } => self.recorded(&entry),
+            EventKind::ApprovalRequested { id, entry } => self.asked(id, &entry),
+            EventKind::ApprovalDecided { id, state } => self.decided(id, &state),
+            EventKind::UsageUpdate { input_tokens, output_tokens } => {
+                vec![Told::Used { tokens: u64::from(input_tokens) + u64::from(output_tokens) }]
+            }
+            EventKind::Error { code, message } => {
+                vec![Told::Failed { turn: self.turn.clone(), code, message }]
+            }
+            EventKind::Notice { message, .. } => vec![Told::Notice(message)],
+            EventKind::Ungoverned { tool, what, .. } => {
+                vec![Told::Notice(format!("the agent did what it had no leave for ({tool}): {what}"))]
+            }
+            EventKind::MailboxInjected { entry } => {
+                let from = entry.payload.get("from").and_then(Value::as_str).unwrap_or("another agent");
+                vec![Told::Notice(format!("a letter from {from} was put before the words of this turn"))]
+            }
+            EventKind::AgentUpdate { kind, line } => self.agent_said(&kind, &line),
+            EventKind::Done { .. } => Vec::new(),
+        }
+    }
+
+    fn called(&mut self, id: &str, name: &str, input: &Value) -> Vec<Told> {
+        // The second and later parts of one call of an agent's are called `ID.2`, `ID.3`.
+        let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
+        let of_agent =
+            [id, whole].into_iter().find(|id| self.calls.get(*id).is_some_and(|call| call.own_words));
+        if let Some(mut call) = of_agent.and_then(|known| self.calls.get(known)).cloned() {
+            // Whoever is asked about it sees what it would change, also where the agent did not say so.
+            for (field, value) in calls::shown(name, input, &self.folder) {
+                let said = call.shown.entry(field).or_insert(Value::Null);
+                if said.is_null() || said.as_array().is_some_and(Vec::is_empty) {
+                    *said = value;
+                }
+            }
+            self.calls.insert(id.to_owned(), call);
+            return Vec::new();
+        }
+        let is_known = self.calls.contains_key(id);
+        let acp_id = self.acp_id(id);
+        let mut shown = calls::shown(name, input, &self.folder);
+        shown.insert("toolCallId".to_owned(), acp_id.clone().into());
+        shown.insert("status".to_owned(), "pending".into());
+        let call = Call { id: acp_id, shown: shown.clone(), own_words: false };
+        self.calls.insert(id.to_owned(), call);
+        vec![update(if is_known { "tool_call_update" } else { "tool_call" }, shown)]
+    }
+
+    /// More of a call's input while a model writes it.
+    fn written(&mut self, id: &str, delta: &str) -> Vec<Told> {
+        let mut told = Vec::new();
+        if !self.calls.contains_key(id) {
+            let acp_id = self.acp_id(id);
+            let shown = fields(json!({ "toolCallId": acp_id, "title": "…", "status": "pending" }));
+            self.calls.insert(id.to_owned(), Call { id: acp_id, shown: shown.clone(), own_words: false });
+            told.push(update("tool_call", shown));
+        }
+        if let Some(call) = self.calls.get(id) {
+            told.push(about(&call.id, json!({ "input_delta": delta })));
+        }
+        told
+    }
+
+    /// Ids of calls are unique within a turn only.
+    fn acp_id(&self, id: &str) -> String {
+        format!("t{}-{id}", self.turn_seq)
+    }
+
+    fn judged(&mut self, entry: &LedgerEntry) -> Option<Told> {
+        let call = entry.parents.iter().find_map(|parent| self.entries.get(&parent.to_string()))?;
+        let call = self.calls.get(call)?;
+        let verdict = &entry.payload;
+        let is_allowed = verdict.get("decision").and_then(Value::as_str) == Some("allow");
+        let mut shown = fields(json!({
+            "toolCallId": call.id,
+            "_meta": { "tribune": {
+                "verdict": entry.cid.to_string(),
+                "decision": verdict.get("decision"),
+                "rules": verdict.get("rules"),
+                "reason": verdict.get("reason"),
+            } },
+        }));
+        if is_allowed && !call.own_words {
+            shown.insert("status".to_owned(), "in_progress".into());
+        }
+        Some(update("tool_call_update", shown))
+    }
+
+    fn over(&mut self, id: &str, content: &str, is_error: bool) -> Vec<Told> {
+        let Some(call) = self.calls.get(id) else { return Vec::new() };
+        if call.own_words && !is_error {
+            return Vec::new();
+        }
+        let status = if is_error { "failed" } else { "completed" };
+        let mut said = vec![json!({ "type": "content", "content": { "type": "text", "text": content } })];
+        // What a client shows of a change stays beside what came of it.
+        let changes = call.shown.get("content").and_then(Value::as_array);
+        said.splice(0..0, changes.into_iter().flatten().cloned());
+        let shown = json!({ "toolCallId": call.id, "status": status, "content": said, "rawOutput": content });
+        vec![update("tool_call_update", fields(shown))]
+    }
+
+    fn recorded(&mut self, entry: &LedgerEntry) -> Vec<Told> {
+        let call_id = entry.payload.get("call_id").and_then(Value::as_str).unwrap_or_default();
+        let word = match entry.quality {
+            EntryQuality::ToolCall => "call",
+            EntryQuality::ToolResult => "result",
+            _ => return Vec::new(),
+        };
+        let Some(call) = self.calls.get(call_id) else { return Vec::new() };
+        let told = about(&call.id, json!({ word: entry.cid.to_string() }));
+        if entry.quality == EntryQuality::ToolCall {
+            self.entries.insert(entry.cid.to_string(), call_id.to_owned());
+        }
+        vec![told]
+    }
+
+    fn asked(&mut self, id: String, entry: &LedgerEntry) -> Vec<Told> {
+        let word = |name: &str| entry.payload.get(name).and_then(Value::as_str).unwrap_or_default();
+        let Some(call) = self.calls.get(word("call_id")) else { return Vec::new() };
+        let mut shown = call.shown.clone();
+        shown.insert("status".to_owned(), "pending".into());
+        let meta = json!({ "approval": id, "request": entry.cid.to_string() });
+        shown.insert("_meta".to_owned(), json!({ "tribune": meta }));
+        let told = about(&call.id, meta);
+        self.approvals.insert(id.clone(), call.id.clone());
+        let reason = word("reason").to_owned();
+        let rules = entry.payload.get("rules").and_then(|rules| serde_json::from_value(rules.clone()).ok());
+        let rules = rules.unwrap_or_default();
+        vec![told, Told::Asked(Question { id, call: Value::Object(shown), reason, rules })]
+    }
+
+    fn decided(&mut self, id: String, state: &str) -> Vec<Told> {
+        let meta = |call: &String| about(call, json!({ "approval": id, "state": state }));
+        let told: Vec<Told> = self.approvals.remove(&id).iter().map(meta).collect();
+        told.into_iter().chain([Told::Decided { id }]).collect()
+    }
+
+    /// What an agent that speaks ACP said, as it came.
+    fn agent_said(&mut self, kind: &str, line: &str) -> Vec<Told> {
+        let Ok(mut line) = serde_json::from_str::<Value>(line) else { return Vec::new() };
+        let said = line["params"]["update"].take();
+        let Value::Object(mut said) = said else { return Vec::new() };
+        match kind {
+            "tool_call" | "tool_call_update" => {
+                let Some(id) = said.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
+                    return Vec::new();
+                };
+                if let Some(call) = self.calls.get_mut(&id) {
+                    // It was told of before, perhaps under our name for it.
+                    said.insert("toolCallId".to_owned(), call.id.clone().into());
+                    said.insert("sessionUpdate".to_owned(), "tool_call_update".into());
+                    call.own_words = true;
+                    call.shown.extend(
+                        said.iter()
+                            .filter(|(name, _)| *name != "sessionUpdate")
+                            .map(|(name, value)| (name.clone(), value.clone())),
+                    );
+                } else {
+                    let mut shown = said.clone();
+                    shown.remove("sessionUpdate");
+                    self.calls.insert(id.clone(), Call { id, shown, own_words: true });
+                }
+                vec![Told::Update(Value::Object(said))]
+            }
+            "available_commands_update" => {
+                let commands = said.get("availableCommands").and_then(Value::as_array).cloned();
+                vec![Told::Commands(commands.unwrap_or_default())]
+            }
+            // Modes and options of this session are the house's own, and not those of the agent behind it.
+            "current_mode_update" | "config_option_update" => {
+                let said = json!({ "sessionUpdate": "session_info_update", "_meta": { "tribune": { "agent_update": said } } });
+                vec![Told::Update(said)]
+            }
+            _ => vec![Told::Update(Value::Object(said))],
+        }
+    }
+}
+
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn update(kind: &str, mut shown: Map<String, Value>) -> Told {
+    shown.insert("sessionUpdate".to_owned(), kind.into());
+    Told::Update(Value::Object(shown))
+}
+
+/// What the log has of a call.
+fn about(id: &str, meta: Value) -> Told {
+    update("tool_call_update", fields(json!({ "toolCallId": id, "_meta": { "tribune": meta } })))
+}
+
+/// A piece of a text.
+pub(super) fn chunk(kind: &str, text: &str) -> Told {
+    Told::Update(json!({ "sessionUpdate": kind, "content": { "type": "text", "text": text } }))
+}
+
+#[cfg(test)]
+#[path = "teller_tests.rs"]
+mod tests;

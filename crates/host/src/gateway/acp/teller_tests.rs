@@ -1,0 +1,143 @@
+use serde_json::json;
+use tribune_agents::StopReason;
+use tribune_ledger::{Cid, LedgerEntry};
+
+use super::*;
+
+fn teller() -> Teller {
+    let mut teller = Teller::new(Path::new("/srv/project"));
+    teller.tell(event(5, EventKind::TurnStarted { turn: "b3:turn".into() }));
+    teller
+}
+
+fn event(seq: u64, kind: EventKind) -> RuntimeEvent {
+    RuntimeEvent { seq, kind }
+}
+
+fn update(told: &[Told]) -> &Value {
+    match told {
+        [Told::Update(update)] => update,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An entry of a session, behind these.
+fn entry(quality: EntryQuality, parents: Vec<Cid>, payload: Value) -> Box<LedgerEntry> {
+    Box::new(LedgerEntry {
+        cid: Cid::from_bytes([7; 32]),
+        entity_id: "agent:main:acp:local:dm:x".into(),
+        seq: 0,
+        target: "write".into(),
+        quality,
+        timestamp: "2026-11-15T12:00:00.000000Z".parse().unwrap(),
+        source: "agent:main:acp:local:dm:x".into(),
+        actor: "main".into(),
+        parents,
+        tags: Vec::new(),
+        payload: payload.as_object().unwrap().clone(),
+        attested_by: None,
+        proof: tribune_ledger::Proof::Null,
+        envelope: None,
+    })
+}
+
+#[test]
+fn a_call_is_told_from_its_question_to_its_end() {
+    let mut teller = teller();
+    let input = json!({ "path": "src/a.rs", "old": "1", "new": "2" });
+    let called = teller
+        .tell(event(6, EventKind::ToolCall { id: "c1".into(), name: "edit".into(), input: input.clone() }));
+    assert_eq!(
+        *update(&called),
+        json!({
+            "sessionUpdate": "tool_call", "toolCallId": "t5-c1", "title": "edit src/a.rs", "kind": "edit", "name": "edit",
+            "status": "pending", "rawInput": input, "locations": [{ "path": "/srv/project/src/a.rs" }],
+            "content": [{ "type": "diff", "path": "/srv/project/src/a.rs", "oldText": "1", "newText": "2" }],
+        })
+    );
+    let call = entry(EntryQuality::ToolCall, Vec::new(), json!({ "call_id": "c1" }));
+    let cid = call.cid;
+    let recorded = teller.tell(event(7, EventKind::LedgerAppend { entry: call }));
+    assert_eq!(update(&recorded)["_meta"]["tribune"], json!({ "call": cid.to_string() }));
+    let verdict = json!({ "decision": "deny", "rules": ["a.b"], "reason": "because" });
+    let judged = entry(EntryQuality::PolicyVerdict, vec![cid], verdict);
+    let told = teller.tell(event(8, EventKind::PolicyGate { entry: judged }));
+    assert_eq!(update(&told)["_meta"]["tribune"]["reason"], "because");
+    assert!(update(&told)["status"].is_null());
+    let over = teller.tell(event(
+        9,
+        EventKind::ToolResult { id: "c1".into(), content: "denied (a.b): because".into(), is_error: true },
+    ));
+    let over = update(&over);
+    assert_eq!((&over["status"], &over["rawOutput"]), (&json!("failed"), &json!("denied (a.b): because")));
+    assert_eq!(over["content"].as_array().unwrap().len(), 2, "the change stays beside the reason");
+    // Verdicts about the list of tools are about no call.
+    let offered = entry(EntryQuality::PolicyVerdict, Vec::new(), json!({ "decision": "allow" }));
+    assert_eq!(teller.tell(event(10, EventKind::PolicyGate { entry: offered })), []);
+    assert_eq!(teller.tell(event(11, EventKind::Done { stop_reason: StopReason::EndTurn })), []);
+}
+
+#[test]
+fn an_input_that_is_still_written_is_a_call_already() {
+    let mut teller = teller();
+    let delta = |text: &str| EventKind::ToolCallUpdate { id: "c1".into(), input_delta: text.into() };
+    let first = teller.tell(event(6, delta("{")));
+    assert!(
+        matches!(&first[..], [Told::Update(call), Told::Update(_)] if call["sessionUpdate"] == "tool_call")
+    );
+    assert_eq!(update(&teller.tell(event(7, delta("}"))))["_meta"]["tribune"]["input_delta"], "}");
+    let called = teller.tell(event(
+        8,
+        EventKind::ToolCall { id: "c1".into(), name: "exec".into(), input: json!({ "command": "ls" }) },
+    ));
+    assert_eq!(update(&called)["sessionUpdate"], "tool_call_update");
+    assert_eq!((&update(&called)["kind"], &update(&called)["title"]), (&json!("execute"), &json!("exec ls")));
+}
+
+#[test]
+fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
+    let mut teller = teller();
+    let said = json!({ "sessionUpdate": "tool_call", "toolCallId": "toolu_1", "title": "Write", "_own": [1, { "x": null }] });
+    let line = |update: &Value| {
+        json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "inner", "update": update } }).to_string()
+    };
+    let hand_on = |teller: &mut Teller, kind: &str, update: &Value| {
+        teller.tell(event(6, EventKind::AgentUpdate { kind: kind.into(), line: line(update) }))
+    };
+    assert_eq!(hand_on(&mut teller, "tool_call", &said), [Told::Update(said)]);
+    // The house's own call is the same one, and its second part too.
+    for id in ["toolu_1", "toolu_1.2"] {
+        let call = EventKind::ToolCall {
+            id: id.into(),
+            name: "write".into(),
+            input: json!({ "path": "a", "content": "b" }),
+        };
+        assert_eq!(teller.tell(event(7, call)), []);
+        let asked = entry(
+            EntryQuality::Approval,
+            Vec::new(),
+            json!({ "call_id": id, "reason": "why", "rules": ["r"] }),
+        );
+        let told = teller.tell(event(8, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
+        let [Told::Update(_), Told::Asked(question)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(
+            (&question.call["toolCallId"], &question.call["title"]),
+            (&json!("toolu_1"), &json!("Write"))
+        );
+        assert_eq!(question.call["content"][0]["newText"], "b", "whoever decides sees the change");
+        assert_eq!(question.rules, ["r"]);
+    }
+    for unknown in
+        [json!({ "sessionUpdate": "weather", "sun": 1 }), json!({ "sessionUpdate": "plan", "entries": [] })]
+    {
+        let kind = unknown["sessionUpdate"].as_str().unwrap().to_owned();
+        assert_eq!(hand_on(&mut teller, &kind, &unknown), [Told::Update(unknown)]);
+    }
+    let mode = json!({ "sessionUpdate": "current_mode_update", "currentModeId": "yolo" });
+    let told = hand_on(&mut teller, "current_mode_update", &mode);
+    assert_eq!(update(&told)["sessionUpdate"], "session_info_update", "its modes are not the session's");
+    assert_eq!(
+        teller.tell(event(9, EventKind::AgentUpdate { kind: "x".into(), line: "no JSON".into() })),
+        []
+    );
+}

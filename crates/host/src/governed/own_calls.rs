@@ -1,0 +1,164 @@
+//! Calls that an agent carries out itself, in its turn: it gets leave, acts, and tells what came of it.
+//!
+//! What it learns from a call may reach it before anyone hears of it, so the session's labels sink when leave is given. A call
+//! that waited for a person when its daemon ended is asked for again by the agent, if at all; an answer that was given
+//! meanwhile holds for it, once.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tribune_agents::{Leave, RuntimeError, ToolCall, ToolOutcome};
+use tribune_constitution::Veto;
+use tribune_ledger::Cid;
+
+use super::calls::{Calls, Handled, Open, Progress, run};
+use super::desk::{Begun, Desk, Recorded};
+use super::failed;
+use crate::approval::action::Action;
+use crate::approval::record::Runner;
+use crate::approval::{Ruling, State};
+use crate::gate::{Admission, Ended, Ticket};
+use crate::store::ApprovalRow;
+use crate::tools::{Done, Touched};
+
+/// Bytes of what an agent tells of a call that are kept.
+const MAX_TOLD_BYTES: usize = 1 << 20;
+
+/// Who objects to a path that is another name of something.
+const WORKSPACE: &str = "workspace";
+
+impl Desk {
+    /// What speaks against a call that its agent carries out itself, beside the law: the law judges a path by its words, and
+    /// nothing of the house's stands between the agent and what they lead to.
+    pub(super) async fn objections_of_the_house(
+        &mut self,
+        call: &ToolCall,
+    ) -> Result<Option<Veto>, RuntimeError> {
+        let (governance, ground) = (Arc::clone(&self.governance), self.journal.standing.ground());
+        let call = call.clone();
+        let found = tokio::task::spawn_blocking(move || governance.tools.other_name(&ground, &call));
+        let found =
+            found.await.map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
+        Ok(found.map(|sentence| Veto::new(WORKSPACE, &sentence)))
+    }
+}
+
+/// A call that leave was given for.
+pub(super) struct Given {
+    pub(super) recorded: Recorded,
+    touched: Vec<Touched>,
+    /// What the house may do itself, if the agent would rather have it done.
+    admission: Admission,
+}
+
+impl Calls {
+    /// Writes the verdict, and gives leave when it is durable.
+    pub(super) async fn give_leave(
+        &mut self,
+        desk: &mut Desk,
+        recorded: Recorded,
+        answer: oneshot::Sender<Leave>,
+        ticket: Ticket,
+    ) -> Result<Handled, RuntimeError> {
+        let (governance, ground) = (Arc::clone(&desk.governance), desk.journal.standing.ground());
+        let call = recorded.call.clone();
+        let touched = tokio::task::spawn_blocking(move || governance.tools.would_touch(&ground, &call))
+            .await
+            .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
+        let gate = &desk.governance.gate;
+        let tool = Some(recorded.call.name.as_str());
+        let moved = gate.moved(&desk.journal.standing, tool, (&touched, Ended::Badly)).map_err(failed)?;
+        desk.journal.standing.labels = moved.session;
+        self.close(&recorded.call.id);
+        let written = desk.write().await?;
+        // Durable before effect: whoever carries it out waits for this.
+        let Some(admission) = ticket.redeem(&written) else {
+            return Err(RuntimeError::new("internal", "a verdict was not written with its page"));
+        };
+        self.open(&recorded, None);
+        self.given.insert(recorded.call.id.clone(), Given { recorded, touched, admission });
+        let _ = answer.send(Leave::Given);
+        Ok(Handled::events(written.events))
+    }
+
+    /// Carries out a call that leave was given for. Without leave nobody is answered.
+    pub(super) fn carry_out(&mut self, desk: &Desk, call_id: &str, answer: oneshot::Sender<ToolOutcome>) {
+        let Some(Given { recorded, admission, .. }) = self.given.remove(call_id) else { return };
+        let governance = Arc::clone(&desk.governance);
+        self.underway.push(Box::pin(async move {
+            let done = run(&governance.tools, admission).await;
+            Progress::Ran(recorded, answer, Box::new(done))
+        }));
+    }
+
+    /// Puts on record what an agent tells of a call that it had leave for.
+    pub(super) async fn reported(
+        &mut self,
+        desk: &mut Desk,
+        call_id: &str,
+        outcome: ToolOutcome,
+        told: oneshot::Sender<()>,
+    ) -> Result<Handled, RuntimeError> {
+        if let Some(Given { recorded, touched, .. }) = self.given.remove(call_id) {
+            self.close(call_id);
+            let end = outcome.content.floor_char_boundary(MAX_TOLD_BYTES);
+            let content = outcome.content.get(..end).unwrap_or_default().to_owned();
+            let outcome = ToolOutcome { content, ..outcome };
+            desk.governance.tell_done(&desk.journal.standing, &recorded, &outcome);
+            let done = Done { outcome, code: None, touched, sandbox: None };
+            let result = desk.ran(&recorded, &done)?;
+            self.last_result = Some(result);
+            let written = desk.write().await?;
+            desk.tell_persisted(&recorded, &done.outcome, result);
+            let _ = told.send(());
+            return Ok(Handled::events(written.events));
+        }
+        // Nobody had leave for it, or it was told before: there is nothing to write down.
+        drop(told);
+        desk.write().await.map(|written| Handled::events(written.events))
+    }
+
+    /// The answer that was given to this very call before its daemon ended, if one was. It is taken out of the way: whatever
+    /// it was, it counts once.
+    pub(super) async fn earlier_answer(
+        &mut self,
+        desk: &mut Desk,
+        recorded: &Recorded,
+        action: &Action,
+    ) -> Result<Option<(String, Ruling)>, RuntimeError> {
+        if recorded.runner != Runner::Agent {
+            return Ok(None);
+        }
+        let session = desk.handle.key.to_string();
+        let parked = desk.governance.readers.read(move |reader| reader.parked_of_agent(&session));
+        let parked = parked.await.map_err(failed)?;
+        let is_same = |row: &ApprovalRow| {
+            let is_open = self.is_open(&row.requested.call_id, &row.requested.call);
+            !is_open
+                && row.requested.tool == recorded.call.name
+                && desk.governance.gate.still_fits(&row.requested, action)
+        };
+        let Some(row) = parked.into_iter().find(is_same) else { return Ok(None) };
+        let requested = row.requested;
+        if row.state == State::Pending {
+            // Asked anew, with the turn that waits for the answer.
+            desk.governance.gate.inbox.withdraw(std::slice::from_ref(&requested.id)).await;
+        }
+        if let Ok(call) = requested.call.parse::<Cid>() {
+            desk.given_up((&requested.call_id, &requested.tool), call, Begun::No)?;
+        }
+        let by = row.decided_by.unwrap_or_default();
+        // An answer holds as long as its question would have.
+        let is_late = desk.governance.gate.now() >= requested.expires_at;
+        Ok(match row.state {
+            State::Allowed if is_late => None,
+            State::Allowed => Some((requested.id, Ruling::Allowed { by, text: None })),
+            State::Denied => Some((requested.id, Ruling::Denied { by, reason: row.reason, stop: false })),
+            State::Pending | State::Expired | State::Withdrawn => None,
+        })
+    }
+
+    fn is_open(&self, call_id: &str, entry: &str) -> bool {
+        self.open.iter().any(|open: &Open| open.call_id == call_id && open.entry.to_string() == entry)
+    }
+}

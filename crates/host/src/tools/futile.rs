@@ -1,0 +1,43 @@
+//! Calls that cannot come to anything, whoever allows them: nobody is asked about these.
+
+use serde_json::Value;
+use tribune_agents::ToolCall;
+
+use super::ground::Ground;
+use super::request::{OnDisk, Request};
+use super::send_message::unknown;
+use super::target::{Parents, Target};
+use super::workspace::Workspace;
+use super::{Code, HostTools, Refused};
+
+impl HostTools {
+    /// Why this call would be refused by its tool right away, if it would. Looks at names and not at content: nobody has
+    /// allowed the call to read anything. Blocks on the disk.
+    pub(crate) fn futile(&self, ground: &Ground, call: &ToolCall) -> Option<Refused> {
+        let request = match Request::new(call) {
+            Ok(request) => request,
+            Err(sentence) => return Some(Refused::new(Code::InvalidInput, sentence)),
+        };
+        let path = call.input.get("path").and_then(Value::as_str).unwrap_or_default();
+        match request {
+            Request::Absent(absent) => Some(absent.refused()),
+            Request::Gateway(gateway) => gateway.check().err(),
+            Request::OnDisk(OnDisk::Write(_)) => Target::check(path).err(),
+            Request::OnDisk(OnDisk::Edit(_)) => {
+                let there =
+                    || Target::open(&Workspace::open(&self.home, ground)?, path, Parents::Find)?.there();
+                there().err()
+            }
+            Request::OnDisk(OnDisk::SendMessage(message)) => {
+                (!(self.known)(message.to())).then(|| unknown(message.to()))
+            }
+            Request::OnDisk(OnDisk::Message(message)) => message.check_recipient(&*self.known).err(),
+            Request::OnDisk(OnDisk::Read(_) | OnDisk::Search(_) | OnDisk::Memory(_) | OnDisk::Cron(_))
+            | Request::Exec(_)
+            | Request::WebFetch(_)
+            | Request::WebSearch(_)
+            | Request::Spawn(_)
+            | Request::Spend(_) => None,
+        }
+    }
+}

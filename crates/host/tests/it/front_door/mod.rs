@@ -1,0 +1,155 @@
+//! Tribune as an ACP agent, over its WebSocket and over HTTP: what version 1 of the protocol asks for, each by name.
+
+mod http;
+mod permissions;
+mod prompts;
+mod protocol;
+mod sessions;
+mod workspaces;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tribune_client::acp::{self, Receiving, Sending};
+use tribune_testkit::{TestDaemon, config};
+
+use crate::approvals::home;
+use crate::door::within;
+
+/// A client that keeps what it is told.
+pub(crate) struct Editor {
+    sending: Sending,
+    receiving: Receiving,
+    next: u64,
+    /// Everything that came, and was not an answer that somebody waited for.
+    pub(crate) heard: Vec<Value>,
+}
+
+impl Editor {
+    pub(crate) async fn connect(daemon: &TestDaemon) -> Self {
+        Self::connect_to(daemon, None, None).await
+    }
+
+    pub(crate) async fn connect_to(daemon: &TestDaemon, agent: Option<&str>, session: Option<&str>) -> Self {
+        let connected = acp::connect(&daemon.address(), Some(&daemon.token()), agent, session).await;
+        let (sending, receiving) = connected.unwrap();
+        Self { sending, receiving, next: 0, heard: Vec::new() }
+    }
+
+    /// Connected, and past the first words.
+    pub(crate) async fn ready(daemon: &TestDaemon) -> Self {
+        let mut editor = Self::connect(daemon).await;
+        let hello =
+            editor.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} })).await;
+        assert_eq!(hello["result"]["protocolVersion"], 1);
+        editor
+    }
+
+    pub(crate) async fn send(&mut self, message: &Value) {
+        self.sending.send(message.to_string()).await.unwrap();
+    }
+
+    /// Sends a request; its answer is waited for with [`Self::answer`].
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let id = self.next;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        id
+    }
+
+    pub(crate) async fn tell(&mut self, method: &str, params: Value) {
+        self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
+    }
+
+    /// The next message, whatever it is. It is kept.
+    pub(crate) async fn hear(&mut self) -> Value {
+        let text = within("the daemon says something", self.receiving.next()).await.unwrap();
+        let message: Value = serde_json::from_str(&text).unwrap();
+        self.heard.push(message.clone());
+        message
+    }
+
+    /// The answer to a request.
+    pub(crate) async fn answer(&mut self, id: u64) -> Value {
+        self.until(|message| message["id"] == id && message["method"].is_null()).await
+    }
+
+    /// The first message that is like this, of those that are heard from now on or were heard and not waited for.
+    pub(crate) async fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
+        if let Some(at) = self.heard.iter().position(&is_it) {
+            return self.heard.remove(at);
+        }
+        loop {
+            if is_it(&self.hear().await) {
+                return self.heard.pop().unwrap();
+            }
+        }
+    }
+
+    pub(crate) async fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.ask(method, params).await;
+        self.answer(id).await
+    }
+
+    /// A new session in a folder.
+    pub(crate) async fn session(&mut self, cwd: &str) -> String {
+        let opened = self.call("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await;
+        opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
+    }
+
+    pub(crate) async fn prompt(&mut self, session: &str, text: &str) -> Value {
+        let id = self.say(session, text).await;
+        self.answer(id).await
+    }
+
+    pub(crate) async fn say(&mut self, session: &str, text: &str) -> u64 {
+        let prompt = json!([{ "type": "text", "text": text }]);
+        self.ask("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
+    }
+
+    /// Waits to be asked about a call.
+    pub(crate) async fn asked(&mut self) -> Value {
+        self.until(|message| message["method"] == "session/request_permission").await
+    }
+
+    pub(crate) async fn choose(&mut self, question: &Value, option: &str) {
+        let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+        self.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome })).await;
+    }
+
+    /// The updates of a session that were heard, and are forgotten now.
+    pub(crate) fn updates(&mut self, session: &str) -> Vec<Value> {
+        let is_one = |message: &Value| {
+            message["method"] == "session/update" && message["params"]["sessionId"] == session
+        };
+        let (updates, rest) = std::mem::take(&mut self.heard).into_iter().partition(is_one);
+        self.heard = rest;
+        updates.into_iter().map(|mut message: Value| message["params"]["update"].take()).collect()
+    }
+
+    pub(crate) async fn close(self) {
+        self.sending.close().await;
+    }
+}
+
+/// What chunks of a kind add up to.
+pub(crate) fn text_of(updates: &[Value], kind: &str) -> String {
+    let chunks = updates.iter().filter(|update| update["sessionUpdate"] == kind);
+    chunks.filter_map(|update| update["content"]["text"].as_str()).collect()
+}
+
+/// A daemon whose agent asks before it writes, and a folder to work in.
+pub(crate) async fn house() -> (TestDaemon, TempDir) {
+    (TestDaemon::on(home(), &config()).await, tempfile::tempdir().unwrap())
+}
+
+pub(crate) fn path(folder: &TempDir) -> String {
+    folder.path().canonicalize().unwrap().to_str().unwrap().to_owned()
+}
+
+pub(crate) fn code(answer: &Value) -> i64 {
+    answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("{answer}"))
+}
+
+pub(crate) fn load(session: &str, cwd: &str) -> Value {
+    json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] })
+}

@@ -1,0 +1,179 @@
+//! Questions in the editor: asked where they can be decided, decided once, and lost by nobody.
+
+use serde_json::{Value, json};
+
+use super::{Editor, house, load, path, text_of};
+use crate::approvals::{decide, id, pending, write};
+
+#[tokio::test]
+async fn a_call_is_asked_about_decided_and_told_with_its_entries() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let prompt = editor.say(&session, &write("a.txt", "one")).await;
+    let question = editor.asked().await;
+    let call = &question["params"]["toolCall"];
+    assert_eq!((&call["kind"], &call["status"]), (&json!("edit"), &json!("pending")));
+    assert_eq!(call["content"][0]["newText"], "one");
+    assert_eq!(call["locations"][0]["path"], format!("{}/a.txt", path(&folder)));
+    let options = question["params"]["options"].as_array().unwrap();
+    let kinds: Vec<&str> = options.iter().filter_map(|option| option["kind"].as_str()).collect();
+    assert_eq!(kinds, ["allow_once", "allow_always", "allow_always", "reject_once"]);
+    editor.choose(&question, "allow_once").await;
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
+    let updates = editor.updates(&session);
+    let of_call: Vec<&Value> =
+        updates.iter().filter(|update| update["toolCallId"] == call["toolCallId"]).collect();
+    assert_eq!(of_call.first().unwrap()["sessionUpdate"], "tool_call");
+    let statuses: Vec<&str> = of_call.iter().filter_map(|update| update["status"].as_str()).collect();
+    assert_eq!(statuses, ["pending", "in_progress", "completed"]);
+    // Each step is an entry of the log, which names the one before.
+    let meta =
+        |name: &str| of_call.iter().find_map(|update| update["_meta"]["tribune"][name].as_str()).unwrap();
+    let mut operator = daemon.operator().await;
+    let verdict = operator.call("ledger.entry", &json!({ "entry": meta("verdict") })).await.unwrap();
+    assert!(verdict.to_string().contains(meta("call")), "{verdict}");
+    for name in ["call", "request", "result"] {
+        let entry = operator.call("ledger.entry", &json!({ "entry": meta(name) })).await.unwrap();
+        assert!(entry.is_object(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_denial_is_a_failed_call_with_the_reason() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let prompt = editor.say(&session, &write("a.txt", "one")).await;
+    let question = editor.asked().await;
+    editor.choose(&question, "deny").await;
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    let updates = editor.updates(&session);
+    let failed = updates.iter().find(|update| update["status"] == "failed").unwrap();
+    assert!(failed.to_string().contains("denied by operator"), "{failed}");
+    assert!(!folder.path().join("a.txt").exists());
+    // What the law forbids nobody is asked about.
+    let ended =
+        editor.prompt(&session, "!call web_fetch {\"url\":\"https://example.com/\"}\n!say $result").await;
+    assert_eq!(ended["result"]["stopReason"], "end_turn");
+    let updates = editor.updates(&session);
+    let failed = updates.iter().find(|update| update["status"] == "failed").unwrap();
+    assert!(failed.to_string().contains("denied ("), "{failed}");
+    let judged = updates.iter().find(|update| update["_meta"]["tribune"]["decision"] == "deny").unwrap();
+    assert!(judged["_meta"]["tribune"]["reason"].is_string());
+}
+
+#[tokio::test]
+async fn whoever_answers_first_wins_and_the_others_see_it() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let mut other = Editor::ready(&daemon).await;
+    assert!(other.call("session/resume", load(&session, &path(&folder))).await["result"].is_object());
+    let prompt = editor.say(&session, &write("a.txt", "one")).await;
+    let (mine, theirs) = (editor.asked().await, other.asked().await);
+    let mut operator = daemon.operator().await;
+    let waiting = pending(&mut operator, 1).await;
+    decide(&mut operator, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
+    // Both are told that there is nothing to decide any more; an answer that comes too late changes nothing.
+    for (client, question) in [(&mut editor, &mine), (&mut other, &theirs)] {
+        let gone = client.until(|message| message["method"] == "$/cancel_request").await;
+        assert_eq!(gone["params"]["requestId"], question["id"]);
+        client.choose(question, "deny").await;
+    }
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
+    // The other saw all of it, and who said what.
+    other.until(|message| message["params"]["update"]["status"] == "completed").await;
+    let updates = other.updates(&session);
+    assert!(text_of(&updates, "user_message_chunk").starts_with("!call write"), "{updates:?}");
+    assert!(updates.iter().any(|update| update["_meta"]["tribune"]["state"] == "allowed"));
+}
+
+#[tokio::test]
+async fn one_clients_answer_takes_the_question_from_the_other() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let mut other = Editor::ready(&daemon).await;
+    other.call("session/resume", load(&session, &path(&folder))).await;
+    let prompt = editor.say(&session, &write("a.txt", "one")).await;
+    let (mine, theirs) = (editor.asked().await, other.asked().await);
+    other.choose(&theirs, "deny").await;
+    let gone = editor.until(|message| message["method"] == "$/cancel_request").await;
+    assert_eq!(gone["params"]["requestId"], mine["id"]);
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    assert!(!folder.path().join("a.txt").exists());
+}
+
+#[tokio::test]
+async fn a_client_that_goes_leaves_the_question_parked_and_finds_it_again() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    editor.say(&session, &write("a.txt", "one")).await;
+    editor.asked().await;
+    editor.close().await;
+    let mut operator = daemon.operator().await;
+    pending(&mut operator, 1).await;
+    // Whoever loads the session is told what happened, and asked.
+    let mut again = Editor::ready(&daemon).await;
+    let loading = again.ask("session/load", load(&session, &path(&folder))).await;
+    let question = again.asked().await;
+    assert!(again.answer(loading).await["result"].is_object());
+    again.choose(&question, "allow_once").await;
+    again.until(|message| message["params"]["update"]["status"] == "completed").await;
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
+    assert_eq!(text_of(&again.updates(&session), "user_message_chunk").matches("!call").count(), 1);
+}
+
+#[tokio::test]
+async fn allowed_for_the_session_is_asked_once() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let prompt = editor.say(&session, &write("a.txt", "one")).await;
+    let question = editor.asked().await;
+    editor.choose(&question, "allow_session").await;
+    editor.answer(prompt).await;
+    assert_eq!(editor.prompt(&session, &write("a.txt", "two")).await["result"]["stopReason"], "end_turn");
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "two");
+    // Another folder is another matter, however long the same path is allowed in this one.
+    let prompt = editor.say(&session, &write("b.txt", "one")).await;
+    let question = editor.asked().await;
+    editor.choose(&question, "allow_until").await;
+    editor.answer(prompt).await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = editor.session(&path(&elsewhere)).await;
+    let prompt = editor.say(&other, &write("b.txt", "one")).await;
+    let question = editor.asked().await;
+    editor.choose(&question, "deny").await;
+    editor.answer(prompt).await;
+    assert!(!elsewhere.path().join("b.txt").exists());
+    // In the same folder it holds, in whichever session.
+    let third = editor.session(&path(&folder)).await;
+    assert_eq!(editor.prompt(&third, &write("b.txt", "three")).await["result"]["stopReason"], "end_turn");
+    assert_eq!(std::fs::read_to_string(folder.path().join("b.txt")).unwrap(), "three");
+}
+
+#[tokio::test]
+async fn modes_answer_while_their_client_is_there() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let mode = |mode: &str| json!({ "sessionId": session, "modeId": mode });
+    assert!(editor.call("session/set_mode", mode("approve-all")).await["result"].is_object());
+    assert_eq!(editor.prompt(&session, &write("a.txt", "one")).await["result"]["stopReason"], "end_turn");
+    assert!(folder.path().join("a.txt").exists());
+    editor.call("session/set_mode", mode("deny-all")).await;
+    editor.prompt(&session, &write("b.txt", "one")).await;
+    assert!(!folder.path().join("b.txt").exists());
+    // Who comes back is asked again.
+    let answer = editor.call("session/load", load(&session, &path(&folder))).await;
+    assert_eq!(answer["result"]["modes"]["currentModeId"], "ask");
+    let prompt = editor.say(&session, &write("c.txt", "one")).await;
+    let question = editor.asked().await;
+    editor.choose(&question, "deny").await;
+    editor.answer(prompt).await;
+}

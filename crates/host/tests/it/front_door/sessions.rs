@@ -1,0 +1,240 @@
+//! Sessions: loaded with all that happened, listed, shared, ended.
+
+use serde_json::{Value, json};
+use tribune_testkit::{TestDaemon, config};
+
+use super::{Editor, code, house, load, path, text_of};
+use crate::approvals::write;
+
+/// What of an update matters to whoever reads a conversation.
+fn line(update: &Value) -> Option<(String, String)> {
+    let kind = update["sessionUpdate"].as_str()?;
+    let text = match kind {
+        "user_message_chunk" | "agent_message_chunk" | "agent_thought_chunk" => &update["content"]["text"],
+        "tool_call" => &update["title"],
+        "tool_call_update" => &update["status"],
+        _ => return None,
+    };
+    Some((kind.to_owned(), text.as_str()?.to_owned()))
+}
+
+/// What a conversation looks like; pieces of one text are one.
+fn lines(updates: &[Value]) -> Vec<String> {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for (kind, text) in updates.iter().filter_map(line) {
+        match lines.last_mut() {
+            Some((before, said)) if *before == kind && kind.ends_with("_chunk") => said.push_str(&text),
+            _ => lines.push((kind, text)),
+        }
+    }
+    lines.into_iter().map(|(kind, text)| format!("{kind}: {text}")).collect()
+}
+
+#[tokio::test]
+async fn load_replays_everything_once_and_in_order() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&cwd).await;
+    editor.prompt(&session, "!think hm\n!say first").await;
+    let prompt = editor.say(&session, &write("a.txt", "one")).await;
+    let question = editor.asked().await;
+    editor.choose(&question, "allow_once").await;
+    editor.answer(prompt).await;
+    let told = [
+        "user_message_chunk: !think hm\n!say first",
+        "agent_thought_chunk: hm",
+        "agent_message_chunk: first",
+        "user_message_chunk: !call write {\"path\":\"a.txt\",\"content\":\"one\"}\n!say $result",
+        "tool_call: write a.txt",
+        "tool_call_update: in_progress",
+        "tool_call_update: completed",
+    ];
+    // For whoever has it open, for another client, and after a restart.
+    editor.updates(&session);
+    assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
+    let replayed = lines(&editor.updates(&session));
+    assert_eq!(replayed[..told.len()], told);
+    assert_eq!(replayed.len(), told.len() + 1, "and what was said last: {replayed:?}");
+    assert_eq!(editor.prompt(&session, "!say third").await["result"]["stopReason"], "end_turn");
+    let live = lines(&editor.updates(&session));
+    assert_eq!(live, ["agent_message_chunk: third"], "told once, by one");
+    editor.close().await;
+    let home = daemon.stop().await;
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut editor = Editor::ready(&daemon).await;
+    assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
+    let again = lines(&editor.updates(&session));
+    assert_eq!(again[..replayed.len()], replayed);
+    assert_eq!(again[replayed.len()..], ["user_message_chunk: !say third", "agent_message_chunk: third"]);
+    assert_eq!(editor.prompt(&session, "!say fourth").await["result"]["stopReason"], "end_turn");
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_loads_what_it_missed() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&cwd).await;
+    editor.say(&session, "!say before\n!wait 300ms\n!say after").await;
+    editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
+    editor.close().await;
+    let mut again = Editor::ready(&daemon).await;
+    assert!(again.call("session/load", load(&session, &cwd)).await["result"].is_object());
+    let mut said = text_of(&again.updates(&session), "agent_message_chunk");
+    while !said.contains("after") {
+        again.hear().await;
+        said.push_str(&text_of(&again.updates(&session), "agent_message_chunk"));
+    }
+    assert_eq!(said, "before\nafter");
+    assert_eq!(again.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
+}
+
+#[tokio::test]
+async fn two_clients_on_one_session_see_the_same() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let (mut one, mut two) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
+    let session = one.session(&cwd).await;
+    two.call("session/resume", load(&session, &cwd)).await;
+    for n in 0..3 {
+        let (speaker, listener) = if n % 2 == 0 { (&mut one, &mut two) } else { (&mut two, &mut one) };
+        assert_eq!(speaker.prompt(&session, &format!("!say {n}")).await["result"]["stopReason"], "end_turn");
+        assert_eq!(lines(&speaker.updates(&session)), [format!("agent_message_chunk: {n}")]);
+        let mut heard = Vec::new();
+        while lines(&heard).len() < 2 {
+            listener.hear().await;
+            heard.extend(listener.updates(&session));
+        }
+        assert_eq!(
+            lines(&heard),
+            [format!("user_message_chunk: !say {n}"), format!("agent_message_chunk: {n}")]
+        );
+    }
+    // Either may end what the other began.
+    let prompt = one.say(&session, "/play slow").await;
+    two.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
+    two.tell("session/cancel", json!({ "sessionId": session })).await;
+    assert_eq!(one.answer(prompt).await["result"]["stopReason"], "cancelled");
+}
+
+#[tokio::test]
+async fn resume_tells_nothing_again() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&cwd).await;
+    editor.prompt(&session, "!say before").await;
+    let mut again = Editor::ready(&daemon).await;
+    assert!(again.call("session/resume", load(&session, &cwd)).await["result"].is_object());
+    assert_eq!(again.prompt(&session, "!say after").await["result"]["stopReason"], "end_turn");
+    assert_eq!(lines(&again.updates(&session)), ["agent_message_chunk: after"]);
+}
+
+#[tokio::test]
+async fn sessions_are_listed_page_by_page_with_titles_and_folders() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let mut opened = Vec::new();
+    for n in 0..60 {
+        let session = editor.session(&cwd).await;
+        if n % 20 == 0 {
+            editor.prompt(&session, &format!("!say the answer to {n}\n!say and more")).await;
+        }
+        opened.push(session);
+    }
+    let (mut listed, mut cursor) = (Vec::new(), Value::Null);
+    let mut pages = 0;
+    loop {
+        let page =
+            editor.call("session/list", json!({ "cwd": cwd, "cursor": cursor })).await["result"].take();
+        listed.extend(page["sessions"].as_array().unwrap().clone());
+        pages += 1;
+        cursor = page["nextCursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert!(pages > 1 && listed.iter().all(|session| session["cwd"] == cwd.as_str()));
+    let mut ids: Vec<&str> = listed.iter().filter_map(|session| session["sessionId"].as_str()).collect();
+    ids.sort_unstable();
+    opened.sort_unstable();
+    assert_eq!(ids, opened);
+    let titles = listed.iter().filter(|session| {
+        session["title"].as_str().is_some_and(|title| title.starts_with("!say the answer"))
+    });
+    assert_eq!(titles.count(), 3);
+    let elsewhere = editor.call("session/list", json!({ "cwd": "/nowhere" })).await;
+    assert_eq!(elsewhere["result"]["sessions"], json!([]));
+}
+
+#[tokio::test]
+async fn closed_sessions_can_be_loaded_and_deleted_ones_have_forgotten() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&cwd).await;
+    editor.prompt(&session, "!say remember me").await;
+    assert!(editor.call("session/close", json!({ "sessionId": session })).await["result"].is_object());
+    let closed = editor.prompt(&session, "!say hello?").await;
+    assert_eq!(code(&closed), -32002, "it is not open here any more");
+    assert!(
+        editor.call("session/close", json!({ "sessionId": session })).await["result"].is_object(),
+        "as often as wanted"
+    );
+    editor.call("session/load", load(&session, &cwd)).await;
+    assert!(text_of(&editor.updates(&session), "agent_message_chunk").contains("remember me"));
+    assert_eq!(editor.prompt(&session, "!say open again").await["result"]["stopReason"], "end_turn");
+    assert!(editor.call("session/delete", json!({ "sessionId": session })).await["result"].is_object());
+    editor.updates(&session);
+    editor.call("session/load", load(&session, &cwd)).await;
+    assert_eq!(text_of(&editor.updates(&session), "agent_message_chunk"), "");
+}
+
+#[tokio::test]
+async fn a_session_that_was_closed_meanwhile_is_opened_by_the_next_prompt() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    editor.prompt(&session, "!say one").await;
+    let mut operator = daemon.operator().await;
+    operator.call("session.close", &json!({ "session_key": session })).await.unwrap();
+    editor.updates(&session);
+    assert_eq!(editor.prompt(&session, "!say two").await["result"]["stopReason"], "end_turn");
+    assert_eq!(lines(&editor.updates(&session)), ["agent_message_chunk: two"]);
+}
+
+#[tokio::test]
+async fn a_key_that_is_named_is_the_session_that_is_taken_up() {
+    let (daemon, _folder) = house().await;
+    let key = "agent:main:cli:local:dm:op";
+    let mut editor = Editor::connect_to(&daemon, None, Some(key)).await;
+    editor.call("initialize", json!({ "protocolVersion": 1 })).await;
+    assert_eq!(editor.session("/workspace").await, key);
+    assert_ne!(editor.session("/workspace").await, key, "the first time only");
+}
+
+#[tokio::test]
+async fn the_agent_is_chosen_until_something_was_said() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut operator = daemon.operator().await;
+    operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
+    let mut editor = Editor::ready(&daemon).await;
+    let opened = editor.call("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await["result"].take();
+    let session = opened["sessionId"].as_str().unwrap().to_owned();
+    assert_eq!(opened["configOptions"][0]["currentValue"], "main");
+    let choose = |agent: &str| json!({ "sessionId": session, "configId": "agent", "value": agent });
+    let chosen = editor.call("session/set_config_option", choose("scout")).await;
+    assert_eq!(chosen["result"]["configOptions"][0]["currentValue"], "scout");
+    assert_eq!(editor.prompt(&session, "!say I am scout").await["result"]["stopReason"], "end_turn");
+    assert_eq!(code(&editor.call("session/set_config_option", choose("main")).await), -32602);
+    // The name that the client knows leads to what it became.
+    let mut again = Editor::ready(&daemon).await;
+    again.call("session/load", load(&session, &cwd)).await;
+    assert_eq!(text_of(&again.updates(&session), "agent_message_chunk"), "I am scout");
+    let mut named = Editor::connect_to(&daemon, Some("scout"), None).await;
+    named.call("initialize", json!({ "protocolVersion": 1 })).await;
+    assert!(named.session(&cwd).await.starts_with("agent:scout:acp:"));
+}

@@ -1,0 +1,104 @@
+//! A client's folder: what an agent does there, and what it cannot.
+
+use serde_json::json;
+use tribune_testkit::{TestDaemon, assert_sound, config};
+
+use super::{Editor, code, house, load, path, text_of};
+use crate::approvals::home;
+
+async fn run(editor: &mut Editor, session: &str, script: &str) -> String {
+    editor.updates(session);
+    let ended = editor.prompt(session, &format!("{script}\n!say $result")).await;
+    assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+    text_of(&editor.updates(session), "agent_message_chunk")
+}
+
+#[tokio::test]
+async fn an_agent_works_in_the_folder_of_its_session_and_nowhere_else() {
+    let home = home();
+    for (name, file) in [("envrc", ".envrc"), ("hook", ".git/hooks/pre-commit")] {
+        let scene =
+            format!("# Writes what programs obey\ncall write {}\n", json!({ "path": file, "content": "x" }));
+        home.write(&format!("scenes/{name}.scene"), &scene);
+    }
+    let (daemon, folder) = (TestDaemon::on(home, &config()).await, tempfile::tempdir().unwrap());
+    let cwd = path(&folder);
+    std::fs::create_dir(folder.path().join("src")).unwrap();
+    std::fs::write(folder.path().join("src/a.txt"), "in the project").unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "not for agents").unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("way-out")).unwrap();
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&cwd).await;
+    editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "approve-all" })).await;
+    assert!(
+        run(&mut editor, &session, "!call read {\"path\":\"src/a.txt\"}").await.contains("in the project")
+    );
+    for way in ["way-out/secret", "../secret", "/etc/hostname", "src/../../secret"] {
+        let read = run(&mut editor, &session, &format!("!call read {}", json!({ "path": way }))).await;
+        assert!(!read.contains("not for agents") && !read.contains("1:"), "{way}: {read}");
+        run(&mut editor, &session, &format!("!call write {}", json!({ "path": way, "content": "x" }))).await;
+    }
+    assert_eq!(std::fs::read_to_string(outside.path().join("secret")).unwrap(), "not for agents");
+    // What programs of this machine obey is asked about all the same.
+    for trap in ["envrc", "hook"] {
+        let prompt = editor.say(&session, &format!("/play {trap}")).await;
+        let question = editor.asked().await;
+        editor.choose(&question, "deny").await;
+        assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{trap}");
+    }
+    assert!(!folder.path().join(".envrc").exists() && !folder.path().join(".git").exists());
+    // The folder that was chosen is the one that is used, and not what its name leads to later.
+    let moved = folder.path().with_extension("moved");
+    std::fs::rename(folder.path(), &moved).unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path()).unwrap();
+    let said = run(&mut editor, &session, "!call read {\"path\":\"secret\"}").await;
+    assert!(said.contains("cannot be opened"), "{said}");
+    std::fs::remove_file(folder.path()).unwrap();
+    std::fs::rename(&moved, folder.path()).unwrap();
+    // The agent's own workspace is another place.
+    let own = editor.session("/workspace").await;
+    assert!(!run(&mut editor, &own, "!call read {\"path\":\"src/a.txt\"}").await.contains("in the project"));
+    drop(editor);
+    let home = daemon.stop().await;
+    assert_sound(&home.home);
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_is_refused_with_a_sentence() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let home = daemon.home.home.root().to_str().unwrap().to_owned();
+    let missing = format!("{}/missing", path(&folder));
+    for cwd in ["relative", "/definitely/not/there", &missing, &home, "/", "/proc/self/environ"] {
+        let refused = editor.call("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await;
+        assert_eq!(code(&refused), -32602, "{cwd}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("`cwd`"), "{refused}");
+    }
+    let server = json!([{ "name": "x", "command": "/bin/x", "args": [], "env": [] }]);
+    let refused = editor.call("session/new", json!({ "cwd": path(&folder), "mcpServers": server })).await;
+    assert_eq!(code(&refused), -32602);
+    let list = editor.call("session/list", json!({})).await;
+    assert!(
+        list["result"]["sessions"].as_array().unwrap().iter().all(|session| session["cwd"] == "/workspace")
+    );
+}
+
+#[tokio::test]
+async fn what_one_agent_left_in_a_folder_is_known_to_the_next() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut operator = daemon.operator().await;
+    operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&cwd).await;
+    editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "approve-all" })).await;
+    run(&mut editor, &session, "!call write {\"path\":\"notes.txt\",\"content\":\"n\"}").await;
+    let tail = json!({ "entity_id": session, "limit": 100 });
+    let entries = operator.call("ledger.tail", &tail).await.unwrap().to_string();
+    assert!(entries.contains(&format!("file:{cwd}/notes.txt")), "labels are kept by the folder's own name");
+    // The folder stays with the session, also for whoever takes it up without a word about it.
+    let loaded = editor.call("session/load", load(&session, &cwd)).await;
+    assert!(loaded["result"].is_object(), "{loaded}");
+    assert!(run(&mut editor, &session, "!call read {\"path\":\"notes.txt\"}").await.contains('n'));
+}

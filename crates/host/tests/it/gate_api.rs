@@ -1,0 +1,143 @@
+//! Calls of other harnesses: a yes is for one call, in the context and under the law that it was given in.
+
+use serde_json::{Value, json};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
+
+use crate::approvals::{decide, home, pending, write};
+use crate::door::{body, http, within};
+
+const KEY: &str = "agent:main:web:local:dm:ada";
+
+/// Sends one of the three requests; the status and the answer.
+async fn post(daemon: &TestDaemon, hook: &str, said: Value) -> (u16, Value) {
+    let mut said = said;
+    said["sessionKey"] = KEY.into();
+    if hook != "after_tool_call" {
+        said["agentId"] = "main".into();
+    }
+    let (said, token, address) = (said.to_string(), daemon.token(), daemon.address());
+    let request = format!(
+        "POST /v1/gate/{hook} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{said}",
+        said.len()
+    );
+    let answer = http(&address, request.as_bytes()).await;
+    let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap();
+    (status, body(&answer))
+}
+
+async fn ask(daemon: &TestDaemon, id: &str, tool: &str, params: Value) -> (u16, Value) {
+    post(daemon, "before_tool_call", json!({ "toolName": tool, "toolCallId": id, "params": params })).await
+}
+
+async fn done(daemon: &TestDaemon, id: &str) -> u16 {
+    post(daemon, "after_tool_call", json!({ "toolCallId": id, "result": "done" })).await.0
+}
+
+fn with_web() -> TempHome {
+    let home = home();
+    home.write("mandates/dev.md", "---\ntools: read, write, web_fetch\n---\n");
+    home.write(
+        "policy/free.cedar",
+        r#"@id("free") permit(principal, action == Tribune::Action::"web_fetch", resource);"#,
+    );
+    home
+}
+
+fn page() -> Value {
+    json!({ "url": "http://127.0.0.1:1/page" })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_call_that_is_over_is_allowed_no_more() {
+    let daemon = TestDaemon::on(with_web(), &config()).await;
+    let mut operator = daemon.operator().await;
+    let write = json!({ "path": "a.txt", "content": "x" });
+    let (_, asked) = ask(&daemon, "a1", "write", write.clone()).await;
+    assert_eq!(asked["verdict"], "ask", "{asked}");
+    let waiting = pending(&mut operator, 1).await;
+    decide(&mut operator, waiting[0]["id"].as_str().unwrap(), json!({ "decision": "allow_once" }))
+        .await
+        .unwrap();
+    // As often as it is looked at before it is made, it stands.
+    for _ in 0..2 {
+        assert_eq!(ask(&daemon, "a1", "write", write.clone()).await.1["verdict"], "allow");
+    }
+    assert_eq!(done(&daemon, "a1").await, 200);
+    let over = ask(&daemon, "a1", "write", write.clone()).await;
+    assert_eq!((over.0, &over.1["error"]["code"]), (409, &json!("conflict")), "{}", over.1);
+    // The same without a person, and what was denied is denied again rather than a conflict.
+    assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.1["verdict"], "allow");
+    assert_eq!(done(&daemon, "r1").await, 200);
+    assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.0, 409);
+    for _ in 0..2 {
+        let (status, denied) = ask(&daemon, "x1", "exec", json!({ "command": "date" })).await;
+        assert_eq!((status, &denied["verdict"]), (200, &json!("deny")));
+    }
+    // A restart forgets neither.
+    drop(operator);
+    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    assert_eq!(ask(&daemon, "a1", "write", write).await.0, 409);
+    assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.0, 409);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_yes_does_not_outlive_its_context() {
+    let daemon = TestDaemon::on(with_web(), &config()).await;
+    assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
+    assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
+    let heard = json!({ "text": "obey me", "trust": "untrusted" });
+    assert_eq!(post(&daemon, "message_received", heard).await.1["trust"], "untrusted");
+    let (_, stale) = ask(&daemon, "p1", "web_fetch", page()).await;
+    assert_eq!((&stale["verdict"], &stale["block"]), (&json!("deny"), &json!(true)), "{stale}");
+    assert!(stale["blockReason"].as_str().unwrap().contains("has read more"), "{stale}");
+    // Which anyone can see who wonders.
+    let mut operator = daemon.operator().await;
+    let session = operator.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
+    assert_eq!((&session["trust"], &session["private"]), (&json!("untrusted"), &json!(false)));
+    drop(operator);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_yes_does_not_outlive_its_law() {
+    let daemon = TestDaemon::on(with_web(), &config()).await;
+    let mut operator = daemon.operator().await;
+    let write = json!({ "path": "a.txt", "content": "x" });
+    ask(&daemon, "a1", "write", write.clone()).await;
+    let waiting = pending(&mut operator, 1).await;
+    decide(&mut operator, waiting[0]["id"].as_str().unwrap(), json!({ "decision": "allow_once" }))
+        .await
+        .unwrap();
+    assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
+    drop(operator);
+    let home = daemon.stop().await;
+    home.write(
+        "policy/no.cedar",
+        r#"@id("no") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"web_fetch"], resource);"#,
+    );
+    let daemon = TestDaemon::on(home, &config()).await;
+    for (id, tool, params) in [("a1", "write", write), ("p1", "web_fetch", page())] {
+        let (_, stale) = ask(&daemon, id, tool, params).await;
+        assert_eq!(stale["verdict"], "deny", "{stale}");
+        assert!(stale["blockReason"].as_str().unwrap().contains("the constitution is not"), "{stale}");
+    }
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_session_whose_turn_waits_for_a_person_says_so() {
+    let daemon = TestDaemon::on(with_web(), &config()).await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    talker.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+    talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    pending(&mut operator, 1).await;
+    // Nobody decides, and the harness still has its answer.
+    let asked = within("an answer", ask(&daemon, "r1", "read", json!({ "path": "a" }))).await;
+    assert_eq!((asked.0, &asked.1["error"]["code"]), (409, &json!("conflict")), "{}", asked.1);
+    let heard = json!({ "text": "hello", "trust": "owner" });
+    assert_eq!(within("an answer", post(&daemon, "message_received", heard)).await.0, 409);
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}

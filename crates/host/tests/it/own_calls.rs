@@ -1,0 +1,274 @@
+//! Calls that agents carry out themselves: under the same law, in the same inbox and the same record as those of the house.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tribune_agents::AgentRuntime;
+use tribune_client::Client;
+use tribune_constitution::{Labels, Trust};
+use tribune_host::config::{Config, Sandbox};
+use tribune_host::daemon::{Daemon, Extras};
+use tribune_host::record::{CallOutcome, ToolCallRecord, ToolResultRecord};
+use tribune_host::{Reader, SystemClock};
+use tribune_ledger::EntryQuality;
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+
+use crate::approvals::{decide, ended, id, pending};
+use crate::hands::{Act, Hands};
+
+const KEY: &str = "agent:main:cli:local:dm:op";
+const MANDATE: &str = "---\ntools: read, write, exec, web_fetch\n---\n";
+const LAW: &str = r#"
+    @id("free") permit(principal, action in [Tribune::Action::"read", Tribune::Action::"web_fetch"], resource);
+    @id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };
+"#;
+
+struct House {
+    daemon: TestDaemon,
+    hands: Hands,
+    talker: Client,
+    approver: Client,
+}
+
+fn home() -> TempHome {
+    let home = TempHome::new();
+    home.write("mandates/own.md", MANDATE);
+    let agent = json!({ "id": "main", "backend": "hands", "mandate": "own", "standing": false });
+    home.write("data/agent-roster.jsonl", &format!("{agent}\n"));
+    home.write("policy/own.cedar", LAW);
+    home.write("agents/main/workspace/notes.txt", "private notes");
+    home
+}
+
+async fn settle(home: TempHome) -> House {
+    let config = Config { sandbox: Sandbox::Off, ..config() };
+    let hands = Hands::default();
+    let backend = Arc::new(hands.clone()) as Arc<dyn AgentRuntime>;
+    let extras = Extras { backends: vec![("hands".to_owned(), backend)], ..Extras::default() };
+    let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
+    let daemon = TestDaemon { daemon, home };
+    let (mut talker, approver) = (daemon.operator().await, daemon.operator().await);
+    talker.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
+    House { daemon, hands, talker, approver }
+}
+
+impl House {
+    async fn plays(&mut self, acts: Vec<Act>) -> (Vec<Value>, Vec<String>) {
+        self.hands.prepare(acts);
+        let (events, _) = turn(&mut self.talker, KEY, "go").await.unwrap();
+        (events, self.hands.answers())
+    }
+
+    async fn stop(self) -> TempHome {
+        drop((self.talker, self.approver));
+        self.daemon.stop().await
+    }
+}
+
+fn write() -> Value {
+    json!({ "path": "a.txt", "content": "hello" })
+}
+
+/// The outcomes of all calls of the session, by call id, as the log has them.
+fn outcomes(home: &TempHome) -> Vec<(String, CallOutcome)> {
+    let reader = Reader::open(&home.home).unwrap();
+    let mut found = Vec::new();
+    for index in 0.. {
+        let Some(stored) = reader.entry(index).unwrap() else { return found };
+        if stored.entry.quality == EntryQuality::ToolResult {
+            let record: ToolResultRecord = serde_json::from_str(&stored.entry.payload).unwrap();
+            found.push((record.call_id, record.outcome));
+        }
+    }
+    unreachable!()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_leave_is_given_by_the_law_and_the_record_has_the_agents_own_words() {
+    let mut house = settle(home()).await;
+    let acts = vec![
+        Act::Ask("read", json!({ "path": "notes.txt" })),
+        Act::Tell(1, "private notes"),
+        Act::Tell(1, "told twice"),
+        Act::Tell(9, "never asked for"),
+        Act::Ask("send_message", json!({ "to": "x", "text": "y" })),
+        Act::Ask("made_up", json!({})),
+        Act::Ask("spend", json!({})),
+    ];
+    let (events, answers) = house.plays(acts).await;
+    assert_eq!(answers[0], "given");
+    assert!(answers[1].starts_with("denied (mandate"), "{answers:?}");
+    assert!(answers[2].starts_with("denied ("), "{answers:?}");
+    assert!(answers[3].starts_with("there is no tool `spend`"), "{answers:?}");
+    let results: Vec<&Value> = events.iter().filter(|event| event["type"] == "tool_result").collect();
+    assert_eq!(results.len(), 3, "{results:?}");
+    assert_eq!(results[0]["content"], "private notes");
+    let call = events
+        .iter()
+        .filter(|event| event["type"] == "ledger_append")
+        .map(|event| &event["entry"])
+        .find(|entry| entry["quality"] == "tool_call")
+        .unwrap();
+    assert_eq!(call["payload"]["runner"], "agent");
+    let record: ToolCallRecord = serde_json::from_value(call["payload"].clone()).unwrap();
+    let row = house.daemon.daemon.sessions().row(&KEY.parse().unwrap()).await.unwrap().unwrap();
+    let vault = house.daemon.daemon.sessions().vault();
+    let words = vault.content(&row.id, &record.said_hash.unwrap().to_string()).unwrap();
+    assert_eq!(words.as_deref(), Some(b"{ \"raw\" : \"read\" }".as_slice()), "byte by byte");
+    let home = house.stop().await;
+    assert_sound(&home.home);
+    let expected = [CallOutcome::Ran, CallOutcome::Denied, CallOutcome::Denied];
+    assert_eq!(outcomes(&home).into_iter().map(|(_, how)| how).collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_a_call_of_the_agents_own_waits_for_a_person() {
+    let mut house = settle(home()).await;
+    for (decision, answer) in [
+        (json!({ "decision": "allow_once" }), "given"),
+        (json!({ "decision": "deny", "reason": "no" }), "denied by operator: no"),
+    ] {
+        house.hands.prepare(vec![Act::Ask("write", write()), Act::Tell(1, "written")]);
+        let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+        let waiting = pending(&mut house.approver, 1).await;
+        let card = house.approver.call("approval.show", &json!({ "id": id(&waiting[0]) })).await.unwrap();
+        assert_eq!(card["action"]["input"], write());
+        let reworded = json!({ "decision": "allow_once", "text": "other words" });
+        let refused = decide(&mut house.approver, &id(&waiting[0]), reworded).await.unwrap_err();
+        assert_eq!(refused.code(), Some("invalid_params"), "it would not be said in these words");
+        decide(&mut house.approver, &id(&waiting[0]), decision).await.unwrap();
+        ended(&mut house.talker, running).await;
+        assert_eq!(house.hands.answers(), [answer]);
+    }
+    // Nobody can be asked about what has begun.
+    let (_, answers) = house
+        .plays(vec![Act::Begin("write", write()), Act::Begin("read", json!({ "path": "notes.txt" }))])
+        .await;
+    assert!(answers[0].contains("policy.ask-write") && answers[0].contains("under way"), "{answers:?}");
+    assert_eq!(answers[1], "given");
+    assert_eq!(house.approver.call("approval.list", &json!({})).await.unwrap()["approvals"], json!([]));
+    let home = house.stop().await;
+    assert_sound(&home.home);
+    let how: Vec<CallOutcome> = outcomes(&home).into_iter().map(|(_, how)| how).collect();
+    let expected = [CallOutcome::Ran, CallOutcome::Denied, CallOutcome::Denied, CallOutcome::Cancelled];
+    assert_eq!(how, expected, "what was never told of is written off with its turn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_cancelled_or_frozen_gives_no_leave() {
+    let mut house = settle(home()).await;
+    house.hands.prepare(vec![Act::Ask("write", write())]);
+    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let waiting = pending(&mut house.approver, 1).await;
+    house.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    let (result, _) = ended(&mut house.talker, running).await;
+    assert_eq!(result["stop_reason"], "cancelled");
+    let late = decide(&mut house.approver, &id(&waiting[0]), json!({ "decision": "allow_once" })).await;
+    assert_eq!(late.unwrap_err().code(), Some("conflict"));
+    assert!(house.hands.answers().iter().all(|answer| answer != "given"));
+
+    house.hands.prepare(vec![Act::Ask("write", write())]);
+    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    pending(&mut house.approver, 1).await;
+    house.approver.call("gate.stop_all", &json!({})).await.unwrap();
+    ended(&mut house.talker, running).await;
+    assert!(house.hands.answers().iter().all(|answer| answer != "given"));
+    house.approver.call("gate.resume", &json!({})).await.unwrap();
+    assert_sound(&house.stop().await.home);
+}
+
+/// What waits when the daemon stops stays in the inbox. The agent asks again, and what was answered meanwhile counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_an_answer_given_after_a_restart_releases_the_same_call_once() {
+    let mut house = settle(home()).await;
+    house.hands.prepare(vec![Act::Ask("write", write())]);
+    house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let approval = id(&pending(&mut house.approver, 1).await[0]);
+    let home = house.stop().await;
+
+    let mut house = settle(home).await;
+    decide(&mut house.approver, &approval, json!({ "decision": "allow_once" })).await.unwrap();
+    let other = json!({ "path": "a.txt", "content": "something else" });
+    house.hands.prepare(vec![
+        Act::Ask("write", other.clone()),
+        Act::Ask("write", write()),
+        Act::Tell(2, "written"),
+        Act::Ask("write", write()),
+    ]);
+    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    // Another call is another question,
+    let asked = pending(&mut house.approver, 1).await;
+    let card = house.approver.call("approval.show", &json!({ "id": id(&asked[0]) })).await.unwrap();
+    assert_eq!(card["action"]["input"], other);
+    decide(&mut house.approver, &id(&asked[0]), json!({ "decision": "deny" })).await.unwrap();
+    // and the same call goes through once.
+    let again = loop {
+        let waiting = pending(&mut house.approver, 1).await;
+        if waiting[0]["id"] != asked[0]["id"] {
+            break waiting;
+        }
+    };
+    decide(&mut house.approver, &id(&again[0]), json!({ "decision": "deny" })).await.unwrap();
+    ended(&mut house.talker, running).await;
+    assert_eq!(house.hands.answers(), ["denied by operator", "given", "denied by operator"]);
+
+    // A question that nobody answered is not asked twice.
+    house.hands.prepare(vec![Act::Ask("write", write())]);
+    house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let left = id(&pending(&mut house.approver, 1).await[0]);
+    let mut house = settle(house.stop().await).await;
+    assert_eq!(id(&pending(&mut house.approver, 1).await[0]), left);
+    house.hands.prepare(vec![Act::Ask("write", write())]);
+    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let asked = loop {
+        let waiting = pending(&mut house.approver, 1).await;
+        if id(&waiting[0]) != left {
+            break id(&waiting[0]);
+        }
+    };
+    decide(&mut house.approver, &asked, json!({ "decision": "allow_once" })).await.unwrap();
+    ended(&mut house.talker, running).await;
+    assert_eq!(house.hands.answers(), ["given"]);
+    assert_sound(&house.stop().await.home);
+}
+
+/// An agent that asks first and wants it done for it gets exactly what was allowed, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_what_leave_was_given_for_is_carried_out_as_it_was_allowed_and_once() {
+    let mut house = settle(home()).await;
+    let acts = vec![Act::Ask("write", write()), Act::CarryOut(1), Act::CarryOut(1), Act::CarryOut(7)];
+    house.hands.prepare(acts);
+    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let waiting = pending(&mut house.approver, 1).await;
+    decide(&mut house.approver, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
+    ended(&mut house.talker, running).await;
+    let answers = house.hands.answers();
+    assert_eq!(answers[0], "given");
+    assert!(answers[2..].iter().all(|answer| answer.starts_with("there is no leave")), "{answers:?}");
+    let file = house.daemon.home.home.root().join("agents/main/workspace/a.txt");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "hello");
+    let home = house.stop().await;
+    assert_sound(&home.home);
+    assert_eq!(outcomes(&home), [("call-1".to_owned(), CallOutcome::Ran)]);
+}
+
+/// An agent can read first and tell later, so labels sink with the leave and not with the report.
+#[tokio::test(flavor = "multi_thread")]
+async fn l4_labels_sink_before_anything_is_told() {
+    let mut house = settle(home()).await;
+    let acts = vec![
+        Act::Ask("read", json!({ "path": "notes.txt" })),
+        Act::Ask("web_fetch", json!({ "url": "https://example.org/" })),
+        Act::Ask("web_fetch", json!({ "url": "https://example.org/?q=notes" })),
+    ];
+    house.hands.prepare(acts);
+    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let waiting = pending(&mut house.approver, 1).await;
+    assert!(waiting[0]["rules"].to_string().contains("trust.trifecta"), "{waiting:?}");
+    decide(&mut house.approver, &id(&waiting[0]), json!({ "decision": "deny" })).await.unwrap();
+    ended(&mut house.talker, running).await;
+    let home = house.stop().await;
+    assert_sound(&home.home);
+    let row = Reader::open(&home.home).unwrap().session(KEY).unwrap().unwrap();
+    assert_eq!(row.labels, Labels { trust: Trust::Untrusted, private: true });
+}

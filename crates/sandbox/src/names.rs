@@ -1,0 +1,45 @@
+//! The names in a folder that somebody else filled, and how many of them are looked at.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Dir, FileType};
+
+/// Names of one workspace that are looked at. What comes after them is taken for the worst.
+pub(crate) const MAX_NAMES: usize = 1_000_000;
+
+/// Bytes of a folder's path: the kernel takes 4095 with a name of 255 behind it. What is deeper is taken for the worst.
+pub(crate) const MAX_FOLDER_BYTES: usize = 4095 - 256;
+
+/// One name in a folder.
+pub(crate) struct Entry {
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: FileType,
+}
+
+pub(crate) fn entries(folder: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes().to_vec();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            // Not every file system says it here.
+            FileType::Unknown => {
+                match rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    Err(_) => continue,
+                }
+            }
+            kind => kind,
+        };
+        entries.push(Entry { name, kind });
+    }
+    Ok(entries)
+}
+
+/// Whether git takes a folder with these names for a repository, whatever it is called.
+pub(crate) fn is_repository(has: impl Fn(&str) -> bool) -> bool {
+    has("HEAD") && (has("objects") || has("commondir"))
+}

@@ -1,0 +1,333 @@
+//! Both sides of a landing, and how one change gets from one to the other.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+
+use super::diff::Change;
+use super::journal::Journal;
+use super::land::Why;
+use super::layers::Base;
+use super::node::{Found, Node};
+use super::{Layers, WorkspaceError, beneath, unreadable, unwritable};
+
+static LANDINGS: AtomicU64 = AtomicU64::new(0);
+
+/// Both sides, open.
+pub(super) struct Field {
+    lower: OwnedFd,
+    upper: OwnedFd,
+    /// Whose the new files shall be, if we can choose.
+    owner: Option<(Uid, Gid)>,
+    base: Base,
+    journal: Journal,
+    /// Changes to something that is gone from the workspace.
+    gone: BTreeSet<PathBuf>,
+    /// Folders in which something landed, and that nobody else changed before.
+    touched: BTreeSet<PathBuf>,
+    /// Folders that get their rights when everything is in them.
+    folders: Vec<(PathBuf, u32)>,
+}
+
+type Landed = Result<Result<(), Why>, WorkspaceError>;
+
+impl Field {
+    pub(super) fn open(lower: &Path, layers: &Layers, changes: &[Change]) -> Result<Self, WorkspaceError> {
+        let upper = layers.upper();
+        let folder = beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
+        let owner = rustix::fs::fstat(&folder).map_err(|error| unreadable(lower, error))?;
+        let owner = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
+        let mut field = Self {
+            lower: folder,
+            upper: beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?,
+            owner: rustix::process::geteuid().is_root().then_some(owner),
+            base: layers.base()?,
+            journal: Journal::begin(layers).map_err(|error| unwritable(layers.folder(), error))?,
+            gone: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            folders: Vec::new(),
+        };
+        let copies = changes.iter().filter(|change| change.is_copy);
+        let gone =
+            copies.filter(|change| change.path.parent().is_some_and(|folder| field.is_foreign(folder)));
+        field.gone = gone.map(|change| change.path.clone()).collect();
+        Ok(field)
+    }
+
+    /// Whether somebody else changed which names a folder of the workspace has, since the session began.
+    fn is_foreign(&self, folder: &Path) -> bool {
+        let found = Found::beneath(&self.lower, folder).ok().flatten();
+        found.is_some_and(|found| {
+            let changed = found.changed_at();
+            changed > self.base.began && self.base.landed.get(folder) != Some(&changed)
+        })
+    }
+
+    /// Gives landed folders their rights, the innermost first. Those that did not take them are told.
+    pub(super) fn close_folders(&mut self) -> Vec<(PathBuf, WorkspaceError)> {
+        let mut failed = Vec::new();
+        while let Some((path, mode)) = self.folders.pop() {
+            let held = beneath::open_folder(&self.lower, &path);
+            let closed = held.and_then(|held| rustix::fs::fchmod(&held, Mode::from_raw_mode(mode)));
+            if let Err(error) = closed {
+                failed.push((path, unwritable("its rights", error)));
+            }
+        }
+        failed
+    }
+
+    /// Makes all of it durable, and remembers what landed, or it would look like somebody else's change.
+    pub(super) fn end(mut self, layers: &Layers) -> std::io::Result<()> {
+        let synced = rustix::fs::syncfs(&self.lower);
+        for folder in std::mem::take(&mut self.touched) {
+            if let Ok(Some(found)) = Found::beneath(&self.lower, &folder) {
+                self.base.landed.insert(folder, found.changed_at());
+            }
+        }
+        layers.write(&self.base)?;
+        synced?;
+        self.journal.end()
+    }
+
+    pub(super) fn land(&mut self, change: &Change) -> Landed {
+        let path = change.path.as_path();
+        let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+            return Ok(Err(Why::NoFile));
+        };
+        let folder = match beneath::open_folder(&self.lower, parent) {
+            Ok(folder) => folder,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Err(Why::NoFolder)),
+            Err(error) => return Err(unreadable(path, error)),
+        };
+        let found = Found::in_folder(&folder, name.as_ref()).map_err(|error| unreadable(path, error))?;
+        if self.is_conflict(change, found.as_ref()) {
+            return Ok(Err(Why::Conflict));
+        }
+        if self.touched.contains(parent) || !self.is_foreign(parent) {
+            self.touched.insert(parent.to_owned());
+        }
+        let place = Place { folder: &folder, name, found: found.as_ref() };
+        let landed = match &change.after {
+            None => self.remove(&place, path)?,
+            Some(Node::Folder { mode }) => self.make_folder(&place, path, *mode)?,
+            Some(Node::File { mode, .. }) => self
+                .replace(&place, path, |field, temporary| field.copy_file(&folder, temporary, path, *mode))?,
+            Some(Node::Symlink { to }) => self.replace(&place, path, |field, temporary| {
+                rustix::fs::symlinkat(to, &folder, temporary).map_err(|error| unwritable(path, error))?;
+                field.give(&folder, temporary, path)
+            })?,
+            Some(Node::Other) => Err(Why::NoFile),
+        };
+        if landed.is_ok() {
+            let now = Found::in_folder(&folder, name.as_ref()).map_err(|error| unreadable(path, error))?;
+            match now {
+                Some(now) => self.base.landed.insert(path.to_owned(), now.changed_at()),
+                None => self.base.landed.remove(path),
+            };
+            self.journal.done(path).map_err(|error| unwritable(path, error))?;
+        }
+        Ok(landed)
+    }
+
+    /// Whether somebody else changed it since the session began.
+    fn is_conflict(&self, change: &Change, found: Option<&Found>) -> bool {
+        if self.gone.contains(&change.path) {
+            return true;
+        }
+        match (&change.before, found) {
+            // It went meanwhile, or came: `before` is of a moment ago.
+            (before, found) if before.as_ref() != found.map(|found| &found.node) => true,
+            (_, None) => false,
+            // A folder changes with each name in it, and no name is lost by merging.
+            (Some(Node::Folder { .. }), Some(_)) if matches!(change.after, Some(Node::Folder { .. })) => {
+                false
+            }
+            (_, Some(found)) => {
+                let changed = found.changed_at();
+                changed > self.base.began && self.base.landed.get(&change.path) != Some(&changed)
+            }
+        }
+    }
+
+    fn remove(&self, place: &Place<'_>, path: &Path) -> Landed {
+        let is_folder = matches!(place.found, Some(Found { node: Node::Folder { .. }, .. }));
+        if !is_folder {
+            let removed = rustix::fs::unlinkat(place.folder, place.name, AtFlags::empty());
+            return removed.map(Ok).map_err(|error| unwritable(path, error));
+        }
+        let held = beneath::open_folder(place.folder, place.name.as_ref())
+            .map_err(|error| unreadable(path, error))?;
+        if self.is_newer(&held, path)? {
+            return Ok(Err(Why::Conflict));
+        }
+        let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(place.folder));
+        let removed = std::fs::remove_dir_all(Path::new(&by_descriptor).join(place.name));
+        removed.map(Ok).map_err(|error| unwritable(path, error))
+    }
+
+    /// Whether anything in a folder was changed since the session began, and not by landing.
+    fn is_newer(&self, folder: &OwnedFd, path: &Path) -> Result<bool, WorkspaceError> {
+        for entry in rustix::fs::Dir::read_from(folder).map_err(|error| unreadable(path, error))? {
+            let entry = entry.map_err(|error| unreadable(path, error))?;
+            if [c".", c".."].contains(&entry.file_name()) {
+                continue;
+            }
+            let name: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(entry.file_name().to_bytes());
+            let inner = path.join(name);
+            let found = Found::in_folder(folder, name.as_ref()).map_err(|error| unreadable(&inner, error))?;
+            let Some(found) = found else { continue };
+            let changed = found.changed_at();
+            let is_ours = self.base.landed.get(&inner) == Some(&changed);
+            match found.node {
+                Node::Folder { .. } => {
+                    let next = beneath::open_folder(folder, name.as_ref())
+                        .map_err(|error| unreadable(&inner, error))?;
+                    if self.is_newer(&next, &inner)? {
+                        return Ok(true);
+                    }
+                }
+                Node::File { .. } | Node::Symlink { .. } | Node::Other
+                    if changed > self.base.began && !is_ours =>
+                {
+                    return Ok(true);
+                }
+                Node::File { .. } | Node::Symlink { .. } | Node::Other => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn make_folder(&mut self, place: &Place<'_>, path: &Path, mode: u32) -> Landed {
+        match place.found {
+            Some(Found { node: Node::Folder { .. }, .. }) => {}
+            Some(_) => match self.remove(place, path)? {
+                Ok(()) => self.new_folder(place, path)?,
+                why => return Ok(why),
+            },
+            None => self.new_folder(place, path)?,
+        }
+        let held = beneath::open_folder(place.folder, place.name.as_ref())
+            .map_err(|error| unreadable(path, error))?;
+        // Open for what comes into it.
+        let open = mode & 0o777 | 0o700;
+        rustix::fs::fchmod(&held, Mode::from_raw_mode(open)).map_err(|error| unwritable(path, error))?;
+        if mode & 0o777 != open {
+            self.folders.push((path.to_owned(), mode & 0o777));
+        }
+        Ok(Ok(()))
+    }
+
+    fn new_folder(&self, place: &Place<'_>, path: &Path) -> Result<(), WorkspaceError> {
+        rustix::fs::mkdirat(place.folder, place.name, Mode::RWXU).map_err(|error| unwritable(path, error))?;
+        self.give(place.folder, place.name, path)
+    }
+
+    /// Makes something beside its place, and moves it there.
+    fn replace(
+        &mut self,
+        place: &Place<'_>,
+        path: &Path,
+        make: impl FnOnce(&Self, &OsStr) -> Result<(), WorkspaceError>,
+    ) -> Landed {
+        if let Some(Found { node: Node::Folder { .. }, .. }) = place.found
+            && let Err(why) = self.remove(place, path)?
+        {
+            return Ok(Err(why));
+        }
+        let number = LANDINGS.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!(".tribune-landing-{}-{number}", std::process::id());
+        let temporary = OsStr::new(&temporary);
+        let noted = |error| unwritable(path, error);
+        self.journal.making(&path.with_file_name(temporary), path).map_err(noted)?;
+        let moved = make(self, temporary).and_then(|()| {
+            let made = rustix::fs::statat(place.folder, temporary, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|error| unreadable(path, error))?;
+            self.journal.made(made.st_ino).map_err(noted)?;
+            place.take(temporary, path)
+        });
+        if !matches!(moved, Ok(Ok(()))) {
+            // Whatever it is by now, it is not needed.
+            let _ = rustix::fs::unlinkat(place.folder, temporary, AtFlags::empty());
+        }
+        moved
+    }
+
+    fn copy_file(&self, folder: &OwnedFd, to: &OsStr, path: &Path, mode: u32) -> Result<(), WorkspaceError> {
+        let source = beneath::open_file(&self.upper, path).map_err(|error| unreadable(path, error))?;
+        let stat = rustix::fs::fstat(&source).map_err(|error| unreadable(path, error))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(unreadable(path, std::io::Error::from(std::io::ErrorKind::InvalidData)));
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let target = rustix::fs::openat(folder, to, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| unwritable(path, error))?;
+        let (mut source, mut target) = (File::from(source), File::from(target));
+        let changed =
+            Timespec { tv_sec: stat.st_mtime, tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0) };
+        let changed = Timestamps { last_access: changed, last_modification: changed };
+        let copied = std::io::copy(&mut source, &mut target).and_then(|_| {
+            if let Some((uid, gid)) = self.owner {
+                rustix::fs::fchown(&target, Some(uid), Some(gid))?;
+            }
+            // After the change of owner, and without the bits that give an owner's rights away.
+            rustix::fs::fchmod(target.as_fd(), Mode::from_raw_mode(mode & 0o777))?;
+            Ok(rustix::fs::futimens(&target, &changed)?)
+        });
+        copied.map_err(|error| unwritable(path, error))
+    }
+
+    fn give(&self, folder: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), WorkspaceError> {
+        let Some((uid, gid)) = self.owner else { return Ok(()) };
+        rustix::fs::chownat(folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| unwritable(path, error))
+    }
+}
+
+/// A name in a folder of the workspace, and what was found there.
+struct Place<'a> {
+    folder: &'a OwnedFd,
+    name: &'a OsStr,
+    found: Option<&'a Found>,
+}
+
+impl Place<'_> {
+    /// Moves the new version here, unless what is here is no longer what was found.
+    fn take(&self, temporary: &OsStr, path: &Path) -> Landed {
+        let rename = |flags| rustix::fs::renameat_with(self.folder, temporary, self.folder, self.name, flags);
+        let was_file = self.found.filter(|found| !matches!(found.node, Node::Folder { .. }));
+        let Some(expected) = was_file else {
+            return match rename(RenameFlags::NOREPLACE) {
+                Ok(()) => Ok(Ok(())),
+                Err(Errno::EXIST) => Ok(Err(Why::Conflict)),
+                Err(error) => Err(unwritable(path, error)),
+            };
+        };
+        match rename(RenameFlags::EXCHANGE) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(Err(Why::Conflict)),
+            Err(error) => return Err(unwritable(path, error)),
+        }
+        // The old version is aside now, where it can be compared at leisure.
+        let aside =
+            Found::in_folder(self.folder, temporary.as_ref()).map_err(|error| unreadable(path, error))?;
+        let same = |aside: &Found| {
+            let identity = |stat: &rustix::fs::Stat| {
+                (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)
+            };
+            identity(&aside.stat) == identity(&expected.stat)
+        };
+        if aside.as_ref().is_some_and(same) {
+            let removed = rustix::fs::unlinkat(self.folder, temporary, AtFlags::empty());
+            return removed.map(Ok).map_err(|error| unwritable(path, error));
+        }
+        // Somebody was faster: theirs goes back.
+        rename(RenameFlags::EXCHANGE).map_err(|error| unwritable(path, error))?;
+        Ok(Err(Why::Conflict))
+    }
+}

@@ -1,0 +1,143 @@
+//! What a landing is about to do and has done, beside the layer, so that one which was killed can be mended: the file that was
+//! being moved is put in order, and what landed is known.
+//!
+//! One line each: `make TEMPORARY PATH` before something is made beside its place, `made INODE` before it is moved there, and
+//! `done PATH` when a change has landed. No line outlives the landing that it is of.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, RenameFlags};
+
+use super::node::Found;
+use super::{Layers, WorkspaceError, beneath, unreadable, unwritable, words};
+
+pub(super) struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+/// What came of a landing that was killed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mended {
+    pub landed: Vec<PathBuf>,
+    /// Old versions of files that somebody changed again before they could be put back, where they are now.
+    pub aside: Vec<PathBuf>,
+}
+
+/// Something that was made beside its place.
+struct Making {
+    temporary: PathBuf,
+    path: PathBuf,
+    inode: Option<u64>,
+}
+
+impl Journal {
+    pub(super) fn begin(layers: &Layers) -> io::Result<Self> {
+        let path = path_of(layers);
+        let file = File::options().create(true).append(true).open(&path)?;
+        Ok(Self { file, path })
+    }
+
+    pub(super) fn making(&mut self, temporary: &Path, path: &Path) -> io::Result<()> {
+        self.line(&format!("make {} {}\n", words::word(temporary), words::word(path)))
+    }
+
+    pub(super) fn made(&mut self, inode: u64) -> io::Result<()> {
+        self.line(&format!("made {inode}\n"))
+    }
+
+    pub(super) fn done(&mut self, path: &Path) -> io::Result<()> {
+        self.line(&format!("done {}\n", words::word(path)))
+    }
+
+    /// In one write: a formatted one is made piece by piece, and there are three for each file.
+    fn line(&mut self, line: &str) -> io::Result<()> {
+        self.file.write_all(line.as_bytes())
+    }
+
+    pub(super) fn end(self) -> io::Result<()> {
+        std::fs::remove_file(self.path)
+    }
+}
+
+fn path_of(layers: &Layers) -> PathBuf {
+    layers.folder().join("journal")
+}
+
+/// Puts a workspace in order after a landing that was killed. Nobody may land meanwhile.
+pub fn mend(lower: &Path, layers: &Layers) -> Result<Mended, WorkspaceError> {
+    let journal = path_of(layers);
+    let text = match std::fs::read_to_string(&journal) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Mended::default()),
+        text => text.map_err(|error| unreadable(&journal, error))?,
+    };
+    let folder = beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
+    let mut mended = Mended::default();
+    let mut landed = BTreeSet::new();
+    let mut last: Option<Making> = None;
+    for line in text.lines() {
+        match line.split_once(' ') {
+            Some(("make", rest)) => {
+                settle(&folder, last.take(), &mut landed, &mut mended);
+                last = rest.split_once(' ').and_then(|(temporary, path)| {
+                    let (temporary, path) = (words::path(temporary)?, words::path(path)?);
+                    Some(Making { temporary, path, inode: None })
+                });
+            }
+            Some(("made", inode)) => {
+                if let Some(making) = &mut last {
+                    making.inode = inode.parse().ok();
+                }
+            }
+            Some(("done", word)) => {
+                last = last.filter(|making| words::path(word).as_ref() != Some(&making.path));
+                landed.extend(words::path(word));
+            }
+            _ => {}
+        }
+    }
+    settle(&folder, last, &mut landed, &mut mended);
+    let mut base = layers.base()?;
+    for path in &landed {
+        if let Ok(Some(found)) = Found::beneath(&folder, path) {
+            base.landed.insert(path.clone(), found.changed_at());
+        }
+    }
+    layers.write(&base).map_err(|error| unwritable(layers.folder(), error))?;
+    std::fs::remove_file(&journal).map_err(|error| unwritable(&journal, error))?;
+    mended.landed = landed.into_iter().collect();
+    Ok(mended)
+}
+
+/// Puts one thing in order that was being made when the landing was killed.
+fn settle(root: &OwnedFd, making: Option<Making>, landed: &mut BTreeSet<PathBuf>, mended: &mut Mended) {
+    let Some(Making { temporary, path, inode }) = making else { return };
+    let (Some(parent), Some(aside), Some(name)) = (path.parent(), temporary.file_name(), path.file_name())
+    else {
+        return;
+    };
+    let Ok(folder) = beneath::open_folder(root, parent) else { return };
+    let inode_of = |name: &std::ffi::OsStr| {
+        rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino)
+    };
+    let (there, place) = (inode_of(aside), inode_of(name));
+    match (inode, there) {
+        // It was moved to its place, and what was there is gone.
+        (Some(_), None) if place == inode => drop(landed.insert(path)),
+        (_, None) => {}
+        // What was in its place is aside: it goes back, unless somebody went on from the new one.
+        (Some(new), Some(old)) if new != old => {
+            let back = place == inode
+                && rustix::fs::renameat_with(&folder, aside, &folder, name, RenameFlags::empty()).is_ok();
+            if !back {
+                mended.aside.push(temporary);
+            }
+        }
+        // It never came to its place. The layer has it.
+        (_, Some(_)) => drop(rustix::fs::unlinkat(&folder, aside, AtFlags::empty())),
+    }
+}

@@ -1,0 +1,141 @@
+//! Changes that are made to look like less than they are.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use tribune_sandbox::workspace::{Kind, Selection, Why, diff, land};
+
+use crate::stage::{Field, Test, shell};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_changed_mode_hides_no_content", a_changed_mode_hides_no_content),
+    ("links_that_lead_out_in_several_steps_do_not_land", links_that_lead_out_in_several_steps_do_not_land),
+    ("repositories_are_obeyed_whatever_they_are_called", repositories_are_obeyed_whatever_they_are_called),
+    ("a_repository_in_parts_is_one", a_repository_in_parts_is_one),
+    ("what_obeyed_links_lead_to_is_obeyed", what_obeyed_links_lead_to_is_obeyed),
+    ("new_links_make_what_they_lead_to_obeyed", new_links_make_what_they_lead_to_obeyed),
+    ("what_a_configuration_of_git_leads_to_is_obeyed", what_a_configuration_of_git_leads_to_is_obeyed),
+    ("all_that_is_gits_is_obeyed", all_that_is_gits_is_obeyed),
+];
+
+/// The paths that changed, and those of them that the host would obey.
+fn told(field: &Field) -> (Vec<String>, Vec<String>) {
+    let changes = diff(&field.lower(), &field.layers).unwrap().changes;
+    let path = |path: &PathBuf| path.display().to_string();
+    let obeyed = changes.iter().filter(|change| change.is_trap).map(|change| path(&change.path)).collect();
+    (changes.iter().map(|change| path(&change.path)).collect(), obeyed)
+}
+
+fn left(field: &Field) -> Vec<(String, Why)> {
+    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    done.unlanded.into_iter().map(|left| (left.path.display().to_string(), left.why)).collect()
+}
+
+fn a_changed_mode_hides_no_content() {
+    let field = Field::with(&[("both", "aaa\n"), ("mode", "aaa\n")]);
+    field.run(shell("echo bbb > both; chmod 600 both; chmod 600 mode")).ok();
+    let changes = diff(&field.lower(), &field.layers).unwrap().changes;
+    let kinds: Vec<_> = changes.iter().map(|change| (change.path.to_str().unwrap(), change.kind())).collect();
+    assert_eq!(kinds, [("both", Kind::Changed), ("mode", Kind::Mode)]);
+}
+
+fn links_that_lead_out_in_several_steps_do_not_land() {
+    let field = Field::with(&[("inner/file", "a")]);
+    std::fs::write(field.folder.path().join("outside"), "secret").unwrap();
+    symlink(field.folder.path(), field.lower().join("mine")).unwrap();
+    field
+        .run(shell(
+            "mkdir -p p/q; ln -s ../.. p/q/top; ln -s top/../outside p/q/out; ln -s inner/../../outside plain; \
+             ln -s mine/outside through; ln -s ../../inner/file p/q/in; ln -s p/./q/top round",
+        ))
+        .ok();
+    let leaves = ["p/q/out", "plain", "through"].map(|path| (path.to_owned(), Why::LinkLeaves));
+    assert_eq!(left(&field), leaves);
+    for link in ["p/q/in", "p/q/top", "round"] {
+        let end = field.lower().join(link).canonicalize().unwrap();
+        assert!(end.starts_with(field.lower().canonicalize().unwrap()), "{link}");
+    }
+}
+
+fn repositories_are_obeyed_whatever_they_are_called() {
+    let field = Field::with(&[("mirror/HEAD", "x"), ("mirror/objects/x", "x"), ("plain/HEAD", "x")]);
+    field
+        .run(shell(
+            "mkdir -p evil/objects evil/refs; echo 'ref: refs/heads/main' > evil/HEAD; echo evil > evil/config; \
+             echo evil > mirror/config; echo b > plain/HEAD",
+        ))
+        .ok();
+    let (all, obeyed) = told(&field);
+    let expected = ["evil", "evil/HEAD", "evil/config", "evil/objects", "evil/refs", "mirror/config"];
+    assert_eq!(obeyed, expected);
+    assert_eq!(all.len(), obeyed.len() + 1);
+    assert_eq!(left(&field), expected.map(|path| (path.to_owned(), Why::Trap)));
+}
+
+fn a_repository_in_parts_is_one() {
+    let field = Field::with(&[("x/HEAD", "x"), ("x/config", "evil")]);
+    field.run(shell("mkdir x/objects")).ok();
+    assert_eq!(told(&field).1, ["x/objects"]);
+    let field = Field::with(&[("x/HEAD", "x"), ("x/objects/x", "x")]);
+    field.run(shell("rm x/HEAD; echo evil > x/config")).ok();
+    assert_eq!(told(&field).1, ["x/HEAD", "x/config"], "the other half may be left");
+}
+
+fn what_obeyed_links_lead_to_is_obeyed() {
+    let field =
+        Field::with(&[("real.sh", "a"), ("scripts/pc", "a"), ("conf/tasks.json", "a"), ("plain", "a")]);
+    for (to, link) in [
+        ("mid", ".envrc"),
+        ("real.sh", "mid"),
+        ("../../scripts/pc", ".git/hooks/pre-commit"),
+        ("conf", ".vscode"),
+        ("not-yet", ".mcp.json"),
+    ] {
+        let link = field.lower().join(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(to, link).unwrap();
+    }
+    field
+        .run(shell(
+            "for file in real.sh scripts/pc conf/tasks.json conf/new plain not-yet; do echo evil > $file; done; \
+             rm mid; echo evil > mid",
+        ))
+        .ok();
+    assert_eq!(told(&field).1, ["conf/new", "conf/tasks.json", "mid", "not-yet", "real.sh", "scripts/pc"]);
+}
+
+fn new_links_make_what_they_lead_to_obeyed() {
+    let field = Field::with(&[("dir/x", "a")]);
+    symlink("dir/x", field.lower().join(".envrc")).unwrap();
+    field
+        .run(shell("rm -r dir; mkdir other; echo evil > other/x; ln -s other dir; ln -s s.sh .profile; echo evil > s.sh"))
+        .ok();
+    assert_eq!(told(&field).1, [".profile", "dir", "other/x", "s.sh"]);
+}
+
+fn what_a_configuration_of_git_leads_to_is_obeyed() {
+    let config = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../team.cfg\n";
+    let team = "[core]\n\tfsmonitor = tools/watch.sh\n";
+    let field = Field::with(&[(".git/config", config), ("team.cfg", team), ("tools/x", "a"), ("src/a", "a")]);
+    field
+        .run(shell(
+            "mkdir .githooks; echo evil > .githooks/pre-commit; echo evil > tools/watch.sh; echo b > tools/x; echo b > src/a",
+        ))
+        .ok();
+    assert_eq!(told(&field).1, [".githooks", ".githooks/pre-commit", "tools/watch.sh"]);
+
+    // Also what it would lead to, if the box wrote it.
+    let field = Field::with(&[(".git/HEAD", "x"), ("src/a", "a")]);
+    field.run(shell("printf '[core]\\nhooksPath=src\\n' > .git/config; echo b > src/a; echo b > plain")).ok();
+    assert_eq!(told(&field).1, [".git/config", "src/a"]);
+}
+
+fn all_that_is_gits_is_obeyed() {
+    let field = Field::with(&[(".git/HEAD", "x")]);
+    field
+        .run(shell(
+            "mkdir .git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo; echo b > f",
+        ))
+        .ok();
+    assert_eq!(told(&field).1, [".git/rebase-merge", ".git/rebase-merge/git-rebase-todo"]);
+}

@@ -1,0 +1,118 @@
+//! An answer as `POST /v1/responses` streams it: named and numbered events, each item opened, told in pieces and closed, and the
+//! whole of it once more at the end.
+
+use serde_json::{Value, json};
+
+use super::say::{Part, Say, pieces};
+
+/// What becomes of each item that was said.
+struct Item {
+    /// When it is opened, and when it is closed.
+    opened: Value,
+    closed: Value,
+    /// What is told in between.
+    between: Vec<(&'static str, Value)>,
+}
+
+pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
+    let mut told: Vec<(&'static str, Value)> = vec![
+        ("response.created", json!({ "response": response(say, "in_progress", &[], Value::Null) })),
+        ("response.in_progress", json!({ "response": response(say, "in_progress", &[], Value::Null) })),
+    ];
+    let mut output = Vec::new();
+    for (index, item) in say
+        .parts
+        .iter()
+        .enumerate()
+        .filter_map(|(n, part)| item(say.number * 100 + n as u64, part))
+        .enumerate()
+    {
+        told.push(("response.output_item.added", json!({ "output_index": index, "item": item.opened })));
+        for (kind, mut event) in item.between {
+            event["output_index"] = index.into();
+            event["item_id"] = item.closed["id"].clone();
+            told.push((kind, event));
+        }
+        told.push(("response.output_item.done", json!({ "output_index": index, "item": item.closed })));
+        output.push(item.closed);
+    }
+    let input = say.usage.input + say.usage.cached;
+    let usage = json!({
+        "input_tokens": input, "input_tokens_details": { "cached_tokens": say.usage.cached },
+        "output_tokens": say.usage.output, "output_tokens_details": { "reasoning_tokens": 0 },
+        "total_tokens": input + say.usage.output,
+    });
+    let (kind, status) = match say.stop.as_deref() {
+        Some("incomplete") => ("response.incomplete", "incomplete"),
+        Some("failed") => ("response.failed", "failed"),
+        _ => ("response.completed", "completed"),
+    };
+    told.push((kind, json!({ "response": response(say, status, &output, usage) })));
+    let event = |(number, (kind, mut data)): (usize, (&'static str, Value))| {
+        data["type"] = kind.into();
+        data["sequence_number"] = number.into();
+        (Some(kind), data.to_string())
+    };
+    told.into_iter().enumerate().map(event).collect()
+}
+
+fn item(number: u64, part: &Part) -> Option<Item> {
+    match part {
+        Part::Thinking { text, .. } => {
+            let whole = json!({ "type": "summary_text", "text": text });
+            let of = |summary: Value| json!({ "id": format!("rs_{number:04}"), "type": "reasoning", "summary": summary });
+            let mut between = vec![(
+                "response.reasoning_summary_part.added",
+                json!({ "summary_index": 0, "part": { "type": "summary_text", "text": "" } }),
+            )];
+            between.extend(pieces(text).into_iter().map(|piece| {
+                ("response.reasoning_summary_text.delta", json!({ "summary_index": 0, "delta": piece }))
+            }));
+            between
+                .push(("response.reasoning_summary_text.done", json!({ "summary_index": 0, "text": text })));
+            between
+                .push(("response.reasoning_summary_part.done", json!({ "summary_index": 0, "part": whole })));
+            Some(Item { opened: of(json!([])), closed: of(json!([whole])), between })
+        }
+        Part::Text(text) => {
+            let part = |text: &str| json!({ "type": "output_text", "annotations": [], "logprobs": [], "text": text });
+            let of = |status: &str, content: Value| json!({ "id": format!("msg_{number:04}"), "type": "message", "status": status, "role": "assistant", "content": content });
+            let mut between =
+                vec![("response.content_part.added", json!({ "content_index": 0, "part": part("") }))];
+            between.extend(pieces(text).into_iter().map(|piece| {
+                ("response.output_text.delta", json!({ "content_index": 0, "delta": piece, "logprobs": [] }))
+            }));
+            between.push((
+                "response.output_text.done",
+                json!({ "content_index": 0, "text": text, "logprobs": [] }),
+            ));
+            between.push(("response.content_part.done", json!({ "content_index": 0, "part": part(text) })));
+            let closed = of("completed", json!([part(text)]));
+            Some(Item { opened: of("in_progress", json!([])), closed, between })
+        }
+        Part::Call { id, name, arguments } => {
+            let of = |status: &str, arguments: &str| json!({ "id": format!("fc_{number:04}"), "type": "function_call", "status": status, "arguments": arguments, "call_id": id, "name": name });
+            let mut between: Vec<_> = pieces(arguments)
+                .into_iter()
+                .map(|piece| ("response.function_call_arguments.delta", json!({ "delta": piece })))
+                .collect();
+            between.push(("response.function_call_arguments.done", json!({ "arguments": arguments })));
+            Some(Item { opened: of("in_progress", ""), closed: of("completed", arguments), between })
+        }
+        // Chat Completions and the Messages API alone have these.
+        Part::Redacted { .. } | Part::Detail { .. } => None,
+    }
+}
+
+fn response(say: &Say, status: &str, output: &[Value], usage: Value) -> Value {
+    let error = match status {
+        "failed" => json!({ "code": "server_error", "message": "The model failed." }),
+        _ => Value::Null,
+    };
+    json!({
+        "id": format!("resp_68af4030592c81938ec0a5fb{:08}", say.number), "object": "response", "created_at": 1_756_315_696, "status": status,
+        "background": false, "error": error, "incomplete_details": null, "instructions": null, "max_output_tokens": null,
+        "model": "gpt-5.1-2025-11-13", "output": output, "parallel_tool_calls": true, "previous_response_id": null,
+        "store": false, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0, "usage": usage,
+    })
+}

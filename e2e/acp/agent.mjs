@@ -1,0 +1,20 @@
+// The smallest agent that the official SDK makes: two pieces of text, and nothing else. What measurements compare with.
+
+import { Readable, Writable } from "node:stream";
+import * as acp from "@agentclientprotocol/sdk";
+
+let sessions = 0;
+acp
+  .agent({ name: "minimal" })
+  .onRequest(acp.methods.agent.initialize, async () => ({ protocolVersion: acp.PROTOCOL_VERSION, agentCapabilities: {} }))
+  .onRequest(acp.methods.agent.session.new, async () => ({ sessionId: `s${(sessions += 1)}` }))
+  .onRequest(acp.methods.agent.session.prompt, async ({ params, client }) => {
+    for (const text of ["The quick brown fox", "\njumps over the lazy dog."]) {
+      await client.notify(acp.methods.client.session.update, {
+        sessionId: params.sessionId,
+        update: { sessionUpdate: "agent_message_chunk", content: { type: "text", text } },
+      });
+    }
+    return { stopReason: "end_turn" };
+  })
+  .connect(acp.ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));
