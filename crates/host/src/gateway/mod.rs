@@ -9,6 +9,7 @@ pub mod gate_api;
 pub mod inbox;
 mod inbox_rest;
 mod metrics;
+mod outbox;
 mod pages;
 mod principal;
 pub mod providers;

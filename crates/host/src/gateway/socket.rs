@@ -8,13 +8,13 @@ use axum::extract::ws::Utf8Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
 
 use super::error::ApiError;
+use super::outbox::{self, Outbox, Waiting, outbox};
 use super::principal::{Principal, hex};
 use super::rpc::{self, Frame, Request};
 use super::runs::Leases;
@@ -23,9 +23,6 @@ use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, Tur
 use super::workspaces::WorkspaceLand;
 use super::{Gateway, Patience};
 use crate::session::{Subscription, Ticket};
-
-/// Frames waiting for the reader. Beyond them whoever makes more waits.
-const OUTBOX: usize = 64;
 
 /// How often the other side is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -52,7 +49,7 @@ const CLOSE_IDLE: u16 = 4408;
 /// Serves one connection until either side ends it.
 pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: Option<Principal>) {
     gateway.metrics.connected();
-    let (outbox, frames) = mpsc::channel(OUTBOX);
+    let (outbox, frames) = outbox();
     let connection = Connection {
         gateway: Arc::clone(&gateway),
         outbox,
@@ -73,7 +70,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: O
 
 struct Connection {
     gateway: Arc<Gateway>,
-    outbox: mpsc::Sender<String>,
+    outbox: Outbox<String>,
     tasks: JoinSet<()>,
     /// Answers that found the outbox full.
     late: JoinSet<()>,
@@ -99,7 +96,7 @@ fn goodbye(code: u16, reason: &'static str) -> Goodbye {
 }
 
 impl Connection {
-    async fn run(mut self, socket: WebSocket, mut frames: mpsc::Receiver<String>) {
+    async fn run(mut self, socket: WebSocket, mut frames: Waiting<String>) {
         let (mut sink, mut stream) = socket.split();
         let opened = Instant::now();
         let mut heard = Instant::now();
@@ -152,7 +149,7 @@ impl Connection {
         self.tasks.abort_all();
         if let Some(end) = end {
             // What was answered already still goes out, as far as the reader takes it.
-            while let Ok(frame) = frames.try_recv() {
+            while let Some(frame) = frames.try_recv() {
                 if send(&mut sink, Message::Text(frame.into()), slow_reader).await.is_err() {
                     return;
                 }
@@ -168,7 +165,7 @@ impl Connection {
     async fn last_answers(
         &mut self,
         sink: &mut Sink,
-        frames: &mut mpsc::Receiver<String>,
+        frames: &mut Waiting<String>,
         slow_reader: Duration,
     ) {
         // What is merely followed has no end.
@@ -223,7 +220,7 @@ impl Connection {
 
     /// Queues a frame. The connection's own loop empties the queue, so this must never wait for it.
     fn say(&mut self, frame: String) {
-        if let Err(mpsc::error::TrySendError::Full(frame)) = self.outbox.try_send(frame) {
+        if let Err(frame) = self.outbox.try_send(frame) {
             let outbox = self.outbox.clone();
             // The reader is behind; the answer waits in line like everything else.
             self.late.spawn(async move {
@@ -432,7 +429,7 @@ struct Queued {
 async fn turn(
     gateway: &Gateway,
     Queued { key, mut ticket, wait }: Queued,
-    outbox: &mpsc::Sender<String>,
+    outbox: &Outbox<String>,
     streaming: &Streaming,
 ) -> Result<Value, ApiError> {
     let api = &gateway.api;
@@ -458,7 +455,7 @@ async fn turn(
 async fn pump_turn(
     mut subscription: Subscription,
     key: &str,
-    outbox: &mpsc::Sender<String>,
+    outbox: &Outbox<String>,
 ) -> Result<(), ApiError> {
     loop {
         let events = subscription.next(EVENTS_AT_ONCE).await?;
@@ -479,7 +476,7 @@ async fn follow(
     mut subscription: Subscription,
     key: String,
     number: u64,
-    outbox: mpsc::Sender<String>,
+    outbox: Outbox<String>,
     flowing: Flowing,
 ) {
     let end = loop {
@@ -512,13 +509,13 @@ async fn send(sink: &mut Sink, message: Message, within: Duration) -> Result<(),
 async fn send_all(
     sink: &mut Sink,
     first: String,
-    waiting: &mut mpsc::Receiver<String>,
+    waiting: &mut Waiting<String>,
     within: Duration,
 ) -> Result<(), ()> {
     let sending = async {
         sink.feed(Message::Text(first.into())).await?;
-        for _ in 0..OUTBOX {
-            let Ok(frame) = waiting.try_recv() else { break };
+        for _ in 0..outbox::FRAMES {
+            let Some(frame) = waiting.try_recv() else { break };
             sink.feed(Message::Text(frame.into())).await?;
         }
         sink.flush().await

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 use tribune_agents::RuntimeEvent;
 
-use crate::vault::Event;
+use crate::vault::{Event, Most};
 
 /// Events kept in memory while someone follows, at most this many and this many bytes.
 const RECENT: usize = 512;
@@ -77,12 +77,13 @@ impl Feed {
     }
 
     /// Events behind `after`, if the next one is still in memory.
-    pub(super) fn recent(&self, after: u64, limit: usize) -> Option<Vec<Event>> {
+    pub(super) fn recent(&self, after: u64, mut most: Most) -> Option<Vec<Event>> {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let first = recent.events.front()?.seq;
         let skip = (after + 1).checked_sub(first)?;
-        let events: Vec<Event> =
-            recent.events.iter().skip(usize::try_from(skip).ok()?).take(limit).cloned().collect();
+        let behind = recent.events.iter().skip(usize::try_from(skip).ok()?).enumerate();
+        let fits = behind.take_while(|(at, event)| most.takes(event.json.len(), *at == 0));
+        let events: Vec<Event> = fits.map(|(_, event)| event.clone()).collect();
         Some(events).filter(|events| !events.is_empty())
     }
 }
@@ -105,12 +106,15 @@ mod tests {
             feed.publish(&event(seq));
         }
         let seqs = |after, limit| {
-            feed.recent(after, limit).map(|events| events.iter().map(|event| event.seq).collect::<Vec<_>>())
+            feed.recent(after, Most::events(limit)).map(|events| events.iter().map(|event| event.seq).collect::<Vec<_>>())
         };
         assert_eq!(seqs(998, 10), Some(vec![999, 1000]));
         assert_eq!(seqs(488, 2), Some(vec![489, 490]), "the oldest that is kept");
         assert_eq!(seqs(487, 2), None, "one before it: the vault has to be asked");
         assert_eq!(seqs(1000, 2), None);
+        let few = |bytes| feed.recent(900, Most { events: 10, bytes }).map(|events| events.len());
+        let one = serde_json::to_string(&event(901)).unwrap().len();
+        assert_eq!((few(3 * one + 1), few(1)), (Some(3), Some(1)), "the first however large it is");
         assert_eq!(*follower.borrow(), Head { seq: 1000, is_over: false });
     }
 
@@ -118,6 +122,6 @@ mod tests {
     fn nothing_is_kept_for_nobody() {
         let feed = Feed::new(0);
         feed.publish(&event(1));
-        assert_eq!((feed.head(), feed.recent(0, 10)), (1, None));
+        assert_eq!((feed.head(), feed.recent(0, Most::events(10))), (1, None));
     }
 }

@@ -9,7 +9,10 @@ use super::SessionManager;
 use super::actor::{Accepted, Session, TurnEnd};
 use super::error::SessionError;
 use super::feed::Head;
-use crate::vault::{Event, Vault};
+use crate::vault::{Event, Most, Vault};
+
+/// Bytes of events that are read in one go, so that whoever does not take them costs no more. An event that is larger is read alone.
+const PAGE_BYTES: usize = 128 << 10;
 
 /// A turn that was asked for.
 #[derive(Debug)]
@@ -86,7 +89,7 @@ impl SessionManager {
             return Err(SessionError::Ahead { after, head });
         }
         let (reading, id) = (Arc::clone(&vault), row.id.clone());
-        let range = tokio::task::spawn_blocking(move || reading.events(&id, head, 1)).await;
+        let range = tokio::task::spawn_blocking(move || reading.events(&id, head, Most::events(1))).await;
         let oldest = range.map_err(|_| SessionError::Draining)??.oldest;
         let after = after.unwrap_or(oldest - 1);
         if after + 1 < oldest {
@@ -107,7 +110,7 @@ impl Subscription {
         self.after
     }
 
-    /// At most `limit` further events. Waits if there are none yet; none at all if there will be none.
+    /// At most `limit` further events, fewer if they are large. Waits if there are none yet; none at all if there will be none.
     pub async fn next(&mut self, limit: usize) -> Result<Vec<Event>, SessionError> {
         loop {
             // A closed session has no feed; what it left is all there is.
@@ -116,7 +119,7 @@ impl Subscription {
                 None => Head { seq: self.left, is_over: true },
             };
             if self.after < head.seq {
-                let mut events = self.read(limit).await?;
+                let mut events = self.read(Most { events: limit, bytes: PAGE_BYTES }).await?;
                 // The vault can be ahead of the ledger. What was not shown yet may never have happened.
                 events.retain(|event| event.seq <= head.seq);
                 if let Some(last) = events.last() {
@@ -134,13 +137,13 @@ impl Subscription {
         }
     }
 
-    async fn read(&self, limit: usize) -> Result<Vec<Event>, SessionError> {
-        if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, limit))
+    async fn read(&self, most: Most) -> Result<Vec<Event>, SessionError> {
+        if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, most))
         {
             return Ok(recent);
         }
         let (vault, session_id, after) = (Arc::clone(&self.vault), Arc::clone(&self.session_id), self.after);
-        let read = tokio::task::spawn_blocking(move || vault.events(&session_id, after, limit)).await;
+        let read = tokio::task::spawn_blocking(move || vault.events(&session_id, after, most)).await;
         let range = read.map_err(|_| SessionError::Draining)??;
         if self.after + 1 < range.oldest {
             return Err(SessionError::Expired { oldest: range.oldest });

@@ -115,6 +115,30 @@ pub struct EventRange {
     pub events: Vec<Event>,
 }
 
+/// How much is read in one go. The first event is read however large it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Most {
+    pub events: usize,
+    pub bytes: usize,
+}
+
+impl Most {
+    /// So many events, which the caller knows to be enough of a bound.
+    pub const fn events(events: usize) -> Self {
+        Self { events, bytes: usize::MAX }
+    }
+
+    /// Whether one more of this size is read.
+    pub(crate) const fn takes(&mut self, size: usize, is_first: bool) -> bool {
+        if self.events == 0 || (size > self.bytes && !is_first) {
+            return false;
+        }
+        self.events -= 1;
+        self.bytes = self.bytes.saturating_sub(size);
+        true
+    }
+}
+
 impl Batch {
     pub fn new(session: &SessionVault) -> Self {
         Self { session_id: session.session_id.clone(), ..Self::default() }
@@ -316,7 +340,7 @@ impl Vault {
             session.next_event = found.map_or(1, |(_, next_event, _)| next_event);
         }
         if !session.fresh && session.next_event > 1 {
-            let last = self.events(&session.session_id, session.next_event - 2, 1)?;
+            let last = self.events(&session.session_id, session.next_event - 2, Most::events(1))?;
             session.last_event = last.events.into_iter().next();
         }
         Ok(session)
@@ -340,10 +364,10 @@ impl Vault {
         Ok(found.map_or(0, |(_, next_event, _)| next_event - 1))
     }
 
-    /// At most `limit` events behind `after`, in order.
-    pub fn events(&self, session_id: &str, after: u64, limit: usize) -> Result<EventRange, StoreError> {
+    /// Events behind `after`, in order.
+    pub fn events(&self, session_id: &str, after: u64, most: Most) -> Result<EventRange, StoreError> {
         let (key, oldest, sealed) =
-            self.read(|connection| read_events(connection, session_id, after, limit))?;
+            self.read(|connection| read_events(connection, session_id, after, most))?;
         let Some(key) = key else { return Ok(EventRange { oldest, events: Vec::new() }) };
         let mut events = Vec::with_capacity(sealed.len());
         for (seq, body) in sealed {
@@ -467,7 +491,7 @@ fn read_events(
     connection: &Connection,
     session_id: &str,
     after: u64,
-    limit: usize,
+    mut most: Most,
 ) -> rusqlite::Result<SealedEvents> {
     let mut select =
         connection.prepare_cached("SELECT session, key, floor FROM sessions WHERE session_id = ?1")?;
@@ -480,9 +504,15 @@ fn read_events(
          WHERE place > (?1 << 32) + ?2 AND place < (?1 + 1) << 32 ORDER BY place LIMIT ?3",
     )?;
     let after = after.min(u64::from(u32::MAX));
-    let rows =
-        select.query_map(params![session, after, limit as u64], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok((key.map(ContentKey::from_bytes), floor, rows.collect::<Result<_, _>>()?))
+    let mut rows = select.query(params![session, after, most.events as u64])?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        if !most.takes(row.get_ref(1)?.as_blob()?.len(), events.is_empty()) {
+            break;
+        }
+        events.push((row.get(0)?, row.get(1)?));
+    }
+    Ok((key.map(ContentKey::from_bytes), floor, events))
 }
 
 fn read_content(

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::{AgentId, SessionKey};
@@ -15,13 +15,11 @@ use super::seat::Seat;
 use super::wire::{self, Fault, Id, Incoming};
 use crate::gateway::Gateway;
 use crate::gateway::api::short;
+use crate::gateway::outbox::{Frame, Outbox, Waiting, outbox};
 use crate::gateway::principal::Principal;
 
 /// The version of the protocol that is spoken here, whatever a client asks for.
 pub(super) const VERSION: u64 = 1;
-
-/// Messages waiting for the client. Beyond them whoever makes more waits.
-pub(super) const OUTBOX: usize = 64;
 
 /// Requests of one client that are being answered. A prompt is one until its turn is over.
 const MAX_IN_FLIGHT: usize = 512;
@@ -53,11 +51,17 @@ pub(super) struct Outgoing {
     pub(super) text: String,
 }
 
+impl Frame for Outgoing {
+    fn bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
 /// A client that is connected.
 pub(super) struct Connection {
     pub(super) gateway: Arc<Gateway>,
     pub(super) who: Principal,
-    outbox: mpsc::Sender<Outgoing>,
+    outbox: Outbox<Outgoing>,
     tasks: TaskTracker,
     /// Fires when the client is gone.
     pub(super) gone: CancellationToken,
@@ -82,8 +86,8 @@ impl Connection {
         gateway: Arc<Gateway>,
         who: Principal,
         wishes: Wishes,
-    ) -> (Arc<Self>, mpsc::Receiver<Outgoing>) {
-        let (outbox, messages) = mpsc::channel(OUTBOX);
+    ) -> (Arc<Self>, Waiting<Outgoing>) {
+        let (outbox, messages) = outbox();
         let state = Mutex::new(State { wishes, ..State::default() });
         let (tasks, gone) = (TaskTracker::new(), CancellationToken::new());
         (Arc::new(Self { gateway, who, outbox, tasks, gone, state }), messages)

@@ -16,12 +16,13 @@ use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use super::connection::{Connection, Outgoing};
 use super::{Asked, Who};
 use crate::gateway::Gateway;
 use crate::gateway::error::ApiError;
+use crate::gateway::outbox::Waiting;
 use crate::gateway::principal::Principal;
 
 pub(super) const CONNECTION_ID: &str = "acp-connection-id";
@@ -245,7 +246,7 @@ async fn post(
 async fn open(
     gateway: &Arc<Gateway>,
     connection: Arc<Connection>,
-    mut messages: mpsc::Receiver<Outgoing>,
+    mut messages: Waiting<Outgoing>,
     body: &str,
 ) -> Result<Response, ApiError> {
     gateway.visits.sweep();
@@ -288,7 +289,7 @@ async fn open(
 }
 
 /// Brings messages to their streams until the connection ends.
-async fn carry(gateway: &Gateway, visit: &Visit, mut messages: mpsc::Receiver<Outgoing>) {
+async fn carry(gateway: &Gateway, visit: &Visit, mut messages: Waiting<Outgoing>) {
     let mut look = tokio::time::interval(ABANDONED);
     loop {
         tokio::select! {

@@ -8,11 +8,11 @@ use axum::http::HeaderValue;
 use axum::response::Response;
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Connection, OUTBOX, Outgoing, Wishes};
+use super::connection::{Connection, Outgoing, Wishes};
 use super::http::{CONNECTION_ID, new_id};
+use crate::gateway::outbox::{FRAMES, Waiting};
 use crate::gateway::principal::Principal;
 use crate::gateway::{Gateway, READ_BUFFER, Seat, WRITE_BUFFER};
 
@@ -65,7 +65,7 @@ async fn serve(gateway: Arc<Gateway>, socket: WebSocket, who: Principal, wishes:
     gateway.metrics.disconnected();
 }
 
-async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: mpsc::Receiver<Outgoing>) {
+async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Waiting<Outgoing>) {
     let (mut sink, mut stream) = socket.split();
     let limits = &connection.gateway.limits;
     let (slow, mut heard) = (limits.patience.slow_reader, Instant::now());
@@ -123,7 +123,7 @@ async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: mpsc
 async fn last_answers(
     connection: &Connection,
     sink: &mut Sink,
-    messages: &mut mpsc::Receiver<Outgoing>,
+    messages: &mut Waiting<Outgoing>,
     within: Duration,
 ) {
     while connection.is_answering() || !messages.is_empty() {
@@ -144,13 +144,13 @@ async fn last_answers(
 async fn send_all(
     sink: &mut Sink,
     first: Outgoing,
-    waiting: &mut mpsc::Receiver<Outgoing>,
+    waiting: &mut Waiting<Outgoing>,
     within: Duration,
 ) -> bool {
     let sending = async {
         sink.feed(Message::Text(first.text.into())).await?;
-        for _ in 0..OUTBOX {
-            let Ok(message) = waiting.try_recv() else { break };
+        for _ in 0..FRAMES {
+            let Some(message) = waiting.try_recv() else { break };
             sink.feed(Message::Text(message.text.into())).await?;
         }
         sink.flush().await
