@@ -103,11 +103,12 @@ pub fn say(key: &str, text: &str) -> Value {
     json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": text }] } })
 }
 
-/// Runs a turn; gives its events and its result.
+/// Runs a turn; gives its events and its result. What a subscription still tells of earlier turns is not among them.
 pub async fn turn(client: &mut Client, key: &str, text: &str) -> Result<(Vec<Value>, Value), ClientError> {
     let result = client.call("turn.run", &say(key, text)).await?;
-    let events = client.take_kept().into_iter().map(|said| said.params["event"].clone()).collect();
-    Ok((events, result))
+    let own = result["first_seq"].as_u64()..=result["last_seq"].as_u64();
+    let events = client.take_kept().into_iter().map(|said| said.params["event"].clone());
+    Ok((events.filter(|event| own.contains(&event["seq"].as_u64())).collect(), result))
 }
 
 /// The text that a turn's events add up to.
