@@ -210,6 +210,15 @@ impl Daybook {
         }
     }
 
+    /// Writes up to this record if the pen lies there. Otherwise the thread that writes for those who do not wait gets to it;
+    /// without one, this waits.
+    pub(crate) fn flush_along(&self, number: u64) {
+        if self.0.scribe.get().is_none_or(Option::is_none) {
+            return self.flush_to(number);
+        }
+        while self.0.marks.is_durable(number).is_none() && self.lead() {}
+    }
+
     /// The number of the newest record.
     pub(crate) fn newest(&self) -> u64 {
         self.queue().next - 1

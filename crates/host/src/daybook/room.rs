@@ -38,6 +38,10 @@ impl Room {
         self.enter.try_send(()).ok().map(|()| self.ticket())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.enter.capacity() == self.enter.max_capacity()
+    }
+
     fn ticket(&self) -> Ticket {
         Ticket(Arc::clone(&self.leave))
     }

@@ -8,15 +8,20 @@ use super::writer::Work;
 const DRAFTS: u8 = 0;
 const PLACED: u8 = 1;
 
+/// What a line has beside its payload, about.
+const BESIDE: usize = 512;
+
 /// What is written of a request. Those that are not [`Work::Drafts`] or [`Work::Placed`] never come here.
 pub(super) fn write(work: &Work) -> Vec<u8> {
-    let mut out = Vec::with_capacity(2048);
+    let mut out = Vec::new();
     match work {
         Work::Drafts(drafts) => {
+            out.reserve(drafts.iter().map(|draft| draft.bytes() + BESIDE).sum());
             out.push(DRAFTS);
             drafts.iter().for_each(|draft| push(&mut out, |line| draft.entry().write_line(line)));
         }
         Work::Placed(entries) => {
+            out.reserve(entries.iter().map(|entry| entry.payload.len() + BESIDE).sum());
             out.push(PLACED);
             entries.iter().for_each(|entry| push(&mut out, |line| entry.write_line(line)));
         }

@@ -1,8 +1,11 @@
-//! What a commit does: gives entries their place, writes them with their views and a signed checkpoint in one
-//! transaction, and answers each caller after it is on disk.
+//! What a commit does: gives entries their place, and writes them with their views and a signed checkpoint in one transaction.
+//! A caller is answered when its entries have their place and are on disk: in the daybook, or else in the database. Where the
+//! daybook has them, a transaction goes on while more requests wait, because what comes with every commit costs as much as
+//! many entries do; if it fails, the next start posts the same entries at the same places.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rusqlite::{CachedStatement, Connection};
 use tokio::sync::oneshot;
@@ -44,6 +47,20 @@ pub(super) struct Sequencer {
     log: Log,
     daybook: Daybook,
     edge: Edge,
+    /// What the transaction that is open has written so far.
+    open: Option<Open>,
+}
+
+/// A transaction on its way.
+struct Open {
+    entities: EntityBatch,
+    since: Instant,
+    /// Entries that the log had before.
+    before: u64,
+    /// The newest record of the daybook in it.
+    posted: Option<u64>,
+    /// Requests in it that went past the book.
+    past: usize,
 }
 
 /// Where the log ends, and who signs there.
@@ -65,14 +82,15 @@ impl Sequencer {
         let database = path.clone();
         let copier = Copier::new(move || connection::open(&database, Access::Write));
         let (log, edge) = (Log::of(&path), Edge { signer, views, bytes: 0 });
-        Self { path, copier, connection, log, daybook, edge }
+        Self { path, copier, connection, log, daybook, edge, open: None }
     }
 
     /// Begins a log: the first entry names the first key.
     pub(super) fn begin(&mut self, genesis: EntryText) -> Result<(), StoreError> {
         let (request, receipt) = writer::request(Work::Sealed(Box::new(genesis)));
         self.daybook.past(Side::Ledger);
-        self.commit(vec![request])?;
+        self.write(vec![request])?;
+        self.commit()?;
         receipt.answer.blocking_recv().map_err(|_| StoreError::Closed)?.map(drop)
     }
 
@@ -102,7 +120,7 @@ impl Sequencer {
             let unreadable = || unfit(format!("its record {number} cannot be read"));
             let (mut request, _) = writer::request(posting::read(&record.ledger).ok_or_else(unreadable)?);
             request.number = Some(number);
-            match self.commit(vec![request]) {
+            match self.write(vec![request]).and_then(|()| self.commit()) {
                 Err(StoreError::Damaged { what, .. }) => {
                     return Err(unfit(format!("its record {number} does not fit: {what}")));
                 }
@@ -119,32 +137,45 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Commits a batch and answers it. An error means that the store cannot go on.
-    pub(super) fn commit(&mut self, batch: Vec<Request>) -> Result<(), StoreError> {
-        let mut answers = Vec::with_capacity(batch.len());
-        let posted = batch.iter().filter_map(|request| request.number).max();
+    /// Whether the transaction that is open can take more in: it has fewer entries and is not as old.
+    pub(super) fn may_go_on(&self, entries: u64, age: Duration) -> bool {
+        let size = self.edge.views.size();
+        self.open.as_ref().is_some_and(|open| size - open.before < entries && open.since.elapsed() < age)
+    }
+
+    /// Writes requests, and answers those that the daybook has. An error means that the store cannot go on.
+    pub(super) fn write(&mut self, batch: Vec<Request>) -> Result<(), StoreError> {
         let past = batch.iter().filter(|request| request.number.is_none()).count();
-        let written = self.write(batch, posted, &mut answers);
-        let written = written.and_then(|()| if past == 0 { Ok(()) } else { Ok(self.sync()?) });
-        match written {
-            Ok(()) => {
-                for (answer, result) in answers {
-                    let _ = answer.send(result);
-                }
-                // Whoever waited for this finds its answer there.
-                self.daybook.posted(Side::Ledger, posted, past);
-                self.copier.wrote(std::mem::take(&mut self.edge.bytes) + COMMIT_OVERHEAD);
-                self.copier.go_on(&self.connection)
-            }
-            Err(error) => {
-                for (answer, result) in answers {
-                    // What was refused for its own fault keeps its reason.
-                    let refused = result.err().unwrap_or_else(|| self.lost(&error));
-                    let _ = answer.send(Err(refused));
-                }
-                Err(self.lost(&error))
-            }
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut written = self.apply(batch, past, &mut answers);
+        if past > 0 {
+            // Only the database has these.
+            written = written.and_then(|()| self.end());
         }
+        for (answer, result) in answers {
+            let result = match &written {
+                Ok(()) => result,
+                // What was refused for its own fault keeps its reason.
+                Err(error) => result.and_then(|_| Err(self.lost(error))),
+            };
+            let _ = answer.send(result);
+        }
+        written.map_err(|error| self.lost(&error))?;
+        if past > 0 { self.copy_on() } else { Ok(()) }
+    }
+
+    /// Commits what was written since the last commit. An error means that the store cannot go on.
+    pub(super) fn commit(&mut self) -> Result<(), StoreError> {
+        if self.open.is_none() {
+            return Ok(());
+        }
+        self.end().map_err(|error| self.lost(&error))?;
+        self.copy_on()
+    }
+
+    fn copy_on(&mut self) -> Result<(), StoreError> {
+        self.copier.wrote(std::mem::take(&mut self.edge.bytes) + COMMIT_OVERHEAD);
+        self.copier.go_on(&self.connection)
     }
 
     fn lost(&self, error: &WriteError) -> StoreError {
@@ -157,14 +188,14 @@ impl Sequencer {
         }
     }
 
-    fn write(
+    /// Gives entries their places. Returns when those that the daybook has are on disk.
+    fn apply(
         &mut self,
         batch: Vec<Request>,
-        posted: Option<u64>,
+        past: usize,
         answers: &mut Vec<Answer>,
     ) -> Result<(), WriteError> {
-        let Self { connection, edge, daybook, .. } = self;
-        let before = edge.views.size();
+        let posted = batch.iter().filter_map(|request| request.number).max();
         // Answers are collected before anything can fail, so that an error reaches everyone in the batch.
         let mut work = Vec::with_capacity(batch.len());
         for request in batch {
@@ -173,35 +204,58 @@ impl Sequencer {
             let promised = request.number.is_some() && matches!(request.work, Work::Placed(_));
             work.push((request.work, promised));
         }
-        connection.execute_batch("BEGIN IMMEDIATE")?;
-        let mut rows = Rows {
-            connection,
-            insert: connection.prepare_cached(rows::INSERT)?,
-            entities: EntityBatch::default(),
+        let Self { connection, edge, daybook, open, .. } = self;
+        let open = match open {
+            Some(open) => open,
+            None => {
+                connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+                open.insert(Open {
+                    entities: EntityBatch::default(),
+                    since: Instant::now(),
+                    before: edge.views.size(),
+                    posted: None,
+                    past: 0,
+                })
+            }
         };
+        open.posted = open.posted.max(posted);
+        open.past += past;
+        let insert = connection.prepare_cached(rows::INSERT)?;
+        let mut rows = Rows { connection, insert, entities: &mut open.entities };
         for ((work, promised), (_, result)) in work.into_iter().zip(answers.iter_mut()) {
             *result = edge.apply(work, &mut rows)?;
             if let (true, Err(refused)) = (promised, &*result) {
                 return Err(WriteError::Promised(refused.to_string()));
             }
         }
-        let Rows { entities, .. } = rows;
+        // Nobody is told, and nobody reads, what could still be lost.
+        match posted {
+            Some(posted) if !daybook.wait_durable(posted) => Err(WriteError::Daybook),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the transaction that is open; readers see what it wrote.
+    fn end(&mut self) -> Result<(), WriteError> {
+        let Some(Open { entities, before, posted, past, .. }) = self.open.take() else { return Ok(()) };
+        let Self { connection, edge, .. } = self;
         let grown = edge.views.size() != before;
         if grown {
             entities.flush(connection)?;
             edge.sign_checkpoint(connection)?;
-        } else if posted.is_none() {
-            connection.execute_batch("ROLLBACK")?;
-            return Ok(());
         }
         if let Some(posted) = posted {
             connection.prepare_cached("UPDATE checkpoint SET posted = ?1")?.execute([posted])?;
-            // Nobody reads what could still be lost.
-            if !daybook.wait_durable(posted) {
-                return Err(WriteError::Daybook);
-            }
         }
-        connection.execute_batch("COMMIT")?;
+        let end = if grown || posted.is_some() { "COMMIT" } else { "ROLLBACK" };
+        connection.prepare_cached(end)?.execute([])?;
+        if past > 0 {
+            self.log.sync()?;
+        }
+        self.daybook.posted(Side::Ledger, posted, past);
+        if past > 0 {
+            self.daybook.synced(Side::Ledger);
+        }
         Ok(())
     }
 }
@@ -210,7 +264,7 @@ impl Sequencer {
 struct Rows<'c> {
     connection: &'c Connection,
     insert: CachedStatement<'c>,
-    entities: EntityBatch,
+    entities: &'c mut EntityBatch,
 }
 
 impl Edge {

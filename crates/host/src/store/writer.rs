@@ -4,6 +4,7 @@
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tribune_ledger::entry::{EntryText, Unplaced};
@@ -20,8 +21,14 @@ use crate::daybook::{Daybook, Page, Part, Side};
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
 
-/// Entries in one commit at most. More would make the first caller wait for the last without saving syncs.
+/// Entries that are placed together at most, and in one commit: those who read wait for it.
 const MAX_BATCH: usize = 512;
+
+/// How long a commit takes more in: those who read wait for it. Within it come several batches of whoever writes much.
+const LONGEST_COMMIT: Duration = Duration::from_millis(2);
+
+/// How long a request that somebody makes may take to get here: about a sync.
+const ON_ITS_WAY: Duration = Duration::from_millis(1);
 
 /// Bytes of entries in one request at most: four entries of the largest size. With [`QUEUE`] it bounds what can wait in
 /// memory; only a flood of the largest requests comes near.
@@ -173,7 +180,7 @@ impl LedgerWriter {
     /// Waits for what [`Self::submit_blocking`] queued.
     pub fn wait_blocking(&self, receipt: Receipt) -> Result<Vec<Appended>, StoreError> {
         if let Some(number) = receipt.number {
-            self.daybook.flush_to(number);
+            self.daybook.flush_along(number);
         }
         receipt.answer.blocking_recv().map_err(|_| self.closed())?
     }
@@ -324,7 +331,8 @@ pub(super) fn start(
     let failure = Arc::new(OnceLock::new());
     let writer =
         LedgerWriter { room: Room::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), daybook };
-    let run = Run { sequencer: Some(sequencer), failure, daybook: writer.daybook.clone() };
+    let (room, daybook) = (writer.room.clone(), writer.daybook.clone());
+    let run = Run { sequencer: Some(sequencer), failure, daybook, room };
     let thread =
         std::thread::Builder::new().name("ledger-writer".to_owned()).spawn(move || run.all(&requests))?;
     writer.daybook.attach(Side::Ledger, move || drop(queue.send(request(Work::Sync).0)));
@@ -337,6 +345,16 @@ struct Run {
     sequencer: Option<Sequencer>,
     failure: Arc<OnceLock<String>>,
     daybook: Daybook,
+    room: Room,
+}
+
+/// The next request, if one waits or is on its way through the book.
+fn coming(room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
+    match requests.try_recv() {
+        Ok(next) => Some(next),
+        Err(_) if room.is_empty() => None,
+        Err(_) => requests.recv_timeout(ON_ITS_WAY).ok(),
+    }
 }
 
 impl Run {
@@ -351,22 +369,22 @@ impl Run {
                 }
                 Work::Sync => self.sync(),
                 Work::Drafts(_) | Work::Placed(_) | Work::Sealed(_) | Work::Rotate { .. } => {
-                    held_over = self.commit(first, requests);
+                    held_over = self.write(first, requests);
                 }
             }
         }
         self.sync();
     }
 
-    /// Commits a request with those behind it. Returns the first that has to wait.
-    fn commit(&mut self, first: Request, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
+    /// Writes a request with those behind it, and commits unless more is coming. Returns the first that has to wait.
+    fn write(&mut self, first: Request, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
         let mut batch = vec![first];
         let mut entries = batch[0].len();
         let mut held_over = None;
         while entries < MAX_BATCH {
             let Ok(next) = requests.try_recv() else { break };
             entries += next.len();
-            if matches!(next.work, Work::Stop { .. } | Work::Sync) || entries > MAX_BATCH {
+            if !next.is_entries() || entries > MAX_BATCH {
                 held_over = Some(next);
                 break;
             }
@@ -374,8 +392,16 @@ impl Run {
         }
         match &mut self.sequencer {
             Some(sequencer) => {
-                let committed = sequencer.commit(batch);
-                self.heed(committed);
+                let written = sequencer.write(batch).and_then(|()| {
+                    if sequencer.may_go_on(MAX_BATCH as u64, LONGEST_COMMIT) {
+                        held_over = held_over.take().or_else(|| coming(&self.room, requests));
+                        if held_over.as_ref().is_some_and(Request::is_entries) {
+                            return Ok(());
+                        }
+                    }
+                    sequencer.commit()
+                });
+                self.heed(written);
             }
             None => {
                 for request in batch {
@@ -415,6 +441,11 @@ impl Run {
 }
 
 impl Request {
+    /// Whether it is for entries, and not for the writer itself.
+    const fn is_entries(&self) -> bool {
+        !matches!(self.work, Work::Sync | Work::Stop { .. })
+    }
+
     fn len(&self) -> usize {
         match &self.work {
             Work::Drafts(entries) => entries.len(),

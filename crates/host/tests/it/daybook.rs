@@ -362,6 +362,53 @@ fn what_is_posted_already_is_not_posted_again() {
     }
 }
 
+/// A caller is told its place before the database has it. Callers of many histories, some of whom are refused.
+#[test]
+fn l2_entries_are_found_where_their_callers_were_told_though_the_database_lost_them() {
+    let home = TempHome::new();
+    let store = home.store();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let earlier = elsewhere.path().join("earlier");
+    copy(home.home.root(), &DATABASES, &earlier);
+    let stranger = Cid::from_bytes([7; 32]);
+    let append = |thread: u64| {
+        let writer = store.writer().unwrap();
+        let mut told = Vec::new();
+        let mut under_way = std::collections::VecDeque::new();
+        for n in 0..60 {
+            let mut drafts = vec![draft(&format!("a-{thread}"), n), draft("all", n)];
+            if n % 7 == thread {
+                drafts[1].parents.push(stranger);
+            }
+            under_way.push_back(writer.submit_blocking(&drafts).unwrap());
+            if under_way.len() > 3 {
+                told.push(writer.wait_blocking(under_way.pop_front().unwrap()));
+            }
+        }
+        told.extend(under_way.into_iter().map(|receipt| writer.wait_blocking(receipt)));
+        told
+    };
+    let told: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || append(thread))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let refused = told.iter().filter(|told| matches!(told, Err(StoreError::NoSuchParent(_)))).count();
+    let told: Vec<_> = told.into_iter().filter_map(Result::ok).flatten().collect();
+    assert_eq!((refused, told.len()), (36, 2 * (240 - 36)));
+
+    let cut = cut(home.home.root(), &earlier, &elsewhere.path().join("cut"));
+    store.close();
+    for home in [&home.home, &cut] {
+        Store::open(home, &Stopped).unwrap().close();
+        assert_eq!(assert_sound(home), 1 + told.len() as u64);
+        let reader = Reader::open(home).unwrap();
+        for told in &told {
+            let found = reader.entry(told.index).unwrap().unwrap().entry;
+            assert_eq!((found.cid, found.seq), (told.cid, told.seq));
+        }
+    }
+}
+
 /// Appends entries, a third of the callers without patience. Returns those that were answered.
 async fn append(task: u64, writer: LedgerWriter, readers: Readers) -> Vec<Cid> {
     let mut kept = Vec::new();

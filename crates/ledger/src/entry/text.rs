@@ -97,7 +97,7 @@ impl EntryText {
         if let Some(envelope) = &draft.envelope {
             check_envelope(envelope)?;
         }
-        let mut payload = Vec::with_capacity(512);
+        let mut payload = Vec::with_capacity(1024);
         jcs::write_members(&draft.payload, &mut payload).map_err(FieldError::Payload)?;
         Ok(Self {
             cid: Cid::from_bytes([0; 32]),
