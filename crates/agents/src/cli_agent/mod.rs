@@ -15,6 +15,7 @@ pub(crate) mod house_words;
 pub(crate) mod leaves;
 mod lines;
 pub(crate) mod link;
+mod patch;
 pub(crate) mod pool;
 mod spawner;
 pub(crate) mod tongue;

@@ -119,6 +119,8 @@ pub enum Quirk {
     WritesItself,
     /// It asks once more, as a call of its own, to leave the workspace.
     AsksToLeave,
+    /// It names the tool of a call nowhere but at the beginning of the call's id, before `__`.
+    NamesInIds,
     /// It reads files that are named behind an `@` in what is said to it, unasked and untold.
     ReadsMentions,
 }
