@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
+use super::instructions;
 use super::pool::{Found, Live, Pool};
 use super::spawner::Spawner;
 use super::tongue::{Began, Step, Tongue};
@@ -13,7 +14,7 @@ use crate::acp::Acp;
 use crate::claude_code::ClaudeCode;
 use crate::content::{ContentBlock, text_of};
 use crate::event::{EventKind, RuntimeEvent};
-use crate::plain_words::{Unmeant, plain};
+use crate::plain_words::{Unmeant, command, plain};
 use crate::profile::{Profile, Quirk};
 use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
 use crate::session::{CloseReason, SessionState, SessionStatus};
@@ -107,7 +108,16 @@ impl AgentRuntime for CliBackend {
                 yield Err(error);
                 return;
             }
-            let prompt = prompt(&input, fresh, &live.profile);
+            let mut instructions = None;
+            if let Some(name) = live.instructions.as_deref().filter(|_| fresh) {
+                match instructions::read(&*input.tools, name).await {
+                    Ok(text) => instructions = Some(text),
+                    Err(message) => {
+                        yield Ok(EventKind::Notice { code: "instructions_not_read".to_owned(), message });
+                    }
+                }
+            }
+            let prompt = prompt(&input, fresh, instructions.as_deref(), &live.profile);
             let mut turn = backend.pool.tongue().begin(&live, &input, &prompt);
             loop {
                 match turn.next().await {
@@ -183,23 +193,35 @@ impl Drop for Busy {
     }
 }
 
-/// What the agent is told: who it is, if it does not know yet; what was left for it; what is said.
+/// What the agent is told: who it is and what its workspace says to agents, if it does not know yet; what was left for it; what
+/// is said.
 ///
 /// All of it is words: what a program would do unasked because of what is said, it does not.
-fn prompt(input: &TurnInput, fresh: bool, profile: &Profile) -> Vec<ContentBlock> {
+fn prompt(
+    input: &TurnInput,
+    fresh: bool,
+    instructions: Option<&str>,
+    profile: &Profile,
+) -> Vec<ContentBlock> {
     let mentions = profile.has(Quirk::ReadsMentions);
     let others = Unmeant { mentions, commands: true };
-    let said = Unmeant { mentions, commands: input.speaker != Speaker::Owner };
+    let said = |text: &str| {
+        let is_known = command(text).is_some_and(|word| profile.takes_command(word));
+        Unmeant { mentions, commands: !(is_known && input.speaker == Speaker::Owner) }
+    };
     let mut blocks = Vec::new();
     if fresh && !input.system.is_empty() {
         blocks.push(ContentBlock::text(plain(&input.system, others)));
+    }
+    if let Some(instructions) = instructions {
+        blocks.push(ContentBlock::text(plain(instructions, others)));
     }
     for message in &input.preceding {
         let text = format!("[{}] {}", message.role.as_str(), text_of(&message.content));
         blocks.push(ContentBlock::text(plain(&text, others)));
     }
     blocks.extend(input.content.iter().map(|block| match block {
-        ContentBlock::Text { text } => ContentBlock::text(plain(text, said)),
+        ContentBlock::Text { text } => ContentBlock::text(plain(text, said(text))),
         other => other.clone(),
     }));
     blocks

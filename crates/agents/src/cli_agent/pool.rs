@@ -43,6 +43,8 @@ pub(crate) struct Live {
     pub(crate) profile: Arc<Profile>,
     pub(crate) workspace: Arc<str>,
     pub(crate) conversation: Arc<Conversation>,
+    /// The file of the workspace that has words for agents.
+    pub(crate) instructions: Option<Arc<str>>,
     stderr: Stderr,
     /// Ends it in peace.
     closing: CancellationToken,
@@ -137,8 +139,16 @@ impl Pool {
 
     /// Starts an agent. `afresh` is how its conversation came about if it has none from before.
     async fn start_once(&self, session: &Handle, afresh: Began) -> Result<Live, Unmet> {
-        let Spawned { stdin, stdout, stderr: pipe, process, profile, workspace, conversation } =
-            self.spawner.spawn(session).await.map_err(Unmet::Failed)?;
+        let Spawned {
+            stdin,
+            stdout,
+            stderr: pipe,
+            process,
+            profile,
+            workspace,
+            conversation,
+            instructions,
+        } = self.spawner.spawn(session).await.map_err(Unmet::Failed)?;
         if profile.protocol() != self.tongue.protocol() {
             let what = format!(
                 "the profile `{}` is not for the backend `{}`: close the session and open it again",
@@ -188,6 +198,7 @@ impl Pool {
             profile: Arc::new(profile),
             workspace: workspace.into(),
             conversation: Arc::new(begun),
+            instructions: instructions.map(Into::into),
             stderr,
             closing,
             gone,

@@ -36,6 +36,8 @@ pub struct Spawned {
     pub workspace: String,
     /// The agent's name for the conversation of this session before, if there was one.
     pub conversation: Option<String>,
+    /// The file at the root of the workspace that has words for agents, if there is one. Nobody has opened it.
+    pub instructions: Option<String>,
 }
 
 impl std::fmt::Debug for Spawned {

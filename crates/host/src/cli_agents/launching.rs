@@ -105,6 +105,13 @@ impl Seat {
         Workspace { target: WORKSPACE.into(), source, hide: hide.to_vec(), freeze }
     }
 
+    /// The file at the root of the workspace that has words for agents, whatever it is. It is not opened.
+    pub(super) fn instructions(&self, profile: &Profile) -> Option<String> {
+        let workspace = workspace_of(self.house.root(), &self.ground).ok()?;
+        let is_there = |name: &&String| std::fs::symlink_metadata(workspace.join(name)).is_ok();
+        profile.instructions().iter().find(is_there).cloned()
+    }
+
     fn mounts(&self, profile: &Profile, home: &Path) -> Result<Vec<Mount>, String> {
         let mut mounts = vec![Mount::ReadWrite { source: home.to_owned(), target: HOME.into() }];
         if profile.install().is_some() {

@@ -222,12 +222,13 @@ impl Spawner for CliAgents {
         let launching = tokio::task::spawn_blocking(move || {
             let conversation = seat.room.conversation().filter(|id| filled.takes_up(id));
             let launch = seat.launch(&filled, &sockets, conversation.clone())?;
+            let instructions = seat.instructions(&filled);
             // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
             let child = launcher.launch(&launch, Streams::piped()).map_err(|error| error.to_string())?;
-            Ok::<_, String>((child, sockets, conversation))
+            Ok::<_, String>((child, sockets, conversation, instructions))
         });
         let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;
-        let (mut child, sockets, conversation) =
+        let (mut child, sockets, conversation, instructions) =
             launched.map_err(|what| failed(format!("{} cannot be started: {what}", profile.title())))?;
         let broken = |error: std::io::Error| {
             failed(format!("the pipes of an agent cannot be used ({error}): try again"))
@@ -245,6 +246,7 @@ impl Spawner for CliAgents {
             profile,
             workspace: launching::WORKSPACE.to_owned(),
             conversation,
+            instructions,
         })
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Troupe {
     pub(crate) remembered: Mutex<Option<String>>,
     /// Do not end when their part does.
     are_stubborn: bool,
+    /// The file with words for them in their workspace.
+    instructions: Option<&'static str>,
 }
 
 impl Troupe {
@@ -66,12 +68,20 @@ impl Troupe {
             ends: Arc::default(),
             remembered: Mutex::default(),
             are_stubborn: false,
+            instructions: None,
         }
     }
 
     /// The same, of agents that do not end by themselves.
     pub(crate) fn stubborn(self) -> Self {
         Self { are_stubborn: true, ..self }
+    }
+}
+
+impl Troupe {
+    /// The same, where the workspace has words for them.
+    pub(crate) fn instructed(self, name: &'static str) -> Self {
+        Self { instructions: Some(name), ..self }
     }
 }
 
@@ -130,6 +140,7 @@ impl Spawner for Troupe {
             profile: serde_json::from_value::<Profile>(self.profile.clone()).unwrap(),
             workspace: "/workspace".to_owned(),
             conversation,
+            instructions: self.instructions.map(str::to_owned),
         })
     }
 
