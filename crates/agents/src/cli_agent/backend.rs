@@ -1,7 +1,7 @@
 //! The backend: a session's agent is found or started, told what is said, and listened to until its turn ends.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
@@ -97,6 +97,7 @@ impl AgentRuntime for CliBackend {
                 yield Ok(EventKind::Ungoverned { id, tool, what });
                 return;
             }
+            let began = Instant::now();
             let fresh = found == Found::Started && live.conversation.began != Began::TakenUp;
             if found == Found::Started && live.conversation.began == Began::Lost {
                 let message = "the agent was started anew and could not take up what was said before: it begins afresh";
@@ -126,6 +127,10 @@ impl AgentRuntime for CliBackend {
                     },
                     Step::Named(conversation) => backend.pool.spawner().remember(&handle, &conversation),
                     Step::Over(kinds, ended) => {
+                        // Agents leave commands running, which nobody waits for any more and which would go on for ever.
+                        if input.cancel.is_cancelled() && live.has_stragglers(began).await {
+                            live.end().await;
+                        }
                         busy.over();
                         for kind in kinds {
                             yield Ok(kind);

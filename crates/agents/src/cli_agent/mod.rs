@@ -22,7 +22,7 @@ mod spawner;
 pub(crate) mod tongue;
 
 pub use backend::{CliBackend, IDLE};
-pub use spawner::{Process, Spawned, Spawner};
+pub use spawner::{Census, Process, Spawned, Spawner};
 
 /// Bytes of what an agent says that has no event of its own, and is handed on as it came.
 const MAX_UPDATE_BYTES: usize = 256 << 10;

@@ -1,5 +1,8 @@
 //! What the host gives to these backends: a running agent, and a place to remember its conversation in.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -31,6 +34,7 @@ pub struct Spawned {
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     pub process: Box<dyn Process>,
+    pub census: Arc<dyn Census>,
     pub profile: Profile,
     /// The workspace, as it is called inside.
     pub workspace: String,
@@ -44,6 +48,12 @@ impl std::fmt::Debug for Spawned {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Spawned").field("profile", &self.profile.id()).finish_non_exhaustive()
     }
+}
+
+/// Who runs in an agent's box.
+pub trait Census: Send + Sync {
+    /// How many processes run in it that were started since then. Looks at the machine, which takes milliseconds.
+    fn started_since(&self, moment: Instant) -> usize;
 }
 
 /// The processes of an agent. Dropping this ends all of them.

@@ -4,6 +4,7 @@
 //! one to the model, where the house's key is put in, and one that leads out past the gate. It has no key, no variable of the
 //! daemon's, and no way to anything else. If its mandate has no tool that changes files, its workspace cannot be changed.
 
+mod census;
 mod clearing;
 mod launching;
 mod process;
@@ -22,6 +23,7 @@ use tribune_agents::{AgentId, Handle, Profile, RuntimeError, SessionKey};
 use tribune_constitution::Asking;
 use tribune_sandbox::{House, Launcher, Streams};
 
+use self::census::BoxCensus;
 use self::launching::Seat;
 use self::process::BoxedAgent;
 pub(crate) use self::room::Room;
@@ -234,6 +236,7 @@ impl Spawner for CliAgents {
             failed(format!("the pipes of an agent cannot be used ({error}): try again"))
         };
         let pipes = process::pipes(&mut child).map_err(broken)?;
+        let census = BoxCensus::below(child.id());
         let process = BoxedAgent::new(child, sockets).map_err(broken)?;
         if let Some(play) = play {
             play.reach(Milestone::Started);
@@ -243,6 +246,7 @@ impl Spawner for CliAgents {
             stdout: Box::new(pipes.stdout),
             stderr: Box::new(pipes.stderr),
             process: Box::new(process),
+            census: Arc::new(census),
             profile,
             workspace: launching::WORKSPACE.to_owned(),
             conversation,

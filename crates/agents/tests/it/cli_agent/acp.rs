@@ -1,6 +1,7 @@
 //! Agents over ACP: when they are started, kept and ended.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use tribune_agents::cli_agent::{CliBackend, Spawner};
 use tribune_agents::{AgentRuntime, CloseReason, ContentBlock, Leave, Speaker, TurnInput};
 
 use super::played::{Part, Stage, Troupe, profile};
-use super::{Court, handle, heard_of, input, turn};
+use super::{Court, handle, heard_of, input, turn, turn_until};
 
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -171,6 +172,25 @@ async fn l1_instructions_that_the_law_keeps_are_told_of_and_not_told() {
         assert_eq!(heard.text(), "hello");
         let notices: Vec<&str> = heard.notices();
         assert_eq!(notices, ["instructions_not_read"]);
+        backend.leave().await;
+    }
+}
+
+/// What a cancelled turn had started and its agent leaves running ends with the agent's box; the next turn takes it up.
+#[tokio::test]
+async fn l8_commands_that_outlive_a_cancelled_turn_end_with_their_box() {
+    for (left, starts) in [(0, 1), (1, 2)] {
+        let cancel = CancellationToken::new();
+        let fired = cancel.clone();
+        let first: Part = Box::new(|stage| Box::pin(echo(stage, Some(fired))));
+        let second: Part = Box::new(|stage| Box::pin(echo(stage, None)));
+        let troupe = Arc::new(Troupe::new(profile("acp"), vec![first, second]));
+        troupe.census.0.store(left, Ordering::Relaxed);
+        let backend = backend(&troupe);
+        let heard = turn_until(&backend, "a", &Court::strict(), cancel).await;
+        assert_eq!(heard.error, None);
+        turn(&backend, "a", &Court::strict()).await;
+        assert_eq!(troupe.started.lock().unwrap().len(), starts, "{left} left");
         backend.leave().await;
     }
 }

@@ -1,14 +1,16 @@
 //! Agents that are futures: each start of one plays the next part.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Process, Spawned, Spawner};
+use tribune_agents::cli_agent::{Census, Process, Spawned, Spawner};
 use tribune_agents::{Handle, Profile, RuntimeError};
 
 /// What an agent does from its start to its end.
@@ -57,6 +59,8 @@ pub(crate) struct Troupe {
     are_stubborn: bool,
     /// The file with words for them in their workspace.
     instructions: Option<&'static str>,
+    /// What runs beside them.
+    pub(crate) census: Arc<Counted>,
 }
 
 impl Troupe {
@@ -69,6 +73,7 @@ impl Troupe {
             remembered: Mutex::default(),
             are_stubborn: false,
             instructions: None,
+            census: Arc::default(),
         }
     }
 
@@ -82,6 +87,16 @@ impl Troupe {
     /// The same, where the workspace has words for them.
     pub(crate) fn instructed(self, name: &'static str) -> Self {
         Self { instructions: Some(name), ..self }
+    }
+}
+
+/// Counts what a test says.
+#[derive(Default)]
+pub(crate) struct Counted(pub(crate) AtomicUsize);
+
+impl Census for Counted {
+    fn started_since(&self, _: Instant) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -137,6 +152,7 @@ impl Spawner for Troupe {
             stdout: Box::new(stdout),
             stderr: Box::new(tokio::io::empty()),
             process: Box::new(process),
+            census: Arc::clone(&self.census) as Arc<dyn Census>,
             profile: serde_json::from_value::<Profile>(self.profile.clone()).unwrap(),
             workspace: "/workspace".to_owned(),
             conversation,
