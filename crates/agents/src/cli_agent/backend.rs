@@ -13,7 +13,7 @@ use super::tongue::{Began, Step, Tongue};
 use crate::acp::Acp;
 use crate::claude_code::ClaudeCode;
 use crate::content::{ContentBlock, text_of};
-use crate::event::{EventKind, RuntimeEvent};
+use crate::event::{EventKind, OBEYED, RuntimeEvent};
 use crate::plain_words::{Unmeant, command, plain};
 use crate::profile::{Profile, Quirk};
 use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
@@ -132,6 +132,9 @@ impl AgentRuntime for CliBackend {
                             live.end().await;
                         }
                         busy.over();
+                        if let Some(notice) = obeyed(&backend.pool.spawner().obeyed(&handle).await) {
+                            yield Ok(notice);
+                        }
                         for kind in kinds {
                             yield Ok(kind);
                         }
@@ -173,6 +176,24 @@ impl AgentRuntime for CliBackend {
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
         Ok(SessionStatus { state: SessionState::Idle, backend: self.name().to_owned(), model: None })
     }
+}
+
+/// Names that a notice tells.
+const MAX_TOLD_NAMES: usize = 16;
+
+/// What people are told of names that programs of their machine obey.
+fn obeyed(names: &[String]) -> Option<EventKind> {
+    let told: Vec<String> = names.iter().take(MAX_TOLD_NAMES).map(|name| format!("`{name}`")).collect();
+    let more = match names.len().saturating_sub(MAX_TOLD_NAMES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "programs of this machine obey names that are new or changed in the workspace: {}{more}; look at them before you use the \
+         folder outside of the sandbox",
+        told.join(", ")
+    );
+    (!names.is_empty()).then(|| EventKind::Notice { code: OBEYED.to_owned(), message })
 }
 
 /// A turn under way. If it is given up, so is the agent: nobody knows what it is at.

@@ -24,6 +24,10 @@ pub trait Spawner: Send + Sync {
     /// Forgets that name: the agent does not know it any more.
     fn forget(&self, session: &Handle);
 
+    /// Names that came into the session's workspace, or were changed there, since this was last asked or the agent was first
+    /// started, and that programs of this machine obey.
+    async fn obeyed(&self, session: &Handle) -> Vec<String>;
+
     /// Keeps the newest of what the agent said on its standard error.
     fn keep_stderr(&self, session: &Handle, said: &str);
 }

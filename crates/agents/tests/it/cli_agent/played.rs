@@ -168,6 +168,10 @@ impl Spawner for Troupe {
         *self.remembered.lock().unwrap() = None;
     }
 
+    async fn obeyed(&self, _: &Handle) -> Vec<String> {
+        Vec::new()
+    }
+
     fn keep_stderr(&self, _: &Handle, _: &str) {}
 }
 
