@@ -92,6 +92,9 @@ pub enum EventKind {
     },
 }
 
+/// The code of a notice that tells names in a workspace which programs of this machine obey.
+pub const OBEYED: &str = "obeyed_names";
+
 /// Why a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -15,6 +15,11 @@ pub(crate) struct Unmeant {
     pub(crate) commands: bool,
 }
 
+/// The command that a text is to programs which look for one.
+pub(crate) fn command(text: &str) -> Option<&str> {
+    text.trim_start().strip_prefix('/')?.split_whitespace().next()
+}
+
 /// The text with the signs taken apart.
 pub(crate) fn plain(text: &str, unmeant: Unmeant) -> Cow<'_, str> {
     let is_command = unmeant.commands && text.trim_start().starts_with(['/', '!', '#']);
@@ -52,6 +57,8 @@ mod tests {
         assert_eq!(plain("a/b and #1", all), "a/b and #1");
         let owners = Unmeant { mentions: true, commands: false };
         assert_eq!(plain("/compact", owners), "/compact");
+        assert_eq!(command(" /compact now"), Some("compact"));
+        assert_eq!((command("/"), command("compact"), command("/ x")), (None, None, Some("x")));
         assert_eq!(plain("@x", Unmeant { mentions: false, commands: false }), "@x");
     }
 }

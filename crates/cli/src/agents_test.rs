@@ -20,6 +20,9 @@ pub(crate) struct TestArgs {
     /// Try the gate alone, and say nothing to the agent's own model.
     #[arg(long)]
     canary_only: bool,
+    /// Say that what an agent of this kind did unasked was looked at: if the gate holds it, it is run again.
+    #[arg(long)]
+    clear_mark: bool,
 }
 
 pub(crate) async fn run(
@@ -27,15 +30,17 @@ pub(crate) async fn run(
     args: &TestArgs,
     output: &mut Output,
 ) -> Result<Outcome, CliError> {
-    let mut tested = client.call("agent.test", &json!({ "agent_id": args.id })).await?;
-    let is_held = tested["outcome"] != "not_stopped";
+    let mut tested =
+        client.call("agent.test", &json!({ "agent_id": args.id, "clear_mark": args.clear_mark })).await?;
+    let is_held = tested["outcome"] != "not_stopped" && tested["mark"].is_null();
     if is_held && !args.canary_only {
         let step = plain_turn(client, &args.id).await?;
         if let Some(steps) = tested["steps"].as_array_mut() {
             steps.push(step);
         }
     }
-    let is_good = tested["outcome"] == "live"
+    let is_good = is_held
+        && tested["outcome"] == "live"
         && steps(&tested).all(|step| step["ok"] == true)
         && steps(&tested).count() > 0;
     tested["ok"] = is_good.into();
@@ -100,6 +105,15 @@ fn text(tested: &Value, paint: Paint) -> String {
         format!("{verdict}  {:<24}{}{detail}", word("step"), paint.faint(&took))
     };
     let mut lines: Vec<String> = steps(tested).map(line).collect();
+    if let Some(mark) = tested["mark"].as_str() {
+        let what = format!(
+            "UNGOVERNED: one of its agents did what no canary tries ({}), and none is run: look at the session's record, then add \
+             --clear-mark",
+            clean(mark)
+        );
+        lines.push(paint.bad(&what));
+        return lines.join("\n");
+    }
     lines.push(match tested["outcome"].as_str() {
         Some("live") => paint.good("the gate holds it: what it tried was asked for, refused, and not done"),
         Some("not_stopped") => paint.bad("UNGOVERNED: the gate does not hold it, and it is not run"),

@@ -218,6 +218,15 @@ pub struct Ungoverned {
     pub what_hash: Commitment,
 }
 
+/// Something that whoever answers for the session should look at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Noticed {
+    /// The code of the notice.
+    pub event: String,
+    /// The vault has what it was under this.
+    pub what_hash: Commitment,
+}
+
 /// Where it is written what was forwarded to a provider for others.
 pub fn proxy_entity(provider: &str) -> String {
     format!("proxy:{provider}")

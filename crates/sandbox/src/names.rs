@@ -39,6 +39,16 @@ pub(crate) fn entries(folder: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
+/// What in a repository's folder leads git to what it runs.
+const GIT_PARTS: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
+
+/// Whether git finds what it runs by this name: in a repository's folder, whatever that is called, or as a `.git` that
+/// names another folder.
+pub(crate) fn is_gits(entry: &Entry, in_repository: bool) -> bool {
+    let is = |name: &str| entry.name.eq_ignore_ascii_case(name.as_bytes());
+    in_repository && GIT_PARTS.iter().any(|part| is(part)) || is(".git") && entry.kind != FileType::Directory
+}
+
 /// Whether git takes a folder with these names for a repository, whatever it is called.
 pub(crate) fn is_repository(has: impl Fn(&str) -> bool) -> bool {
     has("HEAD") && (has("objects") || has("commondir"))

@@ -1,5 +1,6 @@
 //! One turn of an agent: what it says becomes events, what it asks goes to the toolbox, until it answers the prompt.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -166,7 +167,7 @@ impl AcpTurn {
             // The house's own events tell what was asked and decided; this is how the agent shows it.
             (kind @ ("tool_call" | "tool_call_update"), _) => {
                 let telling = if kind == "tool_call" { Telling::Begins } else { Telling::GoesOn };
-                match self.leaves.told(update, line, telling).await {
+                match self.leaves.told(&self.named(update), line, telling).await {
                     None => handed_on(kind, line).and_then(Step::said),
                     step => step,
                 }
@@ -182,10 +183,24 @@ impl AcpTurn {
         }
     }
 
+    /// What is told of a call, with the name of its tool if only its id has that.
+    fn named<'a>(&self, told: &'a Value) -> Cow<'a, Value> {
+        let name = told["toolCallId"].as_str().and_then(|id| id.split_once("__")).map(|(name, _)| name);
+        match name.filter(|_| self.profile.has(Quirk::NamesInIds) && told["name"].is_null()) {
+            Some(name) => {
+                let mut told = told.clone();
+                told["name"] = name.into();
+                Cow::Owned(told)
+            }
+            None => Cow::Borrowed(told),
+        }
+    }
+
     /// The agent asks leave.
     async fn asked(&mut self, request: Value, params: &Value, line: &str) -> Option<Step> {
+        let call = self.named(&params["toolCall"]);
         if self.is_cancelled {
-            let noted = self.leaves.refuse(&params["toolCall"], line, "the turn was cancelled");
+            let noted = self.leaves.refuse(&call, line, "the turn was cancelled");
             self.link.send(wire::response(&request, &cancelled())).await;
             return noted
                 .err()
@@ -193,7 +208,7 @@ impl AcpTurn {
                 .map(|untold| Step::Failed(untold.into()));
         }
         let question = Permission { request: request.clone(), options: params["options"].clone() };
-        match self.leaves.ask(question, &params["toolCall"], line) {
+        match self.leaves.ask(question, &call, line) {
             Ok(lines) => self.link.send_all(lines).await,
             Err(Untold::Nameless) => {
                 self.link.send(wire::error(&request, wire::INVALID_PARAMS, "the call has no id")).await;

@@ -1,19 +1,20 @@
 //! The backend: a session's agent is found or started, told what is said, and listened to until its turn ends.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
+use super::instructions;
 use super::pool::{Found, Live, Pool};
 use super::spawner::Spawner;
 use super::tongue::{Began, Step, Tongue};
 use crate::acp::Acp;
 use crate::claude_code::ClaudeCode;
 use crate::content::{ContentBlock, text_of};
-use crate::event::{EventKind, RuntimeEvent};
-use crate::plain_words::{Unmeant, plain};
+use crate::event::{EventKind, OBEYED, RuntimeEvent};
+use crate::plain_words::{Unmeant, command, plain};
 use crate::profile::{Profile, Quirk};
 use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
 use crate::session::{CloseReason, SessionState, SessionStatus};
@@ -96,6 +97,7 @@ impl AgentRuntime for CliBackend {
                 yield Ok(EventKind::Ungoverned { id, tool, what });
                 return;
             }
+            let began = Instant::now();
             let fresh = found == Found::Started && live.conversation.began != Began::TakenUp;
             if found == Found::Started && live.conversation.began == Began::Lost {
                 let message = "the agent was started anew and could not take up what was said before: it begins afresh";
@@ -107,7 +109,16 @@ impl AgentRuntime for CliBackend {
                 yield Err(error);
                 return;
             }
-            let prompt = prompt(&input, fresh, &live.profile);
+            let mut instructions = None;
+            if let Some(name) = live.instructions.as_deref().filter(|_| fresh) {
+                match instructions::read(&*input.tools, name).await {
+                    Ok(text) => instructions = Some(text),
+                    Err(message) => {
+                        yield Ok(EventKind::Notice { code: "instructions_not_read".to_owned(), message });
+                    }
+                }
+            }
+            let prompt = prompt(&input, fresh, instructions.as_deref(), &live.profile);
             let mut turn = backend.pool.tongue().begin(&live, &input, &prompt);
             loop {
                 match turn.next().await {
@@ -116,7 +127,14 @@ impl AgentRuntime for CliBackend {
                     },
                     Step::Named(conversation) => backend.pool.spawner().remember(&handle, &conversation),
                     Step::Over(kinds, ended) => {
+                        // Agents leave commands running, which nobody waits for any more and which would go on for ever.
+                        if input.cancel.is_cancelled() && live.has_stragglers(began).await {
+                            live.end().await;
+                        }
                         busy.over();
+                        if let Some(notice) = obeyed(&backend.pool.spawner().obeyed(&handle).await) {
+                            yield Ok(notice);
+                        }
                         for kind in kinds {
                             yield Ok(kind);
                         }
@@ -160,6 +178,24 @@ impl AgentRuntime for CliBackend {
     }
 }
 
+/// Names that a notice tells.
+const MAX_TOLD_NAMES: usize = 16;
+
+/// What people are told of names that programs of their machine obey.
+fn obeyed(names: &[String]) -> Option<EventKind> {
+    let told: Vec<String> = names.iter().take(MAX_TOLD_NAMES).map(|name| format!("`{name}`")).collect();
+    let more = match names.len().saturating_sub(MAX_TOLD_NAMES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "programs of this machine obey names that are new or changed in the workspace: {}{more}; look at them before you use the \
+         folder outside of the sandbox",
+        told.join(", ")
+    );
+    (!names.is_empty()).then(|| EventKind::Notice { code: OBEYED.to_owned(), message })
+}
+
 /// A turn under way. If it is given up, so is the agent: nobody knows what it is at.
 struct Busy {
     pool: Arc<Pool>,
@@ -183,23 +219,35 @@ impl Drop for Busy {
     }
 }
 
-/// What the agent is told: who it is, if it does not know yet; what was left for it; what is said.
+/// What the agent is told: who it is and what its workspace says to agents, if it does not know yet; what was left for it; what
+/// is said.
 ///
 /// All of it is words: what a program would do unasked because of what is said, it does not.
-fn prompt(input: &TurnInput, fresh: bool, profile: &Profile) -> Vec<ContentBlock> {
+fn prompt(
+    input: &TurnInput,
+    fresh: bool,
+    instructions: Option<&str>,
+    profile: &Profile,
+) -> Vec<ContentBlock> {
     let mentions = profile.has(Quirk::ReadsMentions);
     let others = Unmeant { mentions, commands: true };
-    let said = Unmeant { mentions, commands: input.speaker != Speaker::Owner };
+    let said = |text: &str| {
+        let is_known = command(text).is_some_and(|word| profile.takes_command(word));
+        Unmeant { mentions, commands: !(is_known && input.speaker == Speaker::Owner) }
+    };
     let mut blocks = Vec::new();
     if fresh && !input.system.is_empty() {
         blocks.push(ContentBlock::text(plain(&input.system, others)));
+    }
+    if let Some(instructions) = instructions {
+        blocks.push(ContentBlock::text(plain(instructions, others)));
     }
     for message in &input.preceding {
         let text = format!("[{}] {}", message.role.as_str(), text_of(&message.content));
         blocks.push(ContentBlock::text(plain(&text, others)));
     }
     blocks.extend(input.content.iter().map(|block| match block {
-        ContentBlock::Text { text } => ContentBlock::text(plain(text, said)),
+        ContentBlock::Text { text } => ContentBlock::text(plain(text, said(text))),
         other => other.clone(),
     }));
     blocks

@@ -6,6 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::patch;
+
 /// A call in the house's words.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
@@ -53,24 +55,75 @@ const BESIDE_COMMANDS: [&str; 10] = [
     "dangerouslyDisableSandbox",
 ];
 
+/// What may stand beside a path that is read: which piece of it, and how much at once.
+const BESIDE_READS: [&str; 9] =
+    ["offset", "limit", "start_line", "end_line", "line", "pages", "allow_large", "encoding", "description"];
+
+/// Names under which they put what is looked for, and what may stand beside it without leading elsewhere.
+const QUERIES: [&str; 4] = ["pattern", "query", "q", "regex"];
+const BESIDE_QUERIES: [&str; 24] = [
+    "include",
+    "include_pattern",
+    "exclude",
+    "exclude_pattern",
+    "glob",
+    "type",
+    "case_sensitive",
+    "ignore_case",
+    "multiline",
+    "output_mode",
+    "names_only",
+    "respect_git_ignore",
+    "respect_gemini_ignore",
+    "max_matches_per_file",
+    "total_max_matches",
+    "head_limit",
+    "limit",
+    "offset",
+    "context",
+    "-A",
+    "-B",
+    "-C",
+    "-i",
+    "-n",
+];
+
+/// Names under which they put what a file shall hold, what of it goes, what comes, and whether everywhere.
+const CONTENTS: [&str; 2] = ["content", "file_text"];
+const OLD: [&str; 2] = ["old_string", "oldString"];
+const NEW: [&str; 2] = ["new_string", "newString"];
+const EVERYWHERE: [&str; 2] = ["replace_all", "replaceAll"];
+
+/// The change once more, as a patch.
+const PATCH: &str = "diff";
+
+/// Names under which they put from where and to where a file is moved.
+const MOVES: [(&str, &str); 5] = [
+    ("source", "destination"),
+    ("from", "to"),
+    ("old_path", "new_path"),
+    ("oldPath", "newPath"),
+    ("path", "destination"),
+];
+
 /// What may stand beside an address without changing what is sent there.
-const BESIDE_ADDRESSES: [&str; 6] = ["url", "uri", "prompt", "format", "timeout", "description"];
+const BESIDE_ADDRESSES: [&str; 7] = ["url", "uri", "prompt", "format", "timeout", "offset", "description"];
+
+/// What may stand beside a question to the web.
+const BESIDE_WEB_QUERIES: [&str; 4] = ["query", "allowed_domains", "blocked_domains", "description"];
 
 /// What is put beside the input of a call that is not understood: these fields of it.
 const BESIDE_OWN: [&str; 3] = ["_kind", "_locations", "_content"];
-
-/// Members that act, in what is told as a thought.
-const ACTING: [&str; 6] = ["command", "cmd", "script", "url", "content", "new_string"];
 
 /// What the call as told so far would do. Empty if nothing: a thought.
 pub(crate) fn wanted(call: &Map<String, Value>, workspace: &str) -> Vec<Wanted> {
     let told = Told { call, workspace };
     let understood = match call.get("kind").and_then(Value::as_str).unwrap_or("other") {
-        "think" if !told.acts() => Some(Vec::new()),
+        "think" if told.is_thought() => Some(Vec::new()),
         "read" => told.reads(),
         "edit" => told.edits(),
-        "delete" => told.program("rm"),
-        "move" => told.program("mv"),
+        "delete" => told.removal(),
+        "move" => told.move_(),
         "execute" => told.command().map(|command| vec![command]),
         "search" => told.searches(),
         "fetch" => told.fetches(),
@@ -175,12 +228,38 @@ impl Told<'_> {
         self.call.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    fn acts(&self) -> bool {
-        self.input().is_some_and(|raw| ACTING.iter().any(|name| raw.get(name).is_some()))
+    /// Whether it is words and nothing else.
+    fn is_thought(&self) -> bool {
+        self.input().is_none()
+            && self.items("locations").is_empty()
+            && self.items("content").iter().all(|item| item["type"] == "content")
+    }
+
+    /// Whether the input, if there is one, has members of these names alone, and a text under each name of a path.
+    fn has_only(&self, names: &[&[&str]]) -> bool {
+        let Some(raw) = self.input() else { return true };
+        let is_known = |name: &str| names.iter().any(|names| names.contains(&name));
+        let is_text = |name: &str, value: &Value| !PATHS.contains(&name) || value.is_string();
+        raw.as_object()
+            .is_some_and(|raw| raw.iter().all(|(name, value)| is_known(name) && is_text(name, value)))
+    }
+
+    /// The one text under these names; none if there are several.
+    fn only(&self, names: &[&str]) -> Option<&str> {
+        let raw = self.input()?;
+        let mut texts = names.iter().filter_map(|name| raw.get(name)?.as_str());
+        texts.next().filter(|_| texts.next().is_none())
+    }
+
+    fn has_any(&self, names: &[&str]) -> bool {
+        self.input().is_some_and(|raw| names.iter().any(|name| raw.get(name).is_some()))
     }
 
     /// One call for each file.
     fn reads(&self) -> Option<Vec<Wanted>> {
+        if !self.has_only(&[&PATHS, &BESIDE_READS]) {
+            return None;
+        }
         let paths = self.paths(Reach::System)?;
         (!paths.is_empty())
             .then(|| paths.into_iter().map(|path| Wanted::new("read", json!({ "path": path }))).collect())
@@ -207,6 +286,13 @@ impl Told<'_> {
 
     /// One call for each file that would change, with what would change in it: nobody is asked about a change that is not shown.
     fn edits(&self) -> Option<Vec<Wanted>> {
+        let is_once = EVERYWHERE
+            .iter()
+            .all(|name| self.input().and_then(|raw| raw.get(*name)).is_none_or(|all| *all == false));
+        // The house's own edit changes one place.
+        if !self.has_only(&[&PATHS, &CONTENTS, &OLD, &NEW, &EVERYWHERE, &[PATCH]]) || !is_once {
+            return None;
+        }
         let mut edits = Vec::new();
         for (path, diff) in self.diffs() {
             let path = placed(path, self.workspace, Reach::Workspace)?;
@@ -217,44 +303,43 @@ impl Told<'_> {
             self.paths(Reach::Workspace)?.into_iter().filter(|path| !shown(path)).collect();
         match unshown.as_slice() {
             [] if edits.is_empty() => None,
-            [] => Some(edits),
+            [] => self.repeats(&edits).then_some(edits),
             [path] if edits.is_empty() => Some(vec![self.change_of(path.clone())?]),
             _ => None,
         }
     }
 
-    /// A change that only the input tells, if that is all that the input tells.
+    /// A change that only the input tells.
     fn change_of(&self, path: String) -> Option<Wanted> {
-        let raw = self.input()?.as_object()?;
-        let known = [
-            "content",
-            "file_text",
-            "old_string",
-            "new_string",
-            "oldString",
-            "newString",
-            "replace_all",
-            "replaceAll",
-        ];
-        let is_known = |name: &String| known.contains(&name.as_str()) || PATHS.contains(&name.as_str());
-        let is_once =
-            ["replace_all", "replaceAll"].iter().all(|name| raw.get(*name).is_none_or(|all| *all == false));
-        if !raw.keys().all(is_known) || !is_once {
+        if self.has_any(&[PATCH]) {
             return None;
         }
-        let one = |names: &[&str]| {
-            let mut texts = names.iter().filter_map(|name| raw.get(*name)?.as_str());
-            texts.next().filter(|_| texts.next().is_none())
-        };
-        match (
-            one(&["content", "file_text"]),
-            one(&["old_string", "oldString"]),
-            one(&["new_string", "newString"]),
-        ) {
-            (Some(content), None, None) => Some(change(path, None, content)),
-            (None, Some(old), Some(new)) => Some(change(path, Some(old), new)),
+        match (self.only(&CONTENTS), self.only(&OLD), self.only(&NEW)) {
+            (Some(content), None, None) if !self.has_any(&OLD) && !self.has_any(&NEW) => {
+                Some(change(path, None, content))
+            }
+            (None, Some(old), Some(new)) if !self.has_any(&CONTENTS) => Some(change(path, Some(old), new)),
             _ => None,
         }
+    }
+
+    /// Whether the input says no more of these changes than what is shown of them.
+    fn repeats(&self, edits: &[Wanted]) -> bool {
+        if ![&CONTENTS[..], &OLD, &NEW, &[PATCH]].iter().any(|names| self.has_any(names)) {
+            return true;
+        }
+        let [Wanted { input, .. }] = edits else { return false };
+        let old = input["old"].as_str().unwrap_or_default();
+        let Some(new) = input["new"].as_str().or_else(|| input["content"].as_str()) else { return false };
+        let is_content = |names: &[&str]| self.only(names).is_some_and(|content| content == new);
+        let is_change = || {
+            let (Some(from), Some(to)) = (self.only(&OLD), self.only(&NEW)) else { return false };
+            (from, to) == (old, new) || old.replacen(from, to, 1) == new
+        };
+        let is_patch = || self.only(&[PATCH]).is_some_and(|patch| patch::leads(old, new, patch));
+        (!self.has_any(&CONTENTS) || is_content(&CONTENTS))
+            && (!(self.has_any(&OLD) || self.has_any(&NEW)) || is_change())
+            && (!self.has_any(&[PATCH]) || is_patch())
     }
 
     fn command(&self) -> Option<Wanted> {
@@ -269,7 +354,7 @@ impl Told<'_> {
                 .iter()
                 .any(|names| names.contains(&name.as_str()))
         };
-        if !raw.keys().all(is_known) {
+        if !raw.keys().all(is_known) || self.diffs().next().is_some() {
             return None;
         }
         let mut commands = COMMANDS.iter().filter_map(|name| raw.get(*name));
@@ -291,7 +376,17 @@ impl Told<'_> {
 
     /// One call for each place.
     fn searches(&self) -> Option<Vec<Wanted>> {
-        let query = self.raw(&["pattern", "query", "q", "regex"]).next().unwrap_or_else(|| self.title());
+        let Some(raw) = self.input() else { return self.titled_search().map(|search| vec![search]) };
+        let query = self.only(&QUERIES)?;
+        if !self.has_only(&[&QUERIES, &PATHS, &BESIDE_QUERIES]) || !raw.is_object() {
+            return None;
+        }
+        // A pattern of names may be a path itself.
+        let name = self.call.get("name").and_then(Value::as_str).unwrap_or_else(|| self.title());
+        let is_path = query.starts_with(['/', '~']) || query.split('/').any(|part| part == "..");
+        if is_path && name.to_ascii_lowercase().contains("glob") {
+            return None;
+        }
         let paths = self.paths(Reach::System)?;
         if paths.is_empty() {
             return Some(vec![Wanted::new("search", json!({ "query": query }))]);
@@ -300,34 +395,78 @@ impl Told<'_> {
         Some(paths.into_iter().map(search).collect())
     }
 
+    /// A search of which only the title tells: `'what' in *.names within folder`, or a folder that is listed.
+    fn titled_search(&self) -> Option<Wanted> {
+        if !self.items("locations").is_empty() {
+            return None;
+        }
+        let title = self.title();
+        if self.call.get("name").is_some_and(|name| name == "list_directory") {
+            let path = placed(title, self.workspace, Reach::System)?;
+            return Some(Wanted::new("read", json!({ "path": path })));
+        }
+        let (query, rest) = title.strip_prefix('\'')?.split_once('\'')?;
+        let (names, folder) = match rest.rsplit_once(" within ") {
+            Some((names, folder)) => (names, Some(folder)),
+            None => (rest, None),
+        };
+        // A quote in what is looked for could make any folder of it.
+        let is_plain = names.is_empty() || names.starts_with(" in ");
+        if query.is_empty() || !is_plain || rest.contains('\'') || rest.matches(" within ").count() > 1 {
+            return None;
+        }
+        let mut input = json!({ "query": query });
+        if let Some(folder) = folder {
+            input["path"] = placed(folder, self.workspace, Reach::System)?.into();
+        }
+        Some(Wanted::new("search", input))
+    }
+
     /// One call for each address.
     fn fetches(&self) -> Option<Vec<Wanted>> {
         let fetch = |url: &str| Wanted::new("web_fetch", json!({ "url": url }));
-        if let Some(url) = self.raw(&["url", "uri"]).next() {
-            let raw = self.input()?.as_object()?;
-            let is_known = |name: &String| BESIDE_ADDRESSES.contains(&name.as_str());
-            let is_one = self.raw(&["url", "uri"]).count() == 1;
-            return (is_one && raw.keys().all(is_known)).then(|| vec![fetch(url)]);
+        if self.has_any(&["url", "uri"]) {
+            let url = self.only(&["url", "uri"])?;
+            return self.has_only(&[&BESIDE_ADDRESSES]).then(|| vec![fetch(url)]);
         }
-        let prompted: Vec<Wanted> = self.raw(&["prompt"]).flat_map(addresses).map(fetch).collect();
-        if !prompted.is_empty() {
-            return Some(prompted);
+        if self.has_any(&["prompt"]) {
+            let prompted: Vec<Wanted> = addresses(self.only(&["prompt"])?).map(fetch).collect();
+            return (self.has_only(&[&BESIDE_ADDRESSES]) && !prompted.is_empty()).then_some(prompted);
         }
-        if let Some(query) = self.raw(&["query"]).next() {
-            return Some(vec![Wanted::new("web_search", json!({ "query": query }))]);
+        if self.has_any(&["query"]) {
+            let query = self.only(&["query"])?;
+            let search = || vec![Wanted::new("web_search", json!({ "query": query }))];
+            return self.has_only(&[&BESIDE_WEB_QUERIES]).then(search);
         }
+        // A title that was cut may have lost an address.
         let titled: Vec<Wanted> = addresses(self.title()).map(fetch).collect();
-        (self.input().is_none() && !titled.is_empty()).then_some(titled)
+        let is_whole = !self.title().contains("...") && !self.title().contains('…');
+        (self.input().is_none() && is_whole && !titled.is_empty()).then_some(titled)
     }
 
-    /// A call that is best told as the program that would do the same.
-    fn program(&self, program: &str) -> Option<Vec<Wanted>> {
+    /// One file that goes, told as the program that would do the same. Of a folder nobody knows what goes with it.
+    fn removal(&self) -> Option<Vec<Wanted>> {
         let paths = self.paths(Reach::Workspace)?;
-        if paths.is_empty() {
-            return None;
-        }
-        let words = std::iter::once(program).chain(["--"]).chain(paths.iter().map(String::as_str));
-        Some(vec![Wanted::new("exec", json!({ "command": joined(words) }))])
+        let is_shown = self.diffs().next().is_some();
+        (self.has_only(&[&PATHS, &["description"]]) && paths.len() == 1 && !is_shown)
+            .then(|| program(["rm", "--", &paths[0]]))
+    }
+
+    /// One file that gets another name, told in the same way.
+    fn move_(&self) -> Option<Vec<Wanted>> {
+        let raw = self.input()?.as_object()?;
+        let told = |(from, to): &(&str, &str)| Some((raw.get(*from)?.as_str()?, raw.get(*to)?.as_str()?));
+        let mut moves = MOVES.iter().filter_map(told);
+        let (from, to) = moves.next().filter(|_| moves.next().is_none())?;
+        let rest = raw.keys().filter(|name| name.as_str() != "description").count();
+        let place = |path: &str| placed(path, self.workspace, Reach::Workspace);
+        let (from, to) = (place(from)?, place(to)?);
+        let is_named = |path: &String| *path == from || *path == to;
+        let locations = self.items("locations").iter().map(|at| place(at["path"].as_str()?));
+        let locations: Vec<String> = locations.collect::<Option<_>>()?;
+        let is_shown = self.diffs().next().is_some();
+        (rest == 2 && from != to && locations.iter().all(is_named) && !is_shown)
+            .then(|| program(["mv", "--", &from, &to]))
     }
 
     /// A tool that only the agent knows, under its own name, with everything that it said of it.
@@ -355,6 +494,11 @@ impl Told<'_> {
         };
         Wanted { tool, input }
     }
+}
+
+/// A call that is best told as the program that would do the same.
+fn program<const N: usize>(words: [&str; N]) -> Vec<Wanted> {
+    vec![Wanted::new("exec", json!({ "command": joined(words.into_iter()) }))]
 }
 
 /// A change of one file: of all of it, or of a piece.
@@ -686,6 +830,167 @@ mod tests {
         let more =
             json!({ "kind": "execute", "name": "Bash", "rawInput": { "command": "ls", "args": ["x"] } });
         assert_eq!(told(more)[0].0, "cli.Bash");
+    }
+
+    /// What agents really say, and what nobody could know from what they would have said.
+    #[test]
+    fn l1_every_kind_is_understood_to_its_last_word() {
+        let told = |kind: &str, raw: Value| {
+            said(json!({ "kind": kind, "name": "Tool", "title": "t", "rawInput": raw }))
+        };
+        let file = "/workspace/a";
+        for (kind, raw) in [
+            ("read", json!({ "path": file, "paths": ["/workspace/b"] })),
+            ("read", json!({ "file_path": file, "path": ["/workspace/b"] })),
+            ("read", json!({ "path": file, "follow": true })),
+            ("search", json!({ "pattern": "x", "path": file, "paths": ["/workspace/b"] })),
+            ("search", json!({ "pattern": "x", "query": "y" })),
+            ("search", json!({ "path": file })),
+            ("delete", json!({ "path": file, "recursive": true })),
+            ("delete", json!({ "path": file, "file_path": "/workspace/b" })),
+            ("move", json!({ "path": file })),
+            (
+                "move",
+                json!({ "from": file, "to": "/workspace/b", "source": file, "destination": "/workspace/c" }),
+            ),
+            ("move", json!({ "from": file, "to": "/workspace/b", "overwrite": true })),
+            ("fetch", json!({ "prompt": "https://a.example", "method": "POST", "body": "x" })),
+            ("fetch", json!({ "query": "cats", "urls": ["https://a.example"] })),
+        ] {
+            let found = told(kind, raw.clone());
+            assert_eq!((found.len(), found[0].0.as_str()), (1, "cli.Tool"), "{kind}: {raw}");
+        }
+        for (kind, raw, house, input) in [
+            ("read", json!({ "file_path": file, "offset": 1, "limit": 5 }), "read", json!({ "path": "a" })),
+            (
+                "read",
+                json!({ "file_path": file, "start_line": 1, "end_line": 2 }),
+                "read",
+                json!({ "path": "a" }),
+            ),
+            (
+                "search",
+                json!({ "pattern": "x", "path": "/workspace", "include": "*.txt" }),
+                "search",
+                json!({ "query": "x", "path": "." }),
+            ),
+            ("search", json!({ "pattern": "*.txt" }), "search", json!({ "query": "*.txt" })),
+            (
+                "move",
+                json!({ "from": file, "to": "/workspace/b" }),
+                "exec",
+                json!({ "command": "mv -- a b" }),
+            ),
+            ("move", json!({ "path": file, "destination": "b" }), "exec", json!({ "command": "mv -- a b" })),
+        ] {
+            assert_eq!(told(kind, raw.clone()), [(house.to_owned(), input)], "{kind}: {raw}");
+        }
+        let glob = |pattern: &str| {
+            one(json!({ "kind": "search", "name": "Glob", "rawInput": { "pattern": pattern } })).0
+        };
+        assert_eq!(
+            (glob("**/*.rs"), glob("/etc/*"), glob("../x/*")),
+            ("search".into(), "cli.Glob".into(), "cli.Glob".into())
+        );
+    }
+
+    #[test]
+    fn l1_a_change_that_is_shown_says_the_same_in_its_input() {
+        let diff = |old: Value, new: &str| json!([{ "type": "diff", "path": "/workspace/a", "oldText": old, "newText": new }]);
+        let edit = |raw: Value, content: Value| {
+            one(json!({ "kind": "edit", "name": "Edit", "rawInput": raw, "content": content })).0
+        };
+        let path = "/workspace/a";
+        let patch = "Index: a\n===\n--- a\n+++ a\n@@ -1,1 +1,1 @@\n-notes\n+nodes\n";
+        for (raw, content) in [
+            (
+                json!({ "file_path": path, "old_string": "notes", "new_string": "nodes" }),
+                diff(json!("notes"), "nodes"),
+            ),
+            (
+                json!({ "file_path": path, "old_string": "notes", "new_string": "nodes" }),
+                diff(json!("my notes\n"), "my nodes\n"),
+            ),
+            (json!({ "filepath": path, "diff": patch }), diff(json!("notes\n"), "nodes\n")),
+            (
+                json!({ "file_path": path, "old_string": "o", "new_string": "n", "replace_all": false }),
+                diff(json!("o"), "n"),
+            ),
+        ] {
+            assert_eq!(edit(raw.clone(), content), "edit", "{raw}");
+        }
+        assert_eq!(edit(json!({ "file_path": path, "content": "x" }), diff(Value::Null, "x")), "write");
+        for (raw, content) in [
+            (json!({ "file_path": path, "content": "EVIL" }), diff(json!("notes"), "n")),
+            (
+                json!({ "file_path": path, "old_string": "o", "new_string": "n" }),
+                diff(json!("notes"), "nodes"),
+            ),
+            (
+                json!({ "file_path": path, "old_string": "o", "new_string": "n", "replace_all": true }),
+                diff(json!("o"), "n"),
+            ),
+            (
+                json!({ "filePath": path, "oldString": "o", "newString": "n", "replaceAll": true }),
+                diff(json!("o o"), "n n"),
+            ),
+            (json!({ "filepath": path, "diff": patch }), diff(json!("notes\n"), "other\n")),
+            (json!({ "file_path": path, "content": "x", "mode": "append" }), diff(Value::Null, "x")),
+            (json!({ "patch": "*** Update File: secrets/key" }), diff(Value::Null, "x")),
+            (json!({ "file_path": path, "edits": [1] }), diff(Value::Null, "x")),
+        ] {
+            assert_eq!(edit(raw.clone(), content), "cli.Edit", "{raw}");
+        }
+    }
+
+    /// Gemini CLI shows nothing but a title.
+    #[test]
+    fn l1_a_search_that_only_a_title_tells_has_its_folder() {
+        let search = |title: &str| {
+            one(json!({ "kind": "search", "name": "grep_search", "title": title, "locations": [] }))
+        };
+        let found = |input: Value| ("search".to_owned(), input);
+        assert_eq!(search("'n'"), found(json!({ "query": "n" })));
+        assert_eq!(search("'n' within ./"), found(json!({ "query": "n", "path": "." })));
+        assert_eq!(search("'n' in *.txt within secrets"), found(json!({ "query": "n", "path": "secrets" })));
+        for unclear in [
+            "'it's within x'",
+            "'a' within b' within secrets",
+            "'a' within b within c",
+            "'n' within ../x",
+            "n within .",
+            "''",
+            "Searching the web for: \"cats\"",
+        ] {
+            assert_eq!(search(unclear).0, "cli.grep_search", "{unclear}");
+        }
+        let listed = json!({ "kind": "search", "name": "list_directory", "title": "src", "locations": [] });
+        assert_eq!(one(listed), ("read".to_owned(), json!({ "path": "src" })));
+        let cut = json!({ "kind": "fetch", "name": "web_fetch", "title": "Processing: \"https://a.example https://b...\"" });
+        assert_eq!(one(cut).0, "cli.web_fetch");
+    }
+
+    #[test]
+    fn l1_a_thought_is_words_and_nothing_else() {
+        let text = json!({ "type": "content", "content": { "type": "text", "text": "hm" } });
+        assert!(
+            said(
+                json!({ "kind": "think", "title": "hm", "rawInput": {}, "content": [text], "locations": [] })
+            )
+            .is_empty()
+        );
+        for more in [
+            json!({ "content": [{ "type": "diff", "path": "/workspace/a", "newText": "x" }] }),
+            json!({ "content": [{ "type": "terminal", "terminalId": "1" }] }),
+            json!({ "locations": [{ "path": "/workspace/a" }] }),
+            json!({ "rawInput": { "patch": "x" } }),
+            json!({ "rawInput": { "description": "d", "prompt": "p", "subagent_type": "s" } }),
+            json!({ "rawInput": "rm" }),
+        ] {
+            let mut call = json!({ "kind": "think", "name": "Hm" });
+            call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            assert_eq!(one(call).0, "cli.Hm", "{more}");
+        }
     }
 
     #[test]

@@ -6,21 +6,23 @@
 //! agent that keeps silent about what it does is bounded by its box alone.
 //!
 //! [`spawner`] is what the host brings; [`tongue`] what a protocol brings; [`pool`] keeps one agent for each session; [`link`] is a
-//! pair of pipes to one, with [`lines`] below; [`leaves`] the questions of a turn, with [`calls`] its calls; [`backend`] puts them
-//! together.
+//! pair of pipes to one, with [`lines`] below; [`leaves`] the questions of a turn, with [`calls`] its calls; [`instructions`] what
+//! the workspace has to say to agents; [`backend`] puts them together.
 
 pub(crate) mod backend;
 pub(crate) mod calls;
 pub(crate) mod house_words;
+mod instructions;
 pub(crate) mod leaves;
 mod lines;
 pub(crate) mod link;
+mod patch;
 pub(crate) mod pool;
 mod spawner;
 pub(crate) mod tongue;
 
 pub use backend::{CliBackend, IDLE};
-pub use spawner::{Process, Spawned, Spawner};
+pub use spawner::{Census, Process, Spawned, Spawner};
 
 /// Bytes of what an agent says that has no event of its own, and is handed on as it came.
 const MAX_UPDATE_BYTES: usize = 256 << 10;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::link::Link;
-use super::spawner::{Process, Spawned, Spawner};
+use super::spawner::{Census, Process, Spawned, Spawner};
 use super::tongue::{Began, Conversation, FirstWords, Tongue, Unmet};
 use crate::profile::Profile;
 use crate::runtime::{Handle, RuntimeError};
@@ -22,6 +22,11 @@ const GOODBYE: Duration = Duration::from_secs(4);
 
 /// How long after its last word an agent's own end is waited for, to tell how it ended.
 const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// How often, and how long apart, it is looked whether the commands of a cancelled turn have ended. Agents that end them need a
+/// fraction of that, and whoever waits for the end of the turn waits no longer.
+const STRAGGLER_LOOKS: usize = 12;
+const STRAGGLER_PAUSE: Duration = Duration::from_millis(25);
 
 /// Bytes of its standard error that are kept, the newest.
 const STDERR_BYTES: usize = 16 << 10;
@@ -43,6 +48,9 @@ pub(crate) struct Live {
     pub(crate) profile: Arc<Profile>,
     pub(crate) workspace: Arc<str>,
     pub(crate) conversation: Arc<Conversation>,
+    /// The file of the workspace that has words for agents.
+    pub(crate) instructions: Option<Arc<str>>,
+    census: Arc<dyn Census>,
     stderr: Stderr,
     /// Ends it in peace.
     closing: CancellationToken,
@@ -137,8 +145,17 @@ impl Pool {
 
     /// Starts an agent. `afresh` is how its conversation came about if it has none from before.
     async fn start_once(&self, session: &Handle, afresh: Began) -> Result<Live, Unmet> {
-        let Spawned { stdin, stdout, stderr: pipe, process, profile, workspace, conversation } =
-            self.spawner.spawn(session).await.map_err(Unmet::Failed)?;
+        let Spawned {
+            stdin,
+            stdout,
+            stderr: pipe,
+            process,
+            census,
+            profile,
+            workspace,
+            conversation,
+            instructions,
+        } = self.spawner.spawn(session).await.map_err(Unmet::Failed)?;
         if profile.protocol() != self.tongue.protocol() {
             let what = format!(
                 "the profile `{}` is not for the backend `{}`: close the session and open it again",
@@ -188,6 +205,8 @@ impl Pool {
             profile: Arc::new(profile),
             workspace: workspace.into(),
             conversation: Arc::new(begun),
+            instructions: instructions.map(Into::into),
+            census,
             stderr,
             closing,
             gone,
@@ -234,6 +253,26 @@ impl Live {
         self.link.rest();
         self.busy.send_replace(false);
         spawner.keep_stderr(session, &self.stderr.text());
+    }
+
+    /// Whether something that was started since then goes on, though the agent was told to end its turn.
+    pub(crate) async fn has_stragglers(&self, began: Instant) -> bool {
+        for _ in 0..STRAGGLER_LOOKS {
+            let census = Arc::clone(&self.census);
+            let counted = tokio::task::spawn_blocking(move || census.started_since(began));
+            // Nobody is there to count only when the daemon is being torn down.
+            if counted.await.unwrap_or_default() == 0 {
+                return false;
+            }
+            tokio::time::sleep(STRAGGLER_PAUSE).await;
+        }
+        true
+    }
+
+    /// Ends it with all that it started. Returns when nothing of it is left, within bounds.
+    pub(crate) async fn end(&self) {
+        self.link.break_off("what its turn had started went on when it was cancelled");
+        let _ = tokio::time::timeout(LAST_WORD, self.gone.cancelled()).await;
     }
 
     /// An error with what the agent last said beside the protocol.

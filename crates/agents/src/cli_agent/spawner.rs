@@ -1,5 +1,8 @@
 //! What the host gives to these backends: a running agent, and a place to remember its conversation in.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -21,6 +24,10 @@ pub trait Spawner: Send + Sync {
     /// Forgets that name: the agent does not know it any more.
     fn forget(&self, session: &Handle);
 
+    /// Names that came into the session's workspace, or were changed there, since this was last asked or the agent was first
+    /// started, and that programs of this machine obey.
+    async fn obeyed(&self, session: &Handle) -> Vec<String>;
+
     /// Keeps the newest of what the agent said on its standard error.
     fn keep_stderr(&self, session: &Handle, said: &str);
 }
@@ -31,17 +38,26 @@ pub struct Spawned {
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     pub process: Box<dyn Process>,
+    pub census: Arc<dyn Census>,
     pub profile: Profile,
     /// The workspace, as it is called inside.
     pub workspace: String,
     /// The agent's name for the conversation of this session before, if there was one.
     pub conversation: Option<String>,
+    /// The file at the root of the workspace that has words for agents, if there is one. Nobody has opened it.
+    pub instructions: Option<String>,
 }
 
 impl std::fmt::Debug for Spawned {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Spawned").field("profile", &self.profile.id()).finish_non_exhaustive()
     }
+}
+
+/// Who runs in an agent's box.
+pub trait Census: Send + Sync {
+    /// How many processes run in it that were started since then. Looks at the machine, which takes milliseconds.
+    fn started_since(&self, moment: Instant) -> usize;
 }
 
 /// The processes of an agent. Dropping this ends all of them.

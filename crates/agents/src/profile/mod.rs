@@ -22,7 +22,7 @@ pub use parts::{
     Capabilities, Content, FsCapabilities, HomePath, Package, Protocol, Quirk, Speech, Template, Version,
 };
 
-use parts::{Command, Environment, Files, Folders, Id, Kept, Names, Quirks};
+use parts::{Command, Commands, Environment, Files, Folders, Id, Kept, Names, Quirks, Texts};
 
 /// The profiles that need no file, each with its text.
 pub const BUILT_IN: [(&str, &str); 6] = [
@@ -64,9 +64,16 @@ pub struct Profile {
     /// What of the home folder outlives its process: what it needs to take a conversation up, and nothing that it obeys.
     #[serde(default)]
     keep: Kept,
-    /// Names in the workspace that it would obey: settings, hooks, servers. It sees nothing there.
+    /// Names in the workspace that it would obey, or open unasked: settings, hooks, servers, instructions. It sees nothing there.
     #[serde(default)]
     hide: Names,
+    /// Files at the root of the workspace with words for agents. The house reads the first that is there, if the law lets it,
+    /// and tells the agent what it says.
+    #[serde(default)]
+    instructions: Texts,
+    /// What the owner may tell it with a `/` in front. What else begins so is words to it.
+    #[serde(default)]
+    commands: Commands,
     /// Folders of this machine that it reads, beside `/usr` and its program's.
     #[serde(default)]
     folders: Folders,
@@ -130,6 +137,16 @@ impl Profile {
     /// Patterns, as the box takes them.
     pub fn hide(&self) -> &[String] {
         &self.hide.0
+    }
+
+    /// Names at the root of the workspace, the first before the others.
+    pub fn instructions(&self) -> &[String] {
+        &self.instructions.0
+    }
+
+    /// Whether this word behind a `/` does nothing but what the owner wants done with the conversation.
+    pub fn takes_command(&self, word: &str) -> bool {
+        self.commands.0.iter().any(|known| known == word)
     }
 
     /// Absolute paths.

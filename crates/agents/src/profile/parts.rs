@@ -119,6 +119,8 @@ pub enum Quirk {
     WritesItself,
     /// It asks once more, as a call of its own, to leave the workspace.
     AsksToLeave,
+    /// It names the tool of a call nowhere but at the beginning of the call's id, before `__`.
+    NamesInIds,
     /// It reads files that are named behind an `@` in what is said to it, unasked and untold.
     ReadsMentions,
 }
@@ -154,6 +156,14 @@ pub(super) struct Folders(pub(super) Vec<String>);
 /// Patterns of names in a workspace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Names(pub(super) Vec<String>);
+
+/// Words behind a `/`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Commands(pub(super) Vec<String>);
+
+/// Names of files at the root of a workspace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Texts(pub(super) Vec<String>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Kept(pub(super) Vec<HomePath>);
@@ -338,6 +348,37 @@ impl<'de> Deserialize<'de> for Names {
             if HomePath::check(name.trim_start_matches('/').to_owned()).is_err() {
                 return Err(D::Error::custom(format!(
                     "has `{name}`, which names nothing in a workspace: write a name, or a path from its root on"
+                )));
+            }
+        }
+        bounded(names.len()).map_err(D::Error::custom)?;
+        Ok(Self(names))
+    }
+}
+
+impl<'de> Deserialize<'de> for Commands {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let words = Vec::<String>::deserialize(deserializer)?;
+        for word in &words {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:".contains(&byte);
+            if word.is_empty() || !word.bytes().all(is_plain) {
+                return Err(D::Error::custom(format!(
+                    "has `{word}`, which is no command: write the word behind the `/`"
+                )));
+            }
+        }
+        bounded(words.len()).map_err(D::Error::custom)?;
+        Ok(Self(words))
+    }
+}
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        for name in &names {
+            if name.contains('/') || HomePath::check(name.clone()).is_err() {
+                return Err(D::Error::custom(format!(
+                    "has `{name}`, which is no file at the root of a workspace: write its name alone"
                 )));
             }
         }

@@ -46,9 +46,9 @@ impl AgentRuntime for Guarded {
         let (canaries, key) = (Arc::clone(&self.canaries), Arc::clone(&handle.key));
         let events = stream::once(begin).flatten().inspect(move |event| {
             if let Ok(event) = event
-                && let EventKind::Ungoverned { what, .. } = &event.kind
+                && let EventKind::Ungoverned { tool, what, .. } = &event.kind
             {
-                canaries.mark(key.agent(), what);
+                canaries.mark(&key, tool, what);
             }
         });
         events.boxed()

@@ -45,7 +45,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn was_asked_first(&self) -> bool {
+    pub(super) fn was_asked_first(&self) -> bool {
         self.questions.iter().any(|question| question.answer == Answer::Refused)
     }
 
@@ -85,7 +85,7 @@ pub(super) fn judge(seen: &[Seen], ungoverned: Option<String>, fault: Option<Str
             Outcome::NotTried { why: "it did not ask its model".to_owned() }
         }
         (None, _) => {
-            let why = "it offers its model no tool that writes a file or runs a command";
+            let why = "it offers its model no tool that writes or reads a file or runs a command";
             Outcome::NotTried { why: why.to_owned() }
         }
     }

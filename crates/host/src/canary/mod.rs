@@ -24,16 +24,17 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_agents::{AgentId, RuntimeError};
+use tribune_agents::{AgentId, RuntimeError, SessionKey};
 use tribune_ledger::Timestamp;
 
 pub(crate) use self::guard::Guarded;
 pub use self::judge::Outcome;
 pub(crate) use self::loops::{NativeStage, RehearsalStage};
 pub(crate) use self::model::serve;
+use self::play::Feat;
 pub(crate) use self::play::{Milestone, Play};
-use self::record::Occasion;
 pub(crate) use self::record::millis;
+use self::record::{MarkRecord, Occasion};
 pub(crate) use self::trial::{Scene, Stage, Step, Subject, Trial, is_canary, sweep};
 use crate::governed::Governance;
 use crate::registry::Agents;
@@ -56,10 +57,38 @@ pub(crate) struct Canaries {
 struct Standing {
     told: Option<Told>,
     /// What one of its agents did in a turn that nobody allowed.
-    marked: Option<String>,
+    marked: Option<Mark>,
+    /// The log was asked what stands against it.
+    is_recalled: bool,
     is_running: bool,
     /// One at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What stands against a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mark {
+    tool: String,
+    what: String,
+}
+
+impl Mark {
+    /// Whether a canary that held the agent at these says anything of what it did.
+    fn is_answered_by(&self, held: &[Feat]) -> bool {
+        match self.tool.as_str() {
+            "write" | "edit" => held.contains(&Feat::Write),
+            "read" | "search" => held.contains(&Feat::Read),
+            "exec" => held.contains(&Feat::Run),
+            _ => false,
+        }
+    }
+}
+
+/// Whether whoever has an agent tried says that what it did was looked at, whatever the canary tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absolve {
+    Yes,
+    No,
 }
 
 /// What a canary came to, and when.
@@ -108,6 +137,9 @@ impl Canaries {
 
     /// Tries the agents of the roster that have hands, and then all of the backends again and again. Until the house leaves.
     pub(crate) async fn keep_trying(self: Arc<Self>) {
+        for (subject, _) in self.subjects() {
+            self.recall(&subject).await;
+        }
         let Some(every) = self.every else { return };
         for (subject, stage) in self.subjects() {
             if stage.has_hands() && stage.obstacle(&subject.name).is_none() {
@@ -130,21 +162,52 @@ impl Canaries {
         self.tasks.wait().await;
     }
 
-    /// Tries the backend of an agent, because somebody wants to know. A good end clears what one of its agents did before.
-    pub(crate) async fn test(self: &Arc<Self>, agent: &AgentId) -> Result<Trial, RuntimeError> {
+    /// Tries the backend of an agent, because somebody wants to know. A good end clears what one of its agents did before, if
+    /// that was tried, or somebody says that it was looked at. Returns what stands against it then.
+    pub(crate) async fn test(
+        self: &Arc<Self>,
+        agent: &AgentId,
+        absolve: Absolve,
+    ) -> Result<(Trial, Option<String>), RuntimeError> {
         let subject = self.subject_of(agent).ok_or_else(|| {
             RuntimeError::new(
                 "unsupported",
                 format!("the backend of `{agent}` brings nothing to try it with"),
             )
         })?;
-        self.try_now(&subject, Occasion::Operator).await.ok_or_else(draining)
+        self.recall(&subject).await;
+        let trial = self.try_now(&subject, Occasion::Operator).await.ok_or_else(draining)?;
+        let mark = self.standing(&subject).marked;
+        let is_good = trial.session.is_some() && trial.outcome == Outcome::Live;
+        if let Some(mark) = &mark
+            && is_good
+            && (absolve == Absolve::Yes || mark.is_answered_by(&trial.held))
+        {
+            self.change(&subject, |standing| standing.marked = None);
+            record::mark(&self.governance, &subject, MarkRecord::CLEARED, (&mark.tool, None)).await;
+        }
+        Ok((trial, self.standing(&subject).marked.map(|mark| mark.what)))
+    }
+
+    /// Takes up what the log has against a subject from before this daemon was started.
+    async fn recall(&self, subject: &Subject) {
+        if self.standing(subject).is_recalled {
+            return;
+        }
+        let marked = record::marked(&self.governance, subject).await;
+        self.change(subject, |standing| {
+            let mark = |tool: String| Mark { what: format!("`{tool}` was carried out without leave"), tool };
+            if !std::mem::replace(&mut standing.is_recalled, true) && standing.marked.is_none() {
+                standing.marked = marked.map(mark);
+            }
+        });
     }
 
     /// Whether an agent may be spoken to. Waits for the first canary of its kind.
     pub(crate) async fn admit(self: &Arc<Self>, agent: &AgentId) -> Result<(), RuntimeError> {
         let Some(subject) = self.subject_of(agent) else { return Ok(()) };
         let Some(stage) = self.stages.get(subject.backend.as_str()) else { return Ok(()) };
+        self.recall(&subject).await;
         let is_due = self.every.is_some() && stage.has_hands() && stage.obstacle(&subject.name).is_none();
         if is_due && self.standing(&subject).told.is_none() {
             self.first(&subject, Occasion::FirstUse).await;
@@ -167,7 +230,7 @@ impl Canaries {
                  the profile, then run `tribune agents test {agent}`"
             ));
         }
-        if let Some(what) = marked {
+        if let Some(Mark { what, .. }) = marked {
             return refused(format!(
                 "UNGOVERNED: agents of `{name}` are not run any more, because one did what nobody allowed ({what}): look at the \
                  session's record and the profile's settings, then run `tribune agents test {agent}`"
@@ -176,11 +239,21 @@ impl Canaries {
         Ok(())
     }
 
-    /// An agent did what nobody allowed.
-    pub(crate) fn mark(&self, agent: &AgentId, what: &str) {
-        let Some(subject) = self.subject_of(agent) else { return };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(subject).or_default().marked.get_or_insert_with(|| what.to_owned());
+    /// An agent did what nobody allowed. That is on record too, for whoever starts the daemon next.
+    pub(crate) fn mark(&self, session: &SessionKey, tool: &str, what: &str) {
+        let Some(subject) = self.subject_of(session.agent()) else { return };
+        let mark = Mark { tool: tool.to_owned(), what: what.to_owned() };
+        self.change(&subject, |standing| {
+            // One that no canary answers is not covered up by one that is.
+            if standing.marked.as_ref().is_none_or(|known| known.is_answered_by(&Feat::ALL)) {
+                standing.marked = Some(mark);
+            }
+        });
+        let (governance, tool, session) =
+            (Arc::clone(&self.governance), tool.to_owned(), Some(session.to_string()));
+        self.tasks.spawn(async move {
+            record::mark(&governance, &subject, MarkRecord::MARKED, (&tool, session)).await;
+        });
     }
 
     /// How all of them stand.
@@ -201,7 +274,7 @@ impl Canaries {
         let outcome = told.as_ref().map(|told| &told.outcome);
         let (state, detail) = match (outcome, marked) {
             (Some(Outcome::NotStopped { what }), _) => ("ungoverned", Some(what.clone())),
-            (_, Some(what)) => ("ungoverned", Some(what)),
+            (_, Some(Mark { what, .. })) => ("ungoverned", Some(what)),
             (Some(Outcome::Live), None) => ("live", None),
             (Some(Outcome::NotTried { why }), None) => ("not_tried", Some(why.clone())),
             (None, None) if is_running => ("running", None),
@@ -273,11 +346,8 @@ impl Canaries {
             record::write(&self.governance, subject, &trial, occasion).await;
             let at = self.governance.clock.now();
             self.change(subject, |standing| {
+                // What stands against it from a turn stays: somebody looks at what happened; a clock does not.
                 standing.told = Some(Told { outcome: trial.outcome.clone(), at, took: trial.took });
-                // Somebody looked at what happened; a clock does not.
-                if occasion == Occasion::Operator && trial.outcome == Outcome::Live {
-                    standing.marked = None;
-                }
             });
         }
         match &trial.outcome {

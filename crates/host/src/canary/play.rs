@@ -2,7 +2,7 @@
 //! nothing and needs nobody. Pure but for what it remembers of the requests.
 //!
 //! Nothing here knows an agent by name. A tool is found among those that the agent offers its model, by the shape of its input:
-//! one that takes a path and a content writes, one that takes a command runs.
+//! one that takes a path and a content writes, one that takes a command runs, one that needs nothing but a path reads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -23,11 +23,17 @@ const NOTHING: &str = "There is nothing to do.";
 pub(crate) enum Feat {
     /// Writing a file.
     Write,
+    /// Reading a file that is there, with words that nobody knows.
+    Read,
     /// Running a command that leaves a file.
     Run,
     /// The same without the word that makes the agent leave its own sandbox, for agents that have one: they need not ask, and it
     /// must come to nothing.
     RunWithin,
+}
+
+impl Feat {
+    pub(crate) const ALL: [Self; 4] = [Self::Write, Self::Read, Self::Run, Self::RunWithin];
 }
 
 /// One thing that is tried, in a turn of its own.
@@ -36,7 +42,7 @@ pub(crate) struct Probe {
     pub(crate) feat: Feat,
     /// In what is said to the agent, and nowhere else.
     order: String,
-    /// The file that would be there afterwards. In the call, and nowhere else.
+    /// The file that would be there afterwards, or that is there to be read. In the call, and nowhere else.
     pub(crate) mark: String,
     ordered: Mutex<Ordered>,
 }
@@ -76,6 +82,10 @@ pub(crate) struct Play {
     is_forced: bool,
     /// Whether the agent runs commands in a sandbox of its own unless it is told otherwise.
     has_own_sandbox: AtomicBool,
+    /// What stands in the file that is to be read.
+    pub(crate) secret: String,
+    /// Whether the model was told that.
+    is_told: AtomicBool,
     answers: AtomicU64,
     reached: Mutex<Vec<(Milestone, Instant)>>,
 }
@@ -83,7 +93,7 @@ pub(crate) struct Play {
 impl Play {
     /// For an agent that offers its model tools of its own. `nonce` is nothing that anybody could know before.
     pub(crate) fn for_agent(nonce: &str) -> Self {
-        Self::of(nonce, &[Feat::Write, Feat::Run, Feat::RunWithin], "/workspace/", false)
+        Self::of(nonce, &Feat::ALL, "/workspace/", false)
     }
 
     /// For a loop of the house: the model orders a call that the session was not offered.
@@ -104,6 +114,9 @@ impl Play {
             workspace,
             is_forced,
             has_own_sandbox: AtomicBool::new(false),
+            // In no word that is said to the agent.
+            secret: format!("kept-{}", nonce.chars().rev().collect::<String>()),
+            is_told: AtomicBool::new(false),
             answers: AtomicU64::new(1),
             reached: Mutex::default(),
         }
@@ -112,6 +125,11 @@ impl Play {
     /// Whether there is something to try within the agent's own sandbox.
     pub(crate) fn has_own_sandbox(&self) -> bool {
         self.has_own_sandbox.load(Ordering::Relaxed)
+    }
+
+    /// Whether the agent's model was told what stands in the file that nobody may read.
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_told.load(Ordering::Relaxed)
     }
 
     /// Remembers when something was first reached.
@@ -142,6 +160,9 @@ impl Play {
             return unknown();
         };
         self.reach(Milestone::ModelReached);
+        if String::from_utf8_lossy(body).contains(&self.secret) {
+            self.is_told.store(true, Ordering::Relaxed);
+        }
         let (text, call) = self.next(dialect, &request, &String::from_utf8_lossy(body));
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         dialect.write(&Say { text, call, number }, is_stream || request["stream"] == true)
@@ -223,6 +244,19 @@ impl Probe {
                 let mut arguments = tool.least();
                 arguments.insert(tool.property(&PATHS)?.0.to_owned(), path.into());
                 arguments.insert(tool.property(&CONTENTS)?.0.to_owned(), self.mark.clone().into());
+                Some(tool.called(arguments))
+            }
+            Feat::Read => {
+                let needs_no_more =
+                    |tool: &Tool<'_>| tool.least().keys().all(|name| PATHS.contains(&name.as_str()));
+                let fits = |tool: &&Tool<'_>| {
+                    tool.property(&PATHS).is_some()
+                        && tool.property(&CONTENTS).is_none()
+                        && needs_no_more(tool)
+                };
+                let tool = best(tools.iter().filter(fits), &["read", "view", "open"])?;
+                let mut arguments = tool.least();
+                arguments.insert(tool.property(&PATHS)?.0.to_owned(), path.into());
                 Some(tool.called(arguments))
             }
             Feat::Run | Feat::RunWithin => {

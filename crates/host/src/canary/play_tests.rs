@@ -22,6 +22,7 @@ fn dialects() -> Vec<Spoken> {
     let bash = schema(&json!({ "command": text(), "description": text() }), &["command", "description"]);
     let write = schema(&json!({ "file_path": text(), "content": text() }), &["file_path", "content"]);
     let edit = schema(&json!({ "file_path": text(), "old_string": text() }), &["file_path", "old_string"]);
+    let read = schema(&json!({ "file_path": text(), "limit": { "type": "integer" } }), &["file_path"]);
     let exec =
         schema(&json!({ "cmd": text(), "sandbox_permissions": text(), "justification": text() }), &["cmd"]);
     let camel = schema(&json!({ "filePath": text(), "content": text() }), &["filePath", "content"]);
@@ -29,7 +30,7 @@ fn dialects() -> Vec<Spoken> {
         (
             "/v1/messages?beta=true",
             json!([
-                { "name": "Edit", "input_schema": edit }, { "name": "Write", "input_schema": write },
+                { "name": "Edit", "input_schema": edit }, { "name": "Read", "input_schema": read }, { "name": "Write", "input_schema": write },
                 { "name": "Bash", "input_schema": bash },
             ]),
             |words| json!({ "messages": [{ "role": "user", "content": words }], "stream": true }),
@@ -61,7 +62,7 @@ fn dialects() -> Vec<Spoken> {
 }
 
 #[test]
-fn each_dialect_is_told_to_write_and_to_run() {
+fn each_dialect_is_told_to_write_to_read_and_to_run() {
     for (path, tools, say) in dialects() {
         let play = Play::for_agent("n0nce");
         for probe in &play.probes {
@@ -70,6 +71,7 @@ fn each_dialect_is_told_to_write_and_to_run() {
             let body = asked(&play, path, &request);
             let has_tool = match probe.feat {
                 Feat::Write => !path.contains("responses"),
+                Feat::Read => path.contains("messages"),
                 Feat::Run => true,
                 Feat::RunWithin => path.contains("responses"),
             };
@@ -88,6 +90,16 @@ fn each_dialect_is_told_to_write_and_to_run() {
             assert!(asked(&play, path, &after).contains("That is all."), "{path}");
         }
     }
+}
+
+#[test]
+fn l1_what_nobody_may_read_is_seen_when_the_model_is_told_it() {
+    let play = Play::for_agent("n0nce");
+    let (path, _, say) = dialects().remove(0);
+    asked(&play, path, &say(&play.probes[1].words()));
+    assert!(!play.is_told(), "no word of it is in an order");
+    asked(&play, path, &say(&format!("it says: {}", play.secret)));
+    assert!(play.is_told());
 }
 
 #[test]
@@ -124,7 +136,7 @@ fn nothing_is_ordered_that_was_not_asked_for() {
     let none = Play::for_agent("n0nce");
     let mut request = say(&none.probes[0].words());
     request["tools"] =
-        json!([{ "name": "Read", "input_schema": schema(&json!({ "file_path": text() }), &["file_path"]) }]);
+        json!([{ "name": "List", "input_schema": schema(&json!({ "folder": text() }), &["folder"]) }]);
     assert!(asked(&none, path, &request).contains(NOTHING));
     assert_eq!(none.probes[0].ordered(), Ordered::NoTool);
 }

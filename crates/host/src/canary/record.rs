@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tribune_ledger::{Draft, EntryQuality};
 
 use super::judge::Outcome;
 use super::trial::{Subject, Trial};
 use crate::governed::Governance;
 use crate::record::payload;
+use crate::store::Filter;
 
 /// Why a canary was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,25 @@ pub struct CanaryRecord {
     pub took_ms: u64,
 }
 
+/// What stands against a subject from its agents' own turns, and that it does no more. No word of an agent's is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkRecord {
+    /// `marked` or `mark_cleared`.
+    pub event: String,
+    pub backend: String,
+    pub subject: String,
+    /// What was carried out without leave.
+    pub tool: String,
+    /// Where that is on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+impl MarkRecord {
+    pub(super) const MARKED: &str = "marked";
+    pub(super) const CLEARED: &str = "mark_cleared";
+}
+
 /// Where the canaries of a subject are written down.
 pub fn canary_entity(backend: &str, subject: &str) -> String {
     format!("canary:{backend}:{subject}")
@@ -62,6 +83,46 @@ pub(super) async fn write(governance: &Governance, subject: &Subject, trial: &Tr
         constitution_hash: governance.gate.law.hash().to_string(),
         took_ms: millis(trial.took),
     };
+    note(governance, subject, payload(&record)).await;
+}
+
+/// Writes down what stands against a subject, or that it does no more.
+pub(super) async fn mark(
+    governance: &Governance,
+    subject: &Subject,
+    event: &str,
+    (tool, session): (&str, Option<String>),
+) {
+    let record = MarkRecord {
+        event: event.to_owned(),
+        backend: subject.backend.clone(),
+        subject: subject.name.clone(),
+        tool: tool.to_owned(),
+        session,
+    };
+    note(governance, subject, payload(&record)).await;
+}
+
+/// What stands against a subject by the log: the tool of the newest mark that nobody cleared.
+pub(super) async fn marked(governance: &Governance, subject: &Subject) -> Option<String> {
+    let entity_id = Some(canary_entity(&subject.backend, &subject.name));
+    let newest = governance.readers.read(move |reader| {
+        let filter = Filter { entity_id, ..Filter::default() };
+        reader.tail(&filter, MAX_LOOKED_BACK)
+    });
+    let newest = newest.await.unwrap_or_else(|error| {
+        tracing::warn!(%error, subject = subject.name, "what the log has against an agent could not be read");
+        Vec::new()
+    });
+    let records = newest.iter().rev();
+    let mark = records.filter_map(|stored| serde_json::from_str::<MarkRecord>(&stored.entry.payload).ok());
+    mark.take(1).find(|mark| mark.event == MarkRecord::MARKED).map(|mark| mark.tool)
+}
+
+/// Entries of a subject that are looked back through: more than a canary every hour leaves in a year.
+const MAX_LOOKED_BACK: usize = 10_000;
+
+async fn note(governance: &Governance, subject: &Subject, payload: Map<String, Value>) {
     let entity = canary_entity(&subject.backend, &subject.name);
     let draft = Draft {
         entity_id: entity.clone(),
@@ -72,7 +133,7 @@ pub(super) async fn write(governance: &Governance, subject: &Subject, trial: &Tr
         actor: "house".to_owned(),
         parents: Vec::new(),
         tags: Vec::new(),
-        payload: payload(&record),
+        payload,
         attested_by: None,
         envelope: None,
     };

@@ -1,7 +1,7 @@
 //! One canary, from its first word to what it left behind: the real backend, the real gate, a session that may use no tool, and a
 //! workspace that nobody else has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,8 @@ pub(crate) struct Scene {
 #[derive(Debug, Clone)]
 pub(crate) struct Trial {
     pub(crate) outcome: Outcome,
+    /// What the agent was made to try, asked for and was refused.
+    pub(crate) held: Vec<Feat>,
     pub(crate) steps: Vec<Step>,
     pub(crate) took: Duration,
     /// Its session, if it came to have one.
@@ -111,6 +113,7 @@ pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn Stage, sub
     let began = Instant::now();
     let not_tried = |why: String| Trial {
         outcome: Outcome::NotTried { why: why.clone() },
+        held: Vec::new(),
         steps: vec![Step { name: "installed", is_good: false, took: began.elapsed(), detail: Some(why) }],
         took: began.elapsed(),
         session: None,
@@ -140,6 +143,10 @@ pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn Stage, sub
         play: &play,
         backend: &subject.backend,
     };
+    let workspace = folder.0.join("workspace");
+    if let Err(error) = plant(&play, &workspace) {
+        return not_tried(format!("nothing can be laid into its workspace ({error})"));
+    }
     let mut found = Found::default();
     let handle = match canary.runtime.open_confined(canary.session(key)).await {
         Ok(handle) => Some(handle),
@@ -156,8 +163,8 @@ pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn Stage, sub
         let closing = canary.runtime.close(handle, CloseReason::Requested);
         let _ = tokio::time::timeout(GOODBYE, closing).await;
     }
-    let workspace = folder.0.join("workspace");
-    let seen: Vec<Seen> = play.probes.iter().map(|probe| seen(probe, &questions, &workspace)).collect();
+    let seen: Vec<Seen> =
+        play.probes.iter().map(|probe| seen(probe, &play, &questions, &workspace)).collect();
     drop(scene.props);
     let mut outcome = judge(&seen, found.ungoverned, found.fault);
     if outcome == Outcome::Live && found.denials == 0 {
@@ -169,7 +176,14 @@ pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn Stage, sub
         tracing::warn!(%error, "the words of a canary could not be removed");
     }
     let steps = steps(&play, (began, installed), &outcome, stage.has_hands());
-    Trial { outcome, steps, took: began.elapsed(), session: handle.map(|handle| handle.key.to_string()) }
+    let held = seen.iter().filter(|probe| probe.was_asked_first()).map(|probe| probe.feat).collect();
+    Trial {
+        outcome,
+        held,
+        steps,
+        took: began.elapsed(),
+        session: handle.map(|handle| handle.key.to_string()),
+    }
 }
 
 /// A canary under way.
@@ -253,9 +267,19 @@ fn session_of(name: &str) -> Option<(String, SessionKey)> {
     Some((nonce, key))
 }
 
-fn seen(probe: &Probe, questions: &Questions, workspace: &std::path::Path) -> Seen {
-    let is_done = workspace.join(&probe.mark).symlink_metadata().is_ok();
+fn seen(probe: &Probe, play: &Play, questions: &Questions, workspace: &Path) -> Seen {
+    let is_done = match probe.feat {
+        Feat::Read => play.is_told(),
+        Feat::Write | Feat::Run | Feat::RunWithin => workspace.join(&probe.mark).symlink_metadata().is_ok(),
+    };
     Seen { feat: probe.feat, ordered: probe.ordered(), questions: questions.about(&probe.mark), is_done }
+}
+
+/// Lays what nobody may read where the agent finds it.
+fn plant(play: &Play, workspace: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(workspace)?;
+    let mut files = play.probes.iter().filter(|probe| probe.feat == Feat::Read);
+    files.try_for_each(|probe| std::fs::write(workspace.join(&probe.mark), &play.secret))
 }
 
 /// How far it came, step by step.

@@ -7,7 +7,9 @@ use tribune_agents::profile::Surroundings;
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
 };
+use tribune_sandbox::workspace::Standing;
 
+use super::Looked;
 use super::room::Room;
 use crate::broker::SessionSockets;
 use crate::home::Home;
@@ -103,6 +105,20 @@ impl Seat {
             false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
         };
         Workspace { target: WORKSPACE.into(), source, hide: hide.to_vec(), freeze }
+    }
+
+    /// What programs of this machine obey in the workspace.
+    pub(super) fn look(&self) -> Result<Looked, String> {
+        let folder = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
+        let standing = Standing::of(&folder).map_err(|error| error.to_string())?;
+        Ok(Looked { folder, standing })
+    }
+
+    /// The file at the root of the workspace that has words for agents, whatever it is. It is not opened.
+    pub(super) fn instructions(&self, profile: &Profile) -> Option<String> {
+        let workspace = workspace_of(self.house.root(), &self.ground).ok()?;
+        let is_there = |name: &&String| std::fs::symlink_metadata(workspace.join(name)).is_ok();
+        profile.instructions().iter().find(is_there).cloned()
     }
 
     fn mounts(&self, profile: &Profile, home: &Path) -> Result<Vec<Mount>, String> {

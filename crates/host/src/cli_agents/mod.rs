@@ -4,6 +4,7 @@
 //! one to the model, where the house's key is put in, and one that leads out past the gate. It has no key, no variable of the
 //! daemon's, and no way to anything else. If its mandate has no tool that changes files, its workspace cannot be changed.
 
+mod census;
 mod clearing;
 mod launching;
 mod process;
@@ -11,7 +12,7 @@ mod room;
 mod stage;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -20,8 +21,10 @@ use tribune_agents::cli_agent::{Spawned, Spawner};
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, Handle, Profile, RuntimeError, SessionKey};
 use tribune_constitution::Asking;
+use tribune_sandbox::workspace::{Standing, WorkspaceError};
 use tribune_sandbox::{House, Launcher, Streams};
 
+use self::census::BoxCensus;
 use self::launching::Seat;
 use self::process::BoxedAgent;
 pub(crate) use self::room::Room;
@@ -51,6 +54,8 @@ pub(crate) struct CliAgents {
     governance: Arc<Governance>,
     brokers: OnceLock<WeakBrokers>,
     launches: AtomicU64,
+    /// What programs of this machine obey in the workspaces of sessions, as it was when somebody last looked.
+    looked_at: Mutex<HashMap<SessionKey, Looked>>,
     /// Sessions of canaries.
     played: Mutex<HashMap<SessionKey, Played>>,
 }
@@ -61,6 +66,13 @@ struct Played {
     profile: String,
     model: String,
     play: Arc<Play>,
+}
+
+/// A workspace that was looked at.
+#[derive(Debug, Clone)]
+struct Looked {
+    folder: PathBuf,
+    standing: Standing,
 }
 
 /// Whom a session is for.
@@ -90,6 +102,7 @@ impl CliAgents {
             governance,
             brokers: OnceLock::new(),
             launches: AtomicU64::new(0),
+            looked_at: Mutex::default(),
             played: Mutex::default(),
         }
     }
@@ -222,29 +235,38 @@ impl Spawner for CliAgents {
         let launching = tokio::task::spawn_blocking(move || {
             let conversation = seat.room.conversation().filter(|id| filled.takes_up(id));
             let launch = seat.launch(&filled, &sockets, conversation.clone())?;
+            let instructions = seat.instructions(&filled);
+            let looked = may_change.then(|| seat.look()).transpose()?;
             // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
             let child = launcher.launch(&launch, Streams::piped()).map_err(|error| error.to_string())?;
-            Ok::<_, String>((child, sockets, conversation))
+            Ok::<_, String>((child, sockets, conversation, instructions, looked))
         });
         let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;
-        let (mut child, sockets, conversation) =
+        let (mut child, sockets, conversation, instructions, looked) =
             launched.map_err(|what| failed(format!("{} cannot be started: {what}", profile.title())))?;
         let broken = |error: std::io::Error| {
             failed(format!("the pipes of an agent cannot be used ({error}): try again"))
         };
         let pipes = process::pipes(&mut child).map_err(broken)?;
+        let census = BoxCensus::below(child.id());
         let process = BoxedAgent::new(child, sockets).map_err(broken)?;
         if let Some(play) = play {
             play.reach(Milestone::Started);
+        } else if let Some(looked) = looked {
+            // What came since an earlier start is told with the next turn.
+            let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+            looked_at.entry((*session.key).clone()).or_insert(looked);
         }
         Ok(Spawned {
             stdin: Box::new(pipes.stdin),
             stdout: Box::new(pipes.stdout),
             stderr: Box::new(pipes.stderr),
             process: Box::new(process),
+            census: Arc::new(census),
             profile,
             workspace: launching::WORKSPACE.to_owned(),
             conversation,
+            instructions,
         })
     }
 
@@ -259,6 +281,29 @@ impl Spawner for CliAgents {
 
     fn forget(&self, session: &Handle) {
         Room::of(&self.home, session).forget_conversation();
+    }
+
+    async fn obeyed(&self, session: &Handle) -> Vec<String> {
+        let looked = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).get(&session.key).cloned();
+        let Some(Looked { folder, standing: before }) = looked else { return Vec::new() };
+        let looking = tokio::task::spawn_blocking(move || {
+            let now = Standing::of(&folder)?;
+            let told = now.since(&before).map(|path| path.display().to_string()).collect();
+            Ok::<_, WorkspaceError>((Looked { folder, standing: now }, told))
+        });
+        match looking.await {
+            Ok(Ok((now, told))) => {
+                let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+                looked_at.insert((*session.key).clone(), now);
+                told
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a workspace cannot be looked through");
+                Vec::new()
+            }
+            // The daemon is being torn down.
+            Err(_) => Vec::new(),
+        }
     }
 
     fn keep_stderr(&self, session: &Handle, said: &str) {

@@ -19,7 +19,7 @@ use super::wire::{
     Entries, EntryInfo, EventPage, Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten,
     SessionInfo, SessionInit, SessionList, SessionPage, TestStep, TurnInfo, TurnResult, Turns, Written,
 };
-use crate::canary::{Canaries, Standpoint, Step, is_canary, millis};
+use crate::canary::{Absolve, Canaries, Standpoint, Step, is_canary, millis};
 use crate::cli_agents::Room;
 use crate::models::Providers;
 use crate::record::SESSION_ENTITIES;
@@ -539,14 +539,19 @@ impl Api {
     }
 
     /// Tries whether the gate holds an agent.
-    pub async fn agent_test(&self, who: &Principal, id: &str) -> Answer<AgentTested> {
+    pub(crate) async fn agent_test(
+        &self,
+        who: &Principal,
+        id: &str,
+        absolve: Absolve,
+    ) -> Answer<AgentTested> {
         who.operator()?;
         self.takes_work()?;
         let agent: AgentId = id.parse().map_err(|error| ApiError::params(format!("{error}")))?;
         if !self.agents.knows(&agent) {
             return Err(ApiError::new("unknown_agent", format!("there is no agent `{}`", short(id))));
         }
-        let trial = self.canaries.test(&agent).await.map_err(SessionError::from)?;
+        let (trial, mark) = self.canaries.test(&agent, absolve).await.map_err(SessionError::from)?;
         let step = |step: Step| TestStep {
             step: step.name.to_owned(),
             ok: step.is_good,
@@ -557,6 +562,7 @@ impl Api {
             agent_id: agent.to_string(),
             outcome: trial.outcome.as_str().to_owned(),
             detail: trial.outcome.detail().map(str::to_owned),
+            mark,
             steps: trial.steps.into_iter().map(step).collect(),
             took_ms: millis(trial.took),
             session_key: trial.session,

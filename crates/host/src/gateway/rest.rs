@@ -30,6 +30,7 @@ use super::wire::{
     SessionList, SessionPage, TurnContent, TurnResult, Turns,
 };
 use super::{Gateway, gate_api, inbox_rest, pages, providers, workspaces};
+use crate::canary::Absolve;
 
 /// Events taken from a session in one go.
 const EVENTS_AT_ONCE: usize = 64;
@@ -406,7 +407,7 @@ async fn agent_test(
     Operator(who): Operator,
     Path(agent): Path<String>,
 ) -> Answer<AgentTested> {
-    app.api.agent_test(&who, &agent).await.map(Json)
+    app.api.agent_test(&who, &agent, Absolve::No).await.map(Json)
 }
 
 /// One agent.

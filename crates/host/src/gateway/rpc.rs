@@ -13,10 +13,11 @@ use super::principal::Principal;
 use super::providers::ProviderTest;
 use super::proxy::PassAsk;
 use super::wire::{
-    AgentAdd, AgentRef, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
-    SessionRef,
+    AgentAdd, AgentRef, AgentTest, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList,
+    SessionNewest, SessionRef,
 };
 use super::workspaces::{WorkspaceDiff, WorkspaceDiscard};
+use crate::canary::Absolve;
 
 /// Every method. Those that only a connection can answer (`auth.*`, `run.*`, `session.events`, `session.unfollow`, `turn.run`,
 /// `workspace.land`) are in [`super::socket`].
@@ -265,7 +266,10 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
             value(api.agents(who).await?)
         }
         "agent.show" => value(api.agent(who, &request.params::<AgentRef>()?.agent_id).await?),
-        "agent.test" => value(api.agent_test(who, &request.params::<AgentRef>()?.agent_id).await?),
+        "agent.test" => {
+            let AgentTest { agent_id, clear_mark } = request.params()?;
+            value(api.agent_test(who, &agent_id, if clear_mark { Absolve::Yes } else { Absolve::No }).await?)
+        }
         "agent.add" => value(api.agent_add(who, request.params::<AgentAdd>()?).await?),
         "approval.list" => value(api.approvals(who, request.params::<ApprovalList>()?).await?),
         "approval.show" => value(api.approval(who, &request.params::<ById>()?.id).await?),

@@ -441,6 +441,17 @@ pub struct AgentRef {
     pub agent_id: String,
 }
 
+/// `agent.test`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentTest {
+    pub agent_id: String,
+    /// What one of its agents did unasked was looked at: if the gate holds it now, it is run again, also where no canary tries
+    /// that.
+    #[serde(default)]
+    pub clear_mark: bool,
+}
+
 /// `agent.add`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -523,6 +534,8 @@ pub struct AgentTested {
     pub outcome: String,
     /// What was not stopped, or why it was not tried.
     pub detail: Option<String>,
+    /// What one of its agents did unasked and still stands against it.
+    pub mark: Option<String>,
     pub steps: Vec<TestStep>,
     pub took_ms: u64,
     /// Where its calls and their verdicts are.

@@ -9,7 +9,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker,
+    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, OBEYED, RuntimeError, RuntimeEvent, Speaker,
     StopReason, ToolOutcome, TurnInput, Usage,
 };
 use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
@@ -25,7 +25,7 @@ use super::offer::offer;
 use super::speech::{Instructed, Speech};
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools, Wish};
 use super::{Governance, failed};
-use crate::record::{Turn, TurnPhase, Ungoverned, Withheld};
+use crate::record::{Noticed, Turn, TurnPhase, Ungoverned, Withheld};
 use crate::registry::board::EXCERPT_BYTES;
 use crate::vault::EVENTS_KEPT;
 
@@ -367,9 +367,12 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     self.said += message.len();
                     Some(event.kind)
                 }
-                EventKind::Notice { ref message, .. } => {
+                EventKind::Notice { code, message } => {
                     self.said += message.len();
-                    Some(event.kind)
+                    if code == OBEYED {
+                        kinds.push(self.noticed(&code, &message)?);
+                    }
+                    Some(EventKind::Notice { code, message })
                 }
                 EventKind::AgentUpdate { kind, line } => {
                     self.said += line.len();
@@ -410,6 +413,16 @@ impl<R: AgentRuntime + 'static> Running<R> {
         };
         self.on_record().await;
         Ok(Step::More(written.events))
+    }
+
+    /// What somebody should know who did not see it is on record too.
+    fn noticed(&mut self, code: &str, message: &str) -> Result<EventKind, RuntimeError> {
+        let what_hash = self.desk.content(message)?;
+        let record = Noticed { event: code.to_owned(), what_hash };
+        let target = Arc::clone(&self.desk.handle.session_id);
+        let entry = self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
+        tracing::warn!(session = %self.desk.handle.key, code, "something should be looked at");
+        Ok(EventKind::LedgerAppend { entry: Box::new(entry) })
     }
 
     /// The agent did what it had no leave for: that is on record, and the turn is over.

@@ -14,10 +14,7 @@ use rustix::io::Errno;
 use tribune_contract::{Failed, Pattern, Stage, Workspace};
 
 use super::failure::At as _;
-use crate::names::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_repository};
-
-/// What in a repository's folder leads git to what it runs.
-const GIT_PARTS: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
+use crate::names::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
 
 /// What is covered, by its path from the root of the workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -228,13 +225,6 @@ impl Search<'_> {
         let end = place(&end)?.strip_prefix(place(self.root)?).ok()?.to_owned();
         (!end.as_os_str().is_empty()).then_some(end)
     }
-}
-
-/// Whether git finds what it runs by this name: in a repository's folder, whatever that is called, or as a `.git` that
-/// names another folder.
-fn is_gits(entry: &Entry, in_repository: bool) -> bool {
-    let is = |name: &str| entry.name.eq_ignore_ascii_case(name.as_bytes());
-    in_repository && GIT_PARTS.iter().any(|part| is(part)) || is(".git") && entry.kind != FileType::Directory
 }
 
 /// The device and inode of a file that has several names.

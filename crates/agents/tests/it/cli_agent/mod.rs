@@ -71,8 +71,8 @@ impl Toolbox for Court {
         (self.law)(&call)
     }
 
-    async fn carry_out(&self, _: &str) -> ToolOutcome {
-        ToolOutcome::error("no")
+    async fn carry_out(&self, id: &str) -> ToolOutcome {
+        ToolOutcome::good(format!("what came of {id}, and @private.txt"))
     }
 
     async fn report(&self, id: &str, outcome: ToolOutcome) {
@@ -101,6 +101,15 @@ impl Heard {
         self.events.iter().filter_map(text).collect()
     }
 
+    fn notices(&self) -> Vec<&str> {
+        let events = self.events.iter();
+        let codes = events.filter_map(|event| match event {
+            EventKind::Notice { code, .. } => Some(code.as_str()),
+            _ => None,
+        });
+        codes.collect()
+    }
+
     fn is_ungoverned(&self) -> bool {
         self.events.iter().any(|event| matches!(event, EventKind::Ungoverned { .. }))
     }
@@ -123,7 +132,12 @@ async fn turn_until(
     court: &Arc<Court>,
     cancel: CancellationToken,
 ) -> Heard {
-    let input = TurnInput {
+    heard_of(backend, peer, TurnInput { cancel, ..input(court) }).await
+}
+
+/// What a turn under a law begins with.
+fn input(court: &Arc<Court>) -> TurnInput {
+    TurnInput {
         content: vec![ContentBlock::text("hello")],
         speaker: Speaker::Owner,
         stored_as: None,
@@ -131,8 +145,11 @@ async fn turn_until(
         preceding: Vec::new(),
         tools: Arc::clone(court) as Arc<dyn Toolbox>,
         house: Arc::new(NoHouse),
-        cancel,
-    };
+        cancel: CancellationToken::new(),
+    }
+}
+
+async fn heard_of(backend: &CliBackend, peer: &str, input: TurnInput) -> Heard {
     let mut heard = Heard::default();
     let mut events = backend.run_turn(&handle(peer), input);
     while let Some(event) = events.next().await {

@@ -1,14 +1,16 @@
 //! Agents that are futures: each start of one plays the next part.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Process, Spawned, Spawner};
+use tribune_agents::cli_agent::{Census, Process, Spawned, Spawner};
 use tribune_agents::{Handle, Profile, RuntimeError};
 
 /// What an agent does from its start to its end.
@@ -55,6 +57,10 @@ pub(crate) struct Troupe {
     pub(crate) remembered: Mutex<Option<String>>,
     /// Do not end when their part does.
     are_stubborn: bool,
+    /// The file with words for them in their workspace.
+    instructions: Option<&'static str>,
+    /// What runs beside them.
+    pub(crate) census: Arc<Counted>,
 }
 
 impl Troupe {
@@ -66,12 +72,31 @@ impl Troupe {
             ends: Arc::default(),
             remembered: Mutex::default(),
             are_stubborn: false,
+            instructions: None,
+            census: Arc::default(),
         }
     }
 
     /// The same, of agents that do not end by themselves.
     pub(crate) fn stubborn(self) -> Self {
         Self { are_stubborn: true, ..self }
+    }
+}
+
+impl Troupe {
+    /// The same, where the workspace has words for them.
+    pub(crate) fn instructed(self, name: &'static str) -> Self {
+        Self { instructions: Some(name), ..self }
+    }
+}
+
+/// Counts what a test says.
+#[derive(Default)]
+pub(crate) struct Counted(pub(crate) AtomicUsize);
+
+impl Census for Counted {
+    fn started_since(&self, _: Instant) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -127,9 +152,11 @@ impl Spawner for Troupe {
             stdout: Box::new(stdout),
             stderr: Box::new(tokio::io::empty()),
             process: Box::new(process),
+            census: Arc::clone(&self.census) as Arc<dyn Census>,
             profile: serde_json::from_value::<Profile>(self.profile.clone()).unwrap(),
             workspace: "/workspace".to_owned(),
             conversation,
+            instructions: self.instructions.map(str::to_owned),
         })
     }
 
@@ -139,6 +166,10 @@ impl Spawner for Troupe {
 
     fn forget(&self, _: &Handle) {
         *self.remembered.lock().unwrap() = None;
+    }
+
+    async fn obeyed(&self, _: &Handle) -> Vec<String> {
+        Vec::new()
     }
 
     fn keep_stderr(&self, _: &Handle, _: &str) {}

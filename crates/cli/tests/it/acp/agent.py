@@ -4,7 +4,7 @@ Its first argument says how it behaves beside that, such as `exit:session/new`, 
 
 A prompt that is no such list is put to its model, at `OPENAI_BASE_URL`; what the model orders it does in the manner that its role
 says: `honest`, `rash` (unasked and untold), `boastful` (unasked and told), `defiant` (asks, and does it whatever the answer),
-`sly` (does it, then asks), `idle` (asks no model), `handless` (offers its model no tools).
+`sly` (does it, then asks), `peeking` (reads unasked and untold, and asks for all else), `idle` (asks no model), `handless` (offers its model no tools).
 """
 
 import json
@@ -192,8 +192,13 @@ def led_by_model(session, words):
         if name == "write_file":
             diff = {"type": "diff", "path": given["path"], "newText": given["content"]}
             told, deed = {**told, "kind": "edit", "content": [diff]}, {"write": [given["path"], given["content"]]}
+        elif name == "read_file":
+            told, deed = {**told, "kind": "read", "rawInput": given}, {"read": given["path"]}
         else:
             told, deed = {**told, "kind": "execute", "rawInput": given}, {"run": given["command"]}
+        if ROLE == "peeking" and "read" in deed:
+            ask_model(words + do(deed)[1])
+            continue
         if ROLE in ("rash", "boastful", "sly"):
             do(deed)
         if ROLE == "boastful":

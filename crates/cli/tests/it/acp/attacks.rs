@@ -354,3 +354,22 @@ async fn l1_it_sees_no_settings_that_others_wrote() {
     assert!(!second.text.contains("evil") && second.text.contains("talk"), "{second:#?}");
     rig.end();
 }
+
+/// A command that is allowed can leave names that programs of this machine obey. Nobody can hold it back; somebody is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn l3_what_a_command_leaves_for_programs_of_this_machine_is_told_and_on_record() {
+    let mut rig = Rig::new(Setting::default()).await;
+    let quiet = rig.plays(json!([run("a", "touch plain.txt")])).await;
+    assert_eq!(quiet.of_type("notice").len(), 0, "{quiet:#?}");
+    let plant = "mkdir -p .vscode .git/hooks; touch .envrc .vscode/tasks.json .git/hooks/pre-commit";
+    let played = rig.plays(json!([run("b", plant)])).await;
+    let notices = played.of_type("notice");
+    assert_eq!((notices.len(), &notices[0]["code"]), (1, &json!("obeyed_names")), "{played:#?}");
+    let message = notices[0]["message"].as_str().unwrap();
+    assert!(message.contains("`.envrc`, `.git/hooks/pre-commit`, `.vscode/tasks.json`"), "{message}");
+    let notes = played.of_type("ledger_append");
+    assert!(notes.iter().any(|note| note["entry"]["payload"]["event"] == "obeyed_names"), "{notes:#?}");
+    let again = rig.plays(json!([run("c", "touch plain.txt")])).await;
+    assert_eq!(again.of_type("notice").len(), 0, "it was told: {again:#?}");
+    rig.end();
+}

@@ -86,6 +86,7 @@ async fn l1_an_agent_that_is_not_stopped_is_refused_before_its_first_turn() {
         ("boastful", "done without asking"),
         ("defiant", "refused and done all the same"),
         ("sly", "refused and done all the same"),
+        ("peeking", "`read_file` was done without asking"),
     ] {
         let mut rig = house(role).await;
         let played = rig.plays(json!([{ "do": { "run": "touch real.txt" } }, { "say": "hello" }])).await;
@@ -135,7 +136,29 @@ async fn what_cannot_be_tried_is_told_and_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_a_mark_goes_when_the_agent_is_tested_and_the_gate_holds_it() {
     let mut rig = house("honest").await;
-    let deed = unasked("completed", "other", json!({}));
+    let deed = unasked("completed", "read", json!({ "path": "/etc/passwd", "follow": true }));
+    let played = rig.plays(json!([deed])).await;
+    assert_eq!(played.error().0, "ungoverned", "{played:#?}");
+    // Of a tool of its own no canary says anything.
+    let tested = rig.place.call(&["agents", "test", "coder", "--canary-only"]);
+    assert!(tested.code == 1 && tested.out.contains("--clear-mark"), "{tested:?}");
+    let refused = rig.plays(json!([{ "say": "again" }])).await;
+    assert_eq!(refused.error().0, "ungoverned", "{refused:#?}");
+    // Nor does it go with the daemon.
+    let mut rig = rig.killed().await;
+    let refused = rig.plays(json!([{ "say": "again" }])).await;
+    assert_eq!((refused.error().0.as_str(), refused.text.as_str()), ("ungoverned", ""), "{refused:#?}");
+    let tested = rig.place.call(&["agents", "test", "coder", "--canary-only", "--clear-mark"]);
+    assert_eq!(tested.code, 0, "{tested:?}");
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again");
+    let mut rig = rig.killed().await;
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again", "what was cleared stays so");
+
+    // Of what the canary tries, it does.
+    let deed = unasked("completed", "edit", json!({ "path": "/workspace/b.txt", "content": "x" }));
+    rig.end();
+    let config = format!("{{ {PROVIDERS} }}");
+    let mut rig = Rig::new(Setting { config: &config, law: super::ASK, ..setting("honest") }).await;
     let played = rig.plays(json!([deed])).await;
     assert_eq!(played.error().0, "ungoverned", "{played:#?}");
     let refused = rig.plays(json!([{ "say": "again" }])).await;

@@ -1,7 +1,8 @@
 //! What each agent does under each law. One agent after the other would take minutes, so each has tests of its own.
 
-use super::{Agent, House, Order, PLANTED, SECRET};
+use super::{Agent, House, Order, PLANTED, SECRET, processes};
 use crate::acp::{ASK, FREE, Rig, until};
+use crate::boxed::mark;
 
 /// Everything is free but this.
 fn but(forbidden: &str) -> String {
@@ -100,16 +101,21 @@ async fn waits_for_a_person(agent: Agent) {
 async fn is_cancelled(agent: Agent) {
     let mut house = House::open(agent, FREE).await;
     let mut operator = house.rig.operator().await;
-    let words = house.orders(&[Order::Run("touch began.txt; tail -f /dev/null; touch ended.txt")]);
+    let mark = mark();
+    let command = format!("while :; do echo x >> grows.txt; sleep 0.1; done; echo {mark}");
+    let is_running = || processes().iter().any(|(.., line)| line.contains(&mark));
+    let words = house.orders(&[Order::Run(&command)]);
     let running = house.rig.begins_with(&words).await;
-    until("the command began", || house.rig.workspace("began.txt").is_some()).await;
+    until("the command began", || house.rig.workspace("grows.txt").is_some() && is_running()).await;
     let params = serde_json::json!({ "session_key": crate::acp::KEY });
     operator.call("session.cancel", &params).await.unwrap();
     let said = house.rig.ended(running).await;
     assert_eq!(said.stop, "cancelled", "{said:#?}");
+    until("nothing of the command is left", || !is_running()).await;
+    let grown = house.rig.workspace("grows.txt");
     let after = house.rig.hears("hello").await;
     assert_eq!(after.stop, "end_turn", "{after:#?}");
-    assert_eq!(house.rig.workspace("ended.txt"), None);
+    assert_eq!(house.rig.workspace("grows.txt"), grown, "it writes no more");
     house.rig.end();
 }
 

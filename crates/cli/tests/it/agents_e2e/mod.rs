@@ -14,6 +14,7 @@ mod planted;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tribune_constitution::Stage;
 use tribune_host::law_record::Verdicts;
 use tribune_host::{Home, Reader};
 use tribune_testkit::FakeUpstream;
@@ -43,6 +44,8 @@ enum Agent {
 #[derive(Debug, Clone, Copy)]
 enum Order<'a> {
     Write(&'a str, &'a str),
+    /// Has one word of a file in place of another.
+    Edit(&'a str, &'a str, &'a str),
     Run(&'a str),
     Read(&'a str),
     Fetch(&'a str),
@@ -91,6 +94,9 @@ impl Agent {
             (Self::Claude | Self::ClaudeCode, Order::Write(path, text)) => {
                 ("Write", json!({ "file_path": file(path), "content": text }))
             }
+            (Self::Claude | Self::ClaudeCode, Order::Edit(path, old, new)) => {
+                ("Edit", json!({ "file_path": file(path), "old_string": old, "new_string": new }))
+            }
             (Self::Claude | Self::ClaudeCode, Order::Run(command)) => {
                 ("Bash", json!({ "command": command, "description": "x" }))
             }
@@ -104,17 +110,29 @@ impl Agent {
                 let patch = format!("*** Begin Patch\n*** Add File: {path}\n+{text}\n*** End Patch");
                 ("exec_command", json!({ "cmd": format!("apply_patch <<'EOF'\n{patch}\nEOF") }))
             }
+            (Self::Codex, Order::Edit(path, old, new)) => {
+                let patch =
+                    format!("*** Begin Patch\n*** Update File: {path}\n@@\n-{old}\n+{new}\n*** End Patch");
+                ("exec_command", json!({ "cmd": format!("apply_patch <<'EOF'\n{patch}\nEOF") }))
+            }
             (Self::Codex, Order::Run(command)) => ("exec_command", escalated(command)),
             (Self::Codex, Order::Read(path)) => ("exec_command", escalated(&format!("cat {path}"))),
             (Self::Codex, Order::Fetch(url)) => ("exec_command", escalated(&format!("curl -sS {url}"))),
             (Self::Gemini, Order::Write(path, text)) => {
                 ("write_file", json!({ "file_path": file(path), "content": text }))
             }
+            (Self::Gemini, Order::Edit(path, old, new)) => (
+                "replace",
+                json!({ "file_path": file(path), "instruction": "x", "old_string": old, "new_string": new }),
+            ),
             (Self::Gemini, Order::Run(command)) => ("run_shell_command", json!({ "command": command })),
             (Self::Gemini, Order::Read(path)) => ("read_file", json!({ "file_path": file(path) })),
             (Self::Gemini, Order::Fetch(url)) => ("web_fetch", json!({ "prompt": url })),
             (Self::Opencode, Order::Write(path, text)) => {
                 ("write", json!({ "filePath": file(path), "content": text }))
+            }
+            (Self::Opencode, Order::Edit(path, old, new)) => {
+                ("edit", json!({ "filePath": file(path), "oldString": old, "newString": new }))
             }
             (Self::Opencode, Order::Run(command)) => {
                 ("bash", json!({ "command": command, "description": "x" }))
@@ -201,13 +219,13 @@ impl House {
         self.rig.hears(&words).await
     }
 
-    /// What each verdict in the ledger was, with its tool.
+    /// What each verdict about a call in the ledger was, with its tool.
     fn verdicts(&self) -> Vec<(String, String)> {
         let reader = Reader::open(&Home::at(self.rig.place.home())).unwrap();
         let judged = Verdicts::from(&reader, 0).map(|judged| judged.unwrap().record.unwrap());
         let tools = ["read", "write", "edit", "exec", "search", "web_fetch"];
         judged
-            .filter(|record| tools.contains(&record.tool.as_str()))
+            .filter(|record| tools.contains(&record.tool.as_str()) && record.facts.stage == Stage::Call)
             .map(|record| (record.tool, record.verdict.decision.as_str().to_owned()))
             .collect()
     }

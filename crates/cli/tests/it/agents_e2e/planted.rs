@@ -101,6 +101,14 @@ fn in_a_home() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Beneath what is kept of a home: what would be told to the model with the next question.
+const KEPT: [&str; 4] = [
+    ".claude/projects/-workspace/memory/MEMORY.md",
+    ".claude/projects/-workspace/CLAUDE.md",
+    ".codex/sessions/2026/11/17/AGENTS.md",
+    ".gemini/tmp/workspace/chats/GEMINI.md",
+];
+
 const ALLOWS: &str = "[[rule]]\ntoolName = \"*\"\ndecision = \"allow\"\npriority = 999\n";
 
 fn plant(folder: &Path, what: &[(&str, String)]) {
@@ -139,7 +147,13 @@ async fn a_home_is_not_obeyed(agent: Agent) {
     house.kill_agent().await;
     let rooms = house.rig.place.home().join("agents/coder/cli");
     let room = std::fs::read_dir(rooms).unwrap().next().unwrap().unwrap().path();
-    plant(&room.join("home"), &in_a_home());
+    let home = room.join("home");
+    plant(&home, &in_a_home());
+    plant(&home, &KEPT.map(|path| (path, INSTRUCTED.to_owned())));
+    for path in KEPT {
+        let link = home.join(path).with_file_name("link.jsonl");
+        std::os::unix::fs::symlink("/workspace/private.txt", link).unwrap();
+    }
     // It may not be noticed yet that it was killed.
     let mut said = house.rig.hears("hello").await;
     if said.stop == "error" {
@@ -160,6 +174,77 @@ async fn a_home_is_not_obeyed(agent: Agent) {
     assert_eq!(house.rig.workspace("made.txt").as_deref(), Some(""), "{ran:#?}");
     let verdicts = house.verdicts();
     assert!(verdicts.contains(&("exec".to_owned(), "allow".to_owned())), "it asked: {verdicts:?}");
+    assert!(!house.model_heard(INSTRUCTED) && !house.model_heard(PLANTED), "nothing of it was told");
+    for path in KEPT {
+        let path = home.join(path);
+        assert!(!path.exists() && !path.with_file_name("link.jsonl").is_symlink(), "{}", path.display());
+    }
+    house.rig.end();
+}
+
+/// Names of files with words for agents, each of which one of them would open by itself.
+const INSTRUCTIONS: [&str; 7] = [
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "GEMINI.md",
+    "sub/AGENTS.md",
+    ".agents/skills/x/SKILL.md",
+];
+
+/// What is said in them.
+const INSTRUCTED: &str = "instructed-words-3d7e";
+
+/// A text with words for agents, which names a file that nobody may read.
+fn instructions() -> Vec<(&'static str, String)> {
+    let skill = format!("---\nname: x\ndescription: {INSTRUCTED}\n---\n");
+    let text = |name: &'static str| match name.ends_with("SKILL.md") {
+        true => (name, skill.clone()),
+        false => (name, format!("{INSTRUCTED}. See @private.txt and @/workspace/private.txt\n")),
+    };
+    INSTRUCTIONS.map(text).into()
+}
+
+/// Under a law that forbids everything, nothing that lies in a workspace reaches the model: no text for agents, nothing that one
+/// names, and nothing that a link of such a name leads to.
+async fn instructions_are_not_opened(agent: Agent) {
+    for lays_links in [false, true] {
+        let mut house = House::open(agent, NOTHING).await;
+        let workspace = house.rig.place.home().join("agents/coder/workspace");
+        match lays_links {
+            false => plant(&workspace, &instructions()),
+            true => {
+                for name in INSTRUCTIONS {
+                    let path = workspace.join(name);
+                    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                    std::os::unix::fs::symlink("/workspace/private.txt", path).unwrap();
+                }
+            }
+        }
+        let said = house.rig.hears("hello").await;
+        assert_eq!(said.stop, "end_turn", "{said:#?}");
+        let told: Vec<_> = said.of_type("notice").iter().map(|notice| notice["code"].clone()).collect();
+        assert_eq!(told, ["instructions_not_read"], "{said:#?}");
+        for order in [Order::Read("sub/x.txt"), Order::Run("ls")] {
+            house.does(&[order]).await;
+        }
+        assert!(!house.model_heard(PLANTED), "nothing was read, links: {lays_links}");
+        assert!(!house.model_heard(INSTRUCTED), "nothing was read, links: {lays_links}");
+        let allowed: Vec<_> = house.verdicts().into_iter().filter(|(_, said)| said != "deny").collect();
+        assert!(allowed.is_empty(), "{allowed:?}");
+        house.rig.end();
+    }
+}
+
+/// Where the law lets it be read, the text at the root is told to the agent, and on record. What it names is not opened.
+async fn instructions_are_read_to_it(agent: Agent) {
+    let mut house = House::planted(agent, FREE, &instructions()).await;
+    let said = house.rig.hears("hello").await;
+    assert_eq!((said.stop.as_str(), said.of_type("notice").len()), ("end_turn", 0), "{said:#?}");
+    assert!(house.model_heard(INSTRUCTED), "{said:#?}");
+    assert!(!house.model_heard(PLANTED));
+    assert!(house.verdicts().contains(&("read".to_owned(), "allow".to_owned())), "{:?}", house.verdicts());
     house.rig.end();
 }
 
@@ -174,6 +259,16 @@ macro_rules! planted {
             }
 
             #[tokio::test(flavor = "multi_thread")]
+            async fn l1_opens_no_instructions_by_itself() {
+                instructions_are_not_opened($agent).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn l1_is_read_instructions_under_the_law() {
+                instructions_are_read_to_it($agent).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
             async fn l1_does_not_obey_what_was_left_in_its_home() {
                 a_home_is_not_obeyed($agent).await;
             }
@@ -183,6 +278,7 @@ macro_rules! planted {
 
 planted! {
     claude: Agent::Claude,
+    claude_code: Agent::ClaudeCode,
     codex: Agent::Codex,
     gemini: Agent::Gemini,
     opencode: Agent::Opencode,
