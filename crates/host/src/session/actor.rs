@@ -23,7 +23,7 @@ use crate::store::Readers;
 pub(crate) struct Session {
     pub(super) handle: Handle,
     pub(super) inbox: mpsc::Sender<Command>,
-    pub(crate) feed: Feed,
+    pub(crate) feed: Arc<Feed>,
     running: Mutex<Option<CancellationToken>>,
     mode: Mutex<SessionMode>,
     /// Someone asked to close it: turns that still wait are refused.
@@ -83,7 +83,7 @@ impl Session {
         let session = Self {
             handle,
             inbox,
-            feed: Feed::new(head),
+            feed: Arc::new(Feed::new(head)),
             running: Mutex::new(None),
             mode: Mutex::new(mode),
             closing: AtomicBool::new(false),

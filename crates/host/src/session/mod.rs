@@ -33,6 +33,7 @@ pub use self::actor::{Accepted, TurnEnd};
 use self::actor::{Actor, Command, Run};
 pub(crate) use self::actor::{NoTools, Session};
 pub use self::error::SessionError;
+pub(crate) use self::feed::Feeds;
 pub use self::following::{Subscription, Ticket};
 use self::room::{IfFull, Room};
 pub use self::spawning::SubAgents;
@@ -241,10 +242,14 @@ impl SessionManager {
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
             actor::run(actor, commands).await;
+            let (shared, key) = (shared.upgrade(), &session.handle().key);
+            if let Some(shared) = &shared {
+                shared.governance.feeds.remove(key, &session.feed);
+            }
             session.feed.end();
-            let Some(shared) = shared.upgrade() else { return };
+            let Some(shared) = shared else { return };
             let mut loaded = shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-            let key: &SessionKey = &session.handle().key;
+            let key: &SessionKey = key;
             if loaded.get(key).is_some_and(|found| Arc::ptr_eq(found, &session)) {
                 loaded.remove(key);
             }
