@@ -30,7 +30,7 @@ use tribune_agents::{
 use tribune_constitution::DEFAULT_MANDATE;
 
 pub use self::actor::{Accepted, TurnEnd};
-use self::actor::{Actor, Command, Run};
+use self::actor::{Actor, Command, InLine, Run};
 pub(crate) use self::actor::{NoTools, Session};
 pub use self::error::SessionError;
 pub(crate) use self::feed::Feeds;
@@ -334,14 +334,17 @@ impl SessionManager {
             left: 0,
             after: 0,
         };
-        let run = Command::Run(Box::new(Run { content, speaker, stored_as, accepted: accept, ended: end }));
+        let in_line = Arc::new(InLine::default());
+        let run =
+            Run { content, speaker, stored_as, in_line: Arc::clone(&in_line), accepted: accept, ended: end };
+        let run = Command::Run(Box::new(run));
         session.inbox.try_send(run).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 SessionError::Busy(key.to_string(), self.shared.limits.queue)
             }
             mpsc::error::TrySendError::Closed(_) => SessionError::Closed(key.to_string()),
         })?;
-        Ok(Ticket { accepted, ended, follower: Some(follower) })
+        Ok(Ticket { in_line, accepted, ended, follower: Some(follower) })
     }
 
     /// Tells the session's running turn to end. False if none is running.
