@@ -78,7 +78,8 @@ impl Connection {
         let (key, mut ticket) = asked?;
         let accepted = ticket.accepted().await?;
         asking.begun(&accepted.turn);
-        self.entitle(seat, title).await;
+        let session_id = ticket.session().map(|session| Arc::clone(&session.handle().session_id));
+        self.entitle(seat, session_id.as_deref().zip(title)).await;
         let mut ended = std::pin::pin!(ticket.ended());
         let end = tokio::select! {
             end = &mut ended => end,
@@ -95,11 +96,13 @@ impl Connection {
     }
 
     /// A session is called after the first thing that was said in it.
-    async fn entitle(&self, seat: &Seat, title: Option<String>) {
+    async fn entitle(&self, seat: &Seat, title: Option<(&str, String)>) {
         let is_first = !std::mem::replace(&mut seat.place().has_title, true);
         let now = self.gateway.api.sessions.governance().clock.now().to_string();
         let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });
-        if let Some(title) = title.filter(|_| is_first) {
+        if let Some((session_id, title)) = title.filter(|_| is_first) {
+            // A list finds it again if this fails.
+            let _ = self.gateway.api.sessions.vault().entitle(session_id, &title).await;
             update["title"] = title.into();
         }
         self.update(&seat.id, &update).await;

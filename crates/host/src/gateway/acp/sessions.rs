@@ -9,23 +9,17 @@ use tribune_agents::{AgentId, SessionKey, SessionState, native};
 use super::connection::{Connection, MAX_SEATS};
 use super::folder::{self, Chosen, OWN};
 use super::options::{Mode, OWN_MODEL, modes};
+use super::replay;
 use super::seat::{Place, Seat};
 use super::teller::Teller;
 use super::wire::{self, Fault};
-use super::{blocks, replay};
 use crate::gateway::api::short;
 use crate::registry::MAIN_AGENT;
 use crate::run::RUN_BACKEND;
-use crate::store::{SessionFilter, SessionRow};
+use crate::store::SessionRow;
 
 /// The channel of sessions that are opened here.
 const CHANNEL: &str = "acp";
-
-/// Sessions on one page of a list.
-const PAGE: usize = 50;
-
-/// Messages of a session among which the one is looked for that it is called after, the newest.
-const TITLE_MESSAGES: usize = 50;
 
 type Opened = Result<(Value, Option<Arc<Seat>>), Fault>;
 
@@ -208,58 +202,6 @@ impl Connection {
             described["sessionId"] = seat.id.clone().into();
         }
         described
-    }
-
-    pub(super) async fn list(&self, params: &Value) -> Result<Value, Fault> {
-        let wanted = params["cwd"].as_str();
-        let after = match &params["cursor"] {
-            Value::Null => None,
-            Value::String(cursor) => {
-                let key = cursor
-                    .parse::<SessionKey>()
-                    .map_err(|_| Fault::params("`cursor` is none that was given out"))?;
-                Some(key.to_string())
-            }
-            _ => return Err(Fault::params("`cursor` is a text")),
-        };
-        let agent_id = self.who.agent().map(ToString::to_string);
-        let filter = SessionFilter { agent_id, state: None, after };
-        let mut rows = self.gateway.api.sessions.list(filter, PAGE + 1).await?;
-        let has_more = rows.len() > PAGE;
-        rows.truncate(PAGE);
-        let next = rows.last().filter(|_| has_more).map(|row| row.key.clone());
-        let mut sessions = Vec::new();
-        for row in rows {
-            let is_empty = row.turns == 0 && row.state == SessionState::Closed;
-            let is_direct = row.key.parse::<SessionKey>().is_ok_and(|key| !key.is_subagent());
-            let cwd = row.workspace.clone().unwrap_or_else(|| OWN.to_owned());
-            if is_empty
-                || !is_direct
-                || row.backend == RUN_BACKEND
-                || wanted.is_some_and(|wanted| wanted != cwd)
-            {
-                continue;
-            }
-            let title = self.title(&row).await;
-            sessions.push(json!({
-                "sessionId": row.key, "cwd": cwd, "title": title, "updatedAt": row.last_activity,
-                "_meta": { "tribune": { "agent": row.agent_id, "state": row.state.as_str(), "turns": row.turns } },
-            }));
-        }
-        let mut page = json!({ "sessions": sessions });
-        if let Some(next) = next {
-            page["nextCursor"] = next.into();
-        }
-        Ok(page)
-    }
-
-    /// What a session is called: after the first that was said in it, as far back as is looked.
-    async fn title(&self, row: &SessionRow) -> Option<String> {
-        let history =
-            self.gateway.api.session_history(&self.who, &row.key, Some(TITLE_MESSAGES)).await.ok()?;
-        let first = history.messages.iter().find(|message| message.role == "user")?;
-        let content = serde_json::from_value::<Vec<_>>(first.content.clone()?).ok()?;
-        blocks::title(&content)
     }
 
     pub(super) async fn close(&self, params: &Value) -> Result<Value, Fault> {

@@ -170,6 +170,36 @@ async fn sessions_are_listed_page_by_page_with_titles_and_folders() {
 }
 
 #[tokio::test]
+async fn a_list_begins_with_what_was_used_last_and_its_titles_stay() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let (one, two, gone) =
+        (editor.session(&cwd).await, editor.session(&cwd).await, editor.session(&cwd).await);
+    editor.prompt(&one, "!say the first of one").await;
+    editor.prompt(&gone, "!say not for long").await;
+    // One that was opened by another door is called after what was said first, too.
+    let mut operator = daemon.operator().await;
+    for n in 0..60 {
+        tribune_testkit::turn(&mut operator, &two, &format!("!say {n} of two")).await.unwrap();
+    }
+    for n in 0..60 {
+        editor.prompt(&one, &format!("!say {n} of one")).await;
+    }
+    assert!(editor.call("session/delete", json!({ "sessionId": gone })).await["result"].is_object());
+    for _ in 0..2 {
+        let listed = editor.call("session/list", json!({ "cwd": cwd })).await["result"]["sessions"].take();
+        let listed: Vec<(&str, &str)> = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|session| (session["sessionId"].as_str().unwrap(), session["title"].as_str().unwrap()))
+            .collect();
+        assert_eq!(listed, [(one.as_str(), "!say the first of one"), (two.as_str(), "!say 0 of two")]);
+    }
+}
+
+#[tokio::test]
 async fn closed_sessions_can_be_loaded_and_deleted_ones_have_forgotten() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
