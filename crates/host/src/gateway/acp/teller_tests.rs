@@ -141,3 +141,33 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
         []
     );
 }
+
+#[test]
+fn a_call_that_waits_is_known_when_its_turn_is_over() {
+    let mut teller = teller();
+    let call = |name: &str| EventKind::ToolCall {
+        id: "c1".into(),
+        name: name.into(),
+        input: json!({ "path": "a" }),
+    };
+    teller.tell(event(6, call("write")));
+    let asked = json!({ "call_id": "c1", "call": Cid::from_bytes([9; 32]).to_string(), "reason": "why", "rules": [] });
+    let asked = entry(EntryQuality::Approval, Vec::new(), asked);
+    teller.tell(event(7, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
+    // Another turn has a call of the same name.
+    teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
+    assert_eq!(update(&teller.tell(event(21, call("read"))))["toolCallId"], "t20-c1");
+    let over = |text: &str| EventKind::ToolResult { id: "c1".into(), content: text.into(), is_error: false };
+    assert_eq!(update(&teller.tell(event(22, over("one"))))["toolCallId"], "t20-c1");
+    let decided =
+        teller.tell(event(30, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
+    let [Told::Update(told), Told::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
+    assert_eq!(told["toolCallId"], "t5-c1");
+    let verdict =
+        entry(EntryQuality::PolicyVerdict, vec![Cid::from_bytes([9; 32])], json!({ "decision": "allow" }));
+    assert_eq!(
+        update(&teller.tell(event(31, EventKind::PolicyGate { entry: verdict })))["toolCallId"],
+        "t5-c1"
+    );
+    assert_eq!(update(&teller.tell(event(32, over("two"))))["toolCallId"], "t5-c1");
+}

@@ -5,6 +5,7 @@ mod permissions;
 mod prompts;
 mod protocol;
 mod sessions;
+mod waiting;
 mod workspaces;
 
 use serde_json::{Value, json};

@@ -91,6 +91,28 @@ async fn a_client_that_breaks_off_loads_what_it_missed() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_taken_up_while_its_prompt_runs_leaves_the_prompt_its_answer() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    for method in ["session/load", "session/resume"] {
+        let session = editor.session(&cwd).await;
+        let prompt = editor.say(&session, "!say one\n!wait 500ms\n!say two").await;
+        let is_said = |message: &Value| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
+        let first = editor.until(is_said).await["params"]["update"]["content"]["text"].take();
+        assert!(editor.call(method, load(&session, &cwd)).await["result"].is_object());
+        assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{method}");
+        // What came before the end was told before it, and once; the beginning again to whoever wants to hear it.
+        let said =
+            first.as_str().unwrap().to_owned() + &text_of(&editor.updates(&session), "agent_message_chunk");
+        match method {
+            "session/load" => assert!(said.len() > "one\ntwo".len() && said.ends_with("one\ntwo"), "{said}"),
+            _ => assert_eq!(said, "one\ntwo"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn two_clients_on_one_session_see_the_same() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);

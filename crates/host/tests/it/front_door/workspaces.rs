@@ -102,3 +102,29 @@ async fn what_one_agent_left_in_a_folder_is_known_to_the_next() {
     assert!(loaded["result"].is_object(), "{loaded}");
     assert!(run(&mut editor, &session, "!call read {\"path\":\"notes.txt\"}").await.contains('n'));
 }
+
+#[tokio::test]
+async fn a_session_stays_where_it_is_while_a_turn_runs_in_it() {
+    let (daemon, folder) = house().await;
+    let (cwd, elsewhere) = (path(&folder), tempfile::tempdir().unwrap());
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&cwd).await;
+    let prompt = editor.say(&session, &crate::approvals::write("a.txt", "one")).await;
+    let mine = editor.asked().await;
+    let mut other = Editor::ready(&daemon).await;
+    for method in ["session/load", "session/resume"] {
+        let refused = other.call(method, load(&session, &path(&elsewhere))).await;
+        assert_eq!(code(&refused), -32602, "{method}: {refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(&cwd), "{refused}");
+    }
+    assert!(!other.heard.iter().any(|message| message["method"] == "session/request_permission"));
+    // Whoever leaves the folder to the session is shown the one that it has.
+    assert!(other.call("session/load", load(&session, "/workspace")).await["result"].is_object());
+    let theirs = other.asked().await;
+    assert_eq!(theirs["params"]["toolCall"]["locations"], mine["params"]["toolCall"]["locations"]);
+    other.choose(&theirs, "allow_once").await;
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
+    // When nothing runs it can be moved.
+    assert!(other.call("session/load", load(&session, &path(&elsewhere))).await["result"].is_object());
+}
