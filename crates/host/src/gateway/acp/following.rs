@@ -68,6 +68,13 @@ impl Connection {
     async fn follow(self: &Arc<Self>, seat: &Arc<Seat>, mut subscription: Subscription, mut teller: Teller) {
         let commands = commands::update(&self.who, &seat.place().commands);
         self.update(&seat.id, &commands).await;
+        let left_out = std::mem::take(&mut seat.place().left_out);
+        for sentence in left_out {
+            // As what the agent says: a word beside it is easily overlooked.
+            if let Told::Update(update) = chunk("agent_message_chunk", &format!("{sentence}\n\n")) {
+                self.update(&seat.id, &update).await;
+            }
+        }
         loop {
             match subscription.next(EVENTS_AT_ONCE).await {
                 Ok(events) if events.is_empty() => break,

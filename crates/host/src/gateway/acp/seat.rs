@@ -64,11 +64,14 @@ pub(super) struct Place {
     /// Commands of the agent behind us.
     pub(super) commands: Vec<Value>,
     pub(super) has_title: bool,
+    /// What the client asked for and does not get, to be told when it listens.
+    pub(super) left_out: Vec<String>,
 }
 
 impl Place {
     pub(super) fn new(key: SessionKey, folder: PathBuf, model: Option<String>) -> Self {
-        Self { key, folder, mode: Mode::Ask, model, commands: Vec::new(), has_title: false }
+        let (commands, left_out) = (Vec::new(), Vec::new());
+        Self { key, folder, mode: Mode::Ask, model, commands, has_title: false, left_out }
     }
 }
 

@@ -25,6 +25,7 @@ type Opened = Result<(Value, Option<Arc<Seat>>), Fault>;
 
 impl Connection {
     pub(super) async fn new_session(self: &Arc<Self>, params: &Value) -> Opened {
+        let left_out = folder::left_out(params)?;
         let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
         let (wanted, agent) = {
             let mut state = self.state();
@@ -38,6 +39,7 @@ impl Connection {
                 self.sit_down(key.to_string(), key, chosen, None).await?
             }
         };
+        seat.place().left_out = left_out;
         self.start_here(&seat).await?;
         let result = self.described(&seat, true);
         Ok((result, Some(seat)))
@@ -106,11 +108,14 @@ impl Connection {
 
     /// Opens a session that was there before.
     async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<Seat>, Fault> {
+        let left_out = folder::left_out(params)?;
         let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
         let row = self.known(params).await?;
         let key: SessionKey = row.key.parse().map_err(|_| not_found(&row.key))?;
         let id = params["sessionId"].as_str().unwrap_or_default().to_owned();
-        self.sit_down_again(id, key, chosen).await
+        let seat = self.sit_down_again(id, key, chosen).await?;
+        seat.place().left_out = left_out;
+        Ok(seat)
     }
 
     /// Opens a session on the terms that it had. Only sessions that were opened here work in a folder of a client's.
