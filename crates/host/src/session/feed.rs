@@ -75,6 +75,11 @@ impl Feed {
         self.head.borrow().seq
     }
 
+    /// How many follow.
+    pub(super) fn followers(&self) -> usize {
+        self.head.receiver_count()
+    }
+
     pub(super) fn follow(&self) -> watch::Receiver<Head> {
         self.head.subscribe()
     }

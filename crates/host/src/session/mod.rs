@@ -364,6 +364,11 @@ impl SessionManager {
         }
     }
 
+    /// How many follow a session that is loaded.
+    pub fn followers(&self, key: &SessionKey) -> usize {
+        self.loaded(key).map_or(0, |session| session.feed.followers())
+    }
+
     pub async fn list(&self, filter: SessionFilter, limit: usize) -> Result<Vec<SessionRow>, SessionError> {
         Ok(self.shared.governance.readers.read(move |reader| reader.sessions(&filter, limit)).await?)
     }

@@ -321,6 +321,12 @@ impl Connection {
                 "the agent of a session in which something was said cannot be changed: open another session";
             return Err(Fault::params(what));
         }
+        let own = usize::from(!seat.told.borrow().is_over);
+        if sessions.followers(&before) > own {
+            // They would be left behind in a session that is closed.
+            let what = "someone else has this session open: open another one for another agent";
+            return Err(Fault::new(wire::INVALID_REQUEST, "busy", what));
+        }
         let after = SessionKey::direct(&agent, CHANNEL, "local", peer)
             .map_err(|error| Fault::params(error.to_string()))?;
         self.who.owns(&after)?;

@@ -222,6 +222,31 @@ async fn a_list_begins_with_what_was_used_last_and_its_titles_stay() {
 }
 
 #[tokio::test]
+async fn the_agent_of_a_session_is_not_changed_under_someone_else() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut operator = daemon.operator().await;
+    operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
+    let (mut editor, mut other) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
+    let session = editor.session(&cwd).await;
+    other.call("session/resume", load(&session, &cwd)).await;
+    let choose = json!({ "sessionId": session, "configId": "agent", "value": "scout" });
+    let refused = editor.call("session/set_config_option", choose.clone()).await;
+    assert_eq!((code(&refused), &refused["error"]["data"]["code"]), (-32600, &json!("busy")));
+    assert_eq!(other.prompt(&session, "/agents").await["result"]["stopReason"], "end_turn");
+    other.close().await;
+    // Alone it can choose; that the other is gone is known in a moment.
+    for _ in 0..500 {
+        let chosen = editor.call("session/set_config_option", choose.clone()).await;
+        if chosen["result"].is_object() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("it is never alone");
+}
+
+#[tokio::test]
 async fn closed_sessions_can_be_loaded_and_deleted_ones_have_forgotten() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
