@@ -30,7 +30,7 @@ pub(super) enum Told {
     Notice(String),
     /// The commands of the agent behind us, which stand beside ours.
     Commands(Vec<Value>),
-    /// So many tokens were used in the turn.
+    /// So many tokens were in the newest request of the turn, with what came of it.
     Used { tokens: u64 },
 }
 
@@ -56,6 +56,9 @@ pub(super) struct Teller {
     folder: String,
     turn: String,
     turn_seq: u64,
+    /// What the requests of this turn add up to, and what those before the newest did.
+    tokens: u64,
+    tokens_before: u64,
     /// Calls of this turn, by the house's ids.
     calls: HashMap<String, Call>,
     /// Ids of calls, by the entries that record them.
@@ -88,6 +91,8 @@ impl Teller {
             folder: folder.to_string_lossy().into_owned(),
             turn: String::new(),
             turn_seq: 0,
+            tokens: 0,
+            tokens_before: 0,
             calls: HashMap::new(),
             entries: HashMap::new(),
             waiting: HashMap::new(),
@@ -103,6 +108,7 @@ impl Teller {
             EventKind::TurnStarted { turn } => {
                 self.turn.clone_from(&turn);
                 self.turn_seq = seq;
+                (self.tokens, self.tokens_before) = (0, 0);
                 self.calls.clear();
                 self.entries.clear();
                 vec![Told::Began { turn }]
@@ -110,12 +116,17 @@ impl Teller {
             EventKind::ToolCall { id, name, input } => self.called(&id, &name, &input),
             EventKind::ToolCallUpdate { id, input_delta } => self.written(&id, &input_delta),
             EventKind::PolicyGate { entry } => self.judged(&entry).into_iter().collect(),
-            EventKind::ToolResult { id, content, is_error } => self.over(&id, &content, is_error),
+            EventKind::ToolResult { id, content, is_error } => {
+                // What comes of a call goes into another request.
+                self.tokens_before = self.tokens;
+                self.over(&id, &content, is_error)
+            }
             EventKind::LedgerAppend { entry } => self.recorded(&entry),
             EventKind::ApprovalRequested { id, entry } => self.asked(id, &entry),
             EventKind::ApprovalDecided { id, state } => self.decided(id, &state),
             EventKind::UsageUpdate { input_tokens, output_tokens } => {
-                vec![Told::Used { tokens: u64::from(input_tokens) + u64::from(output_tokens) }]
+                self.tokens = u64::from(input_tokens) + u64::from(output_tokens);
+                vec![Told::Used { tokens: self.tokens.saturating_sub(self.tokens_before) }]
             }
             EventKind::Error { code, message } => {
                 vec![Told::Failed { turn: self.turn.clone(), code, message }]

@@ -171,3 +171,22 @@ fn a_call_that_waits_is_known_when_its_turn_is_over() {
     );
     assert_eq!(update(&teller.tell(event(32, over("two"))))["toolCallId"], "t5-c1");
 }
+
+#[test]
+fn what_is_in_a_models_context_is_the_newest_request_and_not_the_turn() {
+    let mut teller = teller();
+    let mut used = |seq: u64, input_tokens: u32, output_tokens: u32| {
+        let told = teller.tell(event(seq, EventKind::UsageUpdate { input_tokens, output_tokens }));
+        let [Told::Used { tokens }] = told[..] else { panic!("{told:?}") };
+        let result = EventKind::ToolResult { id: "c1".into(), content: String::new(), is_error: false };
+        (tokens, seq > 6 && teller.tell(event(seq, result)).is_empty())
+    };
+    // A request tells what it takes more than once.
+    assert_eq!(used(6, 100, 0).0, 100);
+    assert_eq!(used(7, 100, 20).0, 120);
+    // After a call another one follows, with all that was said before in it.
+    assert_eq!(used(8, 250, 25).0, 155);
+    teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
+    let told = teller.tell(event(21, EventKind::UsageUpdate { input_tokens: 7, output_tokens: 1 }));
+    assert_eq!(told, [Told::Used { tokens: 8 }]);
+}
