@@ -295,6 +295,7 @@ impl Teller {
         let Value::Object(mut said) = said else { return Vec::new() };
         match kind {
             "tool_call" | "tool_call_update" => {
+                calls::as_clients_know_it(&mut said, &self.folder);
                 let Some(id) = said.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
                     return Vec::new();
                 };

@@ -190,3 +190,22 @@ fn what_is_in_a_models_context_is_the_newest_request_and_not_the_turn() {
     let told = teller.tell(event(21, EventKind::UsageUpdate { input_tokens: 7, output_tokens: 1 }));
     assert_eq!(told, [Told::Used { tokens: 8 }]);
 }
+
+#[test]
+fn the_workspace_of_a_box_has_the_clients_name() {
+    let said = json!({
+        "sessionUpdate": "tool_call", "toolCallId": "r", "title": "Read", "rawInput": { "path": "/workspace/a" },
+        "locations": [{ "path": "/workspace/a", "line": 3 }, { "path": "/workspaces/b" }, { "path": "/etc/c" }, { "path": "/workspace" }],
+        "content": [{ "type": "diff", "path": "/workspace/d/e", "newText": "/workspace/x" }, { "type": "content" }],
+    });
+    let line = json!({ "params": { "update": said } }).to_string();
+    let told =
+        teller().tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line: line.clone() }));
+    let mut expected = said.clone();
+    expected["locations"][0]["path"] = "/srv/project/a".into();
+    expected["locations"][3]["path"] = "/srv/project".into();
+    expected["content"][0]["path"] = "/srv/project/d/e".into();
+    assert_eq!(*update(&told), expected);
+    let mut own = Teller::new(Path::new("/workspace"));
+    assert_eq!(*update(&own.tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line }))), said);
+}
