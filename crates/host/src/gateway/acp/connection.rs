@@ -46,7 +46,7 @@ pub(super) struct Wishes {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) session: Option<String>,
-    /// It is told when everything of this session was.
+    /// It is told behind everything of this session.
     pub(super) behind: Option<String>,
     pub(super) text: String,
 }
