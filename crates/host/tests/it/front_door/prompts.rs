@@ -98,6 +98,19 @@ async fn a_prompt_that_waits_in_line_is_taken_back() {
 }
 
 #[tokio::test]
+async fn an_id_that_is_in_use_is_refused_and_stays_in_use() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let prompt = editor.say(&session, "/play slow").await;
+    editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
+    editor.send(&json!({ "jsonrpc": "2.0", "id": prompt, "method": "session/list", "params": {} })).await;
+    assert_eq!(code(&editor.answer(prompt).await), -32600);
+    editor.tell("$/cancel_request", json!({ "requestId": prompt })).await;
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "cancelled");
+}
+
+#[tokio::test]
 async fn cancel_during_permission_takes_the_questions_back() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
