@@ -1,29 +1,37 @@
 //! `tribune acp`: an editor's way to the daemon. Lines come in and go to the daemon, its messages go out as lines; the agent itself
 //! is in the daemon, and stays there when the editor goes.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+mod lines;
+
+use std::cell::Cell;
+use std::io::{BufReader, Write as _};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tribune_agents::{AgentId, SessionKey};
 use tribune_client::ClientError;
 use tribune_client::acp::{self, Receiving, Sending};
 use tribune_host::Home;
 
+use self::lines::Line;
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
 use crate::up::next_command;
 use crate::{daemon, detach};
 
-/// Bytes of one line: what the daemon takes at most, whatever its configuration.
-const MAX_LINE: u64 = 64 << 20;
+/// Bytes of one line, where no daemon says what it takes.
+const MAX_LINE: usize = 8 << 20;
 
 /// Lines on their way.
 const ON_THE_WAY: usize = 64;
 
-/// How long the last lines may take to be written.
+/// How long nothing comes when everything that was asked is answered, but for prompts.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// How long the last lines may take to come, and to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Be an ACP agent on standard input and output, for an editor.
@@ -47,12 +55,14 @@ pub(crate) struct AcpArgs {
 }
 
 pub(crate) fn run(args: &AcpArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let lines = read_lines();
     let connected = daemon::runtime()?.block_on(async {
         match reach(args, home, output).await {
-            Ok((sending, receiving)) => carry(lines, sending, receiving).await,
+            Ok((sending, receiving)) => {
+                let lines = read_lines(sending.most_bytes().unwrap_or(MAX_LINE));
+                carry(lines, sending, receiving).await
+            }
             Err(error) => {
-                refuse(lines, &error.to_string()).await;
+                refuse(read_lines(MAX_LINE), &error.to_string()).await;
                 Err(error)
             }
         }
@@ -85,18 +95,12 @@ async fn reach(args: &AcpArgs, home: &Home, output: &Output) -> Result<(Sending,
 }
 
 /// The lines of standard input, read by a thread of its own: nothing else can be kept from ending by it.
-fn read_lines() -> mpsc::Receiver<String> {
+fn read_lines(most: usize) -> mpsc::Receiver<Line> {
     let (send, lines) = mpsc::channel(ON_THE_WAY);
     std::thread::spawn(move || {
         let mut input = BufReader::new(std::io::stdin().lock());
-        loop {
-            let mut line = Vec::new();
-            match input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-            let line = String::from_utf8_lossy(&line).trim().to_owned();
-            if !line.is_empty() && send.blocking_send(line).is_err() {
+        while let Ok(Some(line)) = lines::next(&mut input, most) {
+            if send.blocking_send(line).is_err() {
                 return;
             }
         }
@@ -104,36 +108,79 @@ fn read_lines() -> mpsc::Receiver<String> {
     lines
 }
 
+/// The answer to a request that got no further than this.
+fn failure(id: &Value, code: i64, word: &str, message: &str) -> String {
+    let error = json!({ "code": code, "message": message, "data": { "code": word } });
+    json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
+}
+
+fn too_large(id: &Value, most: usize) -> String {
+    let what = format!(
+        "the message is larger than {most} bytes: send less at once, or raise gateway.maxMessageBytes"
+    );
+    failure(id, -32602, "too_large", &what)
+}
+
 /// Passes lines on until either side ends.
 async fn carry(
-    mut lines: mpsc::Receiver<String>,
+    mut lines: mpsc::Receiver<Line>,
     mut sending: Sending,
     mut receiving: Receiving,
 ) -> Result<(), CliError> {
     let (out, mut written) = write_lines();
-    let incoming = async {
+    let (refused, heard) = (out.clone(), Cell::new(Instant::now()));
+    let forth = async {
         while let Some(line) = lines.recv().await {
-            sending.send(line).await?;
-        }
-        sending.close().await;
-        Ok::<_, ClientError>(())
-    };
-    let outgoing = async {
-        loop {
-            let message = receiving.next().await?;
-            if out.send(message).await.is_err() {
-                // Nobody reads any more.
-                return Ok::<_, ClientError>(());
+            match line {
+                Line::Whole(line) => sending.send(line).await?,
+                Line::TooLong { id: Some(id), most } => {
+                    let _ = refused.send(too_large(&id, most)).await;
+                }
+                // Nobody waits for an answer.
+                Line::TooLong { id: None, .. } => {}
             }
         }
+        heard.set(Instant::now());
+        Ok::<_, ClientError>(())
     };
-    let ended = tokio::select! {
-        ended = incoming => ended,
-        ended = outgoing => ended,
+    let ended = {
+        let back = async {
+            loop {
+                let message = receiving.next().await?;
+                heard.set(Instant::now());
+                if out.send(message).await.is_err() {
+                    // Nobody reads any more.
+                    return Ok::<_, ClientError>(());
+                }
+            }
+        };
+        let mut back = std::pin::pin!(back);
+        tokio::select! {
+            ended = &mut back => ended,
+            ended = forth => match ended {
+                // What was asked just before the end is answered still.
+                Ok(()) => tokio::select! {
+                    ended = &mut back => ended,
+                    () = silence(&heard) => Ok(()),
+                },
+                failed => failed,
+            },
+        }
     };
-    drop(out);
+    sending.close().await;
+    drop((out, refused));
     let _ = tokio::time::timeout(LAST_LINES, written.recv()).await;
     Ok(ended?)
+}
+
+/// Waits until nothing came for a moment, but not for long.
+async fn silence(heard: &Cell<Instant>) {
+    let quiet = async {
+        while heard.get().elapsed() < QUIET {
+            tokio::time::sleep_until(heard.get() + QUIET).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_LINES, quiet).await;
 }
 
 /// Writes lines to standard output, in a thread of its own. What is returned second ends when all are written.
@@ -154,16 +201,17 @@ fn write_lines() -> (mpsc::Sender<String>, mpsc::Receiver<()>) {
 }
 
 /// Answers every request with why there is no daemon, until nobody asks.
-async fn refuse(mut lines: mpsc::Receiver<String>, why: &str) {
+async fn refuse(mut lines: mpsc::Receiver<Line>, why: &str) {
     let (out, mut written) = write_lines();
     while let Some(line) = lines.recv().await {
-        let request: Value = serde_json::from_str(&line).unwrap_or_default();
-        if request["method"].is_string() && request.get("id").is_some_and(|id| !id.is_null()) {
-            let error = json!({ "code": -32603, "message": why, "data": { "code": "no_daemon" } });
-            let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "error": error });
-            if out.send(answer.to_string()).await.is_err() {
-                return;
-            }
+        let id = match line {
+            Line::Whole(line) => lines::request_id(line.as_bytes()),
+            Line::TooLong { id, .. } => id,
+        };
+        if let Some(id) = id
+            && out.send(failure(&id, -32603, "no_daemon", why)).await.is_err()
+        {
+            return;
         }
     }
     drop(out);

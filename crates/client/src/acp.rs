@@ -6,9 +6,15 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::{ClientError, Socket, open};
 
+/// The header in which the daemon says how large a message may be.
+const MOST_BYTES: &str = "acp-max-message-bytes";
+
 /// The way of what a client says.
 #[derive(Debug)]
-pub struct Sending(SplitSink<Socket, Message>);
+pub struct Sending {
+    sink: SplitSink<Socket, Message>,
+    most_bytes: Option<usize>,
+}
 
 /// The way of what it is told.
 #[derive(Debug)]
@@ -26,8 +32,10 @@ pub async fn connect(
     let wishes: Vec<String> =
         wishes.filter_map(|(name, value)| Some(format!("{name}={}", escaped(value?)))).collect();
     let path = if wishes.is_empty() { "/acp".to_owned() } else { format!("/acp?{}", wishes.join("&")) };
-    let (sink, stream) = open(address, &path, token).await?.split();
-    Ok((Sending(sink), Receiving(stream)))
+    let (socket, response) = open(address, &path, token).await?;
+    let most_bytes = response.headers().get(MOST_BYTES).and_then(|most| most.to_str().ok()?.parse().ok());
+    let (sink, stream) = socket.split();
+    Ok((Sending { sink, most_bytes }, Receiving(stream)))
 }
 
 /// A text for the query of an address.
@@ -39,13 +47,18 @@ fn escaped(text: &str) -> String {
 }
 
 impl Sending {
+    /// Bytes of the largest message that the daemon takes, if it says so. A larger one ends the connection.
+    pub const fn most_bytes(&self) -> Option<usize> {
+        self.most_bytes
+    }
+
     pub async fn send(&mut self, message: String) -> Result<(), ClientError> {
-        self.0.send(Message::text(message)).await.map_err(|_| ClientError::Closed(String::new()))
+        self.sink.send(Message::text(message)).await.map_err(|_| ClientError::Closed(String::new()))
     }
 
     /// Says goodbye.
     pub async fn close(mut self) {
-        let _ = self.0.close().await;
+        let _ = self.sink.close().await;
     }
 }
 

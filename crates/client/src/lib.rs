@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::handshake::client::Response;
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -85,7 +86,7 @@ struct Frame {
 impl Client {
     /// Connects to `address` (`127.0.0.1:18789`); with a token as operator, without one as nobody yet.
     pub async fn connect(address: &str, token: Option<&str>) -> Result<Self, ClientError> {
-        let socket = open(address, "/rpc", token).await?;
+        let (socket, _) = open(address, "/rpc", token).await?;
         Ok(Self { socket, next_id: 1, kept: VecDeque::new() })
     }
 
@@ -170,7 +171,7 @@ impl Client {
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Opens a WebSocket of the daemon's.
-async fn open(address: &str, path: &str, token: Option<&str>) -> Result<Socket, ClientError> {
+async fn open(address: &str, path: &str, token: Option<&str>) -> Result<(Socket, Response), ClientError> {
     let unreachable = || ClientError::Unreachable(address.to_owned());
     let mut request = format!("ws://{address}{path}").into_client_request().map_err(|_| unreachable())?;
     if let Some(token) = token {
@@ -183,7 +184,7 @@ async fn open(address: &str, path: &str, token: Option<&str>) -> Result<Socket, 
         WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     let connecting = tokio_tungstenite::connect_async_with_config(request, Some(config), true);
     let connected = tokio::time::timeout(CONNECT, connecting).await.map_err(|_| unreachable())?;
-    let (socket, _) = connected.map_err(|error| match error {
+    let (socket, response) = connected.map_err(|error| match error {
         tungstenite::Error::Http(response) => {
             let body = response.body().as_deref().unwrap_or_default();
             let said = serde_json::from_slice::<Value>(body).ok();
@@ -192,5 +193,5 @@ async fn open(address: &str, path: &str, token: Option<&str>) -> Result<Socket, 
         }
         _ => unreachable(),
     })?;
-    Ok(socket)
+    Ok((socket, response))
 }

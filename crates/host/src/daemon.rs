@@ -259,6 +259,7 @@ impl Daemon {
             journals: Default::default(),
             elsewhere: Default::default(),
             seeped: Default::default(),
+            feeds: Default::default(),
             leaving: Default::default(),
             work,
             claimed: Default::default(),

@@ -18,6 +18,7 @@ mod lines;
 pub(crate) mod link;
 mod patch;
 pub(crate) mod pool;
+mod shortened;
 mod spawner;
 pub(crate) mod tongue;
 
@@ -27,8 +28,12 @@ pub use spawner::{Census, Process, Spawned, Spawner};
 /// Bytes of what an agent says that has no event of its own, and is handed on as it came.
 const MAX_UPDATE_BYTES: usize = 256 << 10;
 
-/// What has no event of its own, as it came; nothing if it is too long for one.
+/// What has no event of its own, as it came; if it is too long for one, shortened.
 pub(crate) fn handed_on(kind: &str, line: &str) -> Option<crate::EventKind> {
     let kind = kind.chars().filter(|c| !c.is_control()).take(64).collect();
-    (line.len() <= MAX_UPDATE_BYTES).then(|| crate::EventKind::AgentUpdate { kind, line: line.to_owned() })
+    let line = match line.len() <= MAX_UPDATE_BYTES {
+        true => line.to_owned(),
+        false => shortened::shortened(line, MAX_UPDATE_BYTES)?,
+    };
+    Some(crate::EventKind::AgentUpdate { kind, line })
 }

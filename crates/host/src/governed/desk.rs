@@ -95,6 +95,18 @@ impl Desk {
         self.journal.write_aside(page).await.map_err(failed)
     }
 
+    /// Writes the page of someone who is no turn, and shows it to those who follow the session.
+    pub(super) async fn write_apart(&mut self) -> Result<Written, RuntimeError> {
+        let written = self.write().await?;
+        self.show(&written);
+        Ok(written)
+    }
+
+    /// Shows what was written outside of a turn. What a turn writes is shown by whoever runs it.
+    pub(super) fn show(&self, written: &Written) {
+        self.governance.feeds.publish(&self.handle.key, &written.events);
+    }
+
     pub(super) fn event(&mut self, kind: EventKind) {
         self.journal.event(&mut self.page, kind);
     }

@@ -170,7 +170,7 @@ impl Governance {
                 is_over = true;
             }
         }
-        desk.write().await?;
+        let written = desk.write().await?;
         let mut standpoint = judged.standpoint();
         if let Some((requested, entry)) = waits {
             standpoint.verdict = AskedFor::Waits;
@@ -178,6 +178,7 @@ impl Governance {
             // Nobody waits inside this daemon; whoever asked looks again.
             drop(self.gate.inbox.ask(requested, entry));
         }
+        desk.show(&written);
         let (entry, input_hash) = (recorded.entry, recorded.input_hash);
         let known = Known { entry, input_hash, tool: recorded.call.name, verdict: judged, is_over };
         self.of_session(&key, |calls| calls.remember(recorded.call.id, known, |tool| self.brings(tool)));
@@ -314,7 +315,7 @@ impl Governance {
         self.tell_done(&desk.journal.standing, &recorded, &outcome);
         let done = Done { outcome, code: None, touched: Vec::new(), sandbox: None };
         let result = desk.ran(&recorded, &done)?;
-        desk.write().await?;
+        desk.write_apart().await?;
         desk.tell_persisted(&recorded, &done.outcome, result);
         self.of_session(key, |calls| calls.is_told(call_id));
         Ok(desk.journal.standing.labels)

@@ -54,7 +54,7 @@ use crate::models::{AgentPrompts, RequestLog};
 use crate::record::{Lifecycle, Opening};
 use crate::registry::board::Board;
 use crate::registry::mailbox::Mailbox;
-use crate::session::Transcripts;
+use crate::session::{Feeds, Transcripts};
 use crate::spend::Purse;
 use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::HostTools;
@@ -90,6 +90,8 @@ pub struct Governance {
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
     /// What other harnesses asked for, by session.
     pub(crate) elsewhere: elsewhere::Calls,
+    /// Where those who follow a session hear of what is written outside of its turns.
+    pub(crate) feeds: Feeds,
     /// What connections out of boxes brought into sessions.
     pub(crate) seeped: crossing::Seeped,
     /// Set when the daemon stops: what waits for a person goes on waiting.

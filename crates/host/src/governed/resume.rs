@@ -107,7 +107,7 @@ impl Governance {
             let outcome = ToolOutcome::error(ruling.sentence());
             let letter = [letter_of(&requested)];
             desk.not_run(&recorded, &outcome, &letter)?;
-            desk.write().await?;
+            desk.write_apart().await?;
             self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl Governance {
     async fn give_up(&self, mut desk: Desk, requested: &Requested) -> Result<(), RuntimeError> {
         let Ok(call) = requested.call.parse() else { return Ok(()) };
         desk.lost(requested, call, &[letter_of(requested)])?;
-        desk.write().await?;
+        desk.write_apart().await?;
         self.send_letter(&desk, requested, None, &ToolOutcome::error(LOST));
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Governance {
         match desk.judge_telling(&recorded, stage, &[], Vec::new(), &letter)? {
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
-                desk.write().await?;
+                desk.write_apart().await?;
                 self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
@@ -157,14 +157,14 @@ impl Governance {
         requested: Requested,
         ticket: Ticket,
     ) -> Result<(), RuntimeError> {
-        let written = desk.write().await?;
+        let written = desk.write_apart().await?;
         let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
         let mut done = run(&self.tools, admission).await;
         recorded.tell_reworded(&mut done);
         done.touched.push(letter_of(&requested));
         self.tell_done(&desk.journal.standing, &recorded, &done.outcome);
         let result = desk.ran(&recorded, &done)?;
-        desk.write().await?;
+        desk.write_apart().await?;
         desk.tell_persisted(&recorded, &done.outcome, result);
         self.send_letter(&desk, &requested, Some(&recorded.call), &done.outcome);
         drop(desk);
@@ -210,13 +210,14 @@ impl Governance {
                 let instead_of = Some((requested.id, changed));
                 let (requested, request) =
                     desk.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
-                desk.write().await?;
+                let written = desk.write().await?;
                 // Nobody waits in this daemon: dropping the receiver leaves it an orphan, which the next decision finds.
                 drop(self.gate.inbox.ask(requested, request));
+                desk.show(&written);
                 Ok(())
             }
             Judged::Denied(outcome, _) => {
-                desk.write().await?;
+                desk.write_apart().await?;
                 self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }

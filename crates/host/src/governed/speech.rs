@@ -64,10 +64,15 @@ impl Voice {
         }
     }
 
+    /// What was held back because it might have become a secret.
+    fn pause(&mut self, redactor: &Redactor, is_withheld: &mut bool) -> String {
+        let held = std::mem::replace(&mut self.redacting, redactor.stream()).finish();
+        self.disclose(&held, is_withheld)
+    }
+
     /// What was held back.
     fn rest(&mut self, redactor: &Redactor, is_withheld: &mut bool) -> String {
-        let rest = std::mem::replace(&mut self.redacting, redactor.stream()).finish();
-        let mut text = self.disclose(&rest, is_withheld);
+        let mut text = self.pause(redactor, is_withheld);
         if let Some(disclosure) = &mut self.disclosure {
             let passed = disclosure.finish();
             *is_withheld |= passed.withheld;
@@ -147,9 +152,14 @@ impl Speech {
         if !self.is_streamed {
             return None;
         }
-        let held = std::mem::replace(&mut self.aloud.redacting, self.redactor.stream()).finish();
-        let text = self.aloud.disclose(&held, &mut self.is_withheld);
+        let text = self.aloud.pause(&self.redactor, &mut self.is_withheld);
         (!text.is_empty()).then_some(text)
+    }
+
+    /// The same of thoughts.
+    pub(super) fn pause_in_thought(&mut self) -> Option<String> {
+        let text = self.thought.pause(&self.redactor, &mut self.is_withheld);
+        (self.is_streamed && !text.is_empty()).then_some(text)
     }
 
     /// What was held back of what was said, when the turn ends. Nobody has to hold more than a piece of it at once.

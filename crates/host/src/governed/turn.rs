@@ -29,6 +29,16 @@ use crate::record::{Noticed, Turn, TurnPhase, Ungoverned, Withheld};
 use crate::registry::board::EXCERPT_BYTES;
 use crate::vault::EVENTS_KEPT;
 
+/// What an ACP agent tells beside its conversation. It has no place in the order of what is said, so that nothing has to be let out
+/// before it.
+const ASIDE: [&str; 5] = [
+    "available_commands_update",
+    "config_option_update",
+    "current_mode_update",
+    "session_info_update",
+    "usage_update",
+];
+
 /// How long a cancelled backend may take to end its turn before it is cut off. Together with what is written down
 /// afterwards it stays below the second that a cancel may take.
 const CANCEL_GRACE: Duration = Duration::from_millis(800);
@@ -376,6 +386,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 }
                 EventKind::AgentUpdate { kind, line } => {
                     self.said += line.len();
+                    if !ASIDE.contains(&kind.as_str()) {
+                        self.fall_silent(&mut kinds);
+                    }
                     let line = self.desk.governance.redactor.redact(&line).into_owned();
                     Some(EventKind::AgentUpdate { kind, line })
                 }
@@ -423,6 +436,17 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let entry = self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         tracing::warn!(session = %self.desk.handle.key, code, "something should be looked at");
         Ok(EventKind::LedgerAppend { entry: Box::new(entry) })
+    }
+
+    /// Shows what was held back of what was said, before something that comes after it.
+    fn fall_silent(&mut self, kinds: &mut Vec<EventKind>) {
+        if let Some(text) = self.speech.pause_in_thought() {
+            put_together(kinds, EventKind::ReasoningDelta { text });
+        }
+        if let Some(text) = self.speech.pause() {
+            self.output.push_str(&text);
+            put_together(kinds, EventKind::TextDelta { text });
+        }
     }
 
     /// The agent did what it had no leave for: that is on record, and the turn is over.

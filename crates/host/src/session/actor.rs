@@ -23,7 +23,7 @@ use crate::store::Readers;
 pub(crate) struct Session {
     pub(super) handle: Handle,
     pub(super) inbox: mpsc::Sender<Command>,
-    pub(crate) feed: Feed,
+    pub(crate) feed: Arc<Feed>,
     running: Mutex<Option<CancellationToken>>,
     mode: Mutex<SessionMode>,
     /// Someone asked to close it: turns that still wait are refused.
@@ -42,8 +42,21 @@ pub(super) struct Run {
     pub(super) content: Vec<ContentBlock>,
     pub(super) speaker: Speaker,
     pub(super) stored_as: Option<String>,
+    pub(super) in_line: Arc<InLine>,
     pub(super) accepted: oneshot::Sender<Result<Accepted, SessionError>>,
     pub(super) ended: oneshot::Sender<Result<TurnEnd, SessionError>>,
+}
+
+/// A turn's place in the queue of its session. It is taken once: by the session, which runs it, or by whoever asked for it and does not
+/// want it any more.
+#[derive(Debug, Default)]
+pub(super) struct InLine(AtomicBool);
+
+impl InLine {
+    /// Whether it is the caller's now.
+    pub(super) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
 }
 
 #[derive(Debug)]
@@ -83,7 +96,7 @@ impl Session {
         let session = Self {
             handle,
             inbox,
-            feed: Feed::new(head),
+            feed: Arc::new(Feed::new(head)),
             running: Mutex::new(None),
             mode: Mutex::new(mode),
             closing: AtomicBool::new(false),
@@ -151,6 +164,8 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) {
             () = actor.draining.cancelled() => None,
         };
         match command {
+            // Whoever asked for it took it back.
+            Some(Command::Run(run)) if !run.in_line.take() => {}
             Some(Command::Run(run)) => {
                 // Boxed, so that an idle session's task stays small.
                 let ended = Box::pin(actor.run_turn(*run)).await;
@@ -225,7 +240,7 @@ impl Actor {
     /// Runs one turn to its end, whoever still listens. Whoever waits for the end of a session's only turn is given back,
     /// to be told when the session is closed.
     async fn run_turn(&self, run: Run) -> Option<(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd)> {
-        let Run { content, speaker, stored_as, accepted, ended } = run;
+        let Run { content, speaker, stored_as, accepted, ended, in_line: _ } = run;
         let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
         // INVARIANT: looked at after the token is there, and set before the token is looked for; one of the two sees

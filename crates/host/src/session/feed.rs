@@ -1,17 +1,48 @@
 //! The live end of a session's events. Whoever follows a session reads at its own pace: from memory while the events
 //! are fresh, from the vault when it fell behind. A slow reader costs the session nothing.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
-use tribune_agents::RuntimeEvent;
+use tribune_agents::{RuntimeEvent, SessionKey};
 
 use crate::vault::{Event, Most};
 
 /// Events kept in memory while someone follows, at most this many and this many bytes.
 const RECENT: usize = 512;
 const RECENT_BYTES: usize = 256 << 10;
+
+/// The live ends of the sessions that are loaded, for whoever writes into one outside of its turns.
+#[derive(Debug, Default)]
+pub(crate) struct Feeds(Mutex<HashMap<SessionKey, Weak<Feed>>>);
+
+impl Feeds {
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionKey, Weak<Feed>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, key: &SessionKey, feed: &Arc<Feed>) {
+        self.all().insert(key.clone(), Arc::downgrade(feed));
+    }
+
+    /// Forgets a feed, unless another took its place.
+    pub(super) fn remove(&self, key: &SessionKey, feed: &Arc<Feed>) {
+        let mut all = self.all();
+        if all.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(feed))) {
+            all.remove(key);
+        }
+    }
+
+    /// Shows events that are durable to those who follow their session. Whoever calls this holds the session's journal, so that
+    /// events are shown in their order.
+    pub(crate) fn publish(&self, key: &SessionKey, events: &[RuntimeEvent]) {
+        let feed = self.all().get(key).and_then(Weak::upgrade);
+        if let Some(feed) = feed {
+            events.iter().for_each(|event| feed.publish(event));
+        }
+    }
+}
 
 /// The newest events of one session.
 #[derive(Debug)]
@@ -42,6 +73,11 @@ impl Feed {
 
     pub(crate) fn head(&self) -> u64 {
         self.head.borrow().seq
+    }
+
+    /// How many follow.
+    pub(super) fn followers(&self) -> usize {
+        self.head.receiver_count()
     }
 
     pub(super) fn follow(&self) -> watch::Receiver<Head> {

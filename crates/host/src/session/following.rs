@@ -6,7 +6,7 @@ use tokio::sync::{oneshot, watch};
 use tribune_agents::{SessionKey, SessionState};
 
 use super::SessionManager;
-use super::actor::{Accepted, Session, TurnEnd};
+use super::actor::{Accepted, InLine, Session, TurnEnd};
 use super::error::SessionError;
 use super::feed::Head;
 use crate::vault::{Event, Most, Vault};
@@ -17,6 +17,7 @@ const PAGE_BYTES: usize = 128 << 10;
 /// A turn that was asked for.
 #[derive(Debug)]
 pub struct Ticket {
+    pub(super) in_line: Arc<InLine>,
     pub(super) accepted: oneshot::Receiver<Result<Accepted, SessionError>>,
     pub(super) ended: oneshot::Receiver<Result<TurnEnd, SessionError>>,
     /// Taken before the turn begins, so that its events are kept in memory for whoever asked for it.
@@ -27,6 +28,11 @@ impl Ticket {
     /// Waits until the input is durable and the turn runs.
     pub async fn accepted(&mut self) -> Result<Accepted, SessionError> {
         (&mut self.accepted).await.unwrap_or(Err(SessionError::Draining))
+    }
+
+    /// Takes the turn back, unless it was begun. One that nobody waits for any more and nobody took back is run all the same.
+    pub fn withdraw(&self) -> bool {
+        self.in_line.take()
     }
 
     /// The turn's events, from the first.

@@ -106,8 +106,11 @@ impl SessionManager {
             return Ok(session);
         }
         let journal = shared.governance.journal(&handle).await?;
-        let head = journal.lock().await.next_event() - 1;
-        let (session, commands) = Session::new(handle, mode, head, shared.limits.queue);
+        // INVARIANT: whoever writes outside of turns holds the journal; what comes behind this head is shown to the feed.
+        let held = journal.lock().await;
+        let (session, commands) = Session::new(handle, mode, held.next_event() - 1, shared.limits.queue);
+        shared.governance.feeds.add(&key, &session.feed);
+        drop(held);
         self.start(Arc::clone(&session), Arc::clone(runtime), commands);
         shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&session));
         Ok(session)

@@ -30,9 +30,10 @@ use tribune_agents::{
 use tribune_constitution::DEFAULT_MANDATE;
 
 pub use self::actor::{Accepted, TurnEnd};
-use self::actor::{Actor, Command, Run};
+use self::actor::{Actor, Command, InLine, Run};
 pub(crate) use self::actor::{NoTools, Session};
 pub use self::error::SessionError;
+pub(crate) use self::feed::Feeds;
 pub use self::following::{Subscription, Ticket};
 use self::room::{IfFull, Room};
 pub use self::spawning::SubAgents;
@@ -241,10 +242,14 @@ impl SessionManager {
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
             actor::run(actor, commands).await;
+            let (shared, key) = (shared.upgrade(), &session.handle().key);
+            if let Some(shared) = &shared {
+                shared.governance.feeds.remove(key, &session.feed);
+            }
             session.feed.end();
-            let Some(shared) = shared.upgrade() else { return };
+            let Some(shared) = shared else { return };
             let mut loaded = shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-            let key: &SessionKey = &session.handle().key;
+            let key: &SessionKey = key;
             if loaded.get(key).is_some_and(|found| Arc::ptr_eq(found, &session)) {
                 loaded.remove(key);
             }
@@ -329,14 +334,17 @@ impl SessionManager {
             left: 0,
             after: 0,
         };
-        let run = Command::Run(Box::new(Run { content, speaker, stored_as, accepted: accept, ended: end }));
+        let in_line = Arc::new(InLine::default());
+        let run =
+            Run { content, speaker, stored_as, in_line: Arc::clone(&in_line), accepted: accept, ended: end };
+        let run = Command::Run(Box::new(run));
         session.inbox.try_send(run).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 SessionError::Busy(key.to_string(), self.shared.limits.queue)
             }
             mpsc::error::TrySendError::Closed(_) => SessionError::Closed(key.to_string()),
         })?;
-        Ok(Ticket { accepted, ended, follower: Some(follower) })
+        Ok(Ticket { in_line, accepted, ended, follower: Some(follower) })
     }
 
     /// Tells the session's running turn to end. False if none is running.
@@ -354,6 +362,11 @@ impl SessionManager {
             Some(session) => Ok((session.is_running(), session.feed.head())),
             None => Ok((false, self.newest_at_rest(key).await?)),
         }
+    }
+
+    /// How many follow a session that is loaded.
+    pub fn followers(&self, key: &SessionKey) -> usize {
+        self.loaded(key).map_or(0, |session| session.feed.followers())
     }
 
     pub async fn list(&self, filter: SessionFilter, limit: usize) -> Result<Vec<SessionRow>, SessionError> {

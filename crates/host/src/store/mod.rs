@@ -36,7 +36,7 @@ pub use reader::{Filter, Lookup, Reader};
 pub use readers::Readers;
 pub use rows::Stored;
 pub use sequencer::Appended;
-pub use session_reads::SessionFilter;
+pub use session_reads::{Recent, SessionFilter};
 pub use session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow};
 pub use views::ViewFault;
 pub use writer::{LedgerWriter, Receipt};

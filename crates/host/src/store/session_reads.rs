@@ -22,6 +22,18 @@ pub struct SessionFilter {
     pub after: Option<String>,
 }
 
+/// Which sessions are listed by when they were used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recent {
+    pub agent_id: Option<String>,
+    /// In this folder; in agents' own workspaces, if it is empty.
+    pub workspace: Option<String>,
+    /// Run by anything but this backend.
+    pub but_of: String,
+    /// Behind the session with this key, which was used at this time.
+    pub before: Option<(String, String)>,
+}
+
 impl Reader {
     /// The session of this key.
     pub fn session(&self, key: &str) -> Result<Option<SessionRow>, StoreError> {
@@ -38,6 +50,20 @@ impl Reader {
         let state = filter.state.map(SessionState::as_str);
         let after = filter.after.as_deref().unwrap_or("");
         self.all(&query, params![filter.agent_id, state, after, limit as u64], session)
+    }
+
+    /// Sessions in which something can be said or was, the one that was used last first.
+    pub fn recent_sessions(&self, recent: &Recent, limit: usize) -> Result<Vec<SessionRow>, StoreError> {
+        let query = format!(
+            "SELECT {SESSION} FROM sessions
+             WHERE (?1 IS NULL OR agent_id = ?1) AND (?2 IS NULL OR coalesce(workspace, '') = ?2)
+               AND (turns > 0 OR state <> 'closed') AND backend <> ?3
+               AND (?4 IS NULL OR (last_activity, session_key) < (?4, ?5))
+             ORDER BY last_activity DESC, session_key DESC LIMIT ?6"
+        );
+        let (at, key) = recent.before.clone().unzip();
+        let params = params![recent.agent_id, recent.workspace, recent.but_of, at, key, limit as u64];
+        self.all(&query, params, session)
     }
 
     /// Open sessions of mode `domain` without a turn since `before`, at most `limit`.

@@ -8,6 +8,7 @@
 mod cipher;
 mod conversation;
 mod posting;
+mod titles;
 mod writer;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use zeroize::Zeroizing;
 
 pub use cipher::{CipherError, ContentKey};
 pub use conversation::Conversation;
+pub use titles::Named;
 
 use crate::daybook::room::Room;
 use crate::daybook::{Daybook, Page, Part, Reached, Side};

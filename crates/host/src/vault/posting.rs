@@ -5,6 +5,7 @@ use zeroize::Zeroizing;
 
 use super::cipher::{CipherError, ContentKey};
 use super::conversation::Remembering;
+use super::titles::Entitling;
 use super::writer::Work;
 use super::{Batch, Content};
 
@@ -13,13 +14,14 @@ const CONTEXT: &[u8] = b"daybook";
 
 const BATCH: u8 = 0;
 const REMEMBER: u8 = 1;
+const ENTITLE: u8 = 2;
 
 /// The key under which records are sealed, from the vault's own.
 pub(super) fn key(vault: &str) -> ContentKey {
     ContentKey::from_bytes(blake3::derive_key("tribune 2026 daybook", vault.as_bytes()))
 }
 
-/// What is written of it. [`Work::Batch`] and [`Work::Remember`] come here, and nothing else.
+/// What is written of it. [`Work::Batch`], [`Work::Remember`] and [`Work::Entitle`] come here, and nothing else.
 pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherError> {
     let mut out = Zeroizing::new(Vec::with_capacity(4096));
     match work {
@@ -47,6 +49,11 @@ pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherErro
             number(&mut out, own.replaces as u64);
             number(&mut out, own.said.len() as u64);
             own.said.iter().for_each(|said| text(&mut out, said));
+        }
+        Work::Entitle(own) => {
+            out.push(ENTITLE);
+            text(&mut out, own.session_id.as_bytes());
+            text(&mut out, &own.body);
         }
         Work::Trim { .. } | Work::Forget(_) | Work::Sync => {}
     }
@@ -85,6 +92,10 @@ pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<Work> {
                 said.push(rest.text()?.to_vec());
             }
             Some(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces })))
+        }
+        ENTITLE => {
+            let (session_id, body) = (rest.string()?, rest.text()?.to_vec());
+            Some(Work::Entitle(Box::new(Entitling { session_id, body })))
         }
         _ => None,
     }

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::cipher::ContentKey;
 use super::conversation::{self, Remembering};
+use super::titles::{self, Entitling};
 use super::{Batch, posting};
 use crate::daybook::room::Ticket;
 use crate::daybook::{BookId, Daybook, Left, Side};
@@ -52,6 +53,7 @@ pub(super) enum Work {
     },
     Forget(String),
     Remember(Box<Remembering>),
+    Entitle(Box<Entitling>),
     /// What was asked before is to be on disk in the database.
     Sync,
 }
@@ -80,6 +82,7 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?;
     }
     connection.execute_batch(conversation::TABLE)?;
+    connection.execute_batch(titles::TABLE)?;
     connection.execute_batch(POSTED)?;
     Ok(())
 }
@@ -282,6 +285,7 @@ impl Work {
                 contents.chain(events).sum::<usize>() as u64
             }
             Self::Remember(own) => conversation::bytes(own),
+            Self::Entitle(own) => own.body.len() as u64,
             Self::Trim { .. } | Self::Forget(_) | Self::Sync => 0,
         }
     }
@@ -299,6 +303,7 @@ fn apply(connection: &Connection, work: &Work) -> rusqlite::Result<()> {
         }
         Work::Forget(session_id) => forget(connection, session_id)?,
         Work::Remember(own) => conversation::write(connection, own)?,
+        Work::Entitle(own) => titles::write(connection, own)?,
         Work::Sync => {}
     }
     Ok(())
@@ -347,6 +352,7 @@ fn forget(connection: &Connection, session_id: &str) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32", [session])?;
     connection.execute("DELETE FROM contents WHERE session = ?1", [session])?;
     conversation::forget(connection, session)?;
+    titles::forget(connection, session)?;
     Ok(())
 }
 

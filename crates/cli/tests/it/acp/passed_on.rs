@@ -1,30 +1,19 @@
 //! An agent that speaks ACP, behind Tribune, as a client sees it: its own words as they came, with ours beside them.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use tribune_client::acp;
 
 use super::{ASK, Rig, Setting, within, write};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_says_reaches_the_client_as_it_came() {
-    let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
-    let project = tempfile::tempdir().unwrap();
-    let folder = project.path().canonicalize().unwrap();
+/// Plays acts in a session of a client's that says yes to everything. Returns how the prompt ended, and all else that was heard.
+async fn plays(rig: &Rig, folder: &Path, acts: Value) -> (Value, Vec<Value>) {
     let connected = acp::connect(&rig.address, Some(&rig.token), Some("coder"), None).await;
     let (mut sending, mut receiving) = connected.unwrap();
-    let told = json!({
-        "sessionUpdate": "tool_call", "toolCallId": "w1", "title": "Write it", "kind": "edit", "status": "pending",
-        "rawInput": { "file_path": "made.txt" }, "_theirs": { "deep": [1, { "x": null }] },
-    });
-    let plan = json!({ "sessionUpdate": "plan", "entries": [{ "content": "c", "priority": "high", "status": "pending", "_more": 1 }] });
-    let unknown = json!({ "sessionUpdate": "weather", "sun": 1 });
-    let commands = json!({ "sessionUpdate": "available_commands_update", "availableCommands": [{ "name": "own", "description": "d" }] });
-    let acts = json!([
-        { "update": told }, { "update": plan }, { "update": unknown }, { "update": commands }, write("w1", "made.txt", "by hand"),
-    ]);
     // In hex, so that none of it counts as the owner's own words.
     let script: String = acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
-    let (mut session, mut heard, mut next) = (Value::Null, Vec::new(), 1);
+    let (mut heard, mut next) = (Vec::new(), 1);
     let mut ask = async |method: &str, params: Value| {
         let message = json!({ "jsonrpc": "2.0", "id": next, "method": method, "params": params });
         next += 1;
@@ -44,9 +33,27 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
     };
     ask("initialize", json!({ "protocolVersion": 1 })).await;
     let opened = ask("session/new", json!({ "cwd": folder, "mcpServers": [] })).await;
-    session.clone_from(&opened["sessionId"]);
     let prompt = json!([{ "type": "text", "text": script }]);
-    let ended = ask("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await;
+    let ended = ask("session/prompt", json!({ "sessionId": opened["sessionId"], "prompt": prompt })).await;
+    (ended, heard)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_says_reaches_the_client_as_it_came() {
+    let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let project = tempfile::tempdir().unwrap();
+    let folder = project.path().canonicalize().unwrap();
+    let told = json!({
+        "sessionUpdate": "tool_call", "toolCallId": "w1", "title": "Write it", "kind": "edit", "status": "pending",
+        "rawInput": { "file_path": "made.txt" }, "_theirs": { "deep": [1, { "x": null }] },
+    });
+    let plan = json!({ "sessionUpdate": "plan", "entries": [{ "content": "c", "priority": "high", "status": "pending", "_more": 1 }] });
+    let unknown = json!({ "sessionUpdate": "weather", "sun": 1 });
+    let commands = json!({ "sessionUpdate": "available_commands_update", "availableCommands": [{ "name": "own", "description": "d" }] });
+    let acts = json!([
+        { "update": told }, { "update": plan }, { "update": unknown }, { "update": commands }, write("w1", "made.txt", "by hand"),
+    ]);
+    let (ended, heard) = plays(&rig, &folder, acts).await;
     assert_eq!(ended["stopReason"], "end_turn", "{heard:#?}");
     assert_eq!(
         std::fs::read_to_string(folder.join("made.txt")).unwrap(),
@@ -79,5 +86,48 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
         .filter_map(|command| command["name"].as_str())
         .collect();
     assert_eq!(names, ["tribune", "agents", "approvals", "spend", "own"]);
+    rig.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_says_keeps_its_order() {
+    let rig = Rig::new(Setting::default()).await;
+    let project = tempfile::tempdir().unwrap();
+    let call = |id: &str| json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "Think", "kind": "think", "status": "completed" });
+    let thought =
+        json!({ "sessionUpdate": "agent_thought_chunk", "content": { "type": "text", "text": "Hm, a key" } });
+    let used = json!({ "sessionUpdate": "usage_update", "used": 1, "size": 2 });
+    // The ends of these might become secrets, and are held back until that is known.
+    let acts = json!([
+        { "say": "Look at config" }, { "update": call("one") }, { "say": "then at token" }, { "update": used }, { "say": "s" },
+        { "update": call("two") }, { "update": thought }, { "update": call("three") }, { "say": ". Done" },
+    ]);
+    let (ended, heard) = plays(&rig, &project.path().canonicalize().unwrap(), acts).await;
+    assert_eq!(ended["stopReason"], "end_turn");
+    let mut lines: Vec<String> = Vec::new();
+    for update in heard.iter().map(|said| &said["params"]["update"]) {
+        let (kind, text) = match update["sessionUpdate"].as_str().unwrap_or_default() {
+            kind @ ("agent_message_chunk" | "agent_thought_chunk") => (kind, &update["content"]["text"]),
+            kind @ "tool_call" => (kind, &update["toolCallId"]),
+            _ => continue,
+        };
+        let text = text.as_str().unwrap();
+        match lines.last_mut() {
+            Some(line) if line.starts_with(&format!("{kind}: ")) => line.push_str(text),
+            _ => lines.push(format!("{kind}: {text}")),
+        }
+    }
+    assert_eq!(
+        lines,
+        [
+            "agent_message_chunk: Look at config",
+            "tool_call: one",
+            "agent_message_chunk: then at tokens",
+            "tool_call: two",
+            "agent_thought_chunk: Hm, a key",
+            "tool_call: three",
+            "agent_message_chunk: . Done",
+        ]
+    );
     rig.end();
 }

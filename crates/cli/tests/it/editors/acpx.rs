@@ -31,6 +31,18 @@ fn exec_with_everything_denied_writes_nothing() {
 }
 
 #[test]
+fn a_client_that_fails_at_the_first_question_ends_its_turn() {
+    let desk = Desk::new();
+    let said = desk.acpx(&["--non-interactive-permissions", "fail", "--format", "json", "exec", WRITE]);
+    assert_ne!(said.code, 0, "{said:?}");
+    assert!(!desk.project().join("made.txt").exists());
+    let waiting = desk.place.ok(&["approvals", "list", "--json"]);
+    assert!(waiting.contains("\"pending\":0") || waiting.contains("\"approvals\":[]"), "{waiting}");
+    let sessions = desk.place.ok(&["sessions", "list", "--json"]);
+    assert!(!sessions.contains("\"running\""), "{sessions}");
+}
+
+#[test]
 fn a_named_session_remembers_what_was_said() {
     let desk = Desk::new();
     assert_eq!(desk.acpx(&["--ttl", "1", "sessions", "new", "--name", "work"]).code, 0);

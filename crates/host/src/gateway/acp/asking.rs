@@ -32,7 +32,7 @@ const OPTIONS: [(&str, &str, &str); 4] = [
 impl Connection {
     /// Asks the client about a call, unless its mode answers.
     pub(super) fn ask_leave(self: &Arc<Self>, seat: &Arc<Seat>, question: Question) {
-        let over = seat.opened(&question.id);
+        let Some(over) = seat.opened(&question.id) else { return };
         let (own, seat) = (Arc::clone(self), Arc::clone(seat));
         self.spawn(async move {
             if own.who.approver().is_err() {
@@ -54,7 +54,6 @@ impl Connection {
             };
             let answer = tokio::select! {
                 answer = asked.answer() => answer,
-                () = seat.gone.cancelled() => return,
                 () = over.cancelled() => {
                     let gone = wire::notification("$/cancel_request", &json!({ "requestId": asked.number }));
                     return own.send(Some(&seat.id), gone).await;
@@ -69,12 +68,24 @@ impl Connection {
                     own.still_waits(&seat, &question.id, "the answer is none of those that were offered")
                         .await;
                 }
-                // The client ends its turn, which takes the question back, or leaves it to others.
-                Some(Ok(_)) => {}
+                Some(Ok(_)) => own.dismissed(&seat, &question).await,
                 Some(Err(_)) => own.still_waits(&seat, &question.id, "the client cannot be asked").await,
                 None => {}
             }
         });
+    }
+
+    /// The dialog was closed without an answer, which is how a client ends its turn. It ends no other: what someone else asked for
+    /// waits on.
+    async fn dismissed(&self, seat: &Seat, question: &Question) {
+        let own = match &*seat.running() {
+            Some(running) if running.turn.as_ref() == Some(&question.turn) => Some(running.token.clone()),
+            _ => None,
+        };
+        match own {
+            Some(own) => own.cancel(),
+            None => self.still_waits(seat, &question.id, "the dialog was closed without an answer").await,
+        }
     }
 
     async fn still_waits(&self, seat: &Seat, id: &str, why: &str) {

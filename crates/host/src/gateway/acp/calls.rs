@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::folder::OWN;
+
 /// Characters of a title.
 const MAX_TITLE: usize = 200;
 
@@ -54,6 +56,22 @@ fn title(tool: &str, input: &Value) -> String {
         None => tool.to_owned(),
     };
     title.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TITLE).collect()
+}
+
+/// Puts the client's name of the folder into what an agent says of a call: in its box the workspace has another.
+pub(super) fn as_clients_know_it(said: &mut Map<String, Value>, folder: &str) {
+    if folder == OWN {
+        return;
+    }
+    for name in ["locations", "content"] {
+        let list = said.get_mut(name).and_then(Value::as_array_mut);
+        for path in list.into_iter().flatten().filter_map(|item| item.get_mut("path")) {
+            let inside = path.as_str().and_then(|path| path.strip_prefix(OWN));
+            if let Some(inside) = inside.filter(|inside| inside.is_empty() || inside.starts_with('/')) {
+                *path = format!("{}{inside}", folder.trim_end_matches('/')).into();
+            }
+        }
+    }
 }
 
 /// A path of the workspace as the client knows it.

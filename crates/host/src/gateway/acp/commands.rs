@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::wire::Fault;
 use crate::gateway::inbox::ApprovalList;
 use crate::gateway::principal::Principal;
-use crate::spend::By;
+use crate::spend::{By, Line};
 
 /// Lines that an answer shows at most.
 const MAX_LINES: usize = 50;
@@ -87,7 +87,7 @@ pub(super) async fn answer(
                 .await
                 .map_err(crate::gateway::ApiError::from)?;
             for line in report.lines.iter().rev().take(MAX_LINES) {
-                let _ = writeln!(text, "- {}", serde_json::to_string(line).unwrap_or_default());
+                let _ = writeln!(text, "- {}", spent(line));
             }
             if report.lines.is_empty() {
                 text.push_str("No model was asked.");
@@ -95,4 +95,37 @@ pub(super) async fn answer(
         }
     }
     Ok(Some(text))
+}
+
+/// A day as people read it.
+fn spent(line: &Line) -> String {
+    let input = line.input.saturating_add(line.cache_written);
+    let Line { name, requests, output, cache_read, .. } = line;
+    let cost = if line.without_price == *requests { "no price".to_owned() } else { line.cost.to_string() };
+    format!(
+        "{name}: {cost} for {requests} requests ({input} tokens in, {cache_read} from a cache, {output} out)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_a_sentence() {
+        let line = Line {
+            name: "2026-11-15".into(),
+            requests: 3,
+            input: 90,
+            output: 20,
+            cache_read: 7,
+            cache_written: 10,
+            cost: "0.25".parse().unwrap(),
+            without_price: 1,
+            estimated: 0,
+        };
+        assert_eq!(spent(&line), "2026-11-15: 0.25 for 3 requests (100 tokens in, 7 from a cache, 20 out)");
+        let free = Line { without_price: 3, ..line };
+        assert!(spent(&free).starts_with("2026-11-15: no price for 3 requests"));
+    }
 }

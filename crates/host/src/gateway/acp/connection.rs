@@ -46,7 +46,7 @@ pub(super) struct Wishes {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) session: Option<String>,
-    /// It is told when everything of this session was.
+    /// It is told behind everything of this session.
     pub(super) behind: Option<String>,
     pub(super) text: String,
 }
@@ -170,6 +170,8 @@ impl Connection {
     fn requested(self: &Arc<Self>, id: Id, method: String, params: Value) {
         let token = CancellationToken::new();
         let begun = self.begin(&id, &method, &params, &token);
+        // One that was not begun has no place, and may have the id of one that has.
+        let is_begun = begun.is_ok();
         let own = Arc::clone(self);
         self.spawn(async move {
             let session = params["sessionId"].as_str().map(str::to_owned);
@@ -180,7 +182,9 @@ impl Connection {
                 Err(fault) => Err(fault),
             };
             // Before the answer is sent: the client may use the id again when it has it.
-            own.state().in_flight.remove(&id);
+            if is_begun {
+                own.state().in_flight.remove(&id);
+            }
             let text = match &answer {
                 Ok((result, _)) => wire::success(&id, result),
                 Err(fault) => wire::failure(Some(&id), fault),

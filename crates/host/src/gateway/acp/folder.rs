@@ -20,19 +20,49 @@ pub(super) enum Chosen {
     Folder(PathBuf),
 }
 
-/// Which folder a client asks for, if it may have it. What it asks for beside that is refused rather than left out: nobody
-/// should believe to have servers or folders that are not there.
-pub(super) fn chosen(who: &Principal, params: &Value, home: &Path) -> Result<Chosen, Fault> {
-    if params["mcpServers"].as_array().is_some_and(|servers| !servers.is_empty()) {
-        let what =
-            "`mcpServers` is not empty, and MCP servers are not run for sessions here: send an empty list";
-        return Err(Fault::params(what));
-    }
-    if params["additionalDirectories"].as_array().is_some_and(|folders| !folders.is_empty()) {
-        return Err(Fault::params(
-            "`additionalDirectories` is not empty, and a session has one folder: send an empty list",
+/// Names that a sentence shows at most.
+const SHOWN: usize = 8;
+
+/// What a client asks for beside its folder and does not get: MCP servers and further folders. Each is a sentence for people, because
+/// nobody should believe to have what was left out in silence.
+pub(super) fn left_out(params: &Value) -> Result<Vec<String>, Fault> {
+    let mut left_out = Vec::new();
+    let servers = list(params, "mcpServers")?;
+    if !servers.is_empty() {
+        let names = names(servers.iter().map(|server| server["name"].as_str().unwrap_or("unnamed")));
+        left_out.push(format!(
+            "Tribune runs no MCP servers for sessions, and the agent has no tools of theirs. Left out: {names}."
         ));
     }
+    let folders = list(params, "additionalDirectories")?;
+    if !folders.is_empty() {
+        let names = names(folders.iter().map(|folder| folder.as_str().unwrap_or("unnamed")));
+        left_out.push(format!("A session of Tribune works in one folder. Out of its reach: {names}."));
+    }
+    Ok(left_out)
+}
+
+fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Fault> {
+    match &params[name] {
+        Value::Null => Ok(&[]),
+        Value::Array(items) => Ok(items),
+        _ => Err(Fault::params(format!("`{name}` is a list"))),
+    }
+}
+
+fn names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(SHOWN);
+    let plain =
+        |name: &str| name.chars().filter(|c| !c.is_control() && *c != '`').take(200).collect::<String>();
+    let mut shown = names.take(SHOWN).map(|name| format!("`{}`", plain(name))).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        shown.push_str(&format!(" and {more} more"));
+    }
+    shown
+}
+
+/// Which folder a client asks for, if it may have it.
+pub(super) fn chosen(who: &Principal, params: &Value, home: &Path) -> Result<Chosen, Fault> {
     let Some(cwd) = params["cwd"].as_str() else {
         return Err(Fault::params("`cwd` is missing: an absolute path"));
     };
@@ -91,15 +121,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_is_refused() {
-        let ask = |params: Value| {
-            chosen(&Principal::Operator, &params, Path::new("/nowhere")).map_err(|fault| fault.message)
-        };
-        let servers =
-            json!({ "cwd": OWN, "mcpServers": [{ "name": "x", "command": "y", "args": [], "env": [] }] });
-        assert!(ask(servers).unwrap_err().contains("MCP"));
-        let folders = json!({ "cwd": OWN, "mcpServers": [], "additionalDirectories": ["/tmp"] });
-        assert!(ask(folders).unwrap_err().contains("one folder"));
-        assert!(ask(json!({ "mcpServers": [] })).unwrap_err().contains("missing"));
+    fn what_is_not_offered_is_told() {
+        let ask = |params: Value| left_out(&params).map_err(|fault| fault.message);
+        let server = |name: &str| json!({ "name": name, "command": "y", "args": [], "env": [] });
+        let told =
+            ask(json!({ "mcpServers": [server("x`\n"), server("z")], "additionalDirectories": ["/tmp"] }))
+                .unwrap();
+        assert_eq!(told.len(), 2);
+        assert!(told[0].contains("MCP") && told[0].contains("`x`, `z`"), "{told:?}");
+        assert!(told[1].contains("in one folder") && told[1].contains("`/tmp`"), "{told:?}");
+        let many: Vec<Value> = (0..100).map(|n| server(&n.to_string())).collect();
+        assert!(ask(json!({ "mcpServers": many })).unwrap()[0].contains("`7` and 92 more"));
+        assert_eq!(ask(json!({ "mcpServers": [] })), Ok(Vec::new()));
+        assert_eq!(ask(json!({})), Ok(Vec::new()));
+        for wrong in
+            [json!({ "mcpServers": "x" }), json!({ "mcpServers": {} }), json!({ "additionalDirectories": 1 })]
+        {
+            assert!(ask(wrong).unwrap_err().contains("is a list"));
+        }
+        let missing = chosen(&Principal::Operator, &json!({ "mcpServers": [] }), Path::new("/nowhere"));
+        assert!(missing.unwrap_err().message.contains("missing"));
     }
 }

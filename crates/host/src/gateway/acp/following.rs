@@ -42,12 +42,15 @@ impl Connection {
             // Whoever follows it would know if it were closed.
             return Ok(seat.key());
         }
-        let key = self.open(seat).await?;
+        let place = seat.place().clone();
+        let folder = self.open(&place).await?;
         let after = seat.told.borrow().seq;
-        let subscription = self.gateway.api.sessions.subscribe(&key, Some(after)).await?;
-        seat.wait_with(subscription, Teller::new(&seat.place().folder));
+        let anew = seat.follow_anew(after);
+        let subscription = self.gateway.api.sessions.subscribe(&place.key, Some(after)).await?;
+        anew.with(subscription, Teller::new(&folder));
+        seat.place().folder = folder;
         self.follow_from_here(seat);
-        Ok(key)
+        Ok(place.key)
     }
 
     /// Begins to tell what happens in a session, if that was prepared and nobody does it.
@@ -65,6 +68,13 @@ impl Connection {
     async fn follow(self: &Arc<Self>, seat: &Arc<Seat>, mut subscription: Subscription, mut teller: Teller) {
         let commands = commands::update(&self.who, &seat.place().commands);
         self.update(&seat.id, &commands).await;
+        let left_out = std::mem::take(&mut seat.place().left_out);
+        for sentence in left_out {
+            // As what the agent says: a word beside it is easily overlooked.
+            if let Told::Update(update) = chunk("agent_message_chunk", &format!("{sentence}\n\n")) {
+                self.update(&seat.id, &update).await;
+            }
+        }
         loop {
             match subscription.next(EVENTS_AT_ONCE).await {
                 Ok(events) if events.is_empty() => break,
@@ -137,6 +147,25 @@ impl Connection {
             }
         }
         seat.told.send_modify(|told| told.seq = told.seq.max(seq));
+        matters
+    }
+
+    /// Learns from one event what is to be known of it later, and tells nothing.
+    pub(super) fn take_in(&self, seat: &Seat, teller: &mut Teller, event: &Event) -> Vec<Matter> {
+        let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
+        let mut matters = Vec::new();
+        for told in told.unwrap_or_default() {
+            match told {
+                Told::Asked(question) => matters.push(Matter::Asked(question)),
+                Told::Decided { id } => matters.push(Matter::Decided(id)),
+                Told::Commands(of_agent) => seat.place().commands = of_agent,
+                Told::Failed { turn, code, message } => {
+                    seat.told.send_modify(|told| told.failure = Some((turn, code, message)));
+                }
+                Told::Update(_) | Told::Began { .. } | Told::Notice(_) | Told::Used { .. } => {}
+            }
+        }
+        seat.told.send_modify(|told| told.seq = told.seq.max(event.seq));
         matters
     }
 

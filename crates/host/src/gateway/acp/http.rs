@@ -38,9 +38,6 @@ const MAX_UNHEARD_BYTES: usize = 32 << 20;
 /// How long a connection that nobody listens to is kept after its last message.
 const ABANDONED: Duration = Duration::from_secs(120);
 
-/// How long a message waits until what comes before it on another stream was fetched.
-const BEHIND: Duration = Duration::from_secs(5);
-
 /// How often a silent stream says that it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -60,8 +57,6 @@ struct Visit {
     streams: Mutex<Streams>,
     /// Something waits in a stream.
     news: Notify,
-    /// Something was fetched from one.
-    fetched: Notify,
 }
 
 #[derive(Default)]
@@ -97,7 +92,9 @@ impl Visit {
     /// Puts a message where its listener finds it. False if nobody fetches what waits.
     fn deliver(&self, message: Outgoing) -> bool {
         let mut streams = self.streams();
-        let name = message.session.unwrap_or_default();
+        let listens = |name: &String| streams.waiting.get(name).is_some_and(|stream| stream.has_listener);
+        // The word that a session is loaded goes the way of what was told of it, if somebody listens there: two streams have no order.
+        let name = message.session.or_else(|| message.behind.filter(listens)).unwrap_or_default();
         if !streams.waiting.contains_key(&name) && streams.waiting.len() >= MAX_STREAMS {
             return false;
         }
@@ -109,20 +106,6 @@ impl Visit {
         drop(streams);
         self.news.notify_waiters();
         true
-    }
-
-    /// Waits until somebody has fetched everything of a stream, if somebody listens to it.
-    async fn drained(&self, name: &str) {
-        loop {
-            let fetched = self.fetched.notified();
-            let mut fetched = std::pin::pin!(fetched);
-            fetched.as_mut().enable();
-            let waits = |stream: &Stream| stream.has_listener && !stream.messages.is_empty();
-            if !self.streams().waiting.get(name).is_some_and(waits) {
-                return;
-            }
-            fetched.await;
-        }
     }
 
     fn end(&self) {
@@ -261,15 +244,8 @@ async fn open(
         connection.leave();
         return Ok((StatusCode::BAD_REQUEST, json, first.text).into_response());
     }
-    let (id, visit) = (
-        new_id(),
-        Arc::new(Visit {
-            connection,
-            streams: Mutex::default(),
-            news: Notify::new(),
-            fetched: Notify::new(),
-        }),
-    );
+    let (id, visit) =
+        (new_id(), Arc::new(Visit { connection, streams: Mutex::default(), news: Notify::new() }));
     visit.touch();
     {
         let mut all = gateway.visits.all();
@@ -295,9 +271,6 @@ async fn carry(gateway: &Gateway, visit: &Visit, mut messages: Waiting<Outgoing>
         tokio::select! {
             message = messages.recv() => {
                 let Some(message) = message else { return };
-                if let Some(session) = &message.behind {
-                    let _ = tokio::time::timeout(BEHIND, visit.drained(session)).await;
-                }
                 if !visit.deliver(message) {
                     return;
                 }
@@ -364,8 +337,6 @@ impl Listener {
                     streams.waiting.get_mut(&self.name).and_then(|stream| stream.messages.pop_front());
                 if let Some(message) = message {
                     streams.unheard -= message.len();
-                    drop(streams);
-                    self.visit.fetched.notify_waiters();
                     return Some(format!("data: {message}\n\n"));
                 }
                 if streams.is_over {
@@ -389,8 +360,6 @@ impl Drop for Listener {
                 streams.waiting.remove(&self.name);
             }
         }
-        drop(streams);
-        self.visit.fetched.notify_waiters();
     }
 }
 

@@ -14,6 +14,7 @@ mod connection;
 mod folder;
 mod following;
 mod http;
+mod listing;
 mod options;
 mod prompting;
 mod replay;

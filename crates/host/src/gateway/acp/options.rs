@@ -113,9 +113,13 @@ impl Connection {
         options
     }
 
-    /// Tokens that the session's model takes in at most, if that is known.
+    /// Tokens that the session's model takes in at most, if that is known. Agents of others say themselves what is in their context.
     pub(super) fn window(&self, seat: &Seat) -> Option<u32> {
         let place = seat.place().clone();
+        let backend = self.gateway.api.agents.agent(place.key.agent())?.backend;
+        if place.model.is_none() && backend != native::BACKEND {
+            return None;
+        }
         let survey = self.gateway.api.providers(&self.who).ok()?;
         let of_agent = survey.agents.iter().find(|agent| agent.agent_id == place.key.agent().as_str());
         let model = place.model.or_else(|| of_agent?.model.clone())?;

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::StopReason;
 
 use super::connection::Connection;
-use super::seat::Seat;
+use super::seat::{Running, Seat};
 use super::teller::{Told, chunk};
 use super::wire::{self, Fault};
 use super::{blocks, commands};
@@ -27,7 +27,7 @@ impl Prompt {
             let what = "a prompt of this session is running: wait for its end, or cancel it";
             return Err(Fault::new(wire::INVALID_REQUEST, "busy", what));
         }
-        *running = Some(token.clone());
+        *running = Some(Running { token: token.clone(), turn: None });
         Ok(Self { seat: Arc::clone(seat), token })
     }
 }
@@ -42,8 +42,8 @@ impl Connection {
     /// Tells a session's turn to end: the client's own, or whichever runs.
     pub(super) fn cancel(self: &Arc<Self>, session: &str) {
         let Some(seat) = self.state().seats.get(session).cloned() else { return };
-        if let Some(token) = &*seat.running() {
-            token.cancel();
+        if let Some(running) = &*seat.running() {
+            running.token.cancel();
             return;
         }
         let own = Arc::clone(self);
@@ -76,9 +76,20 @@ impl Connection {
             asked => asked,
         };
         let (key, mut ticket) = asked?;
-        let accepted = ticket.accepted().await?;
+        let accepted = tokio::select! {
+            accepted = ticket.accepted() => accepted,
+            () = prompt.token.cancelled() => match ticket.withdraw() {
+                // It waited behind another, and was never said.
+                true => return Ok(json!({ "stopReason": "cancelled" })),
+                false => ticket.accepted().await,
+            },
+        }?;
+        if let Some(running) = &mut *seat.running() {
+            running.turn = Some(accepted.turn.clone());
+        }
         asking.begun(&accepted.turn);
-        self.entitle(seat, title).await;
+        let session_id = ticket.session().map(|session| Arc::clone(&session.handle().session_id));
+        self.entitle(seat, session_id.as_deref().zip(title)).await;
         let mut ended = std::pin::pin!(ticket.ended());
         let end = tokio::select! {
             end = &mut ended => end,
@@ -95,11 +106,13 @@ impl Connection {
     }
 
     /// A session is called after the first thing that was said in it.
-    async fn entitle(&self, seat: &Seat, title: Option<String>) {
+    async fn entitle(&self, seat: &Seat, title: Option<(&str, String)>) {
         let is_first = !std::mem::replace(&mut seat.place().has_title, true);
         let now = self.gateway.api.sessions.governance().clock.now().to_string();
         let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });
-        if let Some(title) = title.filter(|_| is_first) {
+        if let Some((session_id, title)) = title.filter(|_| is_first) {
+            // A list finds it again if this fails.
+            let _ = self.gateway.api.sessions.vault().entitle(session_id, &title).await;
             update["title"] = title.into();
         }
         self.update(&seat.id, &update).await;

@@ -12,6 +12,7 @@ use super::teller::{Question, Teller};
 use super::wire::Fault;
 use crate::gateway::error::ApiError;
 use crate::session::Subscription;
+use crate::vault::Event;
 
 /// Messages of a session that are looked through, the newest: more than a person reads again.
 const MAX_MESSAGES: usize = 100_000;
@@ -91,21 +92,68 @@ pub(super) async fn tell(
             connection.update(&seat.id, update).await;
         }
     }
-    let mut open: Vec<Question> = Vec::new();
-    while subscription.after() < head {
-        let left = usize::try_from(head - subscription.after()).unwrap_or(EVENTS_AT_ONCE);
-        let events = subscription.next(left.min(EVENTS_AT_ONCE)).await?;
-        if events.is_empty() {
-            break;
-        }
+    let mut open = Vec::new();
+    while let Some(events) = next(subscription, head).await? {
         for event in events {
-            for matter in connection.show(seat, teller, event, When::Before(&words)).await {
-                match matter {
-                    Matter::Asked(question) => open.push(question),
-                    Matter::Decided(id) => open.retain(|question| question.id != id),
-                }
-            }
+            sort(connection.show(seat, teller, event, When::Before(&words)).await, &mut open);
         }
+    }
+    still_open(connection, seat, teller, (open, is_cut)).await
+}
+
+/// The same for someone who wants to be told nothing again, and only learns what is open.
+pub(super) async fn take_in(
+    connection: &Arc<Connection>,
+    seat: &Arc<Seat>,
+    (subscription, teller): (&mut Subscription, &mut Teller),
+    head: u64,
+) -> Result<Vec<Question>, Fault> {
+    let is_cut = subscription.after() > 0;
+    let mut open = Vec::new();
+    while let Some(events) = next(subscription, head).await? {
+        for event in &events {
+            sort(connection.take_in(seat, teller, event), &mut open);
+        }
+    }
+    still_open(connection, seat, teller, (open, is_cut)).await
+}
+
+/// Events up to `head`; none when that is reached.
+async fn next(subscription: &mut Subscription, head: u64) -> Result<Option<Vec<Event>>, Fault> {
+    if subscription.after() >= head {
+        return Ok(None);
+    }
+    let left = usize::try_from(head - subscription.after()).unwrap_or(EVENTS_AT_ONCE);
+    let events = subscription.next(left.min(EVENTS_AT_ONCE)).await?;
+    Ok(Some(events).filter(|events| !events.is_empty()))
+}
+
+fn sort(matters: Vec<Matter>, open: &mut Vec<Question>) {
+    for matter in matters {
+        match matter {
+            Matter::Asked(question) => open.push(question),
+            Matter::Decided(id) => open.retain(|question| question.id != id),
+        }
+    }
+}
+
+/// Which questions the inbox still has. If the beginning of the session was cut off, that may be more than were told of.
+async fn still_open(
+    connection: &Connection,
+    seat: &Seat,
+    teller: &mut Teller,
+    (mut open, is_cut): (Vec<Question>, bool),
+) -> Result<Vec<Question>, Fault> {
+    let governance = connection.gateway.api.sessions.governance();
+    let waiting = governance.gate.inbox.waiting_in(seat.key().as_str());
+    open.retain(|question| waiting.iter().any(|requested| requested.id == question.id));
+    for requested in waiting.into_iter().filter(|_| is_cut) {
+        if open.iter().any(|question| question.id == requested.id) {
+            continue;
+        }
+        let action = governance.action_of(&requested).await.map_err(ApiError::from)?;
+        let input = action.map(|action| governance.redactor.redact_json(&action.input));
+        open.push(teller.waits(&requested, &input.unwrap_or_default()));
     }
     Ok(open)
 }

@@ -24,7 +24,7 @@ pub(super) struct Seat {
     pub(super) told: watch::Sender<Progress>,
     pub(super) own: watch::Sender<Own>,
     /// The prompt that this client waits for.
-    running: Mutex<Option<CancellationToken>>,
+    running: Mutex<Option<Running>>,
     /// What is to be followed next.
     waiting: Mutex<Option<Ahead>>,
     /// Ends whoever follows it.
@@ -33,8 +33,15 @@ pub(super) struct Seat {
     pub(super) attaching: tokio::sync::Mutex<()>,
     /// Questions that wait for a person, by the approval's id.
     questions: Mutex<HashMap<String, CancellationToken>>,
-    /// Fires when the client has it open no more.
-    pub(super) gone: CancellationToken,
+}
+
+/// A prompt that a client waits for.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// Fires when the client does not want it any more.
+    pub(super) token: CancellationToken,
+    /// The turn that it became.
+    pub(super) turn: Option<String>,
 }
 
 /// What is to be followed.
@@ -49,7 +56,7 @@ pub(super) struct Ahead {
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) key: SessionKey,
-    /// The workspace, as the client knows it.
+    /// The workspace: that of the session, whatever the client asked for.
     pub(super) folder: PathBuf,
     pub(super) mode: Mode,
     /// The model that the client chose.
@@ -57,6 +64,15 @@ pub(super) struct Place {
     /// Commands of the agent behind us.
     pub(super) commands: Vec<Value>,
     pub(super) has_title: bool,
+    /// What the client asked for and does not get, to be told when it listens.
+    pub(super) left_out: Vec<String>,
+}
+
+impl Place {
+    pub(super) fn new(key: SessionKey, folder: PathBuf, model: Option<String>) -> Self {
+        let (commands, left_out) = (Vec::new(), Vec::new());
+        Self { key, folder, mode: Mode::Ask, model, commands, has_title: false, left_out }
+    }
 }
 
 /// How far a client was told.
@@ -110,7 +126,6 @@ impl Seat {
             following: Mutex::default(),
             attaching: tokio::sync::Mutex::default(),
             questions: Mutex::default(),
-            gone: CancellationToken::new(),
         })
     }
 
@@ -123,7 +138,7 @@ impl Seat {
     }
 
     /// The prompt that runs, if this client asked for one.
-    pub(super) fn running(&self) -> MutexGuard<'_, Option<CancellationToken>> {
+    pub(super) fn running(&self) -> MutexGuard<'_, Option<Running>> {
         locked(&self.running)
     }
 
@@ -133,18 +148,19 @@ impl Seat {
         Asking { seat: Arc::clone(self), turn: None }
     }
 
-    /// Leaves something to be followed, in place of what was before.
-    pub(super) fn wait_with(&self, subscription: Subscription, teller: Teller) {
-        let over = self.follow_nothing(subscription.after());
+    /// Follows the session anew, from behind `seq`, in place of what was before. Whoever waits to be told something waits on.
+    pub(super) fn follow_anew(self: &Arc<Self>, seq: u64) -> Anew {
+        let over = self.follow_nothing(seq);
         self.told.send_modify(|told| told.is_over = false);
-        *locked(&self.waiting) = Some(Ahead { subscription, teller, over });
+        Anew { seat: Arc::clone(self), over, is_followed: false }
     }
 
     /// Ends whoever follows the session; nothing behind `seq` was told.
     pub(super) fn follow_nothing(&self, seq: u64) -> CancellationToken {
         let over = CancellationToken::new();
         std::mem::replace(&mut *locked(&self.following), over.clone()).cancel();
-        self.told.send_replace(Progress { seq, is_over: true, failure: None });
+        self.take_waiting();
+        self.told.send_modify(|told| *told = Progress { seq, is_over: true, failure: None });
         over
     }
 
@@ -152,11 +168,15 @@ impl Seat {
         locked(&self.waiting).take()
     }
 
-    /// A question is open. It is over when what is returned fires.
-    pub(super) fn opened(&self, approval: &str) -> CancellationToken {
+    /// A question is to be asked. It is over when what is returned fires; none if it is asked already.
+    pub(super) fn opened(&self, approval: &str) -> Option<CancellationToken> {
+        let mut questions = locked(&self.questions);
+        if questions.contains_key(approval) {
+            return None;
+        }
         let token = CancellationToken::new();
-        locked(&self.questions).insert(approval.to_owned(), token.clone());
-        token
+        questions.insert(approval.to_owned(), token.clone());
+        Some(token)
     }
 
     /// A question is over.
@@ -166,11 +186,42 @@ impl Seat {
         }
     }
 
+    /// Takes back every question that is open here. They wait in the inbox.
+    pub(super) fn take_questions_back(&self) {
+        for (_, token) in locked(&self.questions).drain() {
+            token.cancel();
+        }
+    }
+
     /// Nobody sits here any more.
     pub(super) fn leave(&self) {
-        self.gone.cancel();
-        locked(&self.following).cancel();
-        self.take_waiting();
+        self.follow_nothing(0);
+        self.take_questions_back();
+    }
+}
+
+/// A session that is about to be followed. Dropped before that, it is not: nobody waits for what nobody tells.
+pub(super) struct Anew {
+    seat: Arc<Seat>,
+    over: CancellationToken,
+    is_followed: bool,
+}
+
+impl Anew {
+    /// Leaves it to be followed from here.
+    pub(super) fn with(mut self, subscription: Subscription, teller: Teller) {
+        self.is_followed = true;
+        let ahead = Ahead { subscription, teller, over: self.over.clone() };
+        *locked(&self.seat.waiting) = Some(ahead);
+    }
+}
+
+impl Drop for Anew {
+    fn drop(&mut self) {
+        // Unless someone else has begun anew meanwhile.
+        if !self.is_followed && !self.over.is_cancelled() {
+            self.seat.told.send_modify(|told| told.is_over = true);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Opening, taking up, listing and ending sessions.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -8,29 +8,24 @@ use tribune_agents::{AgentId, SessionKey, SessionState, native};
 
 use super::connection::{Connection, MAX_SEATS};
 use super::folder::{self, Chosen, OWN};
-use super::options::{Mode, OWN_MODEL, modes};
+use super::options::{OWN_MODEL, modes};
+use super::replay;
 use super::seat::{Place, Seat};
 use super::teller::Teller;
 use super::wire::{self, Fault};
-use super::{blocks, replay};
 use crate::gateway::api::short;
 use crate::registry::MAIN_AGENT;
 use crate::run::RUN_BACKEND;
-use crate::store::{SessionFilter, SessionRow};
+use crate::store::SessionRow;
 
 /// The channel of sessions that are opened here.
 const CHANNEL: &str = "acp";
-
-/// Sessions on one page of a list.
-const PAGE: usize = 50;
-
-/// Messages of a session among which the one is looked for that it is called after, the newest.
-const TITLE_MESSAGES: usize = 50;
 
 type Opened = Result<(Value, Option<Arc<Seat>>), Fault>;
 
 impl Connection {
     pub(super) async fn new_session(self: &Arc<Self>, params: &Value) -> Opened {
+        let left_out = folder::left_out(params)?;
         let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
         let (wanted, agent) = {
             let mut state = self.state();
@@ -44,8 +39,8 @@ impl Connection {
                 self.sit_down(key.to_string(), key, chosen, None).await?
             }
         };
-        let (subscription, teller) = self.starting_now(&seat).await?;
-        seat.wait_with(subscription, teller);
+        seat.place().left_out = left_out;
+        self.start_here(&seat).await?;
         let result = self.described(&seat, true);
         Ok((result, Some(seat)))
     }
@@ -65,35 +60,62 @@ impl Connection {
 
     pub(super) async fn load(self: &Arc<Self>, params: &Value) -> Opened {
         let seat = self.take_up(params).await?;
-        let api = &self.gateway.api;
-        let key = seat.key();
-        let mut subscription = api.sessions.subscribe(&key, None).await?;
-        let (_, head) = api.sessions.live(&key).await?;
+        let (_attaching, anew) = (seat.attaching.lock().await, seat.follow_anew(0));
+        let (sessions, key) = (&self.gateway.api.sessions, seat.key());
+        let mut subscription = sessions.subscribe(&key, None).await?;
+        let (_, head) = sessions.live(&key).await?;
         let mut teller = Teller::new(&seat.place().folder);
         let open = replay::tell(self, &seat, (&mut subscription, &mut teller), head).await?;
-        seat.wait_with(subscription, teller);
+        anew.with(subscription, teller);
         for question in open {
             self.ask_leave(&seat, question);
         }
         let result = self.described(&seat, false);
-        Ok((result, Some(seat)))
+        Ok((result, Some(Arc::clone(&seat))))
     }
 
     pub(super) async fn resume(self: &Arc<Self>, params: &Value) -> Opened {
         let seat = self.take_up(params).await?;
-        let (subscription, teller) = self.starting_now(&seat).await?;
-        seat.wait_with(subscription, teller);
+        self.start_here(&seat).await?;
         let result = self.described(&seat, false);
         Ok((result, Some(seat)))
     }
 
+    /// Prepares to tell what happens in a session from now on, and asks what waits in it.
+    async fn start_here(self: &Arc<Self>, seat: &Arc<Seat>) -> Result<(), Fault> {
+        let (sessions, key) = (&self.gateway.api.sessions, seat.key());
+        let _attaching = seat.attaching.lock().await;
+        let (is_running, head) = sessions.live(&key).await?;
+        // Whoever followed it until now goes on from there.
+        let told = seat.told.borrow().clone();
+        let from = if told.is_over { head } else { told.seq.min(head) };
+        let mut teller = Teller::new(&seat.place().folder);
+        let waits = !sessions.governance().gate.inbox.waiting_in(key.as_str()).is_empty();
+        if !is_running && !waits {
+            let anew = seat.follow_anew(from);
+            anew.with(sessions.subscribe(&key, Some(from)).await?, teller);
+            return Ok(());
+        }
+        let anew = seat.follow_anew(0);
+        let mut subscription = sessions.subscribe(&key, None).await?;
+        let open = replay::take_in(self, seat, (&mut subscription, &mut teller), from).await?;
+        anew.with(subscription, teller);
+        for question in open {
+            self.ask_leave(seat, question);
+        }
+        Ok(())
+    }
+
     /// Opens a session that was there before.
     async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<Seat>, Fault> {
+        let left_out = folder::left_out(params)?;
         let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
         let row = self.known(params).await?;
         let key: SessionKey = row.key.parse().map_err(|_| not_found(&row.key))?;
         let id = params["sessionId"].as_str().unwrap_or_default().to_owned();
-        self.sit_down_again(id, key, chosen).await
+        let seat = self.sit_down_again(id, key, chosen).await?;
+        seat.place().left_out = left_out;
+        Ok(seat)
     }
 
     /// Opens a session on the terms that it had. Only sessions that were opened here work in a folder of a client's.
@@ -159,17 +181,24 @@ impl Connection {
         chosen: Chosen,
         model: Option<String>,
     ) -> Result<Arc<Seat>, Fault> {
-        if self.state().seats.len() >= MAX_SEATS {
-            let what = format!("a connection has at most {MAX_SEATS} sessions open: close one");
-            return Err(Fault::new(wire::INVALID_REQUEST, "too_many_sessions", what));
-        }
         let folder = match chosen {
             Chosen::Own => PathBuf::from(OWN),
             Chosen::Folder(folder) => folder,
         };
-        let place = Place { key, folder, mode: Mode::Ask, model, commands: Vec::new(), has_title: false };
+        let mut place = Place::new(key, folder, model);
+        let known = self.state().seats.get(&id).cloned();
+        if known.is_none() && self.state().seats.len() >= MAX_SEATS {
+            let what = format!("a connection has at most {MAX_SEATS} sessions open: close one");
+            return Err(Fault::new(wire::INVALID_REQUEST, "too_many_sessions", what));
+        }
+        place.folder = self.open(&place).await?;
+        if let Some(seat) = known {
+            // A prompt that runs here keeps its seat, so that it is answered.
+            *seat.place() = place;
+            seat.take_questions_back();
+            return Ok(seat);
+        }
         let seat = Seat::new(id.clone(), place);
-        self.open(&seat).await?;
         let before = self.state().seats.insert(id, Arc::clone(&seat));
         if let Some(before) = before {
             before.leave();
@@ -177,28 +206,31 @@ impl Connection {
         Ok(seat)
     }
 
-    /// Opens a seat's session, or finds it open.
-    pub(super) async fn open(&self, seat: &Seat) -> Result<SessionKey, Fault> {
-        let Place { key, folder, model, .. } = seat.place().clone();
-        self.who.owns(&key)?;
+    /// Opens the session of a place, or finds it open. Returns the folder that it works in.
+    pub(super) async fn open(&self, place: &Place) -> Result<PathBuf, Fault> {
+        let Place { key, folder, model, .. } = place;
+        self.who.owns(key)?;
         self.gateway.api.takes_work()?;
         let mut opener = self.who.opener();
         if model.is_some() {
             // Money is spent there; whoever runs the house says on what.
             self.who.operator()?;
         }
-        opener.model = model;
-        opener.workspace =
-            (folder != std::path::Path::new(OWN)).then(|| folder.to_string_lossy().into_owned());
-        self.gateway.api.sessions.ensure(key.clone(), None, opener).await?;
-        Ok(key)
-    }
-
-    async fn starting_now(&self, seat: &Seat) -> Result<(crate::session::Subscription, Teller), Fault> {
-        let (sessions, key) = (&self.gateway.api.sessions, seat.key());
-        let (_, head) = sessions.live(&key).await?;
-        let subscription = sessions.subscribe(&key, Some(head)).await?;
-        Ok((subscription, Teller::new(&seat.place().folder)))
+        opener.model.clone_from(model);
+        let is_own = folder == Path::new(OWN);
+        opener.workspace = (!is_own).then(|| folder.to_string_lossy().into_owned());
+        let sessions = &self.gateway.api.sessions;
+        sessions.ensure(key.clone(), None, opener).await?;
+        let row = sessions.row(key).await?;
+        let found = row.and_then(|row| row.workspace).map_or_else(|| PathBuf::from(OWN), PathBuf::from);
+        if !is_own && found != *folder {
+            let what = format!(
+                "a turn is running in `{}`: take `cwd` from there, or wait for its end",
+                found.display()
+            );
+            return Err(Fault::params(what));
+        }
+        Ok(found)
     }
 
     fn described(&self, seat: &Seat, is_new: bool) -> Value {
@@ -208,58 +240,6 @@ impl Connection {
             described["sessionId"] = seat.id.clone().into();
         }
         described
-    }
-
-    pub(super) async fn list(&self, params: &Value) -> Result<Value, Fault> {
-        let wanted = params["cwd"].as_str();
-        let after = match &params["cursor"] {
-            Value::Null => None,
-            Value::String(cursor) => {
-                let key = cursor
-                    .parse::<SessionKey>()
-                    .map_err(|_| Fault::params("`cursor` is none that was given out"))?;
-                Some(key.to_string())
-            }
-            _ => return Err(Fault::params("`cursor` is a text")),
-        };
-        let agent_id = self.who.agent().map(ToString::to_string);
-        let filter = SessionFilter { agent_id, state: None, after };
-        let mut rows = self.gateway.api.sessions.list(filter, PAGE + 1).await?;
-        let has_more = rows.len() > PAGE;
-        rows.truncate(PAGE);
-        let next = rows.last().filter(|_| has_more).map(|row| row.key.clone());
-        let mut sessions = Vec::new();
-        for row in rows {
-            let is_empty = row.turns == 0 && row.state == SessionState::Closed;
-            let is_direct = row.key.parse::<SessionKey>().is_ok_and(|key| !key.is_subagent());
-            let cwd = row.workspace.clone().unwrap_or_else(|| OWN.to_owned());
-            if is_empty
-                || !is_direct
-                || row.backend == RUN_BACKEND
-                || wanted.is_some_and(|wanted| wanted != cwd)
-            {
-                continue;
-            }
-            let title = self.title(&row).await;
-            sessions.push(json!({
-                "sessionId": row.key, "cwd": cwd, "title": title, "updatedAt": row.last_activity,
-                "_meta": { "tribune": { "agent": row.agent_id, "state": row.state.as_str(), "turns": row.turns } },
-            }));
-        }
-        let mut page = json!({ "sessions": sessions });
-        if let Some(next) = next {
-            page["nextCursor"] = next.into();
-        }
-        Ok(page)
-    }
-
-    /// What a session is called: after the first that was said in it, as far back as is looked.
-    async fn title(&self, row: &SessionRow) -> Option<String> {
-        let history =
-            self.gateway.api.session_history(&self.who, &row.key, Some(TITLE_MESSAGES)).await.ok()?;
-        let first = history.messages.iter().find(|message| message.role == "user")?;
-        let content = serde_json::from_value::<Vec<_>>(first.content.clone()?).ok()?;
-        blocks::title(&content)
     }
 
     pub(super) async fn close(&self, params: &Value) -> Result<Value, Fault> {
@@ -309,8 +289,10 @@ impl Connection {
                     );
                     return Err(Fault::params(what));
                 }
-                seat.place().model = Some(value.to_owned()).filter(|value| value != OWN_MODEL);
-                self.open(&seat).await?;
+                let model = Some(value.to_owned()).filter(|value| value != OWN_MODEL);
+                let place = Place { model, ..seat.place().clone() };
+                self.open(&place).await?;
+                *seat.place() = place;
                 // It may have been closed and opened again for that.
                 let told = seat.told.borrow().seq;
                 seat.follow_nothing(told);
@@ -339,18 +321,18 @@ impl Connection {
                 "the agent of a session in which something was said cannot be changed: open another session";
             return Err(Fault::params(what));
         }
+        let own = usize::from(!seat.told.borrow().is_over);
+        if sessions.followers(&before) > own {
+            // They would be left behind in a session that is closed.
+            let what = "someone else has this session open: open another one for another agent";
+            return Err(Fault::new(wire::INVALID_REQUEST, "busy", what));
+        }
         let after = SessionKey::direct(&agent, CHANNEL, "local", peer)
             .map_err(|error| Fault::params(error.to_string()))?;
         self.who.owns(&after)?;
-        {
-            let mut place = seat.place();
-            place.key = after;
-            place.model = None;
-        }
-        if let Err(fault) = self.open(seat).await {
-            seat.place().key = before;
-            return Err(fault);
-        }
+        let place = Place { key: after, model: None, ..seat.place().clone() };
+        self.open(&place).await?;
+        *seat.place() = place;
         seat.follow_nothing(0);
         // The one before has nothing in it; that it stays open would only take room.
         let _ = self.gateway.api.session_close(&self.who, before.as_str()).await;

@@ -28,6 +28,9 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// The close code of a client that was not heard of, in the range that is left to applications.
 const CLOSE_IDLE: u16 = 4408;
 
+/// The header that says how large a message may be.
+const MOST_BYTES: &str = "acp-max-message-bytes";
+
 /// Answers the upgrade, and serves what comes of it.
 pub(super) fn upgraded(
     gateway: Arc<Gateway>,
@@ -52,6 +55,8 @@ pub(super) fn upgraded(
     if let Ok(id) = HeaderValue::from_str(&new_id()) {
         response.headers_mut().insert(CONNECTION_ID, id);
     }
+    // Whoever sends more loses the connection; whoever knows can refuse one message instead.
+    response.headers_mut().insert(MOST_BYTES, limit.into());
     response
 }
 

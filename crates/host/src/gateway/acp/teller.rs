@@ -11,6 +11,7 @@ use tribune_agents::{EventKind, RuntimeEvent};
 use tribune_ledger::{EntryQuality, LedgerEntry};
 
 use super::calls;
+use crate::approval::record::Requested;
 
 /// Something that a client is to be told, or that is to be done about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +30,7 @@ pub(super) enum Told {
     Notice(String),
     /// The commands of the agent behind us, which stand beside ours.
     Commands(Vec<Value>),
-    /// So many tokens were used in the turn.
+    /// So many tokens were in the newest request of the turn, with what came of it.
     Used { tokens: u64 },
 }
 
@@ -40,6 +41,8 @@ pub(super) struct Question {
     pub(super) id: String,
     /// The call, as a tool call update.
     pub(super) call: Value,
+    /// The turn in which it was asked.
+    pub(super) turn: String,
     /// Why it is asked.
     pub(super) reason: String,
     /// Which rules ask.
@@ -53,12 +56,24 @@ pub(super) struct Teller {
     folder: String,
     turn: String,
     turn_seq: u64,
+    /// What the requests of this turn add up to, and what those before the newest did.
+    tokens: u64,
+    tokens_before: u64,
     /// Calls of this turn, by the house's ids.
     calls: HashMap<String, Call>,
     /// Ids of calls, by the entries that record them.
     entries: HashMap<String, String>,
-    /// What clients know calls by that wait for a person, by the approval's id.
-    approvals: HashMap<String, String>,
+    /// Calls that wait for a person, by the approval's id. They may outlive their turn.
+    waiting: HashMap<String, Waiting>,
+}
+
+/// A call that waits, to be known again when the calls of its turn are forgotten.
+#[derive(Debug, Clone)]
+struct Waiting {
+    /// The house's id for it, and the entry that records it.
+    call_id: String,
+    entry: String,
+    call: Call,
 }
 
 #[derive(Debug, Clone)]
@@ -76,9 +91,11 @@ impl Teller {
             folder: folder.to_string_lossy().into_owned(),
             turn: String::new(),
             turn_seq: 0,
+            tokens: 0,
+            tokens_before: 0,
             calls: HashMap::new(),
             entries: HashMap::new(),
-            approvals: HashMap::new(),
+            waiting: HashMap::new(),
         }
     }
 
@@ -91,6 +108,7 @@ impl Teller {
             EventKind::TurnStarted { turn } => {
                 self.turn.clone_from(&turn);
                 self.turn_seq = seq;
+                (self.tokens, self.tokens_before) = (0, 0);
                 self.calls.clear();
                 self.entries.clear();
                 vec![Told::Began { turn }]
@@ -98,12 +116,17 @@ impl Teller {
             EventKind::ToolCall { id, name, input } => self.called(&id, &name, &input),
             EventKind::ToolCallUpdate { id, input_delta } => self.written(&id, &input_delta),
             EventKind::PolicyGate { entry } => self.judged(&entry).into_iter().collect(),
-            EventKind::ToolResult { id, content, is_error } => self.over(&id, &content, is_error),
+            EventKind::ToolResult { id, content, is_error } => {
+                // What comes of a call goes into another request.
+                self.tokens_before = self.tokens;
+                self.over(&id, &content, is_error)
+            }
             EventKind::LedgerAppend { entry } => self.recorded(&entry),
             EventKind::ApprovalRequested { id, entry } => self.asked(id, &entry),
             EventKind::ApprovalDecided { id, state } => self.decided(id, &state),
             EventKind::UsageUpdate { input_tokens, output_tokens } => {
-                vec![Told::Used { tokens: u64::from(input_tokens) + u64::from(output_tokens) }]
+                self.tokens = u64::from(input_tokens) + u64::from(output_tokens);
+                vec![Told::Used { tokens: self.tokens.saturating_sub(self.tokens_before) }]
             }
             EventKind::Error { code, message } => {
                 vec![Told::Failed { turn: self.turn.clone(), code, message }]
@@ -224,17 +247,45 @@ impl Teller {
         let meta = json!({ "approval": id, "request": entry.cid.to_string() });
         shown.insert("_meta".to_owned(), json!({ "tribune": meta }));
         let told = about(&call.id, meta);
-        self.approvals.insert(id.clone(), call.id.clone());
+        let waiting = Waiting {
+            call_id: word("call_id").to_owned(),
+            entry: word("call").to_owned(),
+            call: call.clone(),
+        };
+        self.waiting.insert(id.clone(), waiting);
         let reason = word("reason").to_owned();
         let rules = entry.payload.get("rules").and_then(|rules| serde_json::from_value(rules.clone()).ok());
         let rules = rules.unwrap_or_default();
-        vec![told, Told::Asked(Question { id, call: Value::Object(shown), reason, rules })]
+        let turn = self.turn.clone();
+        vec![told, Told::Asked(Question { id, call: Value::Object(shown), turn, reason, rules })]
     }
 
     fn decided(&mut self, id: String, state: &str) -> Vec<Told> {
-        let meta = |call: &String| about(call, json!({ "approval": id, "state": state }));
-        let told: Vec<Told> = self.approvals.remove(&id).iter().map(meta).collect();
-        told.into_iter().chain([Told::Decided { id }]).collect()
+        let mut told = Vec::new();
+        if let Some(Waiting { call_id, entry, call }) = self.waiting.remove(&id) {
+            told.push(about(&call.id, json!({ "approval": id, "state": state })));
+            // What comes of it is told by the ids that it had in its turn, which may be over.
+            if self.calls.get(&call_id).is_none_or(|known| known.id != call.id) {
+                self.calls.insert(call_id.clone(), call);
+            }
+            self.entries.insert(entry, call_id);
+        }
+        told.push(Told::Decided { id });
+        told
+    }
+
+    /// A call that waits, and was asked for before everything that is told here.
+    pub(super) fn waits(&mut self, requested: &Requested, input: &Value) -> Question {
+        let id = requested.id.clone();
+        let mut shown = calls::shown(&requested.tool, input, &self.folder);
+        shown.insert("toolCallId".to_owned(), id.clone().into());
+        let (call_id, entry) = (requested.call_id.clone(), requested.call.clone());
+        let call = Call { id: id.clone(), shown: shown.clone(), own_words: false };
+        self.waiting.insert(id.clone(), Waiting { call_id, entry, call });
+        shown.insert("status".to_owned(), "pending".into());
+        shown.insert("_meta".to_owned(), json!({ "tribune": { "approval": id } }));
+        let (reason, rules) = (requested.reason.clone(), requested.rules.clone());
+        Question { id, call: Value::Object(shown), turn: String::new(), reason, rules }
     }
 
     /// What an agent that speaks ACP said, as it came.
@@ -244,6 +295,7 @@ impl Teller {
         let Value::Object(mut said) = said else { return Vec::new() };
         match kind {
             "tool_call" | "tool_call_update" => {
+                calls::as_clients_know_it(&mut said, &self.folder);
                 let Some(id) = said.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
                     return Vec::new();
                 };

@@ -141,3 +141,71 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
         []
     );
 }
+
+#[test]
+fn a_call_that_waits_is_known_when_its_turn_is_over() {
+    let mut teller = teller();
+    let call = |name: &str| EventKind::ToolCall {
+        id: "c1".into(),
+        name: name.into(),
+        input: json!({ "path": "a" }),
+    };
+    teller.tell(event(6, call("write")));
+    let asked = json!({ "call_id": "c1", "call": Cid::from_bytes([9; 32]).to_string(), "reason": "why", "rules": [] });
+    let asked = entry(EntryQuality::Approval, Vec::new(), asked);
+    teller.tell(event(7, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
+    // Another turn has a call of the same name.
+    teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
+    assert_eq!(update(&teller.tell(event(21, call("read"))))["toolCallId"], "t20-c1");
+    let over = |text: &str| EventKind::ToolResult { id: "c1".into(), content: text.into(), is_error: false };
+    assert_eq!(update(&teller.tell(event(22, over("one"))))["toolCallId"], "t20-c1");
+    let decided =
+        teller.tell(event(30, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
+    let [Told::Update(told), Told::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
+    assert_eq!(told["toolCallId"], "t5-c1");
+    let verdict =
+        entry(EntryQuality::PolicyVerdict, vec![Cid::from_bytes([9; 32])], json!({ "decision": "allow" }));
+    assert_eq!(
+        update(&teller.tell(event(31, EventKind::PolicyGate { entry: verdict })))["toolCallId"],
+        "t5-c1"
+    );
+    assert_eq!(update(&teller.tell(event(32, over("two"))))["toolCallId"], "t5-c1");
+}
+
+#[test]
+fn what_is_in_a_models_context_is_the_newest_request_and_not_the_turn() {
+    let mut teller = teller();
+    let mut used = |seq: u64, input_tokens: u32, output_tokens: u32| {
+        let told = teller.tell(event(seq, EventKind::UsageUpdate { input_tokens, output_tokens }));
+        let [Told::Used { tokens }] = told[..] else { panic!("{told:?}") };
+        let result = EventKind::ToolResult { id: "c1".into(), content: String::new(), is_error: false };
+        (tokens, seq > 6 && teller.tell(event(seq, result)).is_empty())
+    };
+    // A request tells what it takes more than once.
+    assert_eq!(used(6, 100, 0).0, 100);
+    assert_eq!(used(7, 100, 20).0, 120);
+    // After a call another one follows, with all that was said before in it.
+    assert_eq!(used(8, 250, 25).0, 155);
+    teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
+    let told = teller.tell(event(21, EventKind::UsageUpdate { input_tokens: 7, output_tokens: 1 }));
+    assert_eq!(told, [Told::Used { tokens: 8 }]);
+}
+
+#[test]
+fn the_workspace_of_a_box_has_the_clients_name() {
+    let said = json!({
+        "sessionUpdate": "tool_call", "toolCallId": "r", "title": "Read", "rawInput": { "path": "/workspace/a" },
+        "locations": [{ "path": "/workspace/a", "line": 3 }, { "path": "/workspaces/b" }, { "path": "/etc/c" }, { "path": "/workspace" }],
+        "content": [{ "type": "diff", "path": "/workspace/d/e", "newText": "/workspace/x" }, { "type": "content" }],
+    });
+    let line = json!({ "params": { "update": said } }).to_string();
+    let told =
+        teller().tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line: line.clone() }));
+    let mut expected = said.clone();
+    expected["locations"][0]["path"] = "/srv/project/a".into();
+    expected["locations"][3]["path"] = "/srv/project".into();
+    expected["content"][0]["path"] = "/srv/project/d/e".into();
+    assert_eq!(*update(&told), expected);
+    let mut own = Teller::new(Path::new("/workspace"));
+    assert_eq!(*update(&own.tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line }))), said);
+}

@@ -113,6 +113,35 @@ async fn answers_come_on_streams_and_a_session_has_its_own() {
 }
 
 #[tokio::test]
+async fn the_word_that_a_session_is_loaded_comes_behind_what_was_told_of_it() {
+    let (daemon, folder) = house().await;
+    let id = connection(&daemon).await;
+    let mut own = listen(&daemon, &id, None).await;
+    let ask = |number: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": number, "method": method, "params": params });
+    let new = ask(1, "session/new", json!({ "cwd": path(&folder), "mcpServers": [] }));
+    assert_eq!(post(&daemon, &id, None, &new).await, 202);
+    let opened = event(&mut own).await;
+    let session = opened["result"]["sessionId"].as_str().unwrap();
+    let mut stream = listen(&daemon, &id, Some(session)).await;
+    let text = json!([{ "type": "text", "text": "!say over HTTP" }]);
+    let prompt = ask(2, "session/prompt", json!({ "sessionId": session, "prompt": text }));
+    assert_eq!(post(&daemon, &id, Some(session), &prompt).await, 202);
+    while event(&mut stream).await["id"] != 2 {}
+    let load = ask(3, "session/load", super::load(session, &path(&folder)));
+    assert_eq!(post(&daemon, &id, Some(session), &load).await, 202);
+    let mut said = String::new();
+    loop {
+        let message = event(&mut stream).await;
+        said.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
+        if message["id"] == 3 {
+            assert!(message["result"].is_object(), "{message}");
+            break;
+        }
+    }
+    assert_eq!(said, "!say over HTTPover HTTP", "all of it, on the same stream");
+}
+
+#[tokio::test]
 async fn wrong_requests_have_their_own_answers() {
     let (daemon, _folder) = house().await;
     let id = connection(&daemon).await;

@@ -1,10 +1,12 @@
 //! Tribune as an ACP agent, over its WebSocket and over HTTP: what version 1 of the protocol asks for, each by name.
 
 mod http;
+mod models;
 mod permissions;
 mod prompts;
 mod protocol;
 mod sessions;
+mod waiting;
 mod workspaces;
 
 use serde_json::{Value, json};

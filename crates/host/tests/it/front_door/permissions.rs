@@ -1,6 +1,7 @@
 //! Questions in the editor: asked where they can be decided, decided once, and lost by nobody.
 
 use serde_json::{Value, json};
+use tribune_testkit::{TestDaemon, config};
 
 use super::{Editor, house, load, path, text_of};
 use crate::approvals::{decide, id, pending, write};
@@ -176,4 +177,26 @@ async fn modes_answer_while_their_client_is_there() {
     let question = editor.asked().await;
     editor.choose(&question, "deny").await;
     editor.answer(prompt).await;
+}
+
+#[tokio::test]
+async fn what_needs_two_people_is_told_so_and_waits_for_the_other() {
+    let home = crate::approvals::home();
+    home.write("policy/law.json5", r#"{ approvals: { twoPerson: ["write"] } }"#);
+    let (daemon, folder) = (TestDaemon::on(home, &config()).await, tempfile::tempdir().unwrap());
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let prompt = editor.say(&session, &write("a.txt", "one")).await;
+    let question = editor.asked().await;
+    editor.choose(&question, "allow_session").await;
+    let told = editor.until(|message| message.to_string().contains("more must agree")).await;
+    assert_eq!(told["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
+    assert!(!folder.path().join("a.txt").exists());
+    let mut operator = daemon.operator().await;
+    let made = operator.call("approver.add", &json!({ "id": "alice" })).await.unwrap();
+    let mut alice = tribune_client::Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    let waiting = pending(&mut operator, 1).await;
+    decide(&mut alice, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
 }

@@ -73,6 +73,44 @@ async fn cancel_in_flight_ends_the_prompt_as_cancelled() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_waits_in_line_is_taken_back() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let (mut one, mut two) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
+    let session = one.session(&cwd).await;
+    two.call("session/resume", load(&session, &cwd)).await;
+    let running = one.say(&session, "/play slow").await;
+    two.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
+    let by_session = two.say(&session, "!say never").await;
+    two.tell("session/cancel", json!({ "sessionId": session })).await;
+    assert_eq!(two.answer(by_session).await["result"]["stopReason"], "cancelled");
+    let by_request = two.say(&session, "!say never").await;
+    two.tell("$/cancel_request", json!({ "requestId": by_request })).await;
+    assert_eq!(two.answer(by_request).await["result"]["stopReason"], "cancelled");
+    assert!(!one.heard.iter().any(|message| message["id"] == running), "the other's turn goes on");
+    one.tell("session/cancel", json!({ "sessionId": session })).await;
+    assert_eq!(one.answer(running).await["result"]["stopReason"], "cancelled");
+    assert_eq!(two.prompt(&session, "!say last").await["result"]["stopReason"], "end_turn");
+    let mut later = Editor::ready(&daemon).await;
+    later.call("session/load", load(&session, &cwd)).await;
+    let said = text_of(&later.updates(&session), "user_message_chunk");
+    assert_eq!(said, "/play slow!say last", "what was taken back was never said");
+}
+
+#[tokio::test]
+async fn an_id_that_is_in_use_is_refused_and_stays_in_use() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let prompt = editor.say(&session, "/play slow").await;
+    editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
+    editor.send(&json!({ "jsonrpc": "2.0", "id": prompt, "method": "session/list", "params": {} })).await;
+    assert_eq!(code(&editor.answer(prompt).await), -32600);
+    editor.tell("$/cancel_request", json!({ "requestId": prompt })).await;
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "cancelled");
+}
+
+#[tokio::test]
 async fn cancel_during_permission_takes_the_questions_back() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;

@@ -91,6 +91,28 @@ async fn a_client_that_breaks_off_loads_what_it_missed() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_taken_up_while_its_prompt_runs_leaves_the_prompt_its_answer() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    for method in ["session/load", "session/resume"] {
+        let session = editor.session(&cwd).await;
+        let prompt = editor.say(&session, "!say one\n!wait 500ms\n!say two").await;
+        let is_said = |message: &Value| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
+        let first = editor.until(is_said).await["params"]["update"]["content"]["text"].take();
+        assert!(editor.call(method, load(&session, &cwd)).await["result"].is_object());
+        assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{method}");
+        // What came before the end was told before it, and once; the beginning again to whoever wants to hear it.
+        let said =
+            first.as_str().unwrap().to_owned() + &text_of(&editor.updates(&session), "agent_message_chunk");
+        match method {
+            "session/load" => assert!(said.len() > "one\ntwo".len() && said.ends_with("one\ntwo"), "{said}"),
+            _ => assert_eq!(said, "one\ntwo"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn two_clients_on_one_session_see_the_same() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
@@ -167,6 +189,61 @@ async fn sessions_are_listed_page_by_page_with_titles_and_folders() {
     assert_eq!(titles.count(), 3);
     let elsewhere = editor.call("session/list", json!({ "cwd": "/nowhere" })).await;
     assert_eq!(elsewhere["result"]["sessions"], json!([]));
+}
+
+#[tokio::test]
+async fn a_list_begins_with_what_was_used_last_and_its_titles_stay() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let (one, two, gone) =
+        (editor.session(&cwd).await, editor.session(&cwd).await, editor.session(&cwd).await);
+    editor.prompt(&one, "!say the first of one").await;
+    editor.prompt(&gone, "!say not for long").await;
+    // One that was opened by another door is called after what was said first, too.
+    let mut operator = daemon.operator().await;
+    for n in 0..60 {
+        tribune_testkit::turn(&mut operator, &two, &format!("!say {n} of two")).await.unwrap();
+    }
+    for n in 0..60 {
+        editor.prompt(&one, &format!("!say {n} of one")).await;
+    }
+    assert!(editor.call("session/delete", json!({ "sessionId": gone })).await["result"].is_object());
+    for _ in 0..2 {
+        let listed = editor.call("session/list", json!({ "cwd": cwd })).await["result"]["sessions"].take();
+        let listed: Vec<(&str, &str)> = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|session| (session["sessionId"].as_str().unwrap(), session["title"].as_str().unwrap()))
+            .collect();
+        assert_eq!(listed, [(one.as_str(), "!say the first of one"), (two.as_str(), "!say 0 of two")]);
+    }
+}
+
+#[tokio::test]
+async fn the_agent_of_a_session_is_not_changed_under_someone_else() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut operator = daemon.operator().await;
+    operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
+    let (mut editor, mut other) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
+    let session = editor.session(&cwd).await;
+    other.call("session/resume", load(&session, &cwd)).await;
+    let choose = json!({ "sessionId": session, "configId": "agent", "value": "scout" });
+    let refused = editor.call("session/set_config_option", choose.clone()).await;
+    assert_eq!((code(&refused), &refused["error"]["data"]["code"]), (-32600, &json!("busy")));
+    assert_eq!(other.prompt(&session, "/agents").await["result"]["stopReason"], "end_turn");
+    other.close().await;
+    // Alone it can choose; that the other is gone is known in a moment.
+    for _ in 0..500 {
+        let chosen = editor.call("session/set_config_option", choose.clone()).await;
+        if chosen["result"].is_object() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("it is never alone");
 }
 
 #[tokio::test]

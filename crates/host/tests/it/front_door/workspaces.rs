@@ -75,8 +75,7 @@ async fn a_folder_that_cannot_be_used_is_refused_with_a_sentence() {
         assert_eq!(code(&refused), -32602, "{cwd}");
         assert!(refused["error"]["message"].as_str().unwrap().contains("`cwd`"), "{refused}");
     }
-    let server = json!([{ "name": "x", "command": "/bin/x", "args": [], "env": [] }]);
-    let refused = editor.call("session/new", json!({ "cwd": path(&folder), "mcpServers": server })).await;
+    let refused = editor.call("session/new", json!({ "cwd": path(&folder), "mcpServers": "x" })).await;
     assert_eq!(code(&refused), -32602);
     let list = editor.call("session/list", json!({})).await;
     assert!(
@@ -101,4 +100,53 @@ async fn what_one_agent_left_in_a_folder_is_known_to_the_next() {
     let loaded = editor.call("session/load", load(&session, &cwd)).await;
     assert!(loaded["result"].is_object(), "{loaded}");
     assert!(run(&mut editor, &session, "!call read {\"path\":\"notes.txt\"}").await.contains('n'));
+}
+
+#[tokio::test]
+async fn a_session_stays_where_it_is_while_a_turn_runs_in_it() {
+    let (daemon, folder) = house().await;
+    let (cwd, elsewhere) = (path(&folder), tempfile::tempdir().unwrap());
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&cwd).await;
+    let prompt = editor.say(&session, &crate::approvals::write("a.txt", "one")).await;
+    let mine = editor.asked().await;
+    let mut other = Editor::ready(&daemon).await;
+    for method in ["session/load", "session/resume"] {
+        let refused = other.call(method, load(&session, &path(&elsewhere))).await;
+        assert_eq!(code(&refused), -32602, "{method}: {refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(&cwd), "{refused}");
+    }
+    assert!(!other.heard.iter().any(|message| message["method"] == "session/request_permission"));
+    // Whoever leaves the folder to the session is shown the one that it has.
+    assert!(other.call("session/load", load(&session, "/workspace")).await["result"].is_object());
+    let theirs = other.asked().await;
+    assert_eq!(theirs["params"]["toolCall"]["locations"], mine["params"]["toolCall"]["locations"]);
+    other.choose(&theirs, "allow_once").await;
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
+    // When nothing runs it can be moved.
+    assert!(other.call("session/load", load(&session, &path(&elsewhere))).await["result"].is_object());
+}
+
+#[tokio::test]
+async fn servers_and_folders_that_a_session_does_not_get_are_told() {
+    let (daemon, folder) = house().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let server = json!({ "name": "context", "command": "/bin/x", "args": [], "env": [] });
+    let wanted = json!({ "cwd": cwd, "mcpServers": [server], "additionalDirectories": ["/srv/other"] });
+    let opened = editor.call("session/new", wanted.clone()).await;
+    let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
+    assert_eq!(editor.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
+    let said = text_of(&editor.updates(&session), "agent_message_chunk");
+    assert!(said.contains("no MCP servers") && said.contains("`context`"), "{said}");
+    assert!(said.contains("`/srv/other`") && said.ends_with("on"), "{said}");
+    // Whoever takes it up and asks for them again is told again, and nobody else.
+    let mut again = wanted;
+    again["sessionId"] = session.clone().into();
+    assert!(editor.call("session/resume", again).await["result"].is_object());
+    editor.until(|message| message.to_string().contains("no MCP servers")).await;
+    assert!(editor.call("session/resume", load(&session, &cwd)).await["result"].is_object());
+    assert_eq!(editor.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
+    assert!(!text_of(&editor.updates(&session), "agent_message_chunk").contains("MCP"));
 }

@@ -1,0 +1,179 @@
+//! Lines of standard input, within bounds. Of one that is too long only its outline is kept, so that whoever waits for an answer
+//! gets one.
+
+use std::io::BufRead;
+
+use serde_json::Value;
+
+/// Bytes of an outline: of a message's own members, without what is in them.
+const MAX_OUTLINE: usize = 4 << 10;
+
+/// A line that is not empty.
+#[derive(Debug, PartialEq)]
+pub(super) enum Line {
+    Whole(String),
+    /// More than `most` bytes, which are gone.
+    TooLong {
+        /// The id of the request that it was.
+        id: Option<Value>,
+        most: usize,
+    },
+}
+
+/// The next line, or none at the end.
+pub(super) fn next(input: &mut impl BufRead, most: usize) -> std::io::Result<Option<Line>> {
+    loop {
+        let mut line = Vec::new();
+        let mut outline = None;
+        let is_over = loop {
+            let piece = input.fill_buf()?;
+            if piece.is_empty() {
+                break true;
+            }
+            let end = piece.iter().position(|byte| *byte == b'\n');
+            let here = &piece[..end.unwrap_or(piece.len())];
+            if outline.is_none() && line.len() + here.len() > most {
+                let mut begun = Outline::default();
+                begun.take(&std::mem::take(&mut line));
+                outline = Some(begun);
+            }
+            match &mut outline {
+                Some(outline) => outline.take(here),
+                None => line.extend_from_slice(here),
+            }
+            let taken = here.len() + usize::from(end.is_some());
+            input.consume(taken);
+            if end.is_some() {
+                break false;
+            }
+        };
+        if let Some(outline) = outline {
+            return Ok(Some(Line::TooLong { id: request_id(&outline.text), most }));
+        }
+        let line = String::from_utf8_lossy(&line).trim().to_owned();
+        match (line.is_empty(), is_over) {
+            (false, _) => return Ok(Some(Line::Whole(line))),
+            (true, true) => return Ok(None),
+            (true, false) => {}
+        }
+    }
+}
+
+/// The id of a request; none if the message is none, or none that could be read.
+pub(super) fn request_id(message: &[u8]) -> Option<Value> {
+    let mut message: Value = serde_json::from_slice(message).ok()?;
+    let id = message["id"].take();
+    (message["method"].is_string() && (id.is_string() || id.is_number())).then_some(id)
+}
+
+/// A message as it comes, with `null` in place of every list and object in it.
+#[derive(Debug, Default)]
+struct Outline {
+    text: Vec<u8>,
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+}
+
+impl Outline {
+    fn take(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.take_one(*byte));
+    }
+
+    fn take_one(&mut self, byte: u8) {
+        let is_outside = self.depth <= 1;
+        if self.in_string {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = true,
+                b'"' => self.in_string = false,
+                _ => {}
+            }
+        } else {
+            match byte {
+                b'"' => self.in_string = true,
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    if self.depth == 2 {
+                        self.keep(b"null");
+                    }
+                    if self.depth > 1 {
+                        return;
+                    }
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if !is_outside {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if is_outside {
+            self.keep(&[byte]);
+        }
+    }
+
+    /// An outline that is too long itself is none.
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.text.len() < MAX_OUTLINE {
+            self.text.extend_from_slice(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn all(text: &str, most: usize, at_once: usize) -> Vec<Line> {
+        let mut input = BufReader::with_capacity(at_once, text.as_bytes());
+        std::iter::from_fn(|| next(&mut input, most).unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_come_whole_or_as_the_id_that_waits_for_an_answer() {
+        let long = "x".repeat(200);
+        let request = |id: Value| json!({ "jsonrpc": "2.0", "id": id, "method": "m", "params": { "a": [long, { "id": 9 }] } });
+        let behind =
+            format!(r#"{{"params":{{"t":"\"{long}}}]","b":[[]]}},"method":"m","id":"last \" one"}}"#);
+        let answer = json!({ "jsonrpc": "2.0", "id": 5, "result": { "a": long } });
+        let text = format!(
+            "short\n\n  \n{}\n{}\n{behind}\n{answer}\n{long}\nafter\r\nlast",
+            request(json!(3)),
+            request(json!("a"))
+        );
+        let too_long = |id: Option<Value>| Line::TooLong { id, most: 100 };
+        let whole = |text: &str| Line::Whole(text.to_owned());
+        let expected = [
+            whole("short"),
+            too_long(Some(json!(3))),
+            too_long(Some(json!("a"))),
+            too_long(Some(json!("last \" one"))),
+            too_long(None),
+            too_long(None),
+            whole("after"),
+            whole("last"),
+        ];
+        for at_once in [1, 7, 64, 4096] {
+            assert_eq!(all(&text, 100, at_once), expected, "{at_once} bytes at once");
+        }
+    }
+
+    #[test]
+    fn an_outline_is_bounded() {
+        let text = format!(r#"{{"id":1,"method":"{}"}}"#, "m".repeat(1 << 20));
+        assert_eq!(all(&text, 100, 4096), [Line::TooLong { id: None, most: 100 }]);
+        let deep = format!(r#"{{"id":1,"method":"m","params":{}"#, "[".repeat(1 << 20));
+        assert_eq!(
+            all(&deep, 100, 4096),
+            [Line::TooLong { id: None, most: 100 }],
+            "a message without an end is none"
+        );
+    }
+}

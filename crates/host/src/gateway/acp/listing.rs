@@ -1,0 +1,123 @@
+//! The sessions that a client can take up, the one that was used last first.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tribune_agents::{ContentBlock, SessionKey};
+use tribune_ledger::Timestamp;
+use tribune_redact::Redactor;
+
+use super::blocks;
+use super::connection::Connection;
+use super::folder::OWN;
+use super::wire::Fault;
+use crate::gateway::error::ApiError;
+use crate::run::RUN_BACKEND;
+use crate::store::{Reader, Recent, SessionRow, StoreError};
+use crate::vault::{Named, Vault};
+
+/// Sessions on one page of a list.
+const PAGE: usize = 50;
+
+/// Messages of a session from before titles were kept, among which the first is looked for.
+const MAX_MESSAGES: usize = 10_000;
+
+impl Connection {
+    pub(super) async fn list(&self, params: &Value) -> Result<Value, Fault> {
+        let folder = params["cwd"].as_str().map(|cwd| if cwd == OWN { "" } else { cwd });
+        let recent = Recent {
+            agent_id: self.who.agent().map(ToString::to_string),
+            workspace: folder.map(str::to_owned),
+            but_of: RUN_BACKEND.to_owned(),
+            before: before(&params["cursor"])?,
+        };
+        let governance = self.gateway.api.sessions.governance();
+        let (vault, redactor) = (Arc::clone(&governance.vault), Arc::clone(&governance.redactor));
+        let read = self.gateway.api.readers.read(move |reader| {
+            let mut rows = reader.recent_sessions(&recent, PAGE + 1)?;
+            let has_more = rows.len() > PAGE;
+            rows.truncate(PAGE);
+            let next =
+                rows.last().filter(|_| has_more).map(|row| format!("{} {}", row.last_activity, row.key));
+            let mut listed = Vec::new();
+            for row in rows {
+                if row.key.parse::<SessionKey>().is_ok_and(|key| !key.is_subagent()) {
+                    listed.extend(Listed::read(reader, &vault, &redactor, row)?);
+                }
+            }
+            Ok((listed, next))
+        });
+        let (listed, next) = read.await.map_err(ApiError::from)?;
+        let mut sessions = Vec::new();
+        for Listed { row, title, is_new } in listed {
+            if let Some(title) = title.as_ref().filter(|_| is_new) {
+                // It is only looked for again if this fails.
+                let _ = governance.vault.entitle(&row.id, title).await;
+            }
+            sessions.push(json!({
+                "sessionId": row.key, "cwd": row.workspace.as_deref().unwrap_or(OWN), "title": title,
+                "updatedAt": row.last_activity,
+                "_meta": { "tribune": { "agent": row.agent_id, "state": row.state.as_str(), "turns": row.turns } },
+            }));
+        }
+        let mut page = json!({ "sessions": sessions });
+        if let Some(next) = next {
+            page["nextCursor"] = next.into();
+        }
+        Ok(page)
+    }
+}
+
+/// The time and the key in a cursor.
+fn before(cursor: &Value) -> Result<Option<(String, String)>, Fault> {
+    let cursor = match cursor {
+        Value::Null => return Ok(None),
+        Value::String(cursor) => cursor,
+        _ => return Err(Fault::params("`cursor` is a text")),
+    };
+    let given_out =
+        |(at, key): &(&str, &str)| at.parse::<Timestamp>().is_ok() && key.parse::<SessionKey>().is_ok();
+    match cursor.split_once(' ').filter(given_out) {
+        Some((at, key)) => Ok(Some((at.to_owned(), key.to_owned()))),
+        None => Err(Fault::params("`cursor` is none that was given out")),
+    }
+}
+
+/// A session on a list.
+struct Listed {
+    row: SessionRow,
+    title: Option<String>,
+    /// It was not kept until now.
+    is_new: bool,
+}
+
+impl Listed {
+    /// None if everything that was said in it is forgotten, and nobody has opened it since.
+    fn read(
+        reader: &Reader,
+        vault: &Vault,
+        redactor: &Redactor,
+        row: SessionRow,
+    ) -> Result<Option<Self>, StoreError> {
+        let (title, is_new) = match vault.named(&row.id)? {
+            Named::Title(title) => (Some(title), false),
+            Named::No => (first_words(reader, vault, &row)?, true),
+            Named::Forgotten if row.state == tribune_agents::SessionState::Closed => return Ok(None),
+            Named::Forgotten => (None, false),
+        };
+        let title = title.map(|title| redactor.redact(&title).into_owned());
+        Ok(Some(Self { row, title, is_new }))
+    }
+}
+
+/// What a session is called after, if it has no title: the first that was said in it.
+fn first_words(reader: &Reader, vault: &Vault, row: &SessionRow) -> Result<Option<String>, StoreError> {
+    if row.turns == 0 {
+        return Ok(None);
+    }
+    let messages = reader.messages(row, MAX_MESSAGES)?;
+    let Some(first) = messages.iter().find(|message| message.role == "user") else { return Ok(None) };
+    let content = vault.content(&row.id, &first.content)?;
+    let content = content.and_then(|content| serde_json::from_slice::<Vec<ContentBlock>>(&content).ok());
+    Ok(content.and_then(|content| blocks::title(&content)))
+}
