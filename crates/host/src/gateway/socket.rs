@@ -162,12 +162,7 @@ impl Connection {
     }
 
     /// The daemon stops, so turns are over; whoever waits for one still gets its last events and its answer.
-    async fn last_answers(
-        &mut self,
-        sink: &mut Sink,
-        frames: &mut Waiting<String>,
-        slow_reader: Duration,
-    ) {
+    async fn last_answers(&mut self, sink: &mut Sink, frames: &mut Waiting<String>, slow_reader: Duration) {
         // What is merely followed has no end.
         self.followed.values().for_each(AbortHandle::abort);
         while !self.tasks.is_empty() {

@@ -195,7 +195,8 @@ async fn interrupt_turn(
 fn stream_mentions(governance: &Governance, journal: &Journal, turn: &str) -> Result<bool, StoreError> {
     const LOOK_BACK: u64 = 1_000;
     let after = journal.next_event().saturating_sub(LOOK_BACK);
-    let range = governance.vault.events(&journal.handle.session_id, after, Most::events(LOOK_BACK as usize))?;
+    let range =
+        governance.vault.events(&journal.handle.session_id, after, Most::events(LOOK_BACK as usize))?;
     let last_end = range.events.iter().rposition(Event::is_done);
     let open = &range.events[last_end.map_or(0, |at| at + 1)..];
     // A long turn began further back than was looked.

@@ -106,7 +106,8 @@ mod tests {
             feed.publish(&event(seq));
         }
         let seqs = |after, limit| {
-            feed.recent(after, Most::events(limit)).map(|events| events.iter().map(|event| event.seq).collect::<Vec<_>>())
+            feed.recent(after, Most::events(limit))
+                .map(|events| events.iter().map(|event| event.seq).collect::<Vec<_>>())
         };
         assert_eq!(seqs(998, 10), Some(vec![999, 1000]));
         assert_eq!(seqs(488, 2), Some(vec![489, 490]), "the oldest that is kept");
