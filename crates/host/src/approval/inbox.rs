@@ -372,6 +372,15 @@ impl Inbox {
         of_tool.map(|card| card.requested.clone()).collect()
     }
 
+    /// What waits of a session; what is over soonest comes first.
+    pub(crate) fn waiting_in(&self, session: &str) -> Vec<Requested> {
+        let state = self.state();
+        let of_session = state.cards.values().filter(|card| card.requested.session == session);
+        let mut waiting: Vec<Requested> = of_session.map(|card| card.requested.clone()).collect();
+        waiting.sort_by(|one, other| (&one.expires_at, &one.id).cmp(&(&other.expires_at, &other.id)));
+        waiting
+    }
+
     /// Takes back everything of a session.
     pub(crate) async fn withdraw_session(&self, session: &str) -> Vec<Requested> {
         self.end_all(|card| card.requested.session == session, Ruling::Withdrawn).await

@@ -11,6 +11,7 @@ use super::seat::Seat;
 use super::teller::{Told, chunk};
 use super::wire::{self, Fault};
 use super::{blocks, commands};
+use crate::governed::showing;
 use crate::session::TurnEnd;
 
 /// A prompt that has its session for itself.
@@ -62,7 +63,7 @@ impl Connection {
             }
             return Ok(json!({ "stopReason": "end_turn" }));
         }
-        let title = blocks::title(&content);
+        let (title, is_for_house) = (blocks::title(&content), showing::is_meant(&content));
         let (api, key) = (&self.gateway.api, self.attach(seat).await?);
         let asking = seat.asks();
         let asked = match api.turn_run(&self.who, key.as_str(), content.clone()).await {
@@ -78,7 +79,9 @@ impl Connection {
         let (key, mut ticket) = asked?;
         let accepted = ticket.accepted().await?;
         asking.begun(&accepted.turn);
-        self.entitle(seat, title).await;
+        if !is_for_house {
+            self.entitle(seat, title).await;
+        }
         let mut ended = std::pin::pin!(ticket.ended());
         let end = tokio::select! {
             end = &mut ended => end,
