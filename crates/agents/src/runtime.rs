@@ -39,6 +39,11 @@ pub trait AgentRuntime: Send + Sync {
         false
     }
 
+    /// What is known of whether the gate holds the session's agent, in words for people; `None` where nobody looks.
+    fn gate_of(&self, _: &Handle) -> Option<String> {
+        None
+    }
+
     /// Asks the running turn to end. It ends with `done` and stop reason `cancelled`.
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError>;
 
@@ -63,6 +68,10 @@ impl<R: AgentRuntime + ?Sized> AgentRuntime for Arc<R> {
 
     fn is_instructed(&self) -> bool {
         (**self).is_instructed()
+    }
+
+    fn gate_of(&self, handle: &Handle) -> Option<String> {
+        (**self).gate_of(handle)
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {

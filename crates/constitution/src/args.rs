@@ -3,6 +3,8 @@
 //! A message is known by its recipient, its template and whether it holds a link; a command by the programs it starts;
 //! an address by its host. What the arguments say beyond that stays out of the facts, and so out of the ledger.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -130,48 +132,78 @@ impl Args {
     /// Derives the attributes of a call of `tool`. `command` is what is known of the command that `exec` runs; without
     /// it the command counts as not understood.
     pub fn of(tool: &str, input: &Value, command: Option<&CommandFacts>) -> Self {
-        let mut draft = Draft { input, strict: true, args: Self::default() };
-        match tool {
-            "read" | "search" => draft.path(),
-            "write" | "edit" => {
-                draft.path();
-                draft.size(&["content", "new", "text"]);
-            }
-            "web_fetch" => {
-                draft.address();
-                draft.method(Some("GET"));
-            }
-            EGRESS => {
-                draft.address();
-                draft.method(None);
-                draft.verb();
-            }
-            "web_search" => draft.size(&["query"]),
-            "browser" => {
-                draft.address();
-                draft.verb();
-            }
-            "exec" => draft.command(command),
-            "message" | "send_message" => {
-                draft.recipient();
-                draft.message();
-                draft.verb();
-            }
-            "memory" => {
-                draft.verb();
-                draft.size(&["content", "value", "text"]);
-            }
-            "cron" | "gateway" | "nodes" | "spawn" | LAND => draft.verb(),
-            _ => {
-                draft.strict = false;
-                draft.path();
-                draft.address();
-                draft.method(None);
-                draft.recipient();
-                draft.verb();
+        let own = Part::of_own_tool(tool);
+        let mut draft = Draft { input, strict: own.is_some(), args: Self::default() };
+        for part in own.unwrap_or(&Part::OF_OTHERS) {
+            match part {
+                Part::Path => draft.path(),
+                Part::Address => draft.address(),
+                Part::Method(default) => draft.method(*default),
+                Part::Command => draft.command(command),
+                Part::Recipient => draft.recipient(),
+                Part::Message => draft.message(),
+                Part::Verb => draft.verb(),
+                Part::Size(keys) => draft.size(keys),
             }
         }
         draft.args
+    }
+
+    /// The attributes that a call of `tool` can have at all, by their names in rules.
+    pub(crate) fn attributes(tool: &str) -> BTreeSet<&'static str> {
+        let parts = Part::of_own_tool(tool).unwrap_or(&Part::OF_OTHERS);
+        parts.iter().flat_map(|part| part.attributes()).copied().collect()
+    }
+}
+
+/// Attributes that are derived together.
+#[derive(Debug)]
+enum Part {
+    Path,
+    Address,
+    /// With the method of a call that names none.
+    Method(Option<&'static str>),
+    Command,
+    Recipient,
+    Message,
+    Verb,
+    /// Of what stands under these keys.
+    Size(&'static [&'static str]),
+}
+
+impl Part {
+    /// Of tools that we do not know.
+    const OF_OTHERS: [Self; 5] = [Self::Path, Self::Address, Self::Method(None), Self::Recipient, Self::Verb];
+
+    /// The parts of a tool of ours; `None` if it is none.
+    fn of_own_tool(tool: &str) -> Option<&'static [Self]> {
+        Some(match tool {
+            "read" | "search" => &[Self::Path],
+            "write" | "edit" => &[Self::Path, Self::Size(&["content", "new", "text"])],
+            "web_fetch" => &[Self::Address, Self::Method(Some("GET"))],
+            EGRESS => &[Self::Address, Self::Method(None), Self::Verb],
+            "web_search" => &[Self::Size(&["query"])],
+            "browser" => &[Self::Address, Self::Verb],
+            "exec" => &[Self::Command],
+            "message" | "send_message" => &[Self::Recipient, Self::Message, Self::Verb],
+            "memory" => &[Self::Verb, Self::Size(&["content", "value", "text"])],
+            "cron" | "gateway" | "nodes" | "spawn" | LAND => &[Self::Verb],
+            _ => return None,
+        })
+    }
+
+    /// By their names in rules.
+    const fn attributes(&self) -> &'static [&'static str] {
+        match self {
+            Self::Path => &["outside", "path"],
+            Self::Address => &["host", "port", "scheme"],
+            Self::Method(_) => &["method"],
+            Self::Command => &["bytes", "parsed", "programs"],
+            Self::Recipient => &["recipient", "recipient_type"],
+            Self::Message => &["attachments", "bytes", "links", "template"],
+            Self::Verb => &["action", "name"],
+            Self::Size(_) => &["bytes"],
+        }
     }
 }
 

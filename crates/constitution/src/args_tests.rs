@@ -57,6 +57,46 @@ fn attributes_are_derived_per_tool() {
 }
 
 #[test]
+fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
+    // A value for every key that any tool looks at.
+    let input = json!({
+        "path": "a", "url": "https://a.example/", "method": "GET", "command": "ls", "to": "bob",
+        "recipientType": "sender", "template": "t", "text": "x", "content": "x", "query": "x", "attachments": [],
+        "action": "list", "name": "n",
+    });
+    let tools = [
+        "read",
+        "search",
+        "write",
+        "edit",
+        "web_fetch",
+        EGRESS,
+        "web_search",
+        "browser",
+        "exec",
+        "message",
+        "send_message",
+        "memory",
+        "cron",
+        "gateway",
+        "nodes",
+        "spawn",
+        LAND,
+        "deploy",
+    ];
+    for tool in tools {
+        let command = CommandFacts { programs: vec!["ls".into()], parsed: true };
+        let args = serde_json::to_value(Args::of(tool, &input, Some(&command))).unwrap();
+        let found = args
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|key| if key == "recipientType" { "recipient_type" } else { key });
+        assert_eq!(found.collect::<BTreeSet<_>>(), Args::attributes(tool), "{tool}");
+    }
+}
+
+#[test]
 fn l5_no_text_of_an_argument_gets_in() {
     let secret = "correct horse battery staple";
     for tool in ["write", "edit", "exec", "message", "send_message", "memory", "web_search", "web_fetch"] {

@@ -270,7 +270,7 @@ fn manifests(
             Ok(manifest) => {
                 manifests.insert(id.clone(), manifest);
             }
-            Err(error) => faults.push(error.into()),
+            Err(errors) => faults.extend(errors.into_iter().map(ConstitutionError::Text)),
         }
     }
     manifests

@@ -174,10 +174,12 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads the manifest of the tool `id`; `file` is what messages call it.
-    pub fn parse(file: &str, id: &str, text: &str) -> Result<Self, TextError> {
-        let manifest: Self = reading::read(file, text, MAX_MANIFEST_BYTES)?;
-        let refused = |path: &str, message: String| Err(reading::refusal(file, text, path, message));
+    /// Reads the manifest of the tool `id`; `file` is what messages call it. The error holds every key that cannot be read,
+    /// or the first that says what it must not.
+    pub fn parse(file: &str, id: &str, text: &str) -> Result<Self, Vec<TextError>> {
+        let read: Result<Self, _> = reading::read(file, text, MAX_MANIFEST_BYTES);
+        let manifest = read.map_err(|refused| refused.errors)?;
+        let refused = |path: &str, message: String| Err(vec![reading::refusal(file, text, path, message)]);
         if !is_tool_name(&manifest.id) {
             return refused(
                 "id",

@@ -1,7 +1,11 @@
 use super::*;
 
 fn parse(text: &str) -> Result<Manifest, String> {
-    Manifest::parse("manifests/deploy.json", "deploy", text).map_err(|error| error.to_string())
+    Manifest::parse("manifests/deploy.json", "deploy", text).map_err(|errors| said(&errors))
+}
+
+fn said(errors: &[TextError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// The values that were agreed on for the ten, key by key.
@@ -127,9 +131,12 @@ fn refusals_say_where_and_what() {
         assert_eq!(parse(&format!("{{\n{}}}", text(key, value))).unwrap_err(), said);
     }
     let missing = parse("{ id: \"deploy\" }").unwrap_err();
-    assert!(missing.contains("the key `name` is missing: add it"), "{missing}");
-    let twice = parse("{ id: \"deploy\",\n id: \"x\" }").unwrap_err();
-    assert_eq!(twice, "manifests/deploy.json:2:2: `id` is given twice: remove one of them");
+    for key in ["name", "capabilities", "riskLevel", "minInputTrust", "outputTrust"] {
+        let line = format!("manifests/deploy.json:1:1: the file: the key `{key}` is missing: add it");
+        assert!(missing.lines().any(|said| said == line), "{missing}");
+    }
+    let twice = parse(&format!("{{\n{} id: \"x\" }}", text("id", "\"deploy\""))).unwrap_err();
+    assert_eq!(twice, "manifests/deploy.json:8:2: `id` is given twice: remove one of them");
     let broken = parse("{ id: ").unwrap_err();
     assert!(broken.contains("this is not valid JSON5"), "{broken}");
     let large = parse(&" ".repeat(MAX_MANIFEST_BYTES + 1)).unwrap_err();
@@ -142,7 +149,7 @@ fn l3_a_built_in_manifest_can_only_be_made_stricter() {
         let mut own = Manifest::built_in("write").unwrap();
         change(&mut own);
         let text = serde_json::to_string(&own).unwrap();
-        Manifest::parse("manifests/write.json", "write", &text).map_err(|error| error.message)
+        Manifest::parse("manifests/write.json", "write", &text).map_err(|errors| errors[0].message.clone())
     };
     assert!(with(|_| {}).is_ok());
     assert!(with(|own| own.min_input_trust = Trust::Owner).is_ok());

@@ -2,15 +2,20 @@
 
 use std::collections::VecDeque;
 
+use serde::Serialize;
 use serde_json::Value;
-use tribune_constitution::Verdict;
-use tribune_ledger::jcs;
+use tribune_constitution::{Decision, Verdict};
+use tribune_ledger::{Cid, EntryQuality, Timestamp, jcs};
 
 use crate::record::{VerdictRecord, payload};
-use crate::store::{Reader, StoreError, Stored};
+use crate::store::{Filter, Reader, StoreError, Stored};
 
 /// Verdicts read at once: few enough to hold, enough that asking for them costs nothing.
 const PAGE: usize = 512;
+
+/// Verdicts that are looked through for denials, and denials that are told.
+const LOOKED_AT: usize = 500;
+const DENIALS: usize = 5;
 
 /// A verdict as it was written down.
 #[derive(Debug, Clone)]
@@ -72,4 +77,39 @@ impl Iterator for Verdicts<'_> {
         }
         self.page.pop_front().map(|stored| Ok(Judged::new(stored)))
     }
+}
+
+/// A call that the law refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Denial {
+    /// Of the verdict.
+    pub cid: Cid,
+    pub at: Timestamp,
+    pub session_key: String,
+    pub tool: String,
+    pub rules: Vec<String>,
+    pub reason: String,
+}
+
+/// The last calls that were refused, in one session or in all, newest last.
+pub fn last_denials(reader: &Reader, session: Option<&str>) -> Result<Vec<Denial>, StoreError> {
+    let entity_id = session.map(str::to_owned);
+    let filter = Filter { entity_id, quality: Some(EntryQuality::PolicyVerdict) };
+    let looked_at = reader.tail(&filter, LOOKED_AT)?;
+    let mut found: Vec<Denial> = looked_at.into_iter().filter_map(denial).collect();
+    Ok(found.split_off(found.len().saturating_sub(DENIALS)))
+}
+
+fn denial(stored: Stored) -> Option<Denial> {
+    let Judged { stored: Stored { entry, .. }, record } = Judged::new(stored);
+    // Those about the list of tools belong to no call.
+    let VerdictRecord { tool, verdict, .. } = record.filter(|record| record.input_hash.is_some())?;
+    (verdict.decision == Decision::Deny).then_some(Denial {
+        cid: entry.cid,
+        at: entry.timestamp,
+        session_key: entry.entity_id,
+        tool,
+        rules: verdict.rules,
+        reason: verdict.reason,
+    })
 }

@@ -48,6 +48,8 @@ pub(crate) struct Approvals {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
     /// List what waits for a person, oldest first.
+    ///
+    /// With another --state, the newest first: those that were asked last.
     #[command(
         after_help = "Examples:\n  tribune approvals list\n  tribune approvals list --state denied --limit 20"
     )]
@@ -96,7 +98,7 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long)]
         reason: Option<String>,
     },
-    /// List the grants in force.
+    /// List the grants in force, newest first.
     Grants,
     /// Take a grant back. What it covered is asked again.
     Revoke {

@@ -1,6 +1,6 @@
 //! `tribune approvals watch`: looks about once a second, shows what waits, and passes decisions on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
@@ -177,20 +177,18 @@ async fn show(inbox: &mut Inbox<'_>, screen: &mut Screen) -> Result<(), CliError
     Ok(())
 }
 
-/// A line for each call as it comes, and one as it goes.
+/// A line for each call as it comes, and one as it goes; those that are found together in the order in which they came.
 async fn lines(mut inbox: Inbox<'_>, mut ends: Ends, output: &mut Output) -> Result<Outcome, CliError> {
     let mut tick = tokio::time::interval(TICK);
-    let mut waiting: BTreeMap<String, Value> = BTreeMap::new();
+    let mut waiting: Vec<Value> = Vec::new();
     loop {
         tokio::select! {
             _ = tick.tick() => {}
             () = ends.any() => return Ok(Outcome::Done),
         }
-        let (rows, _) = inbox.look().await?;
-        let now: BTreeMap<String, Value> =
-            rows.into_iter().map(|row| (id_of(&row).to_owned(), row)).collect();
-        for (id, row) in now.iter().filter(|(id, _)| !waiting.contains_key(*id)) {
-            let value = json!({ "event": "requested", "id": id, "approval": row });
+        let (now, _) = inbox.look().await?;
+        for row in missing(&now, &waiting) {
+            let value = json!({ "event": "requested", "id": id_of(row), "approval": row });
             output.result(
                 |paint| {
                     format!(
@@ -205,7 +203,7 @@ async fn lines(mut inbox: Inbox<'_>, mut ends: Ends, output: &mut Output) -> Res
                 &value,
             )?;
         }
-        for id in waiting.keys().filter(|id| !now.contains_key(*id)) {
+        for id in missing(&waiting, &now).map(id_of) {
             let shown = inbox.call("approval.show", &json!({ "id": id })).await?;
             let value = json!({ "event": "ended", "id": id, "state": shown["state"], "approval": shown });
             // One that is only behind the first page of the list waits still.
@@ -215,4 +213,10 @@ async fn lines(mut inbox: Inbox<'_>, mut ends: Ends, output: &mut Output) -> Res
         }
         waiting = now;
     }
+}
+
+/// The calls of one look that another does not have, in their order.
+fn missing<'a>(rows: &'a [Value], other: &'a [Value]) -> impl Iterator<Item = &'a Value> {
+    let known: HashSet<&str> = other.iter().map(id_of).collect();
+    rows.iter().filter(move |row| !known.contains(id_of(row)))
 }

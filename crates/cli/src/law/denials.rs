@@ -2,38 +2,19 @@
 
 use serde_json::{Value, json};
 use tribune_host::Reader;
-use tribune_host::store::{Filter, Stored};
-use tribune_ledger::EntryQuality;
+use tribune_host::law_record::last_denials;
 
 use crate::chat::rules;
 use crate::error::CliError;
 use crate::output::{Paint, excerpt, short_cid};
 use crate::sessions::cell;
 
-/// Verdicts that are looked through, and denials that are shown.
-const LOOKED_AT: usize = 500;
-const SHOWN: usize = 5;
-
 /// Characters of a reason.
 const REASON_CHARS: usize = 200;
 
 /// The last calls that were refused, in one session or in all, newest last.
 pub(crate) fn last(reader: &Reader, session: Option<&str>) -> Result<Vec<Value>, CliError> {
-    let entity_id = session.map(str::to_owned);
-    let filter = Filter { entity_id, quality: Some(EntryQuality::PolicyVerdict) };
-    let denied = |stored: &Stored| {
-        let verdict: Value = serde_json::from_str(&stored.entry.payload).ok()?;
-        // Those about the list of tools belong to no call.
-        let is_one = verdict["decision"] == "deny" && !verdict["input_hash"].is_null();
-        is_one.then(|| {
-            json!({
-                "cid": stored.entry.cid, "at": stored.entry.timestamp, "session_key": stored.entry.entity_id,
-                "tool": verdict["tool"], "rules": verdict["rules"], "reason": verdict["reason"],
-            })
-        })
-    };
-    let mut found: Vec<Value> = reader.tail(&filter, LOOKED_AT)?.iter().filter_map(denied).collect();
-    Ok(found.split_off(found.len().saturating_sub(SHOWN)))
+    Ok(last_denials(reader, session)?.iter().map(|denial| json!(denial)).collect())
 }
 
 /// The same for people, a line for each.

@@ -254,6 +254,40 @@ fn without_a_terminal_what_comes_and_goes_is_told_in_lines() {
 }
 
 #[test]
+fn calls_that_came_together_are_told_in_the_order_in_which_they_came() {
+    let house = asking();
+    let (chats, came): (Vec<Running>, Vec<String>) =
+        (1..=5).map(|n| waiting(&house, &format!("number-{n}"))).unzip();
+    let watch = house.start(&["--json", "approvals", "watch"]);
+    let told = |event: &str| -> Vec<String> {
+        let line = |_: &String| json(&watch.until_out(event))["id"].as_str().unwrap().to_owned();
+        came.iter().map(line).collect()
+    };
+    assert_eq!(told("requested"), came);
+    for id in &came {
+        house.ok(&["approvals", "deny", id]);
+    }
+    assert_eq!(told("ended"), came);
+    chats.into_iter().for_each(|chat| drop(chat.end()));
+    let listed = |state: &str| -> Vec<String> {
+        let page = json(&house.ok(&["--json", "approvals", "list", "--state", state, "--limit", "3"]));
+        page["approvals"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let newest: Vec<String> = came.iter().rev().take(3).cloned().collect();
+    assert_eq!((listed("denied"), listed("any")), (newest.clone(), newest));
+    // One that was decided long ago is found by its first letters all the same.
+    let oldest = json(&house.ok(&["--json", "approvals", "show", &came[0][..6]]));
+    assert_eq!(oldest["id"], json!(came[0]));
+    watch.signal(Signal::TERM);
+    assert_eq!(watch.end().0.code(), Some(0));
+}
+
+#[test]
 fn one_key_decides_on_the_live_screen_and_the_terminal_is_left_as_it_was() {
     let house = asking();
     let Terminal { mut child, mut keyboard, screen, .. } = {

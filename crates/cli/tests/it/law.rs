@@ -88,6 +88,14 @@ fn a_law_is_checked_with_the_place_of_every_mistake() {
     assert_eq!(place.call(&["law", "test", "bad"]).code, 2);
     assert_eq!(place.call(&["law", "show", "bad"]).code, 64);
 
+    // The settings have mistakes of every kind, and each is told.
+    write("typed/policy/law.json5", "{\n  mod: 1,\n  mode: \"adit\",\n  overrides: { raed: \"off\" },\n}\n");
+    write("typed/mandates/dev.md", "---\ntools: read\n---\nDo well.\n");
+    let typed = place.call(&["law", "check", "typed"]);
+    let places: Vec<&str> =
+        typed.out.lines().filter_map(|line| line.split_once("law.json5:")?.1.split(": ").next()).collect();
+    assert_eq!((typed.code, places), (2, vec!["2:3", "3:9", "4:16"]), "{typed:?}");
+
     std::fs::create_dir(place.path("empty")).unwrap();
     for dir in ["empty", "nowhere"] {
         let said = place.call(&["law", "check", dir]);

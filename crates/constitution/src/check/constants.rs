@@ -1,32 +1,44 @@
-//! Constants that no call can have: facts have one form, and a rule that compares them with another never holds.
+//! What no call can have: facts have one form, and a rule that compares them with another never holds. Neither does one
+//! that asks for an attribute which calls of its tools never have.
 
+use std::collections::BTreeSet;
+
+use crate::args::Args;
+use crate::bundle::Constitution;
+use crate::kernel::SPEND;
 use crate::mandate::shown;
 use crate::paths::normalised;
 use crate::rules::Rule;
 use crate::rules::condition::{Condition, Subject};
+use crate::rules::schema::OF_ARGS;
 
 /// Nesting that is looked into: as deep as conditions are understood.
 const MAX_DEPTH: usize = 64;
 
-/// What is strange about the constants of a rule, each in a sentence.
-pub(super) fn of_rule(rule: &Rule) -> Vec<String> {
+/// Tools that a sentence names at most; more are only counted.
+const MAX_NAMED: usize = 4;
+
+/// What is strange about the constants and attributes of a rule, each in a sentence.
+pub(super) fn of_rule(law: &Constitution, rule: &Rule) -> Vec<String> {
+    let calls = Calls::of(law, rule);
     let mut found = Vec::new();
     for condition in rule.guard.conditions() {
-        look(condition, MAX_DEPTH, &mut found);
+        look(condition, &calls, MAX_DEPTH, &mut found);
     }
     found.sort_unstable();
     found.dedup();
     found
 }
 
-fn look(condition: &Condition, depth: usize, found: &mut Vec<String>) {
+fn look(condition: &Condition, calls: &Calls<'_>, depth: usize, found: &mut Vec<String>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     match condition {
         Condition::And(left, right) | Condition::Or(left, right) => {
-            look(left, depth, found);
-            look(right, depth, found);
+            look(left, calls, depth, found);
+            look(right, calls, depth, found);
         }
-        Condition::Not(inner) => look(inner, depth, found),
+        Condition::Not(inner) => look(inner, calls, depth, found),
+        Condition::Has(Subject::Context(name)) => found.extend(calls.never_have(name)),
         Condition::Text(Subject::Context(name), text) => found.extend(of_text(name, text)),
         Condition::Like(Subject::Context(name), pattern) => {
             found.extend(pattern.literals().enumerate().find_map(|(at, part)| of_part(name, part, at == 0)));
@@ -36,12 +48,61 @@ fn look(condition: &Condition, depth: usize, found: &mut Vec<String>) {
         | Condition::Unknown
         | Condition::Opaque
         | Condition::Always(_)
-        | Condition::Has(_)
+        | Condition::Has(Subject::Agent(_) | Subject::Session(_))
         | Condition::Flag(..)
         | Condition::Less(..)
         | Condition::AtMost(..)
         | Condition::Contains(..)
         | Condition::Set(..) => {}
+    }
+}
+
+/// The calls that a rule is for.
+struct Calls<'a> {
+    law: &'a Constitution,
+    tools: &'a [String],
+    /// What any of them can have of its arguments.
+    attributes: BTreeSet<&'static str>,
+}
+
+impl<'a> Calls<'a> {
+    fn of(law: &'a Constitution, rule: &Rule) -> Self {
+        let tools = law.rules().tools_of(rule);
+        Self { law, tools, attributes: tools.iter().flat_map(|tool| Args::attributes(tool)).collect() }
+    }
+
+    /// That none of the calls has this attribute, if none can.
+    fn never_have(&self, name: &str) -> Option<String> {
+        let is_of_args = OF_ARGS.iter().any(|(own, _)| *own == name);
+        // A rule that is for no tool is another matter.
+        if !is_of_args || self.attributes.contains(name) || self.tools.is_empty() {
+            return None;
+        }
+        // Questions about budgets have arguments that nobody knows, and no rule looks for a host in them.
+        let others = self.law.tools().iter().filter(|tool| *tool != SPEND);
+        let others = others.filter(|tool| Args::attributes(tool).contains(name));
+        let others: Vec<&str> = others.map(String::as_str).collect();
+        let elsewhere = match others.as_slice() {
+            [] => "no tool has one".to_owned(),
+            others => format!("tools that have one are {}", others.join(", ")),
+        };
+        let own: Vec<&str> = self.attributes.iter().copied().collect();
+        let instead = match own.as_slice() {
+            [] => "leave it out".to_owned(),
+            own => format!("look at what they can have ({}), or leave it out", own.join(", ")),
+        };
+        Some(format!(
+            "`context has {name}` never holds: calls of {} have no `{name}`, and {elsewhere}; {instead}",
+            self.named()
+        ))
+    }
+
+    fn named(&self) -> String {
+        if self.tools.len() > MAX_NAMED {
+            return format!("these {} tools", self.tools.len());
+        }
+        let names: Vec<String> = self.tools.iter().map(|tool| format!("`{tool}`")).collect();
+        names.join(", ")
     }
 }
 

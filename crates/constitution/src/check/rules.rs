@@ -23,7 +23,8 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
     for (at, (rule, needless)) in law.rules().all().iter().zip(needless).enumerate() {
         findings.extend(rule.noticed.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
         findings.extend(of_annotations(law, rule));
-        findings.extend(constants::of_rule(rule).into_iter().map(|message| finding(rule, None, message)));
+        findings
+            .extend(constants::of_rule(law, rule).into_iter().map(|message| finding(rule, None, message)));
         let messages = [
             no_id(rule),
             for_nobody(law, rule, &mandated, &rules, at),
@@ -187,6 +188,28 @@ mod tests {
             ("read", "context has path && context.path like \"../*\""),
             ("read", "context has path && context.path like \"*/.env\""),
             ("read", "context has path && (context.path == \"/etc/passwd\" || context.path == \"secrets\")"),
+        ] {
+            assert_eq!(of(action, when), [""; 0], "{when}");
+        }
+    }
+
+    #[test]
+    fn attributes_that_calls_of_a_tool_never_have_are_found() {
+        let of = |action: &str, when: &str| {
+            findings(&format!("@id(\"a\") forbid(principal, {action}, resource) when {{ {when} }};"))
+        };
+        let read = "action == Tribune::Action::\"read\"";
+        let host = "context has host && context.host == \"a.example\"";
+        let said = "policy/house.cedar:1:1: warning: `context has host` never holds: calls of `read` have no `host`, and tools that have one are browser, egress, web_fetch; look at what they can have (outside, path), or leave it out";
+        assert_eq!(of(read, host), [said]);
+        // Wherever it stands, and whatever else the rule says.
+        assert_eq!(of(read, &format!("context.private || !({host})")), [said]);
+        let group = of("action in Tribune::Action::\"read_only\"", "context has programs");
+        assert!(group.len() == 1 && group[0].contains("never holds: calls of "), "{group:?}");
+        for (action, when) in [
+            (read, "context has path && context.path == \"x\""),
+            ("action in [Tribune::Action::\"read\", Tribune::Action::\"web_fetch\"]", host),
+            ("action", "context has programs && context.programs.contains(\"ls\")"),
         ] {
             assert_eq!(of(action, when), [""; 0], "{when}");
         }

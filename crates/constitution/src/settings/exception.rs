@@ -77,25 +77,29 @@ impl Exception {
         }
     }
 
-    /// The key that is wrong, with the rest of a sentence about it.
-    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+    /// Each key that is wrong, with the rest of a sentence about it.
+    pub(super) fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut faults = Vec::new();
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         if !(1..=MAX_ID_BYTES).contains(&self.id.len()) || !self.id.bytes().all(word) {
             let message =
                 format!("cannot name an exception: use letters, digits, `_` and `-`, at most {MAX_ID_BYTES}");
-            return Err(("id", message));
+            faults.push(("id", message));
         }
-        let bounded = |value: u64, most: u64| {
-            let message = format!("is {value}: use a whole number from 1 to {most}");
-            if (1..=most).contains(&value) { Ok(()) } else { Err(message) }
-        };
-        bounded(self.limit.count, MAX_COUNT).map_err(|message| ("limit.count", message))?;
-        bounded(self.limit.per_seconds, MAX_PER_SECONDS).map_err(|message| ("limit.perSeconds", message))?;
+        let bounded = [
+            ("limit.count", self.limit.count, MAX_COUNT),
+            ("limit.perSeconds", self.limit.per_seconds, MAX_PER_SECONDS),
+        ];
+        for (key, value, most) in bounded {
+            if !(1..=most).contains(&value) {
+                faults.push((key, format!("is {value}: use a whole number from 1 to {most}")));
+            }
+        }
         if self.min_input_trust.is_some() && self.templates.is_empty() {
             let message =
                 "lets less trusted words choose the text: list the `templates` it is for, or remove it";
-            return Err(("minInputTrust", message.to_owned()));
+            faults.push(("minInputTrust", message.to_owned()));
         }
-        Ok(())
+        faults
     }
 }

@@ -13,7 +13,7 @@ pub use exception::{Exception, Limit};
 
 use crate::mandate::shown;
 use crate::manifest::Risk;
-use crate::reading::{self, TextError, suggestion};
+use crate::reading::{self, MAX_MISTAKES, Mends, Refused, TextError, suggestion};
 
 /// Where the settings lie in a home; what messages call them.
 pub const SETTINGS_FILE: &str = "policy/law.json5";
@@ -116,17 +116,25 @@ impl Approvals {
 }
 
 impl Settings {
-    /// Reads the settings; `tools` are the tools there are.
+    /// Reads the settings; `tools` are the tools there are. The error holds everything that is wrong, in the order of the
+    /// text.
     pub fn parse(text: &str, tools: &BTreeSet<&str>) -> Result<Self, Vec<TextError>> {
-        let settings: Self =
-            reading::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES).map_err(|error| vec![error])?;
-        let faults = settings.faults(tools);
-        if faults.is_empty() {
-            return Ok(settings);
-        }
+        let read: Result<Self, _> = reading::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES);
+        let (faults, mut errors) = match &read {
+            Ok(settings) => (settings.faults(tools, &Mends::default()), Vec::new()),
+            Err(Refused { errors, mended }) => {
+                let faults = mended.as_ref().map(|(settings, mends)| settings.faults(tools, mends));
+                (faults.unwrap_or_default(), errors.clone())
+            }
+        };
         let refused =
             |(path, message): (String, String)| reading::refusal(SETTINGS_FILE, text, &path, message);
-        Err(faults.into_iter().map(refused).collect())
+        errors.extend(faults.into_iter().take(MAX_MISTAKES).map(refused));
+        errors.sort_by_key(|error| (error.line, error.column));
+        match read {
+            Ok(settings) if errors.is_empty() => Ok(settings),
+            _ => Err(errors),
+        }
     }
 
     /// The mode that holds for a tool.
@@ -144,13 +152,14 @@ impl Settings {
         self.exceptions.iter().filter(move |exception| exception.tool == tool)
     }
 
-    /// Every name that means nothing, and what else is wrong, with the path to it.
-    fn faults(&self, tools: &BTreeSet<&str>) -> Vec<(String, String)> {
+    /// Every name that means nothing, and what else is wrong, with the path to it. Nothing is said of what was mended.
+    fn faults(&self, tools: &BTreeSet<&str>, mends: &Mends) -> Vec<(String, String)> {
         let tool = |path: String, name: &str| {
+            let is_mended = name.is_empty() && mends.touch(&path);
             let names: Vec<&str> = tools.iter().copied().collect();
             let message =
                 || format!("names no tool (`{}`): {}", shown(name), suggestion(name, &names, "tools"));
-            (!tools.contains(name)).then(|| (path, message()))
+            (!tools.contains(name) && !is_mended).then(|| (path, message()))
         };
         let mut classes: BTreeSet<&str> = self.channels.classes.values().map(String::as_str).collect();
         classes.insert(UNCLASSIFIED);
@@ -158,7 +167,7 @@ impl Settings {
             let names: Vec<&str> = classes.iter().copied().collect();
             let message =
                 || format!("names no class of `channels.classes`: {}", suggestion(name, &names, "classes"));
-            (!classes.contains(name)).then(|| (path, message()))
+            (!classes.contains(name) && !mends.touch("channels.classes")).then(|| (path, message()))
         };
         let mut faults = Vec::new();
         faults.extend(self.overrides.keys().filter_map(|name| tool(format!("overrides.{name}"), name)));
@@ -168,7 +177,7 @@ impl Settings {
             faults.extend(listed.iter().filter(|own| *own != ANY_TOOL).filter_map(|own| tool(path(), own)));
         }
         faults.extend(self.risk_allow.keys().filter_map(|name| class(format!("riskAllow.{name}"), name)));
-        faults.extend(self.exception_faults(tool));
+        faults.extend(self.exception_faults(tool, mends));
         if let Some(minutes) = self.approvals.expires_minutes
             && !(1..=Approvals::MAX_EXPIRES_MINUTES).contains(&minutes)
         {
@@ -186,6 +195,7 @@ impl Settings {
     fn exception_faults(
         &self,
         tool: impl Fn(String, &str) -> Option<(String, String)>,
+        mends: &Mends,
     ) -> Vec<(String, String)> {
         let mut faults = Vec::new();
         if self.exceptions.len() > MAX_EXCEPTIONS {
@@ -196,11 +206,16 @@ impl Settings {
         for (index, exception) in self.exceptions.iter().enumerate().take(MAX_EXCEPTIONS) {
             let at = |key: &str| format!("exceptions[{index}].{key}");
             faults.extend(tool(at("tool"), &exception.tool));
-            faults.extend(exception.check().err().map(|(key, message)| (at(key), message)));
+            let mut own = exception.faults();
             if !ids.insert(exception.id.as_str()) {
-                let message = format!("is given twice (`{}`): rename one of them", exception.id);
-                faults.push((at("id"), message));
+                own.push(("id", format!("is given twice (`{}`): rename one of them", exception.id)));
             }
+            own.retain(|(key, _)| {
+                // Whether there are templates is not known where those were mended.
+                let depends_on = if *key == "minInputTrust" { "templates" } else { key };
+                !mends.touch(&at(key)) && !mends.touch(&at(depends_on))
+            });
+            faults.extend(own.into_iter().map(|(key, message)| (at(key), message)));
         }
         faults
     }

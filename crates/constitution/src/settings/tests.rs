@@ -83,3 +83,82 @@ fn refusals_say_where_and_what() {
     );
     assert!(two.unwrap_err().contains("`exceptions[1].id` is given twice (`a`)"));
 }
+
+#[test]
+fn all_mistakes_are_told_at_once_each_with_its_place() {
+    let text = r#"{
+  mode: "enfroce",
+  mod: 1,
+  overrides: { exce: 5, exec: "adit", raed: "off" },
+  belowTrust: ["ask"],
+  channels: { allow: { internal: ["raed", 3], unclassified: "read" } },
+  riskAllow: { internal: "hgh" },
+  exceptions: [
+    "none",
+    { id: "a b", tool: "mesage", limt: 1, minInputTrust: "untrusted" },
+    { id: "c", tool: "message", templates: "x", minInputTrust: "owner", limit: { count: 0, perSeconds: -1 } },
+  ],
+  approvals: { expiresMinutes: 0.5, twoPerson: ["raed", 1] },
+  mode: "off",
+}"#;
+    let said = parse(text).unwrap_err();
+    let said: Vec<&str> = said.lines().map(|line| line.trim_start_matches("policy/law.json5:")).collect();
+    let expected = [
+        "2:9: `mode` is `enfroce`: did you mean `enforce`?",
+        "3:3: unknown key `mod`: did you mean `mode`?",
+        "4:16: `overrides.exce` names no tool (`exce`): did you mean `exec`?",
+        "4:22: `overrides.exce` has the wrong type: write a string in quotes",
+        "4:31: `overrides.exec` is `adit`: did you mean `audit`?",
+        "4:39: `overrides.raed` names no tool (`raed`): did you mean `read`?",
+        "5:15: `belowTrust` has the wrong type: write a string in quotes",
+        "6:24: `channels.allow.internal` names no class of `channels.classes`",
+        "6:24: `channels.allow.internal` names no tool (`raed`): did you mean `read`?",
+        "6:43: `channels.allow.internal[1]` has the wrong type: write a string in quotes",
+        "6:61: `channels.allow.unclassified` has the wrong type: write a list in `[ ]`",
+        "7:16: `riskAllow.internal` names no class of `channels.classes`",
+        "7:26: `riskAllow.internal` is `hgh`: did you mean `high`?",
+        "9:5: `exceptions[0]` has the wrong type: write an object in `{ }`",
+        "10:5: `exceptions[1]`: the key `limit` is missing: add it",
+        "10:7: `exceptions[1].id` cannot name an exception",
+        "10:18: `exceptions[1].tool` names no tool (`mesage`): did you mean `message`?",
+        "10:34: unknown key `exceptions[1].limt`: did you mean `limit`?",
+        "10:43: `exceptions[1].minInputTrust` lets less trusted words choose the text",
+        "11:44: `exceptions[2].templates` has the wrong type: write a list in `[ ]`",
+        "11:82: `exceptions[2].limit.count` is 0: use a whole number from 1 to 1000000",
+        "11:104: `exceptions[2].limit.perSeconds` cannot be read (invalid value: integer `-1`, expected u64)",
+        "13:32: `approvals.expiresMinutes` has the wrong type: write a whole number",
+        "13:37: `approvals.twoPerson` names no tool (`raed`): did you mean `read`?",
+        "13:57: `approvals.twoPerson[1]` has the wrong type: write a string in quotes",
+        "14:3: `mode` is given twice: remove one of them",
+    ];
+    assert_eq!(said.len(), expected.len(), "{said:#?}");
+    for (said, expected) in said.iter().zip(expected) {
+        assert!(said.starts_with(expected), "{expected}: {said}");
+    }
+}
+
+#[test]
+fn what_depends_on_something_that_cannot_be_read_is_not_told() {
+    for (text, said) in [
+        // The classes are not known.
+        ("{ channels: { classes: 1, allow: { internal: [] } }, riskAllow: { internal: \"low\" } }", "1:24: "),
+        ("{ channels: { classes: { mail: 1 } }, riskAllow: { internal: \"low\" } }", "1:32: "),
+        // Neither is the exception, nor any other setting.
+        ("{ exceptions: [1] }", "1:16: "),
+        ("[]", "1:1: "),
+    ] {
+        let found = parse(text).unwrap_err();
+        let place = format!("policy/law.json5:{said}");
+        assert!(found.lines().count() == 1 && found.starts_with(&place), "{text}: {found}");
+    }
+}
+
+#[test]
+fn mistakes_beyond_count_are_not_all_told() {
+    let many: String = (0..5_000).map(|n| format!("k{n}: 1,\n")).collect();
+    let said = parse(&format!("{{\n{many}}}")).unwrap_err();
+    assert_eq!(said.lines().count(), MAX_MISTAKES);
+    let twice: String = (0..5_000).map(|n| format!("k{n}: \"off\", k{n}: \"off\",\n")).collect();
+    let said = parse(&format!("{{ overrides: {{\n{twice}}} }}")).unwrap_err();
+    assert_eq!(said.lines().count(), 2 * MAX_MISTAKES, "given twice, and unknown");
+}

@@ -58,6 +58,13 @@ pub struct Grant {
     pub workspace: Option<String>,
 }
 
+/// A grant with the time at which it was given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Granted {
+    pub at: String,
+    pub grant: Grant,
+}
+
 /// What a grant is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

@@ -12,7 +12,7 @@ use tribune_ledger::{Cid, Draft, EntryQuality};
 use super::action::Files;
 use super::approver::Approver;
 use super::error::ApprovalError;
-use super::grant::{self, Call, Grant, Terms};
+use super::grant::{self, Call, Grant, Granted, Terms};
 use super::record::{
     ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity,
 };
@@ -68,21 +68,21 @@ impl Inbox {
         tasks: TaskTracker,
     ) -> Result<Self, StoreError> {
         let mut state = Waiting::default();
-        for row in readers.now(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING))? {
+        for row in readers.now(|reader| reader.pending_approvals(MAX_PENDING))? {
             let ApprovalRow { requested, entry, votes, .. } = row;
             let card = Card { requested, entry, votes, is_deciding: false, turn: None };
             state.insert(card);
         }
-        for grant in readers.now(|reader| reader.grants())? {
+        for granted in readers.now(|reader| reader.grants())? {
             // Closing a session ends its grants before it is written that it is closed.
-            let is_over = match &grant.session {
+            let is_over = match &granted.grant.session {
                 Some(key) => readers
                     .now(|reader| reader.session(key))?
                     .is_none_or(|row| row.state == SessionState::Closed),
                 None => false,
             };
             if !is_over {
-                state.grants.insert(grant.id.clone(), grant);
+                state.grant(granted);
             }
         }
         let shared = Shared {
@@ -140,9 +140,9 @@ impl Inbox {
         }
     }
 
-    /// Grants that are in force, whether or not their time has come.
+    /// Grants that are in force, whether or not their time has come, newest first.
     pub fn grants(&self) -> Vec<Grant> {
-        self.state().grants.values().cloned().collect()
+        self.state().newest_grants()
     }
 
     /// The first grant in force for a call. What the call would run is looked at only if it depends on that: `runs` reads
@@ -154,6 +154,7 @@ impl Inbox {
             .state()
             .grants
             .values()
+            .map(|granted| &granted.grant)
             .filter(covers)
             .map(|grant| (grant.id.clone(), grant.files.clone()))
             .collect();
@@ -186,7 +187,7 @@ impl Inbox {
         let mut state = self.state();
         let Some(card) = state.cards.get_mut(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
         card.is_deciding = false;
-        let (is_final, grant, missing) = written?;
+        let (is_final, granted, missing) = written?;
         if !is_final {
             card.votes.push(who.id.clone());
             drop(state);
@@ -194,9 +195,9 @@ impl Inbox {
             return Ok(Outcome { requested, state: State::Pending, missing, grant: None, is_orphan: false });
         }
         let Some(card) = state.remove(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
-        let grant_id = grant.as_ref().map(|grant| grant.id.clone());
-        if let Some(grant) = grant {
-            state.grants.insert(grant.id.clone(), grant);
+        let grant_id = granted.as_ref().map(|granted| granted.grant.id.clone());
+        if let Some(granted) = granted {
+            state.grant(granted);
         }
         drop(state);
         let by = who.id.clone();
@@ -267,7 +268,7 @@ impl Inbox {
         wish: &Wish,
         who: &Approver,
         terms: Terms,
-    ) -> Result<(bool, Option<Grant>, u32), ApprovalError> {
+    ) -> Result<(bool, Option<Granted>, u32), ApprovalError> {
         let reason = match &wish.reason {
             Some(words) if words.chars().count() > MAX_REASON_CHARS => return Err(ApprovalError::LongReason),
             words => words.clone(),
@@ -289,12 +290,15 @@ impl Inbox {
             text: wish.text.as_ref().map(|(_, commitment)| *commitment),
         };
         let mut drafts = vec![self.draft(&entity, &who.id, vec![entry], &ApprovalRecord::Decided(decided))];
-        if let Some(grant) = &grant {
+        let granted = grant.map(|grant| {
             let record = ApprovalRecord::Granted(grant.clone());
-            drafts.push(self.draft(&grant_entity(&grant.id), &who.id, vec![entry], &record));
-        }
+            let draft = self.draft(&grant_entity(&grant.id), &who.id, vec![entry], &record);
+            let at = draft.timestamp.to_string();
+            drafts.push(draft);
+            Granted { at, grant }
+        });
         self.append(&drafts).await?;
-        Ok((true, grant, 0))
+        Ok((true, granted, 0))
     }
 
     /// Ends a grant.
@@ -324,8 +328,8 @@ impl Inbox {
             let _ = tokio::time::timeout(CLAIM_WAIT, changes.changed()).await;
         }
         let mut ended = Vec::new();
-        self.state().grants.retain(|id, grant| {
-            let is_kept = grant.session.as_deref() != Some(session);
+        self.state().grants.retain(|id, granted| {
+            let is_kept = granted.grant.session.as_deref() != Some(session);
             ended.extend((!is_kept).then(|| id.clone()));
             is_kept
         });
@@ -376,7 +380,7 @@ impl Inbox {
         }
         let of_session = state.cards.values().filter(|card| card.requested.session == session);
         let mut waiting: Vec<Requested> = of_session.map(|card| card.requested.clone()).collect();
-        waiting.sort_by(|one, other| one.expires_at.cmp(&other.expires_at));
+        waiting.sort_by(|one, other| (&one.expires_at, &one.id).cmp(&(&other.expires_at, &other.id)));
         waiting
     }
 

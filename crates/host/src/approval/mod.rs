@@ -19,7 +19,7 @@ mod waiting;
 
 pub use approver::Approver;
 pub use error::ApprovalError;
-pub use grant::Grant;
+pub use grant::{Grant, Granted};
 pub use inbox::{Inbox, MAX_PENDING};
 pub use record::{ApprovalRecord, Decision, Requested, State};
 pub use ruling::{Outcome, Ruling, Wish};

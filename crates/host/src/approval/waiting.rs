@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tokio::sync::oneshot;
 use tribune_ledger::Cid;
 
-use super::grant::Grant;
+use super::grant::{Grant, Granted};
 use super::record::Requested;
 use super::ruling::Ruling;
 
@@ -15,13 +15,25 @@ pub(super) struct Waiting {
     pub(super) cards: BTreeMap<String, Card>,
     /// How many cards each session has.
     of_session: HashMap<String, usize>,
-    pub(super) grants: BTreeMap<String, Grant>,
+    pub(super) grants: BTreeMap<String, Granted>,
 }
 
 impl Waiting {
     /// How many of a session wait.
     pub(super) fn of_session(&self, session: &str) -> usize {
         self.of_session.get(session).copied().unwrap_or_default()
+    }
+
+    /// The grants, newest first.
+    pub(super) fn newest_grants(&self) -> Vec<Grant> {
+        let mut granted: Vec<&Granted> = self.grants.values().collect();
+        granted.sort_by(|one, other| (&other.at, &other.grant.id).cmp(&(&one.at, &one.grant.id)));
+        granted.into_iter().map(|granted| granted.grant.clone()).collect()
+    }
+
+    /// Takes in a grant that is on record.
+    pub(super) fn grant(&mut self, granted: Granted) {
+        self.grants.insert(granted.grant.id.clone(), granted);
     }
 
     pub(super) fn insert(&mut self, card: Card) {

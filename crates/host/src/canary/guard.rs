@@ -62,6 +62,10 @@ impl AgentRuntime for Guarded {
         self.inner.is_instructed()
     }
 
+    fn gate_of(&self, handle: &Handle) -> Option<String> {
+        self.canaries.told_of(handle.key.agent())
+    }
+
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
         self.inner.cancel(handle).await
     }

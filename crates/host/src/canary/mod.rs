@@ -267,6 +267,21 @@ impl Canaries {
         all.into_iter().map(|(subject, agents)| self.standpoint(subject, agents)).collect()
     }
 
+    /// How the one of an agent stands, in words.
+    fn told_of(&self, agent: &AgentId) -> Option<String> {
+        let subject = self.subject_of(agent)?;
+        let Standpoint { state, detail, at, .. } = self.standpoint(subject, vec![agent.to_string()]);
+        let (detail, at) = (detail.unwrap_or_default(), at.map(|at| at.to_string()).unwrap_or_default());
+        Some(match state {
+            "live" => format!("live, tried at {at}"),
+            "ungoverned" => format!("UNGOVERNED, so that the agent is not run: {detail}"),
+            "not_tried" => format!("not tried: {detail}"),
+            "running" => "being tried".to_owned(),
+            "off" => "nobody tries whether it holds".to_owned(),
+            _ => "not tried yet".to_owned(),
+        })
+    }
+
     fn standpoint(&self, subject: Subject, agents: Vec<String>) -> Standpoint {
         let Standing { told, marked, is_running, .. } = self.standing(&subject);
         let stage = self.stages.get(subject.backend.as_str());

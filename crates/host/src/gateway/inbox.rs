@@ -13,7 +13,7 @@ use crate::approval::record::{Decision, Runner, State};
 use crate::approval::{ApprovalError, Grant, Requested, Wish, draft, grant};
 use crate::governed::sequel::sequel;
 use crate::governed::trail::{Step, trail};
-use crate::store::{ApprovalRow, Reader};
+use crate::store::{ApprovalRow, Order, Reader};
 
 /// Rows on one page, if nothing is said, and at most.
 const PAGE: usize = 100;
@@ -27,9 +27,10 @@ const LOOKED_BACK: usize = 50;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ApprovalList {
-    /// `pending` (if not given), `allowed`, `denied`, `expired`, `withdrawn` or `any`.
+    /// `pending` (if not given), `allowed`, `denied`, `expired`, `withdrawn` or `any`. What is pending is listed oldest
+    /// first, anything else newest first, by when it was asked.
     pub state: Option<String>,
-    /// Only what was asked behind this one: the `next` of the page before.
+    /// Only what comes behind this one in the list: the `next` of the page before.
     pub after: Option<String>,
     /// At most this many; 100 if not given, at most 1,000.
     pub limit: Option<usize>,
@@ -178,7 +179,7 @@ pub struct DecisionResult {
     pub came_of_it: Option<String>,
 }
 
-/// The grants in force.
+/// The grants in force, newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Grants {
     #[schema(value_type = Vec<Object>)]
@@ -205,7 +206,8 @@ impl From<ApprovalError> for ApiError {
 type Answer<T> = Result<T, ApiError>;
 
 impl Api {
-    /// What waits for a person, oldest first. For approvers only those that they may decide.
+    /// What waits for a person, oldest first; of what is over, or of everything, the newest first. For approvers only those
+    /// that they may decide.
     pub async fn approvals(&self, who: &Principal, list: ApprovalList) -> Answer<ApprovalPage> {
         let approver = who.approver()?;
         let state = match list.state.as_deref() {
@@ -216,9 +218,17 @@ impl Api {
                 ApiError::params(format!("{what}, not `{}`", short(word)))
             })?),
         };
+        // Whoever waits longest is served first; of what is over, the end is what people look for.
+        let order = match state {
+            Some(State::Pending) => Order::OldestFirst,
+            Some(State::Allowed | State::Denied | State::Expired | State::Withdrawn) | None => {
+                Order::NewestFirst
+            }
+        };
         let limit = list.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let after = list.after.clone();
-        let rows = self.readers.read(move |reader| reader.approvals(state, after.as_deref(), limit)).await?;
+        let after = list.after;
+        let look = move |reader: &Reader| reader.approvals(state, order, after.as_deref(), limit);
+        let rows = self.readers.read(look).await?;
         let next = (rows.len() == limit).then(|| rows.last().map(|row| row.requested.id.clone())).flatten();
         let approvals =
             rows.into_iter().filter(|row| approver.may_see(&row.requested)).map(ApprovalInfo::from).collect();
@@ -269,7 +279,10 @@ impl Api {
         let governance = self.sessions.governance();
         let (mut asked, mut denied) = (Vec::new(), Vec::new());
         for state in [State::Allowed, State::Denied] {
-            let rows = self.readers.read(move |reader| reader.newest_approvals(state, LOOKED_BACK)).await?;
+            let rows = self
+                .readers
+                .read(move |reader| reader.approvals(Some(state), Order::NewestFirst, None, LOOKED_BACK))
+                .await?;
             let alike = |asked: &Requested| {
                 asked.agent == info.agent_id && asked.tool == info.tool && asked.id != info.id
             };
@@ -344,6 +357,7 @@ impl Api {
         Ok(self.readers.read(look).await?.map(str::to_owned))
     }
 
+    /// The grants in force, newest first.
     pub async fn grants(&self, who: &Principal) -> Answer<Grants> {
         who.approver()?;
         Ok(Grants { grants: self.sessions.governance().gate.inbox.grants() })

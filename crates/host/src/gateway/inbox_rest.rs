@@ -30,7 +30,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(approver_remove))
 }
 
-/// What waits for a person, oldest first.
+/// What waits for a person, oldest first; in any other state, newest first.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(ApprovalList), responses((status = 200, description = "a page of approvals", body = ApprovalPage), (status = "default", description = "an error", body = ErrorBody)))]
 async fn approval_list(
     State(app): App,
@@ -61,7 +61,7 @@ async fn approval_decide(
     app.api.approval_decide(&who, &id, body).await.map(Json)
 }
 
-/// The grants in force.
+/// The grants in force, newest first.
 #[utoipa::path(get, path = "/v1/grants", tag = "approvals", responses((status = 200, description = "the grants", body = Grants), (status = "default", description = "an error", body = ErrorBody)))]
 async fn grant_list(State(app): App, Decider(who): Decider) -> Answer<Grants> {
     app.api.grants(&who).await.map(Json)

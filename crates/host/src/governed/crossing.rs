@@ -16,7 +16,7 @@ use super::Governance;
 use super::desk::{denial, json_of};
 use super::elsewhere::FULL;
 use crate::approval::action::{Action, Files, approval_id};
-use crate::approval::record::{ApprovalRecord, Requested, Runner, State};
+use crate::approval::record::{ApprovalRecord, Requested, Runner};
 use crate::approval::{MAX_PENDING, Ruling};
 use crate::gate::hooks::Who;
 use crate::gate::{Admission, Inquiry, Leave, Standing};
@@ -144,7 +144,7 @@ impl Governance {
 
     /// Takes back the requests of calls that ended with an earlier daemon.
     pub(crate) async fn withdraw_crossings(&self) -> Result<(), StoreError> {
-        let waiting = self.readers.read(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING));
+        let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let rows =
             waiting.await?.into_iter().filter(|row| [EGRESS, LAND].contains(&row.requested.tool.as_str()));
         let ids: Vec<String> = rows.map(|row| row.requested.id).collect();

@@ -25,23 +25,27 @@ pub(super) struct Letters {
 }
 
 impl Letters {
-    /// Blocks on the disk.
-    pub(super) fn claim(governance: &Arc<Governance>, handle: &Handle) -> Result<Self, RuntimeError> {
-        let agent = handle.key.agent().clone();
-        let nothing = Self {
-            agent: agent.clone(),
+    /// For a turn that its agent does not hear.
+    pub(super) fn none(governance: &Arc<Governance>, handle: &Handle) -> Self {
+        Self {
+            agent: handle.key.agent().clone(),
             fresh: Vec::new(),
             known: Vec::new(),
             claimed: Vec::new(),
             governance: Arc::clone(governance),
-        };
+        }
+    }
+
+    /// Blocks on the disk.
+    pub(super) fn claim(governance: &Arc<Governance>, handle: &Handle) -> Result<Self, RuntimeError> {
+        let nothing = Self::none(governance, handle);
         if handle.key.is_subagent() {
             // A letter to the agent is not for someone who is gone after one turn.
             return Ok(nothing);
         }
         // Held while looking: a letter whose claim is gone was acknowledged before, and is not found unread.
         let mut claimed = governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-        let unread = governance.mailbox.unread(&agent).unwrap_or_else(|error| {
+        let unread = governance.mailbox.unread(&nothing.agent).unwrap_or_else(|error| {
             tracing::warn!(%error, "the mailbox could not be read");
             Vec::new()
         });

@@ -23,6 +23,7 @@ mod recover;
 mod resume;
 mod running;
 pub(crate) mod sequel;
+pub(crate) mod showing;
 pub(crate) mod speech;
 mod told;
 mod told_calls;
@@ -149,6 +150,10 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
 
     fn is_instructed(&self) -> bool {
         self.inner.is_instructed()
+    }
+
+    fn gate_of(&self, handle: &Handle) -> Option<String> {
+        self.inner.gate_of(handle)
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {

@@ -33,7 +33,7 @@ impl Governance {
     /// Takes back the requests whose words never reached the disk: the daemon was killed while it wrote both, and nobody can
     /// decide what nobody can read.
     pub(crate) async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
-        let waiting = self.readers.read(|reader| reader.approvals(Some(State::Pending), None, MAX_PENDING));
+        let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let mut wordless = Vec::new();
         for some in waiting.await.map_err(failed)?.chunks(READ_AT_ONCE) {
             let some: Vec<Requested> = some.iter().map(|row| row.requested.clone()).collect();

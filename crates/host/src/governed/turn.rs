@@ -24,7 +24,7 @@ use super::listening::{Item, Listener, put_together};
 use super::offer::offer;
 use super::speech::{Instructed, Speech};
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools, Wish};
-use super::{Governance, failed};
+use super::{Governance, failed, showing};
 use crate::record::{Noticed, Turn, TurnPhase, Ungoverned, Withheld};
 use crate::registry::board::EXCERPT_BYTES;
 use crate::vault::EVENTS_KEPT;
@@ -49,7 +49,8 @@ const MAX_OUTPUT_BYTES: usize = 16 << 20;
 /// What an event counts beside its text, so that empty ones count too.
 const EVENT_BYTES: usize = 32;
 
-/// What a turn does for the record; every turn of every backend is run by this.
+/// What a turn does for the record; every turn of every backend is run by this. Those that the house answers have their
+/// own word.
 const SKILL: &str = "agent_runner";
 
 pub(super) fn run<R: AgentRuntime + 'static>(
@@ -145,7 +146,13 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let words = tribune_agents::content::text_of(&input.content);
         let trust = trust_in(input.speaker);
         let trust = governance.ask_hooks(&journal.standing, (&words, trust), &input.cancel).await?;
-        let (letters, board) = look_around(&governance, &handle)?;
+        let gate = || inner.gate_of(&handle);
+        let answer = showing::answer(&governance, &handle, (&input, trust), gate).await?;
+        let (letters, board) = match &answer {
+            None => look_around(&governance, &handle)?,
+            // What is for the agent waits until it is the agent that hears.
+            Some(_) => (Letters::none(&governance, &handle), String::new()),
+        };
         let mut desk = Desk::new(governance, handle, journal);
         let said = Labels::new(trust, false);
         let said = match &input.stored_as {
@@ -159,7 +166,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let inputs_hash = desk.content(&input.content)?;
         let started = Turn {
             phase: TurnPhase::Started,
-            skill_name: SKILL.to_owned(),
+            skill_name: if answer.is_none() { SKILL } else { showing::SKILL }.to_owned(),
             inputs_hash,
             timestamp: desk.journal.now().to_string(),
             actor: desk.handle.key.agent().as_str().to_owned(),
@@ -174,27 +181,33 @@ impl<R: AgentRuntime + 'static> Running<R> {
         desk.event(EventKind::TurnStarted { turn: turn.to_string() });
         desk.event(EventKind::LedgerAppend { entry: Box::new(entry) });
 
-        let preceding = letters.inject(&mut desk, turn)?;
-        let agent = desk.handle.key.agent().as_str();
-        let system = prompt::assemble(&desk.governance.gate.law, &mandate, &board, agent);
-        let specs = offer(&mut desk, &mandate, turn)?;
-        desk.journal.prev_turn = Some(turn);
-
         let (wish, wishes) = mpsc::channel(CALLS_WAITING);
         let cancel = input.cancel.clone();
         // What is not believed as the owner's is not the owner's word.
         let speaker = if trust == Trust::Owner { Speaker::Owner } else { Speaker::Guest };
-        let tools = Arc::new(TurnTools { specs, wishes: wish });
-        let house = Arc::new(TurnHouse::new(&desk, &mandate, turn, (&board, &words))?);
-        let input = TurnInput { system, preceding, tools, house, cancel: cancel.child_token(), ..input };
-        let backend = match std::panic::catch_unwind(AssertUnwindSafe(|| inner.run_turn(&desk.handle, input)))
-        {
-            Ok(events) => Listener::new(events),
-            Err(panicked) => Listener::panicked(panicked),
+        let is_instructed = answer.is_none() && inner.is_instructed();
+        let backend = match answer {
+            Some(answer) => Listener::new(answer),
+            None => {
+                let preceding = letters.inject(&mut desk, turn)?;
+                let agent = desk.handle.key.agent().as_str();
+                let system = prompt::assemble(&desk.governance.gate.law, &mandate, &board, agent);
+                let specs = offer(&mut desk, &mandate, turn)?;
+                let tools = Arc::new(TurnTools { specs, wishes: wish });
+                let house = Arc::new(TurnHouse::new(&desk, &mandate, turn, (&board, &words))?);
+                let input =
+                    TurnInput { system, preceding, tools, house, cancel: cancel.child_token(), ..input };
+                let begun = AssertUnwindSafe(|| inner.run_turn(&desk.handle, input));
+                match std::panic::catch_unwind(begun) {
+                    Ok(events) => Listener::new(events),
+                    Err(panicked) => Listener::panicked(panicked),
+                }
+            }
         };
+        desk.journal.prev_turn = Some(turn);
         let limit = Limit::new(desk.governance.turn_limit);
         let class = ChannelClass::in_house(desk.handle.key.channel(), desk.governance.gate.law.settings());
-        let instructed = if inner.is_instructed() { Instructed::Yes } else { Instructed::No };
+        let instructed = if is_instructed { Instructed::Yes } else { Instructed::No };
         let speech = Speech::new(&desk.governance.redactor, class, instructed);
         let mut running = Self {
             inner,

@@ -10,11 +10,18 @@ use super::error::StoreError;
 use super::law_views::{ApprovalRow, FROZEN};
 use super::reader::Reader;
 use super::rows::{self, Stored};
-use crate::approval::Grant;
+use crate::approval::Granted;
 use crate::approval::record::{Runner, State};
 
 const APPROVAL: &str =
     "request, cid, state, votes, decision, decided_by, decided_at, reason, grant_id, created_at";
+
+/// Which end a list begins at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    OldestFirst,
+    NewestFirst,
+}
 
 impl Reader {
     /// Verdicts from place `start` on, in order, at most `limit`.
@@ -27,27 +34,31 @@ impl Reader {
         self.all(&query, params![start, quality, limit as u64], rows::read)
     }
 
-    /// Approvals in the order in which they were asked for, newest last; those behind the id `after`, if one is given.
+    /// Approvals by when they were asked for; those that come behind the id `after` in this order, if one is given.
     pub fn approvals(
         &self,
         state: Option<State>,
+        order: Order,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<ApprovalRow>, StoreError> {
         // A condition that may be absent keeps SQLite from its index.
         let wanted = if state.is_some() { "state = ?1" } else { "?1 IS NULL" };
+        let (behind, first, order) = match order {
+            Order::OldestFirst => (">", i64::MIN, "ASC"),
+            Order::NewestFirst => ("<", i64::MAX, "DESC"),
+        };
         let query = format!(
             "SELECT {APPROVAL} FROM approvals
-             WHERE {wanted} AND idx > coalesce((SELECT idx FROM approvals WHERE id = ?2), -1)
-             ORDER BY idx LIMIT ?3"
+             WHERE {wanted} AND idx {behind} coalesce((SELECT idx FROM approvals WHERE id = ?2), ?4)
+             ORDER BY idx {order} LIMIT ?3"
         );
-        self.all(&query, params![state.map(State::as_str), after, limit as u64], approval)
+        self.all(&query, params![state.map(State::as_str), after, limit as u64, first], approval)
     }
 
-    /// The newest approvals in this state, newest first.
-    pub fn newest_approvals(&self, state: State, limit: usize) -> Result<Vec<ApprovalRow>, StoreError> {
-        let query = format!("SELECT {APPROVAL} FROM approvals WHERE state = ?1 ORDER BY idx DESC LIMIT ?2");
-        self.all(&query, params![state.as_str(), limit as u64], approval)
+    /// What waits for a person, oldest first.
+    pub fn pending_approvals(&self, limit: usize) -> Result<Vec<ApprovalRow>, StoreError> {
+        self.approvals(Some(State::Pending), Order::OldestFirst, None, limit)
     }
 
     /// The entry that gave a resource its labels.
@@ -77,9 +88,13 @@ impl Reader {
         Ok(parked)
     }
 
-    /// Grants that nobody took back.
-    pub fn grants(&self) -> Result<Vec<Grant>, StoreError> {
-        self.all("SELECT body FROM grants WHERE revoked_at IS NULL ORDER BY id", [], |row| json(row, 0))
+    /// Grants that nobody took back, newest first.
+    pub fn grants(&self) -> Result<Vec<Granted>, StoreError> {
+        self.all(
+            "SELECT created_at, body FROM grants WHERE revoked_at IS NULL ORDER BY created_at DESC, id DESC",
+            [],
+            |row| Ok(Granted { at: row.get(0)?, grant: json(row, 1)? }),
+        )
     }
 
     /// Whether everything is stopped, and by whom.

@@ -31,6 +31,7 @@ use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::{Checkpoint, NoteSigner as _, VerifierKey};
 
 pub use error::StoreError;
+pub use law_reads::Order;
 pub use law_views::ApprovalRow;
 pub use reader::{Filter, Lookup, Reader};
 pub use readers::Readers;

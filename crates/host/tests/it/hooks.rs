@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tribune_agents::ToolCall;
 use tribune_host::config::Config;
 use tribune_host::governed::AskedFor;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::approvals::{decide, pending};
 
@@ -141,6 +141,9 @@ async fn c6_a_hook_may_refuse_a_turn_and_lower_the_trust_in_a_message() {
         turn(&mut client, KEY, "!say hello").await.unwrap();
         let row = daemon.daemon.sessions().row(&KEY.parse().unwrap()).await.unwrap().unwrap();
         assert_eq!(row.labels.trust.as_str(), trust, "{answer}");
+        // The house answers words that are believed to be its owner's, and no others.
+        let (events, _) = turn(&mut client, KEY, "/tribune").await.unwrap();
+        assert_eq!(text(&events).contains("- mode: enforce"), trust == "owner", "{answer}");
         drop(client);
         daemon.stop().await;
     }

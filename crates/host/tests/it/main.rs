@@ -25,6 +25,8 @@ mod hands;
 mod hanging_up;
 mod hooks;
 mod hostile;
+mod house_turns;
+mod inbox_lists;
 mod keys;
 mod models;
 mod own_calls;

@@ -34,7 +34,7 @@ async fn prove(client: &mut Client, public_key: &str, signature: &[u8]) -> Resul
 }
 
 /// A connection that proved `key`, and who that is.
-async fn agent(daemon: &TestDaemon, key: &SigningKey) -> (Client, Value) {
+pub(crate) async fn agent(daemon: &TestDaemon, key: &SigningKey) -> (Client, Value) {
     let mut client = Client::connect(&daemon.address(), None).await.unwrap();
     let (audience, nonce) = challenge(&mut client).await;
     let text = challenge_text(&audience, &nonce, &public(key));

@@ -15,8 +15,10 @@ use crate::spend::{By, Line};
 /// Lines that an answer shows at most.
 const MAX_LINES: usize = 50;
 
-const COMMANDS: [(&str, &str); 4] = [
-    ("tribune", "Show how the daemon is"),
+/// Answered in a turn of the session, as in any other conversation.
+const IN_TURNS: (&str, &str) = ("tribune", "Show how the law stands in this session");
+
+const COMMANDS: [(&str, &str); 3] = [
     ("agents", "List the agents of this house"),
     ("approvals", "List the calls that wait for a person"),
     ("spend", "Show what models cost today and before"),
@@ -24,9 +26,10 @@ const COMMANDS: [(&str, &str); 4] = [
 
 /// Every command there is: the house's, for its operator, and those of the agent.
 pub(super) fn update(who: &Principal, of_agent: &[Value]) -> Value {
-    let own = COMMANDS.iter().filter(|_| who.operator().is_ok());
+    let house = || std::iter::once(&IN_TURNS).chain(&COMMANDS);
+    let own = house().filter(|_| who.operator().is_ok());
     let own = own.map(|(name, description)| json!({ "name": name, "description": description }));
-    let others = of_agent.iter().filter(|command| COMMANDS.iter().all(|(name, _)| command["name"] != *name));
+    let others = of_agent.iter().filter(|command| house().all(|(name, _)| command["name"] != *name));
     let all: Vec<Value> = own.chain(others.cloned()).collect();
     json!({ "sessionUpdate": "available_commands_update", "availableCommands": all })
 }
@@ -44,19 +47,6 @@ pub(super) async fn answer(
     }
     let mut text = String::new();
     match word {
-        "tribune" => {
-            let status = api.status(who).await?;
-            let ready = if status.ready { "is ready" } else { "is not ready" };
-            let _ = writeln!(text, "Tribune {} {ready}.\n", status.version);
-            let _ = writeln!(
-                text,
-                "- sessions: {} open, {} loaded",
-                status.sessions_open, status.sessions_loaded
-            );
-            let _ = writeln!(text, "- ledger: {} entries", status.entries);
-            let _ = writeln!(text, "- law: `{}`", status.constitution_hash);
-            let _ = writeln!(text, "- home: `{}`", status.home);
-        }
         "agents" => {
             let list = api.agents(who).await?;
             for agent in list.agents.iter().take(MAX_LINES) {

@@ -11,6 +11,7 @@ use super::seat::{Running, Seat};
 use super::teller::{Told, chunk};
 use super::wire::{self, Fault};
 use super::{blocks, commands};
+use crate::governed::showing;
 use crate::session::TurnEnd;
 
 /// A prompt that has its session for itself.
@@ -62,7 +63,7 @@ impl Connection {
             }
             return Ok(json!({ "stopReason": "end_turn" }));
         }
-        let title = blocks::title(&content);
+        let (title, is_for_house) = (blocks::title(&content), showing::is_meant(&content));
         let (api, key) = (&self.gateway.api, self.attach(seat).await?);
         let asking = seat.asks();
         let asked = match api.turn_run(&self.who, key.as_str(), content.clone()).await {
@@ -89,7 +90,9 @@ impl Connection {
         }
         asking.begun(&accepted.turn);
         let session_id = ticket.session().map(|session| Arc::clone(&session.handle().session_id));
-        self.entitle(seat, session_id.as_deref().zip(title)).await;
+        if !is_for_house {
+            self.entitle(seat, session_id.as_deref().zip(title)).await;
+        }
         let mut ended = std::pin::pin!(ticket.ended());
         let end = tokio::select! {
             end = &mut ended => end,

@@ -169,7 +169,9 @@ async fn the_house_answers_its_own_commands() {
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     for (command, expected) in [
-        ("/tribune", "is ready"),
+        ("/tribune", "- mode: enforce"),
+        ("/tribune", "- gate: "),
+        ("/clawos", "- denied here: nothing"),
         ("/agents", "`main`"),
         ("/approvals", "Nothing waits"),
         ("/spend", "No model"),

@@ -1,0 +1,178 @@
+//! `/tribune` in any conversation: a turn that the house answers itself, for its owner, and no agent hears.
+
+use std::sync::Arc;
+
+use ed25519_dalek::SigningKey;
+use serde_json::{Value, json};
+use tribune_agents::AgentRuntime;
+use tribune_client::Client;
+use tribune_host::daemon::Extras;
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
+
+use crate::approvals::{decide, id, pending};
+use crate::door::{body, http, start_with};
+use crate::principals::agent;
+use crate::puppet::Puppet;
+
+const KEY: &str = "agent:main:cli:local:dm:op";
+const SCOUT: &str = "agent:scout:cli:local:dm:op";
+
+/// A house whose agents do as they are told by a test, and say "it is done" to everything.
+async fn house() -> (TestDaemon, Puppet) {
+    let home = TempHome::new();
+    home.write("mandates/dev.md", "---\ntools: read, write, send_message\n---\n");
+    home.write(
+        "policy/ask.cedar",
+        r#"@id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };"#,
+    );
+    let agent = |name: &str| {
+        format!("{{\"id\":\"{name}\",\"backend\":\"puppet\",\"mandate\":\"dev\",\"standing\":false}}\n")
+    };
+    home.write("data/agent-roster.jsonl", &format!("{}{}", agent("main"), agent("scout")));
+    let puppet = Puppet::default();
+    let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
+    let extras = Extras { backends: vec![("puppet".to_owned(), backend)], ..Extras::default() };
+    (start_with(home, &config(), extras).await, puppet)
+}
+
+async fn open(client: &mut Client, key: &str) {
+    client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["type"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
+    let (daemon, puppet) = house().await;
+    let mut client = daemon.operator().await;
+    open(&mut client, KEY).await;
+    let hash = client.call("daemon.status", &json!({})).await.unwrap()["constitution_hash"].clone();
+    let hash = hash.as_str().unwrap().to_owned();
+    puppet.prepare(vec![vec![("exec", json!({ "command": "ls" }))]]);
+    turn(&mut client, KEY, "go on").await.unwrap();
+    for word in ["/tribune", " /clawos\n"] {
+        // Whoever heard it would do this.
+        puppet.prepare(vec![vec![("read", json!({ "path": "notes.txt" }))]]);
+        puppet.answers();
+        let (events, result) = turn(&mut client, KEY, word).await.unwrap();
+        assert_eq!(
+            kinds(&events),
+            ["turn_started", "ledger_append", "text_delta", "ledger_append", "done"],
+            "{word}"
+        );
+        assert_eq!(result["stop_reason"], "end_turn");
+        let said = text(&events);
+        for line in [
+            "- mode: enforce: its decisions hold\n",
+            &format!("- hash: `{hash}`\n"),
+            "- manifests: 18, of which 0 of this house\n",
+            "- denied here:\n  - exec (mandate.not_listed): ",
+            "- waits here for a person: nothing\n",
+        ] {
+            assert!(said.contains(line), "{line}{said}");
+        }
+        assert_eq!(puppet.answers(), [], "no agent hears of it");
+        // The record tells that it was a turn, and whose.
+        let completed = &events[3]["entry"];
+        assert_eq!(
+            (&completed["payload"]["skill_name"], &completed["payload"]["phase"]),
+            (&json!("house"), &json!("completed"))
+        );
+    }
+    let history = client.call("session.history", &json!({ "session_key": KEY })).await.unwrap();
+    let last = history["messages"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["role"], "assistant");
+
+    // Over REST it is the same turn.
+    let (address, token) = (daemon.address(), daemon.token());
+    let asked = json!({ "input": { "content": [{ "type": "text", "text": "/tribune" }] } }).to_string();
+    let request = format!(
+        "POST /v1/sessions/{KEY}/turns HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{asked}",
+        asked.len()
+    );
+    assert_eq!(body(&http(&address, request.as_bytes()).await)["stop_reason"], "end_turn");
+    assert_eq!(puppet.answers(), []);
+    let said = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
+    assert_eq!(said["turns"], 4);
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c8_what_waits_in_this_session_is_shown_and_nothing_of_others() {
+    let (daemon, puppet) = house().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    for key in [KEY, SCOUT] {
+        open(&mut talker, key).await;
+        puppet.prepare(vec![vec![("write", json!({ "path": "a.txt", "content": "x" }))]]);
+        talker.send("turn.run", &say(key, "go on")).await.unwrap();
+    }
+    let waiting = pending(&mut operator, 2).await;
+    let of = |key: &str| id(waiting.iter().find(|one| one["session_key"] == key).unwrap());
+    let (own, other) = (of(KEY), of(SCOUT));
+    // The turns are over, and what they asked for waits on.
+    drop((talker, operator));
+    let daemon = {
+        let home = daemon.stop().await;
+        let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
+        let extras = Extras { backends: vec![("puppet".to_owned(), backend)], ..Extras::default() };
+        start_with(home, &config(), extras).await
+    };
+    let mut operator = daemon.operator().await;
+    open(&mut operator, KEY).await;
+    let (events, _) = turn(&mut operator, KEY, "/tribune").await.unwrap();
+    let said = text(&events);
+    assert!(said.contains(&format!("- waits here for a person:\n  - `{own}`: write (")), "{said}");
+    assert!(!said.contains(&other), "{said}");
+    for id in [own, other] {
+        decide(&mut operator, &id, json!({ "decision": "deny" })).await.unwrap();
+    }
+    drop(operator);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c8_whoever_else_says_it_and_whatever_else_is_said_is_for_the_agent() {
+    let (daemon, _) = house().await;
+    let mut operator = daemon.operator().await;
+    open(&mut operator, KEY).await;
+    for words in ["/tribune please", "/Tribune", "what does /tribune do?"] {
+        let (events, _) = turn(&mut operator, KEY, words).await.unwrap();
+        assert_eq!(text(&events), "it is done", "{words}");
+    }
+    let two = json!({ "session_key": KEY, "input": { "content": [
+        { "type": "text", "text": "/tribune" }, { "type": "text", "text": "and more" }] } });
+    operator.call("turn.run", &two).await.unwrap();
+    let heard = operator.take_kept().into_iter().map(|said| said.params["event"].clone()).collect::<Vec<_>>();
+    assert_eq!(text(&heard), "it is done");
+
+    let (mut stranger, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;
+    let own = stranger.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
+    let own = own.as_str().unwrap().to_owned();
+    let (events, _) = turn(&mut stranger, &own, "/tribune").await.unwrap();
+    let said = text(&events);
+    assert!(!said.contains("mode: enforce") && !said.contains("manifests"), "{who}: {said}");
+    drop((operator, stranger));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_wait_for_a_turn_that_the_agent_hears() {
+    let (daemon, puppet) = house().await;
+    let mut client = daemon.operator().await;
+    open(&mut client, KEY).await;
+    open(&mut client, SCOUT).await;
+    puppet.prepare(vec![vec![("send_message", json!({ "to": "scout", "text": "look north" }))]]);
+    turn(&mut client, KEY, "go on").await.unwrap();
+    let injected =
+        |events: &[Value]| kinds(events).iter().filter(|kind| **kind == "mailbox_injected").count();
+    let (events, _) = turn(&mut client, SCOUT, "/tribune").await.unwrap();
+    assert_eq!(injected(&events), 0);
+    let (events, _) = turn(&mut client, SCOUT, "anything?").await.unwrap();
+    assert_eq!(injected(&events), 1);
+    drop(client);
+    assert_sound(&daemon.stop().await.home);
+}
