@@ -17,6 +17,7 @@ pub(crate) mod leaves;
 mod lines;
 pub(crate) mod link;
 mod patch;
+mod places;
 pub(crate) mod pool;
 mod shortened;
 mod spawner;

@@ -89,7 +89,7 @@ impl Reader {
         self.connection.execute_batch("COMMIT").map_err(|error| self.failed(&error))
     }
 
-    /// Takes a snapshot of the log as it is now.
+    /// Takes a snapshot of the log as far as it is posted now.
     pub fn refresh(&self) -> Result<(), StoreError> {
         if !self.connection.is_autocommit() {
             self.release()?;
