@@ -27,6 +27,9 @@ const MAX_BATCH: usize = 512;
 /// How long a commit takes more in: those who read wait for it. Within it come several batches of whoever writes much.
 const LONGEST_COMMIT: Duration = Duration::from_millis(2);
 
+/// Entries in one go of whoever writes much: more than a page of a session has.
+const MANY: usize = 32;
+
 /// How long a request that somebody makes may take to get here: about a sync.
 const ON_ITS_WAY: Duration = Duration::from_millis(1);
 
@@ -348,11 +351,12 @@ struct Run {
     room: Room,
 }
 
-/// The next request, if one waits or is on its way through the book.
-fn coming(room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
+/// The next request, if one waits; behind many entries also if one is on its way through the book. Behind few, somebody is more
+/// likely to wait for them to be read.
+fn coming(behind: usize, room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
     match requests.try_recv() {
         Ok(next) => Some(next),
-        Err(_) if room.is_empty() => None,
+        Err(_) if behind < MANY || room.is_empty() => None,
         Err(_) => requests.recv_timeout(ON_ITS_WAY).ok(),
     }
 }
@@ -394,7 +398,7 @@ impl Run {
             Some(sequencer) => {
                 let written = sequencer.write(batch).and_then(|()| {
                     if sequencer.may_go_on(MAX_BATCH as u64, LONGEST_COMMIT) {
-                        held_over = held_over.take().or_else(|| coming(&self.room, requests));
+                        held_over = held_over.take().or_else(|| coming(entries, &self.room, requests));
                         if held_over.as_ref().is_some_and(Request::is_entries) {
                             return Ok(());
                         }
