@@ -188,6 +188,8 @@ fn killed(n: u64, elsewhere: &Path) -> Home {
     for n in 0..n {
         store.writer().unwrap().append_blocking(&draft("a", n)).unwrap();
     }
+    // Whoever reads waits until everything is posted: files are copied one after the other, and nothing may move meanwhile.
+    assert_eq!(store.readers().unwrap().now(Reader::size).unwrap(), n + 1);
     copy_all(home.home.root(), elsewhere);
     store.close();
     Home::at(elsewhere)
