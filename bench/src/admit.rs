@@ -22,7 +22,7 @@ const PENDING: usize = 10_000;
 const PER_SESSION: usize = 50;
 
 /// Operations of each kind on the full inbox.
-const OPERATIONS: usize = 200;
+const OPERATIONS: usize = 500;
 
 const ASK: &str = r#"@id("ask-search") forbid(principal, action == Tribune::Action::"search", resource) unless { context.approved };"#;
 
@@ -99,12 +99,14 @@ async fn inbox(daemon: &Daemon, client: &mut Client) -> Result<(), Box<dyn Error
         .filter_map(|approval| approval["id"].as_str().map(str::to_owned))
         .collect();
     println!("  waiting: {}", page["pending"]);
-    let key = open(client, 0).await?;
     let mut asked = Vec::new();
-    for n in 0..PER_SESSION {
-        let started = Instant::now();
-        daemon.sessions().governance().asked_for(&key, call("search", DECISIONS + n), Duration::ZERO).await?;
-        asked.push(started.elapsed());
+    for session in 1..=OPERATIONS / PER_SESSION {
+        let key = open(client, PENDING + session).await?;
+        for n in 0..PER_SESSION {
+            let started = Instant::now();
+            daemon.sessions().governance().asked_for(&key, call("search", n), Duration::ZERO).await?;
+            asked.push(started.elapsed());
+        }
     }
     report("ask", &asked);
     let mut listed = Vec::new();
