@@ -25,7 +25,7 @@ pub use native::NativeBackend;
 pub use profile::Profile;
 pub use rehearsal::{RehearsalBackend, Scenes};
 pub use runtime::{
-    AgentRuntime, EventStream, Handle, Leave, Lineage, OwnCall, RuntimeError, SessionInput, Speaker,
+    AgentRuntime, EventStream, Handle, Leave, Lineage, OwnCall, Reach, RuntimeError, SessionInput, Speaker,
     ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };
 pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};

@@ -17,6 +17,17 @@ use crate::session::{AgentId, CloseReason, SessionKey, SessionMode, SessionStatu
 /// The events of a turn. An `Err` ends it.
 pub type EventStream = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
 
+/// How a turn touches the world, or asks another machine or process to, in other ways than its toolbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Not at all.
+    Inside,
+    /// Only after it has asked the house, which answers when everything before is on record.
+    Recorded,
+    /// As it likes.
+    Free,
+}
+
 /// Runs turns. Whatever implements this can be governed, and a session cannot tell the governed from the bare one.
 #[async_trait]
 pub trait AgentRuntime: Send + Sync {
@@ -28,10 +39,9 @@ pub trait AgentRuntime: Send + Sync {
     /// A backend numbers its events from 1 in each turn; whoever records them gives them their number in the session.
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream;
 
-    /// Whether a turn can touch the world, or ask another machine or process to, in other ways than its toolbox. If so,
-    /// the turn is on record before it runs; one that cannot may run while its record is being written.
-    fn reaches_outside(&self) -> bool {
-        true
+    /// How a turn touches the world beside its toolbox. Before it does, it is on record that it began.
+    fn reach(&self) -> Reach {
+        Reach::Free
     }
 
     /// Whether its turns begin with the house's own instructions, which it must not disclose.
@@ -62,8 +72,8 @@ impl<R: AgentRuntime + ?Sized> AgentRuntime for Arc<R> {
         (**self).run_turn(handle, input)
     }
 
-    fn reaches_outside(&self) -> bool {
-        (**self).reaches_outside()
+    fn reach(&self) -> Reach {
+        (**self).reach()
     }
 
     fn is_instructed(&self) -> bool {

@@ -31,7 +31,7 @@ pub use house::{Asked, Came, House, NoHouse, Remembered, Summary};
 pub use seat::{Seat, Seats};
 
 use crate::provider::Correction;
-use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, TurnInput};
+use crate::runtime::{AgentRuntime, EventStream, Handle, Reach, RuntimeError, SessionInput, TurnInput};
 use crate::session::{CloseReason, SessionKey, SessionState, SessionStatus};
 
 /// The name of this backend.
@@ -102,6 +102,11 @@ impl AgentRuntime for NativeBackend {
                 stream::iter([Err(error)]).boxed()
             }
         }
+    }
+
+    /// Every request is set aside for by the house before it is sent.
+    fn reach(&self) -> Reach {
+        Reach::Recorded
     }
 
     /// Its prompt begins with the base prompt.

@@ -69,7 +69,7 @@ use futures_util::stream;
 pub use error::{Place, Problem, ScriptError};
 pub use scenes::{SceneError, Scenes};
 
-use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, TurnInput};
+use crate::runtime::{AgentRuntime, EventStream, Handle, Reach, RuntimeError, SessionInput, TurnInput};
 use crate::session::{CloseReason, SessionStatus};
 use memory::Memory;
 
@@ -106,8 +106,8 @@ impl AgentRuntime for RehearsalBackend {
     }
 
     /// A script is all there is: no model, no process, no connection.
-    fn reaches_outside(&self) -> bool {
-        false
+    fn reach(&self) -> Reach {
+        Reach::Inside
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {

@@ -129,6 +129,11 @@ impl Inbox {
         ruling
     }
 
+    /// Whether a request waits and nobody is about to decide it. What is allowed never looks like this.
+    pub(crate) fn is_undecided(&self, id: &str) -> bool {
+        self.state().cards.get(id).is_some_and(|card| !card.is_deciding)
+    }
+
     /// Waits until a request that is on record is also in the inbox: its words are there by then.
     pub(crate) async fn arrival(&self, id: &str) {
         let mut changes = self.watch();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use tribune_agents::{
-    AgentRuntime, CloseReason, EventKind, EventStream, Handle, RuntimeError, SessionInput, SessionStatus,
-    TurnInput,
+    AgentRuntime, CloseReason, EventKind, EventStream, Handle, Reach, RuntimeError, SessionInput,
+    SessionStatus, TurnInput,
 };
 
 use super::Canaries;
@@ -54,8 +54,8 @@ impl AgentRuntime for Guarded {
         events.boxed()
     }
 
-    fn reaches_outside(&self) -> bool {
-        self.inner.reaches_outside()
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn is_instructed(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use tribune_agents::native::NoHouse;
 use tribune_agents::{
-    AgentRuntime, CloseReason, EventStream, Handle, Leave, OwnCall, RuntimeError, SessionInput,
+    AgentRuntime, CloseReason, EventStream, Handle, Leave, OwnCall, Reach, RuntimeError, SessionInput,
     SessionStatus, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };
 
@@ -71,8 +71,8 @@ impl AgentRuntime for Watched {
         self.inner.run_turn(handle, TurnInput { tools: Arc::new(tools), house: Arc::new(NoHouse), ..input })
     }
 
-    fn reaches_outside(&self) -> bool {
-        self.inner.reaches_outside()
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn is_instructed(&self) -> bool {

@@ -177,7 +177,8 @@ impl Daybook {
         let _ = self.until_written(self.newest()).await;
     }
 
-    async fn until_written(&self, number: u64) -> Result<(), StoreError> {
+    /// Waits until this record is durable, and writes if nobody does.
+    pub(crate) async fn until_written(&self, number: u64) -> Result<(), StoreError> {
         loop {
             let told = self.0.marks.told();
             tokio::pin!(told);
@@ -247,10 +248,8 @@ impl Daybook {
         Ok(number)
     }
 
-    /// Writes a page by the hand of that thread, so that whoever waits can do something else meanwhile. It is durable when
-    /// this returns.
-    pub(crate) async fn write_aside(&self, page: Page) -> Result<(), StoreError> {
-        let number = self.write_soon(page)?;
+    /// Waits until what [`Self::write_soon`] was given is durable.
+    pub(crate) async fn until_told(&self, number: u64) -> Result<(), StoreError> {
         if self.0.scribe.get().is_none_or(Option::is_none) {
             return self.until_written(number).await;
         }
@@ -265,9 +264,9 @@ impl Daybook {
         }
     }
 
-    /// Has a page written before whatever is written later. Nobody waits for it.
-    pub(crate) fn write_along(&self, page: Page) -> Result<(), StoreError> {
-        self.queue_up(page, false).map(drop)
+    /// Has a page written before whatever is written later, or when somebody waits for it. Returns its number.
+    pub(crate) fn write_along(&self, page: Page) -> Result<u64, StoreError> {
+        self.queue_up(page, false)
     }
 
     /// What both sides were given so far.
@@ -348,7 +347,7 @@ impl Daybook {
     fn write_sheet(&self, waiting: Vec<Waiting>) -> Result<(), Failure> {
         let first = waiting.first().map_or(0, |first| first.number);
         let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-        let mut sheet = sheet::begin();
+        let mut sheet = sheet::begin(waiting.len(), waiting.iter().map(|waiting| waiting.page.bytes()).sum());
         let (mut posts, mut wipe) = (Vec::with_capacity(2 * waiting.len()), false);
         for Waiting { number, page, wipe: wipes } in waiting {
             let bytes = |part| Option::as_ref(part).map_or(&[][..], |part: &Part| &part.bytes);

@@ -25,9 +25,11 @@ pub(super) struct Base {
     pub(super) vault: u64,
 }
 
-/// Begins a sheet; the header is filled in when it is finished.
-pub(super) fn begin() -> Vec<u8> {
-    vec![0; HEADER]
+/// Begins a sheet of so many records with so many bytes; the header is filled in when it is finished.
+pub(super) fn begin(records: usize, bytes: usize) -> Vec<u8> {
+    let mut sheet = Vec::with_capacity((HEADER + 8 * records + bytes).next_multiple_of(BLOCK));
+    sheet.resize(HEADER, 0);
+    sheet
 }
 
 /// Puts a record on the sheet.
@@ -172,7 +174,7 @@ mod tests {
     const BASE: Base = Base { ledger: 3, vault: 4 };
 
     fn sheet(first: u64, records: &[(&[u8], &[u8])]) -> Vec<u8> {
-        let mut sheet = begin();
+        let mut sheet = begin(0, 0);
         for (ledger, vault) in records {
             push(&mut sheet, ledger, vault);
         }

@@ -11,7 +11,7 @@ use tribune_constitution::{Stage, Verdict, Veto};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 
-use super::journal::{Journal, Line, Page, Written};
+use super::journal::{Hand, HandedIn, Journal, Line, Page, Written};
 use super::{Governance, failed};
 use crate::approval::action::{Action, Files, approval_id};
 use crate::approval::draft;
@@ -89,10 +89,15 @@ impl Desk {
         self.journal.write(page).await.map_err(failed)
     }
 
-    /// The same, by another's hand, so that something else can be done meanwhile.
-    pub(super) async fn write_aside(&mut self) -> Result<Written, RuntimeError> {
+    /// Has the page written by another's hand, before whatever is handed in later, and begins another.
+    pub(super) async fn hand_in(&mut self) -> Result<HandedIn, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
-        self.journal.write_aside(page).await.map_err(failed)
+        self.journal.hand_in(Hand::Scribe, page).await.map_err(failed)
+    }
+
+    /// Waits until a page that was handed in is durable.
+    pub(super) async fn written(&mut self, page: HandedIn) -> Result<Written, RuntimeError> {
+        self.journal.written(page).await.map_err(failed)
     }
 
     /// Writes the page of someone who is no turn, and shows it to those who follow the session.

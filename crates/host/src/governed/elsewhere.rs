@@ -15,6 +15,7 @@ use super::journal::Journal;
 use super::told_calls::{Elsewhere, Judgement, Known};
 use super::{Governance, failed};
 use crate::approval::State;
+use crate::approval::action::approval_id;
 use crate::approval::record::Runner;
 use crate::gate::Standing;
 use crate::gate::hooks::Who;
@@ -120,6 +121,10 @@ impl Governance {
             if !matches!(changed, Ok(Ok(()))) {
                 break;
             }
+            // Most changes are of other calls.
+            if standpoint.approval.as_deref().is_some_and(|id| self.gate.inbox.is_undecided(id)) {
+                continue;
+            }
             standpoint = self.ask_or_look(key, &call).await?;
         }
         Ok(standpoint)
@@ -194,7 +199,9 @@ impl Governance {
             for tool in known.allowed_untold(but) {
                 standing.labels = standing.labels.meet(self.brings(tool));
             }
-            let asked = known.asked_untold(but);
+            // What nobody decides yet is not allowed; of the rest, the log knows.
+            let undecided = |call: &&Known| self.gate.inbox.is_undecided(&approval_id(&call.entry, 0));
+            let asked = known.asked_untold(but).filter(|call| !undecided(call));
             asked.map(|call| (call.entry.to_string(), call.tool.clone())).collect::<Vec<_>>()
         });
         let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(standing) };

@@ -35,9 +35,20 @@ pub(crate) struct Journal {
 
 /// Who writes into the daybook.
 #[derive(Clone, Copy)]
-enum Hand {
+pub(super) enum Hand {
+    /// Whoever waits for it.
     Own,
+    /// A thread that is there for it: it takes a moment longer, and whoever waits can do something else.
     Scribe,
+}
+
+/// A page that has its place and is not durable yet.
+#[must_use = "its events may be seen when it is durable"]
+pub(super) struct HandedIn {
+    hand: Hand,
+    /// In the daybook; without one it is durable.
+    number: Option<u64>,
+    events: Vec<RuntimeEvent>,
 }
 
 /// What is written together.
@@ -186,19 +197,16 @@ impl Journal {
 
     /// Writes the page. Its events come back when everything on it is durable.
     pub(super) async fn write(&mut self, page: Page) -> Result<Written, StoreError> {
-        self.write_by(Hand::Own, page).await
+        let page = self.hand_in(Hand::Own, page).await?;
+        self.written(page).await
     }
 
-    /// The same, by another's hand: it takes a moment longer, and whoever waits can listen meanwhile.
-    pub(super) async fn write_aside(&mut self, page: Page) -> Result<Written, StoreError> {
-        self.write_by(Hand::Scribe, page).await
-    }
-
-    async fn write_by(&mut self, hand: Hand, page: Page) -> Result<Written, StoreError> {
+    /// Gives the page its place before whatever is handed in later.
+    pub(super) async fn hand_in(&mut self, hand: Hand, page: Page) -> Result<HandedIn, StoreError> {
         if self.broken {
             return Err(StoreError::Closed);
         }
-        // Until this is done, nobody knows what is on disk; a page that is given up half-way leaves the mark set.
+        // Until it is written, nobody knows what is on disk; a page that is given up half-way leaves the mark set.
         self.broken = true;
         let Page { mut batch, entries, events } = page;
         let after_entry = self.next_entry.saturating_sub(1);
@@ -213,13 +221,31 @@ impl Journal {
         if !batch.is_empty() {
             batch.take_key(&mut self.session);
         }
-        self.write_down(hand, batch, entries).await?;
+        let number = self.write_down(hand, batch, entries).await?;
+        Ok(HandedIn { hand, number, events })
+    }
+
+    /// Waits until the page is durable.
+    pub(super) async fn written(&mut self, page: HandedIn) -> Result<Written, StoreError> {
+        let HandedIn { hand, number, events } = page;
+        let book = self.ledger.daybook();
+        match (number, hand) {
+            (None, _) => {}
+            (Some(number), Hand::Own) => book.until_written(number).await?,
+            (Some(number), Hand::Scribe) => book.until_told(number).await?,
+        }
         self.broken = false;
         Ok(Written { next_entry: self.next_entry, events })
     }
 
-    /// Makes words and entries durable: together, in the daybook, or past it if they are too large.
-    async fn write_down(&self, hand: Hand, batch: Batch, entries: Vec<EntryText>) -> Result<(), StoreError> {
+    /// Has words and entries made durable: together, in the daybook, or past it if they are too large. Returns their number
+    /// there; without one they are durable.
+    async fn write_down(
+        &self,
+        hand: Hand,
+        batch: Batch,
+        entries: Vec<EntryText>,
+    ) -> Result<Option<u64>, StoreError> {
         let words = match batch.is_empty() {
             true => None,
             false => Some(self.vault.part(batch).await?),
@@ -232,10 +258,10 @@ impl Journal {
             if !entries.is_empty() {
                 self.ledger.append_placed(entries).await?;
             }
-            return match words {
-                Some(receipt) => receipt.await.map_err(|_| StoreError::Closed)?,
-                None => Ok(()),
-            };
+            if let Some(receipt) = words {
+                receipt.await.map_err(|_| StoreError::Closed)??;
+            }
+            return Ok(None);
         }
         let ledger = match entries.is_empty() {
             true => None,
@@ -243,12 +269,13 @@ impl Journal {
         };
         let vault = words.map(VaultPart::into_part);
         if ledger.is_none() && vault.is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let page = crate::daybook::Page { ledger, vault };
         match hand {
-            Hand::Own => book.write(page).await,
-            Hand::Scribe => book.write_aside(page).await,
+            Hand::Own => book.write_along(page),
+            Hand::Scribe => book.write_soon(page),
         }
+        .map(Some)
     }
 }

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_agents::{
-    AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey,
+    AgentId, AgentRuntime, CloseReason, EventStream, Handle, Reach, RuntimeError, SessionInput, SessionKey,
     SessionState, SessionStatus, TurnInput,
 };
 use tribune_constitution::{Labels, Mandate};
@@ -144,8 +144,8 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
         turn::run(self.inner.clone(), Arc::clone(&self.governance), handle.clone(), input)
     }
 
-    fn reaches_outside(&self) -> bool {
-        self.inner.reaches_outside()
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn is_instructed(&self) -> bool {

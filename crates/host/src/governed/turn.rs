@@ -9,8 +9,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, OBEYED, RuntimeError, RuntimeEvent, Speaker,
-    StopReason, ToolOutcome, TurnInput, Usage,
+    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, OBEYED, Reach, RuntimeError, RuntimeEvent,
+    Speaker, StopReason, ToolOutcome, TurnInput, Usage,
 };
 use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
@@ -229,13 +229,25 @@ impl<R: AgentRuntime + 'static> Running<R> {
             limit,
             is_over: false,
         };
-        let events = if running.inner.reaches_outside() { running.write().await? } else { Vec::new() };
+        let events = match running.inner.reach() {
+            Reach::Inside => Vec::new(),
+            Reach::Recorded => running.write_listening().await?,
+            Reach::Free => running.write().await?,
+        };
         Ok((running, events))
     }
 
     /// Writes the page and begins another. Its events come back when everything on it is durable.
     async fn write(&mut self) -> Result<Vec<RuntimeEvent>, RuntimeError> {
         let written = self.desk.write().await?;
+        self.on_record().await;
+        Ok(written.events)
+    }
+
+    /// The same, while the backend goes on; whatever it has written comes after the page.
+    async fn write_listening(&mut self) -> Result<Vec<RuntimeEvent>, RuntimeError> {
+        let page = self.desk.hand_in().await?;
+        let written = self.backend.meanwhile(self.desk.written(page)).await?;
         self.on_record().await;
         Ok(written.events)
     }
@@ -351,6 +363,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
     /// Takes what the backend said; ends the turn if it says that it is done.
     async fn said(&mut self, heard: Vec<Item>) -> Result<Step, RuntimeError> {
+        let is_first = self.said == 0;
         let mut kinds = Vec::new();
         for item in heard {
             let event = match item {
@@ -432,13 +445,11 @@ impl<R: AgentRuntime + 'static> Running<R> {
         for kind in kinds {
             self.desk.event(kind);
         }
-        let written = if self.inner.reaches_outside() {
-            self.backend.meanwhile(self.desk.write_aside()).await?
-        } else {
-            self.backend.meanwhile(self.desk.write()).await?
-        };
-        self.on_record().await;
-        Ok(Step::More(written.events))
+        // First words are waited for; those that follow come in while they are written.
+        if is_first || self.inner.reach() == Reach::Inside {
+            return self.write().await.map(Step::More);
+        }
+        self.write_listening().await.map(Step::More)
     }
 
     /// What somebody should know who did not see it is on record too.

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tribune_agents::{
-    AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionState, SessionStatus,
-    TurnInput,
+    AgentRuntime, CloseReason, EventStream, Handle, Reach, RuntimeError, SessionInput, SessionState,
+    SessionStatus, TurnInput,
 };
 
 /// The name of this backend. No agent of a roster has it.
@@ -29,8 +29,8 @@ impl AgentRuntime for RunBackend {
         stream::iter([Err(RuntimeError::new("invalid_params", what))]).boxed()
     }
 
-    fn reaches_outside(&self) -> bool {
-        false
+    fn reach(&self) -> Reach {
+        Reach::Inside
     }
 
     async fn cancel(&self, _: &Handle) -> Result<(), RuntimeError> {

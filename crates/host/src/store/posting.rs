@@ -16,9 +16,9 @@ pub(super) fn write(work: &Work) -> Vec<u8> {
     let mut out = Vec::new();
     match work {
         Work::Drafts(drafts) => {
-            out.reserve(drafts.iter().map(|draft| draft.bytes() + BESIDE).sum());
+            out.reserve(drafts.iter().map(|draft| draft.line().len() + 4).sum::<usize>() + 1);
             out.push(DRAFTS);
-            drafts.iter().for_each(|draft| push(&mut out, |line| draft.entry().write_line(line)));
+            drafts.iter().for_each(|draft| push(&mut out, |line| line.extend_from_slice(draft.line())));
         }
         Work::Placed(entries) => {
             out.reserve(entries.iter().map(|entry| entry.payload.len() + BESIDE).sum());

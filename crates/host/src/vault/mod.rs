@@ -281,7 +281,7 @@ impl Vault {
     async fn write_along(&self, work: writer::Work) -> Result<(), StoreError> {
         let part = self.prepare(work).await?;
         if self.daybook.takes(part.bytes.len()) {
-            self.daybook.write_along(Page { ledger: None, vault: Some(part.into_part()) })
+            self.daybook.write_along(Page { ledger: None, vault: Some(part.into_part()) }).map(drop)
         } else {
             self.daybook.written().await;
             part.past_the_book().map(drop)

@@ -151,6 +151,33 @@ impl Timestamp {
         Self(jiff::Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
     }
 
+    /// Appends the text.
+    pub fn write(self, out: &mut Vec<u8>) {
+        let moment = jiff::tz::Offset::UTC.to_datetime(self.0);
+        let Ok(year) = u32::try_from(moment.year()) else {
+            return out.extend_from_slice(format!("{:.6}", self.0).as_bytes());
+        };
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        let part = |number: i8| u32::from(number.unsigned_abs());
+        let micros = moment.subsec_nanosecond().unsigned_abs() / 1_000;
+        for (to, number) in [
+            (0..4, year),
+            (5..7, part(moment.month())),
+            (8..10, part(moment.day())),
+            (11..13, part(moment.hour())),
+            (14..16, part(moment.minute())),
+            (17..19, part(moment.second())),
+            (20..26, micros),
+        ] {
+            let mut rest = number;
+            for digit in text[to].iter_mut().rev() {
+                *digit += (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
+        out.extend_from_slice(&text);
+    }
+
     /// The moment that long before this one; the beginning of time if there is none.
     pub fn minus(self, time: std::time::Duration) -> Self {
         Self::new(self.0.checked_sub(time).unwrap_or(jiff::Timestamp::MIN))
@@ -164,7 +191,9 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.6}", self.0)
+        let mut text = Vec::with_capacity(Self::TEXT_BYTES);
+        self.write(&mut text);
+        f.pad(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 

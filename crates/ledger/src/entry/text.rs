@@ -41,8 +41,10 @@ pub struct Unplaced {
     entry: EntryText,
     /// Everything before the place went through it.
     head: EntryHasher,
-    /// Everything behind the place.
-    tail: Vec<u8>,
+    /// The line, with a place and a name that are still to be filled in.
+    line: Vec<u8>,
+    /// Where the line goes on behind the place.
+    tail: usize,
     bytes: usize,
 }
 
@@ -50,16 +52,21 @@ impl Unplaced {
     /// Checks and canonicalises `draft`.
     pub fn new(draft: &Draft) -> Result<Self, FieldError> {
         let entry = EntryText::without_place(draft)?;
-        let (mut text, mut tail) = (Vec::with_capacity(entry.payload.len() + 512), Vec::with_capacity(256));
-        entry.write_head(&mut text, Cover::Hashed);
-        entry.write_tail(&mut tail);
-        let bytes = text.len() + LONGEST_PLACE + tail.len();
+        let mut line = Vec::with_capacity(entry.payload.len() + BESIDE_PAYLOAD);
+        let mut head = EntryHasher::new();
+        let mut hashed = 0;
+        entry.write_head(&mut line, |piece| {
+            head.update(piece);
+            hashed += piece.len();
+        });
+        line.push(b'0');
+        let tail = line.len();
+        entry.write_tail(&mut line);
+        let bytes = hashed + LONGEST_PLACE + line.len() - tail;
         if bytes > MAX_ENTRY_BYTES {
             return Err(FieldError::TooLarge { bytes, limit: MAX_ENTRY_BYTES });
         }
-        let mut head = EntryHasher::new();
-        head.update(&text);
-        Ok(Self { entry, head, tail, bytes })
+        Ok(Self { entry, head, line, tail, bytes })
     }
 
     pub fn entry(&self) -> &EntryText {
@@ -71,10 +78,15 @@ impl Unplaced {
         self.bytes
     }
 
+    /// The canonical line, with zeros where its place and its name will stand.
+    pub fn line(&self) -> &[u8] {
+        &self.line
+    }
+
     /// Gives the entry its place in its entity's history, and with it its name.
     pub fn place(mut self, seq: u64) -> EntryText {
         self.head.update(seq.to_string().as_bytes());
-        self.head.update(&self.tail);
+        self.head.update(&self.line[self.tail..]);
         self.entry.seq = seq;
         self.entry.cid = self.head.finish();
         self.entry
@@ -125,43 +137,50 @@ impl EntryText {
 
     /// The CID that the members, as they are now, have.
     pub fn compute_cid(&self) -> Cid {
-        let mut text = Vec::with_capacity(self.payload.len() + 512);
-        self.write(&mut text, Cover::Hashed);
-        Cid::of_entry(&[&text])
+        let mut line = Vec::with_capacity(self.payload.len() + BESIDE_PAYLOAD);
+        let mut hasher = EntryHasher::new();
+        self.write_head(&mut line, |piece| hasher.update(piece));
+        let place = line.len();
+        self.write_place(&mut line);
+        self.write_tail(&mut line);
+        hasher.update(&line[place..]);
+        hasher.finish()
     }
 
     /// Appends the canonical line, without a newline.
     pub fn write_line(&self, out: &mut Vec<u8>) {
-        self.write(out, Cover::Whole);
-    }
-
-    fn write(&self, out: &mut Vec<u8>, cover: Cover) {
-        self.write_head(out, cover);
-        out.extend_from_slice(self.seq.to_string().as_bytes());
+        self.write_head(out, |_| ());
+        self.write_place(out);
         self.write_tail(out);
     }
 
-    /// Everything before the value of `seq`.
-    fn write_head(&self, out: &mut Vec<u8>, cover: Cover) {
+    /// Everything before the value of `seq`. `hashed` is shown what the CID covers of it, piece by piece.
+    fn write_head(&self, out: &mut Vec<u8>, mut hashed: impl FnMut(&[u8])) {
+        let from = out.len();
         string(out, r#"{"actor":"#, &self.actor);
         match &self.attested_by {
             None => raw(out, r#","attested_by":"#, "null"),
             Some(key) => string(out, r#","attested_by":"#, &key.to_string()),
         }
-        if cover == Cover::Whole {
-            out.extend_from_slice(br#","cid":""#);
-            out.extend_from_slice(&self.cid.to_text());
-            out.push(b'"');
-        }
+        hashed(&out[from..]);
+        out.extend_from_slice(br#","cid":""#);
+        out.extend_from_slice(&self.cid.to_text());
+        out.push(b'"');
+        let from = out.len();
         string(out, r#","entity_id":"#, &self.entity_id);
         raw(out, r#","envelope":"#, self.envelope.as_deref().unwrap_or("null"));
         raw(out, r#","parents":"#, &self.parents);
         raw(out, r#","payload":"#, &self.payload);
-        if cover == Cover::Whole {
-            raw(out, r#","proof":"#, self.proof.as_deref().unwrap_or("null"));
-        }
+        hashed(&out[from..]);
+        raw(out, r#","proof":"#, self.proof.as_deref().unwrap_or("null"));
+        let from = out.len();
         raw(out, r#","quality":""#, self.quality.as_str());
         out.extend_from_slice(br#"","seq":"#);
+        hashed(&out[from..]);
+    }
+
+    fn write_place(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.seq.to_string().as_bytes());
     }
 
     /// Everything behind the value of `seq`.
@@ -169,7 +188,8 @@ impl EntryText {
         string(out, r#","source":"#, &self.source);
         raw(out, r#","tags":"#, &self.tags);
         string(out, r#","target":"#, &self.target);
-        raw(out, r#","timestamp":""#, &self.timestamp.to_string());
+        out.extend_from_slice(br#","timestamp":""#);
+        self.timestamp.write(out);
         out.extend_from_slice(b"\"}");
     }
 
@@ -198,16 +218,11 @@ fn string(out: &mut Vec<u8>, name: &str, value: &str) {
     jcs::write_string(value, out);
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cover {
-    /// Every member.
-    Whole,
-    /// What the CID is computed over.
-    Hashed,
-}
-
 /// Digits of the largest place.
 const LONGEST_PLACE: usize = 16;
+
+/// What a line has beside its payload, about.
+const BESIDE_PAYLOAD: usize = 512;
 
 fn canonical(field: &'static str, value: &impl serde::Serialize) -> Result<String, FieldError> {
     let value = serde_json::to_value(value).map_err(|error| bad(field, error))?;

@@ -5,7 +5,7 @@ use tribune_ledger::bundle::{BundleError, ProofBundle};
 use tribune_ledger::entry::{EntryRef, EntryText, FieldError};
 use tribune_ledger::limits::{MAX_ENTRY_BYTES, MAX_PARENTS};
 use tribune_ledger::tree::Hash;
-use tribune_ledger::{Cid, Draft, EntryQuality, LedgerEntry};
+use tribune_ledger::{Cid, Draft, EntryQuality, LedgerEntry, Timestamp};
 
 use crate::fixture::{Dice, Log, moment, sign, signer, signer_key};
 
@@ -188,5 +188,23 @@ fn a_proof_bundle_stands_alone() {
         let held = String::from_utf8(bytes)
             .is_ok_and(|text| ProofBundle::parse(&text).is_ok_and(|b| b.check(&signer_key(2)).is_ok()));
         assert!(!held, "byte {at}");
+    }
+}
+
+#[test]
+fn a_moment_has_the_text_that_its_library_gives_it() {
+    let mut state = 7_u64;
+    let first = jiff::Timestamp::MIN.as_microsecond();
+    let span = u64::try_from(jiff::Timestamp::MAX.as_microsecond() - first).unwrap();
+    for _ in 0..20_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let micros = first + i64::try_from((state >> 1) % span).unwrap();
+        let time = jiff::Timestamp::from_microsecond(micros).unwrap();
+        assert_eq!(Timestamp::new(time).to_string(), format!("{time:.6}"));
+    }
+    let turn = |text: &str| text.parse::<Timestamp>().unwrap().to_string();
+    for text in ["0000-01-01T00:00:00.000000Z", "2024-02-29T23:59:59.999999Z", "9999-12-30T22:00:00.000001Z"]
+    {
+        assert_eq!(turn(text), text);
     }
 }
