@@ -16,6 +16,7 @@ mod sheet;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::time::Duration;
 
 pub(crate) use self::marks::{Reached, Side};
 pub(crate) use self::opening::Left;
@@ -30,6 +31,9 @@ const LARGEST_PAGE: usize = 1 << 20;
 
 /// Bytes on a sheet after which no further page is added.
 const SHEET: usize = 1 << 20;
+
+/// How long a page waits for others that are about to be written.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// Which book this is. A database remembers whose records it has; each start begins another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,6 +257,20 @@ impl Daybook {
         if self.0.scribe.get().is_none_or(Option::is_none) {
             return self.until_written(number).await;
         }
+        self.told(number).await
+    }
+
+    /// Waits until this record is durable: written by whoever writes next, or by whoever waits here if nobody does for a
+    /// moment.
+    pub(crate) async fn until_along(&self, number: u64) -> Result<(), StoreError> {
+        tokio::select! {
+            biased;
+            written = self.told(number) => written,
+            () = tokio::time::sleep(A_MOMENT) => self.until_written(number).await,
+        }
+    }
+
+    async fn told(&self, number: u64) -> Result<(), StoreError> {
         loop {
             let told = self.0.marks.told();
             tokio::pin!(told);

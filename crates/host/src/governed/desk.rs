@@ -89,10 +89,10 @@ impl Desk {
         self.journal.write(page).await.map_err(failed)
     }
 
-    /// Has the page written by another's hand, before whatever is handed in later, and begins another.
-    pub(super) async fn hand_in(&mut self) -> Result<HandedIn, RuntimeError> {
+    /// Has the page written before whatever is handed in later, and begins another.
+    pub(super) async fn hand_in(&mut self, hand: Hand) -> Result<HandedIn, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
-        self.journal.hand_in(Hand::Scribe, page).await.map_err(failed)
+        self.journal.hand_in(hand, page).await.map_err(failed)
     }
 
     /// Waits until a page that was handed in is durable.

@@ -116,7 +116,7 @@ impl Governance {
         let deadline = Instant::now() + wait;
         let mut changes = self.gate.inbox.watch();
         let mut standpoint = self.ask_or_look(key, &call).await?;
-        while standpoint.verdict == AskedFor::Waits {
+        while standpoint.verdict == AskedFor::Waits && Instant::now() < deadline {
             let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {
                 break;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tribune_agents::native::{Asked, Came, House, Remembered, Summary};
 use tribune_agents::provider::{ModelRef, Said};
 use tribune_agents::{Handle, RuntimeError, ToolCall};
@@ -18,6 +19,7 @@ use super::{Governance, failed};
 use crate::models::RequestRecord;
 use crate::record::{Summarised, payload};
 use crate::spend::{Payer, Reservation, Reserve, Told};
+use crate::store::StoreError;
 use crate::vault::Conversation;
 
 /// Where it is written that a conversation was shortened.
@@ -39,14 +41,20 @@ pub(super) struct TurnHouse {
     gate: Value,
     /// What is set aside for the request under way.
     reserved: Mutex<Option<Reservation>>,
+    /// The conversation on its way, if its loop is going to ask for it.
+    recalling: Mutex<Option<Recalling>>,
 }
 
+type Recalling = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
+
 impl TurnHouse {
+    /// `remembers` if the backend's own loop begins with what was said before.
     pub(super) fn new(
         desk: &Desk,
         mandate: &Mandate,
         turn: Cid,
         (board, words): (&str, &str),
+        remembers: bool,
     ) -> Result<Self, RuntimeError> {
         let (governance, handle) = (Arc::clone(&desk.governance), desk.handle.clone());
         let law = &governance.gate.law;
@@ -62,6 +70,7 @@ impl TurnHouse {
         let prompt = serde_json::to_value(stack.manifest(words)).unwrap_or(Value::Null);
         let (stack, note) = (stack.parts(), board_note(board));
         let conversation = desk.journal.conversation();
+        let recalling = Mutex::new(remembers.then(|| recall(&governance, &conversation)));
         Ok(Self {
             governance,
             handle,
@@ -72,6 +81,7 @@ impl TurnHouse {
             prompt,
             gate,
             reserved: Mutex::default(),
+            recalling,
         })
     }
 
@@ -110,9 +120,9 @@ impl House for TurnHouse {
     }
 
     async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
-        let (governance, conversation) = (Arc::clone(&self.governance), self.conversation.clone());
-        let recalled = tokio::task::spawn_blocking(move || governance.vault.recall(&conversation));
-        let recalled = recalled.await.map_err(|_| stopping())?.map_err(failed)?;
+        let begun = self.recalling.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let recalling = begun.unwrap_or_else(|| recall(&self.governance, &self.conversation));
+        let recalled = recalling.await.map_err(|_| stopping())?.map_err(failed)?;
         let read = |(turn, json): (String, Vec<u8>)| {
             serde_json::from_slice::<Said>(&json).map(|said| Remembered { turn, said })
         };
@@ -209,6 +219,12 @@ impl House for TurnHouse {
         // It fails only when the daemon is being torn down.
         let _ = tokio::task::spawn_blocking(move || log.write(&record)).await;
     }
+}
+
+/// Begins to read what was said before.
+fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> Recalling {
+    let (governance, conversation) = (Arc::clone(governance), conversation.clone());
+    tokio::task::spawn_blocking(move || governance.vault.recall(&conversation))
 }
 
 fn bytes(said: &Said) -> Result<Vec<u8>, RuntimeError> {

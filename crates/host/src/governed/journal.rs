@@ -40,6 +40,8 @@ pub(super) enum Hand {
     Own,
     /// A thread that is there for it: it takes a moment longer, and whoever waits can do something else.
     Scribe,
+    /// Whoever writes next; after a moment, whoever waits for it.
+    Next,
 }
 
 /// A page that has its place and is not durable yet.
@@ -233,6 +235,7 @@ impl Journal {
             (None, _) => {}
             (Some(number), Hand::Own) => book.until_written(number).await?,
             (Some(number), Hand::Scribe) => book.until_told(number).await?,
+            (Some(number), Hand::Next) => book.until_along(number).await?,
         }
         self.broken = false;
         Ok(Written { next_entry: self.next_entry, events })
@@ -273,7 +276,7 @@ impl Journal {
         }
         let page = crate::daybook::Page { ledger, vault };
         match hand {
-            Hand::Own => book.write_along(page),
+            Hand::Own | Hand::Next => book.write_along(page),
             Hand::Scribe => book.write_soon(page),
         }
         .map(Some)

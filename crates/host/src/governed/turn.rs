@@ -18,6 +18,7 @@ use tribune_ledger::{Cid, EntryQuality};
 use super::calls::{Calls, Handled};
 use super::desk::Desk;
 use super::house::TurnHouse;
+use super::journal::Hand;
 use super::letters::Letters;
 use super::limit::Limit;
 use super::listening::{Item, Listener, put_together};
@@ -110,6 +111,8 @@ struct Running<R> {
     speech: Speech,
     /// Bytes that the backend said, see [`MAX_OUTPUT_BYTES`].
     said: usize,
+    /// Something of it was shown.
+    has_spoken: bool,
     usage: Usage,
     cut_off: Option<Pin<Box<Sleep>>>,
     limit: Limit,
@@ -190,11 +193,17 @@ impl<R: AgentRuntime + 'static> Running<R> {
             Some(answer) => Listener::new(answer),
             None => {
                 let preceding = letters.inject(&mut desk, turn)?;
+                let house = Arc::new(TurnHouse::new(
+                    &desk,
+                    &mandate,
+                    turn,
+                    (&board, &words),
+                    inner.reach() == Reach::Recorded,
+                )?);
                 let agent = desk.handle.key.agent().as_str();
                 let system = prompt::assemble(&desk.governance.gate.law, &mandate, &board, agent);
                 let specs = offer(&mut desk, &mandate, turn)?;
                 let tools = Arc::new(TurnTools { specs, wishes: wish });
-                let house = Arc::new(TurnHouse::new(&desk, &mandate, turn, (&board, &words))?);
                 let input =
                     TurnInput { system, preceding, tools, house, cancel: cancel.child_token(), ..input };
                 let begun = AssertUnwindSafe(|| inner.run_turn(&desk.handle, input));
@@ -224,6 +233,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             output: String::new(),
             speech,
             said: 0,
+            has_spoken: false,
             usage: Usage::default(),
             cut_off: None,
             limit,
@@ -231,7 +241,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
         };
         let events = match running.inner.reach() {
             Reach::Inside => Vec::new(),
-            Reach::Recorded => running.write_listening().await?,
+            // What the house writes for its first request takes this along.
+            Reach::Recorded => running.write_listening(Hand::Next).await?,
             Reach::Free => running.write().await?,
         };
         Ok((running, events))
@@ -245,8 +256,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
     }
 
     /// The same, while the backend goes on; whatever it has written comes after the page.
-    async fn write_listening(&mut self) -> Result<Vec<RuntimeEvent>, RuntimeError> {
-        let page = self.desk.hand_in().await?;
+    async fn write_listening(&mut self, hand: Hand) -> Result<Vec<RuntimeEvent>, RuntimeError> {
+        let page = self.desk.hand_in(hand).await?;
         let written = self.backend.meanwhile(self.desk.written(page)).await?;
         self.on_record().await;
         Ok(written.events)
@@ -363,7 +374,6 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
     /// Takes what the backend said; ends the turn if it says that it is done.
     async fn said(&mut self, heard: Vec<Item>) -> Result<Step, RuntimeError> {
-        let is_first = self.said == 0;
         let mut kinds = Vec::new();
         for item in heard {
             let event = match item {
@@ -442,14 +452,17 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 return self.end(kinds, RuntimeError::new("too_long", what).into()).await;
             }
         }
+        let is_heard = !kinds.is_empty();
         for kind in kinds {
             self.desk.event(kind);
         }
         // First words are waited for; those that follow come in while they are written.
+        let is_first = !self.has_spoken;
+        self.has_spoken |= is_heard;
         if is_first || self.inner.reach() == Reach::Inside {
             return self.write().await.map(Step::More);
         }
-        self.write_listening().await.map(Step::More)
+        self.write_listening(Hand::Scribe).await.map(Step::More)
     }
 
     /// What somebody should know who did not see it is on record too.

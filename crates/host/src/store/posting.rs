@@ -1,7 +1,7 @@
 //! How a request to the ledger stands in the daybook, and how it is read again.
 
 use tribune_ledger::Draft;
-use tribune_ledger::entry::{EntryRef, FieldError, Unplaced};
+use tribune_ledger::entry::{EntryRef, EntryText, FieldError, Unplaced};
 
 use super::writer::Work;
 
@@ -11,32 +11,33 @@ const PLACED: u8 = 1;
 /// What a line has beside its payload, about.
 const BESIDE: usize = 512;
 
-/// What is written of a request. Those that are not [`Work::Drafts`] or [`Work::Placed`] never come here.
-pub(super) fn write(work: &Work) -> Vec<u8> {
-    let mut out = Vec::new();
-    match work {
-        Work::Drafts(drafts) => {
-            out.reserve(drafts.iter().map(|draft| draft.line().len() + 4).sum::<usize>() + 1);
-            out.push(DRAFTS);
-            drafts.iter().for_each(|draft| push(&mut out, |line| line.extend_from_slice(draft.line())));
-        }
-        Work::Placed(entries) => {
-            out.reserve(entries.iter().map(|entry| entry.payload.len() + BESIDE).sum());
-            out.push(PLACED);
-            entries.iter().for_each(|entry| push(&mut out, |line| entry.write_line(line)));
-        }
-        Work::Sealed(_) | Work::Rotate { .. } | Work::Sync | Work::Stop { .. } => {}
+/// What is written of entries to be placed, and those entries.
+pub(super) fn drafts(drafts: &[Draft]) -> Result<(Vec<Unplaced>, Vec<u8>), FieldError> {
+    let mut out = Vec::with_capacity(drafts.len() * 2 * BESIDE);
+    out.push(DRAFTS);
+    let entries = drafts.iter().map(|draft| framed(&mut out, |line| Unplaced::written(draft, line)));
+    Ok((entries.collect::<Result<_, _>>()?, out))
+}
+
+/// What is written of entries that have their place.
+pub(super) fn placed(entries: &[EntryText]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(entries.iter().map(|entry| entry.payload.len() + BESIDE).sum());
+    out.push(PLACED);
+    for entry in entries {
+        framed(&mut out, |line| entry.write_line(line));
     }
     out
 }
 
-fn push(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+/// Appends a line behind its length.
+fn framed<T>(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
-    write(out);
+    let written = write(out);
     // INVARIANT: entries are bounded far below four gigabytes.
     let length = u32::try_from(out.len() - at - 4).unwrap_or(u32::MAX);
     out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    written
 }
 
 /// The request again. None if these bytes are none.

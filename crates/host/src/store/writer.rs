@@ -106,9 +106,9 @@ impl LedgerWriter {
 
     /// Appends several entries in this order, all or none; returns when they are durable.
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<Vec<Appended>, StoreError> {
-        let (mut request, receipt) = drafts_request(drafts)?;
+        let (mut request, receipt, bytes) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter().await);
-        match self.first_entry(request) {
+        match self.first_entry(request, bytes) {
             FirstEntry::Daybook(page) => self.daybook.write(page).await?,
             FirstEntry::Database(request) => {
                 self.daybook.written().await;
@@ -120,9 +120,9 @@ impl LedgerWriter {
 
     /// Appends one entry; returns when it is durable, which is before it has its place.
     pub(crate) async fn append_early(&self, draft: &Draft) -> Result<Receipt, StoreError> {
-        let (mut request, receipt) = drafts_request(std::slice::from_ref(draft))?;
+        let (mut request, receipt, bytes) = drafts_request(std::slice::from_ref(draft))?;
         request.ticket = Some(self.room.enter().await);
-        match self.first_entry(request) {
+        match self.first_entry(request, bytes) {
             FirstEntry::Daybook(page) => self.daybook.write(page).await.map(|()| receipt),
             FirstEntry::Database(request) => {
                 self.daybook.written().await;
@@ -149,8 +149,8 @@ impl LedgerWriter {
     /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
     /// their CIDs beforehand, so that one may be the parent of the next.
     pub(crate) async fn placed(&self, entries: Vec<EntryText>) -> Result<Part, StoreError> {
+        let bytes = posting::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
-        let bytes = posting::write(&request.work);
         request.ticket = Some(self.room.enter().await);
         Ok(self.part(bytes, request))
     }
@@ -166,17 +166,17 @@ impl LedgerWriter {
 
     /// Queues an entry without waiting, neither for room nor, unless it is very large, for the disk. Entries that are queued later come later.
     pub fn submit(&self, draft: &Draft) -> Result<(), StoreError> {
-        let (mut request, _) = drafts_request(std::slice::from_ref(draft))?;
+        let (mut request, _, bytes) = drafts_request(std::slice::from_ref(draft))?;
         let full = StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE };
         request.ticket = Some(self.room.try_enter().ok_or(full)?);
-        self.send_soon(request).map(drop)
+        self.send_soon(request, bytes).map(drop)
     }
 
     /// Queues entries from a thread of their own, waiting only for room. [`Self::wait_blocking`] says where they ended up.
     pub fn submit_blocking(&self, drafts: &[Draft]) -> Result<Receipt, StoreError> {
-        let (mut request, receipt) = drafts_request(drafts)?;
+        let (mut request, receipt, bytes) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter_blocking());
-        let number = self.send_soon(request)?;
+        let number = self.send_soon(request, bytes)?;
         Ok(Receipt { number, ..receipt })
     }
 
@@ -229,8 +229,8 @@ impl LedgerWriter {
     }
 
     /// Has a request carried out, without waiting for it. Returns its number in the daybook.
-    fn send_soon(&self, request: Request) -> Result<Option<u64>, StoreError> {
-        match self.first_entry(request) {
+    fn send_soon(&self, request: Request, bytes: Vec<u8>) -> Result<Option<u64>, StoreError> {
+        match self.first_entry(request, bytes) {
             FirstEntry::Daybook(page) => self.daybook.write_soon(page).map(Some),
             FirstEntry::Database(request) => {
                 self.daybook.flush();
@@ -239,9 +239,8 @@ impl LedgerWriter {
         }
     }
 
-    /// Where a request is made durable.
-    fn first_entry(&self, request: Request) -> FirstEntry {
-        let bytes = posting::write(&request.work);
+    /// Where a request is made durable, which is `bytes` in the book.
+    fn first_entry(&self, request: Request, bytes: Vec<u8>) -> FirstEntry {
         if self.daybook.takes(bytes.len()) {
             FirstEntry::Daybook(Page { ledger: Some(self.part(bytes, request)), vault: None })
         } else {
@@ -303,26 +302,23 @@ fn placed_request(entries: Vec<EntryText>) -> Result<(Request, Receipt), StoreEr
     Ok(request(Work::Placed(entries)))
 }
 
-/// Checks and canonicalises in the caller's thread; the writer's time is everybody's.
-fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt), StoreError> {
+/// Checks and canonicalises in the caller's thread; the writer's time is everybody's. Gives the request's form in the book too.
+fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt, Vec<u8>), StoreError> {
     if drafts.len() > MAX_BATCH {
         return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
     }
-    let mut bytes = 0;
-    let mut entries = Vec::with_capacity(drafts.len());
     for draft in drafts {
         refuse_reserved(&draft.entity_id, draft.quality)?;
-        let entry = Unplaced::new(draft)?;
-        bytes += entry.bytes();
         if let Some(owed) = draft.attested_by {
             return Err(tribune_ledger::proof::ProofError::Missing(owed).into());
         }
-        entries.push(entry);
     }
-    if bytes > MAX_REQUEST_BYTES {
+    let (entries, bytes) = posting::drafts(drafts)?;
+    if entries.iter().map(Unplaced::bytes).sum::<usize>() > MAX_REQUEST_BYTES {
         return Err(StoreError::TooMuchAtOnce { what: "bytes", limit: MAX_REQUEST_BYTES });
     }
-    Ok(request(Work::Drafts(entries)))
+    let (request, receipt) = request(Work::Drafts(entries));
+    Ok((request, receipt, bytes))
 }
 
 /// Starts the writer's thread over an open database.

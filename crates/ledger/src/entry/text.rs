@@ -41,32 +41,36 @@ pub struct Unplaced {
     entry: EntryText,
     /// Everything before the place went through it.
     head: EntryHasher,
-    /// The line, with a place and a name that are still to be filled in.
-    line: Vec<u8>,
-    /// Where the line goes on behind the place.
-    tail: usize,
+    /// Everything behind the place.
+    tail: Box<[u8]>,
     bytes: usize,
 }
 
 impl Unplaced {
     /// Checks and canonicalises `draft`.
     pub fn new(draft: &Draft) -> Result<Self, FieldError> {
+        Self::written(draft, &mut Vec::new())
+    }
+
+    /// The same, and appends the line, with zeros where its place and its name will stand.
+    pub fn written(draft: &Draft, out: &mut Vec<u8>) -> Result<Self, FieldError> {
         let entry = EntryText::without_place(draft)?;
-        let mut line = Vec::with_capacity(entry.payload.len() + BESIDE_PAYLOAD);
+        out.reserve(entry.payload.len() + BESIDE_PAYLOAD);
         let mut head = EntryHasher::new();
         let mut hashed = 0;
-        entry.write_head(&mut line, |piece| {
+        entry.write_head(out, |piece| {
             head.update(piece);
             hashed += piece.len();
         });
-        line.push(b'0');
-        let tail = line.len();
-        entry.write_tail(&mut line);
-        let bytes = hashed + LONGEST_PLACE + line.len() - tail;
+        out.push(b'0');
+        let from = out.len();
+        entry.write_tail(out);
+        let tail: Box<[u8]> = out[from..].into();
+        let bytes = hashed + LONGEST_PLACE + tail.len();
         if bytes > MAX_ENTRY_BYTES {
             return Err(FieldError::TooLarge { bytes, limit: MAX_ENTRY_BYTES });
         }
-        Ok(Self { entry, head, line, tail, bytes })
+        Ok(Self { entry, head, tail, bytes })
     }
 
     pub fn entry(&self) -> &EntryText {
@@ -78,15 +82,10 @@ impl Unplaced {
         self.bytes
     }
 
-    /// The canonical line, with zeros where its place and its name will stand.
-    pub fn line(&self) -> &[u8] {
-        &self.line
-    }
-
     /// Gives the entry its place in its entity's history, and with it its name.
     pub fn place(mut self, seq: u64) -> EntryText {
         self.head.update(seq.to_string().as_bytes());
-        self.head.update(&self.line[self.tail..]);
+        self.head.update(&self.tail);
         self.entry.seq = seq;
         self.entry.cid = self.head.finish();
         self.entry
