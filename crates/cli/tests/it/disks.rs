@@ -1,9 +1,24 @@
 //! Disks that are full and disks that fail: a clear error, nothing acknowledged that is not durable, and a way on.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::fixture::{Place, in_own_mounts, workspace};
+
+/// A library that makes syncs fail while the second file is there; a program that is to meet it gets it by `LD_PRELOAD`, and that
+/// file's name as `FAIL_SYNCS_WHILE`.
+pub(crate) fn failing_disk(place: &Place) -> (PathBuf, PathBuf) {
+    let (shim, flag) = (place.path("failing_disk.so"), place.path("failing"));
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&shim)
+        .arg(workspace().join("e2e/failing_disk.c"))
+        .arg("-ldl")
+        .status();
+    assert!(built.expect("cc compiles the failing disk").success());
+    (shim, flag)
+}
 
 #[test]
 fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
@@ -67,14 +82,7 @@ fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
 #[test]
 fn a_disk_whose_syncs_fail_stops_the_store_until_it_is_opened_again() {
     let place = Place::new();
-    let (shim, flag) = (place.path("failing_disk.so"), place.path("failing"));
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(&shim)
-        .arg(workspace().join("e2e/failing_disk.c"))
-        .arg("-ldl")
-        .status();
-    assert!(built.expect("cc compiles the failing disk").success());
+    let (shim, flag) = failing_disk(&place);
     place.ok(&["ledger", "note", "before"]);
 
     let mut command = place.command(&["ledger", "note", "--lines"]);

@@ -1,6 +1,7 @@
 //! The daemon is killed while models answer: what was on its way is paid in full, and once, however often the next starts are
 //! killed too.
 
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use tribune_host::{Home, Reader};
 use tribune_testkit::upstream::{FakeUpstream, Say};
 use tribune_testkit::{assert_sound, say};
 
+use crate::disks::failing_disk;
 use crate::fixture::Place;
 use crate::killing::roller;
 
@@ -27,15 +29,23 @@ const KEY_ENV: &str = "FAKE_API_KEY";
 const SECRET: &str = "fixture-key-77c0d1a90c";
 
 fn spawn(place: &Place) -> Child {
+    spawn_with(place, &[])
+}
+
+fn spawn_with(place: &Place, env: &[(&str, &Path)]) -> Child {
     let mut command = place.command(&["up", "--port", "0"]);
+    command.envs(env.iter().copied());
     command.env(KEY_ENV, SECRET).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
     command.spawn().unwrap()
 }
 
 /// A daemon that serves, with its address and the operator's token.
-#[expect(clippy::zombie_processes, reason = "whoever gets the child kills it and waits")]
 fn serve(place: &Place) -> (Child, String, String) {
-    let child = spawn(place);
+    serving(place, spawn(place))
+}
+
+#[expect(clippy::zombie_processes, reason = "whoever gets the child kills it and waits")]
+fn serving(place: &Place, child: Child) -> (Child, String, String) {
     let home = Home::at(place.home());
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(30) {
@@ -51,6 +61,22 @@ fn serve(place: &Place) -> (Child, String, String) {
 fn kill(mut child: Child) {
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// A home whose agent asks a model of `upstream`.
+fn settle_in(place: &Place, upstream: &FakeUpstream) {
+    let config = format!(
+        "{{ spend: {{ perDay: {{ cost: 100 }}, prices: {{ 'fake:m': {{ input: 3, output: 15 }} }} }},
+            models: {{ providers: {{ fake: {{ kind: 'anthropic', baseUrl: '{}', keyEnv: '{KEY_ENV}',
+            startupValidation: 'off', models: {{ m: {{ contextWindow: 100000, maxOutputTokens: 1000 }} }} }} }} }} }}",
+        upstream.base_url()
+    );
+    let roster = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"default\",\"standing\":false}\n";
+    for (file, text) in [("config.json5", config.as_str()), ("data/agent-roster.jsonl", roster)] {
+        let path = place.home().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
 }
 
 /// A request through the proxy whose answer nobody reads.
@@ -72,19 +98,7 @@ fn s9_a_daemon_killed_in_the_middle_of_answers_pays_for_each_in_full_and_once() 
     let place = Place::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let upstream = runtime.block_on(FakeUpstream::start());
-    let config = format!(
-        "{{ spend: {{ perDay: {{ cost: 100 }}, prices: {{ 'fake:m': {{ input: 3, output: 15 }} }} }},
-            models: {{ providers: {{ fake: {{ kind: 'anthropic', baseUrl: '{}', keyEnv: '{KEY_ENV}',
-            startupValidation: 'off', models: {{ m: {{ contextWindow: 100000, maxOutputTokens: 1000 }} }} }} }} }} }}",
-        upstream.base_url()
-    );
-    let roster = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"default\",\"standing\":false}\n";
-    for (file, text) in [("config.json5", config.as_str()), ("data/agent-roster.jsonl", roster)] {
-        let path = place.home().join(file);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
+    settle_in(&place, &upstream);
     let (child, address, token) = serve(&place);
     runtime.block_on(async {
         let mut clients = Vec::new();
@@ -131,6 +145,34 @@ fn s9_a_daemon_killed_in_the_middle_of_answers_pays_for_each_in_full_and_once() 
     assert_eq!(lines, [("(operator)", 1, 500, 1), ("main", SESSIONS, 1_000 * SESSIONS, SESSIONS)]);
     assert!(report.lines[1].input > 1_000 && report.all.cost.nanos() > 0, "{report:?}");
     assert_eq!(upstream.requests().len() as u64, SESSIONS + 1, "nobody is asked again");
+    assert_sound(&Home::at(place.home()));
+    let _inside = runtime.enter();
+    drop(upstream);
+}
+
+#[test]
+fn l2_no_model_is_asked_while_nothing_can_be_written_down() {
+    let place = Place::new();
+    let (shim, flag) = failing_disk(&place);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let upstream = runtime.block_on(FakeUpstream::start());
+    settle_in(&place, &upstream);
+    let child = spawn_with(&place, &[("LD_PRELOAD", &shim), ("FAIL_SYNCS_WHILE", &flag)]);
+    let (child, address, token) = serving(&place, child);
+    runtime.block_on(async {
+        upstream.reply(Say::new().text("hello").anthropic()).reply(Say::new().text("unheard").anthropic());
+        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        let key = "agent:main:cli:local:dm:peer";
+        client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.unwrap();
+        client.call("turn.run", &say(key, "hello")).await.unwrap();
+        assert_eq!(upstream.requests().len(), 1);
+        std::fs::write(&flag, "").unwrap();
+        client.call("turn.run", &say(key, "again")).await.unwrap_err();
+        assert_eq!(upstream.requests().len(), 1, "its beginning is not on record");
+        drop(client);
+    });
+    kill(child);
+    std::fs::remove_file(&flag).unwrap();
     assert_sound(&Home::at(place.home()));
     let _inside = runtime.enter();
     drop(upstream);

@@ -231,7 +231,8 @@ fn canonical(field: &'static str, value: &impl serde::Serialize) -> Result<Strin
 
 /// The canonical JSON array of these strings.
 fn array(items: impl Iterator<Item = impl AsRef<str>>) -> String {
-    let mut out = vec![b'['];
+    let mut out = Vec::with_capacity(2 + items.size_hint().0 * (Cid::TEXT_BYTES + 3));
+    out.push(b'[');
     for item in items {
         if out.len() > 1 {
             out.push(b',');
