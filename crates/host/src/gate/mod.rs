@@ -398,12 +398,12 @@ impl Gate {
 /// Hash of what agents are told of a tool; of nothing for a tool that is not ours.
 pub(crate) fn schema_pin(tool: &str) -> String {
     static PINS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-        let pin = |spec: ToolSpec| {
+        let pin = |spec: &ToolSpec| {
             let schema = jcs::to_vec(&spec.input_schema).unwrap_or_default();
             let hash = Domain::Action.hash(&[b"schema", spec.description.as_bytes(), b"\n", &schema]);
-            (spec.name, Cid::from_bytes(hash).to_string())
+            (spec.name.clone(), Cid::from_bytes(hash).to_string())
         };
-        HostTools::specs().into_iter().map(pin).collect()
+        HostTools::specs().iter().map(pin).collect()
     });
     PINS.get(tool).cloned().unwrap_or_default()
 }

@@ -12,11 +12,9 @@ use crate::tools::HostTools;
 
 /// Step four: each tool of the mandate passes the gate; those that could be called are offered.
 pub(super) fn offer(desk: &mut Desk, mandate: &Mandate, turn: Cid) -> Result<Vec<ToolSpec>, RuntimeError> {
-    let mut specs = HostTools::specs();
-    specs.retain(|spec| mandate.allows(&spec.name));
     let standing = desk.journal.standing.clone();
-    let mut offered = Vec::with_capacity(specs.len());
-    for spec in specs {
+    let mut offered = Vec::new();
+    for spec in HostTools::specs().iter().filter(|spec| mandate.allows(&spec.name)) {
         let inquiry = Inquiry {
             standing: &standing,
             tool: &spec.name,
@@ -31,7 +29,7 @@ pub(super) fn offer(desk: &mut Desk, mandate: &Mandate, turn: Cid) -> Result<Vec
         let judgement = desk.governance.gate.judge(inquiry).map_err(failed)?;
         let (verdict, _) = desk.verdict(judgement, None, vec![turn])?;
         if verdict.is_offered() {
-            offered.push(spec);
+            offered.push(spec.clone());
         }
     }
     Ok(offered)

@@ -34,7 +34,7 @@ mod write;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -175,24 +175,27 @@ impl HostTools {
     }
 
     /// What agents are told of the tools, in the order of [`NAMES`].
-    pub fn specs() -> Vec<ToolSpec> {
-        vec![
-            read::spec(),
-            search::spec(),
-            send_message::spec(),
-            write::spec(),
-            edit::spec(),
-            exec::spec(),
-            web_fetch::spec(),
-            web_search::spec(),
-            message::spec(),
-            memory::spec(),
-            cron::spec(),
-            gateway::spec(),
-            spawn::spec(),
-            absent::browser_spec(),
-            absent::nodes_spec(),
-        ]
+    pub fn specs() -> &'static [ToolSpec] {
+        static SPECS: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
+            vec![
+                read::spec(),
+                search::spec(),
+                send_message::spec(),
+                write::spec(),
+                edit::spec(),
+                exec::spec(),
+                web_fetch::spec(),
+                web_search::spec(),
+                message::spec(),
+                memory::spec(),
+                cron::spec(),
+                gateway::spec(),
+                spawn::spec(),
+                absent::browser_spec(),
+                absent::nodes_spec(),
+            ]
+        });
+        &SPECS
     }
 
     /// Makes a call that the gate allowed, and tells what was touched. When the returned future is dropped, a command and

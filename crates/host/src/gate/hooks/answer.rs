@@ -33,8 +33,8 @@ pub(super) fn narrowed(call: &ToolCall, params: Map<String, Value>) -> Option<Va
     let old = call.input.as_object()?;
     let fits =
         |(key, new): (&String, &Value)| old.get(key).is_some_and(|old| old == new || is_lower(new, old));
-    let spec = HostTools::specs().into_iter().find(|spec| spec.name == call.name);
-    let required = spec.as_ref().and_then(|spec| spec.input_schema["required"].as_array());
+    let spec = HostTools::specs().iter().find(|spec| spec.name == call.name);
+    let required = spec.and_then(|spec| spec.input_schema["required"].as_array());
     let is_optional = |key: &str, value: &Value| {
         required.is_some_and(|required| !required.iter().any(|name| name == key)) && !value.is_array()
     };
