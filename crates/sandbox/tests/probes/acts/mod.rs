@@ -8,14 +8,16 @@ mod leaks;
 mod namespaces;
 mod network;
 mod processes;
+mod sockets;
 mod traps;
 
 use crate::probes::probe::Probe;
 
-pub(crate) const ALL: [&[Probe]; 9] = [
+pub(crate) const ALL: [&[Probe]; 10] = [
     files::PROBES,
     processes::PROBES,
     network::PROBES,
+    sockets::PROBES,
     namespaces::PROBES,
     ids::PROBES,
     leaks::PROBES,
