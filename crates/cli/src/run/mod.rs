@@ -3,11 +3,12 @@
 //!
 //! With the name of a profile it is an agent of another make on the folder ([`agent`]).
 //!
-//! [`order`] is what was asked for, [`profile`] the box it becomes, [`terminal`] a terminal of its own, [`signals`] what is passed
-//! on, [`quota`] how much it may write, [`company`] the way to its end.
+//! [`order`] is what was asked for, [`profile`] the box it becomes, [`terminal`] a terminal of its own, [`conduit`] pipes to other
+//! streams, [`signals`] what is passed on, [`quota`] how much it may write, [`company`] the way to its end.
 
 mod agent;
 mod company;
+mod conduit;
 mod order;
 mod profile;
 mod quota;
@@ -121,6 +122,7 @@ pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
 
 fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let order = Order::of(args)?;
+    conduit::check()?;
     start_daemon(args.quiet, home, output)?;
     daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;

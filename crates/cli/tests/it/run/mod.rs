@@ -4,6 +4,7 @@ mod ending;
 mod interrupted;
 mod reaching;
 mod seated;
+mod streams;
 mod userland;
 
 use std::path::PathBuf;
