@@ -225,7 +225,7 @@ impl Daemon {
             Arc::new(move |agent| known.knows(agent)),
         );
         let tools = tools
-            .with_launcher(launcher(home, config.sandbox))
+            .with_launcher(launcher(home, config))
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
             .with_status(Arc::clone(&status_slot))
             .with_purse(Arc::clone(&purse))
@@ -557,10 +557,11 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     })
 }
 
-fn launcher(home: &Home, sandbox: Sandbox) -> Arc<dyn Launcher> {
-    match sandbox {
-        Sandbox::Full => Arc::new(BoxedLauncher::new(home.root(), Mode::Full)),
-        Sandbox::Landlock => Arc::new(BoxedLauncher::new(home.root(), Mode::Landlock)),
+fn launcher(home: &Home, config: &Config) -> Arc<dyn Launcher> {
+    let boxed = |mode| Arc::new(BoxedLauncher::new(home.root(), mode, config.workspaces.max_bytes));
+    match config.sandbox {
+        Sandbox::Full => boxed(Mode::Full),
+        Sandbox::Landlock => boxed(Mode::Landlock),
         Sandbox::Off => {
             tracing::warn!(
                 "THE SANDBOX IS OFF: commands of agents run with everything this user may do. Set `sandbox` to \"full\" \

@@ -222,6 +222,16 @@ async fn a_command_out_of_time_is_ended_with_all_that_it_started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_writes_too_much_is_ended() {
+    let mut works = Works::new("{ workspaces: { maxBytes: 4194304 } }").await;
+    let line = "for n in 1 2 3 4; do head -c 2000000 /dev/urandom > f$n; done; echo written; sleep 9999";
+    let ended = works.run(line).await;
+    assert!(ended.starts_with("ended, because its changes take "), "{ended}");
+    assert!(ended.contains("workspaces.maxBytes is 4096 KiB") && ended.contains("written"), "{ended}");
+    works.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn l2_a_daemon_that_is_killed_leaves_no_command_behind() {
     let mut works = Works::new("{}").await;
     let mark = mark();
