@@ -97,6 +97,8 @@ pub struct SessionsConfig {
 pub struct WorkspacesConfig {
     /// Bytes that the changes of one run or command may take on disk.
     pub max_bytes: u64,
+    /// Patterns of names that agents and runs do not see.
+    pub hide: Vec<String>,
 }
 
 /// What is kept of conversations in plain files.

@@ -14,6 +14,7 @@ use tribune_contract::{
 };
 use tribune_sandbox::{House, Streams};
 
+use crate::config::WorkspacesConfig;
 use crate::quota::Quota;
 use crate::record::SandboxRecord;
 use crate::run::{EGRESS_PORT, proxy_variables};
@@ -33,17 +34,20 @@ pub struct BoxedLauncher {
     mode: Mode,
     /// By how many bytes a command may let its workspace grow.
     max_bytes: u64,
+    /// Patterns of what commands do not see.
+    hide: Vec<String>,
     launches: AtomicU64,
 }
 
 impl BoxedLauncher {
     /// For the house in `home`. What an earlier daemon of this house left behind is removed.
-    pub fn new(home: &Path, mode: Mode, max_bytes: u64) -> Self {
+    pub fn new(home: &Path, mode: Mode, workspaces: &WorkspacesConfig) -> Self {
         let house = House::of(home);
         let swept = tribune_sandbox::sweep(&home.join("layers"));
         tracing::debug!(?swept, "looked for what earlier sandboxes left behind");
         let launcher = tribune_sandbox::Launcher::this_program(house);
-        Self { launcher, mode, max_bytes, launches: AtomicU64::new(0) }
+        let (max_bytes, hide) = (workspaces.max_bytes, workspaces.hide.clone());
+        Self { launcher, mode, max_bytes, hide, launches: AtomicU64::new(0) }
     }
 
     fn profile(&self, launch: &Launch) -> Result<LaunchProfile, LaunchError> {
@@ -67,7 +71,8 @@ impl BoxedLauncher {
         profile.workspace = Some(Workspace {
             target,
             source: WorkspaceSource::Direct { folder: host.clone() },
-            hide: Vec::new(),
+            // The weaker mode cannot, and the launch says so.
+            hide: self.hide.clone(),
             freeze: match self.mode {
                 Mode::Full => HOST_TRAPS.map(str::to_owned).into(),
                 Mode::Landlock => Vec::new(),
