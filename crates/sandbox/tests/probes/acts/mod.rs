@@ -8,12 +8,13 @@ mod leaks;
 mod namespaces;
 mod network;
 mod processes;
+mod races;
 mod sockets;
 mod traps;
 
 use crate::probes::probe::Probe;
 
-pub(crate) const ALL: [&[Probe]; 10] = [
+pub(crate) const ALL: [&[Probe]; 11] = [
     files::PROBES,
     processes::PROBES,
     network::PROBES,
@@ -24,4 +25,5 @@ pub(crate) const ALL: [&[Probe]; 10] = [
     calls::PROBES,
     bombs::PROBES,
     traps::PROBES,
+    races::PROBES,
 ];
