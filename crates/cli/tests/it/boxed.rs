@@ -247,7 +247,7 @@ async fn a_sandbox_that_cannot_hide_runs_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_writes_too_much_is_ended() {
     let mut works = Works::new("{ workspaces: { maxBytes: 4194304 } }").await;
-    let line = "for n in 1 2 3 4; do head -c 2000000 /dev/urandom > f$n; done; echo written; sleep 9999";
+    let line = "for n in 1 2 3 4; do head -c 2000000 /dev/urandom > f$n; done; echo written; sleep 30";
     let ended = works.run(line).await;
     assert!(ended.starts_with("ended, because its changes take "), "{ended}");
     assert!(ended.contains("workspaces.maxBytes is 4096 KiB") && ended.contains("written"), "{ended}");
