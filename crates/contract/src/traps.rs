@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use crate::pattern::{Pattern, fold};
 
 /// Patterns of such names, of what is in a repository of git as far as a name tells.
-pub const HOST_TRAPS: [&str; 43] = [
+pub const HOST_TRAPS: [&str; 62] = [
     "**/.git/hooks",
     "**/.git/config",
     "**/.git/config.worktree",
@@ -18,6 +18,8 @@ pub const HOST_TRAPS: [&str; 43] = [
     "**/.git/worktrees/**/config.worktree",
     "**/.git/worktrees/**/commondir",
     "**/.git/worktrees/**/gitdir",
+    "**/.hg/hgrc",
+    "**/.jj/repo/config.toml",
     ".gitmodules",
     ".gitconfig",
     ".envrc",
@@ -31,13 +33,30 @@ pub const HOST_TRAPS: [&str; 43] = [
     ".zshenv",
     ".zprofile",
     ".zlogin",
+    ".zlogout",
+    ".cshrc",
+    ".tcshrc",
+    ".kshrc",
+    ".login",
+    ".logout",
+    ".vimrc",
+    ".gvimrc",
     ".exrc",
     ".nvimrc",
     ".nvim.lua",
     ".gdbinit",
     ".lldbinit",
     ".ripgreprc",
+    ".Rprofile",
+    ".npmrc",
+    ".yarnrc",
     ".yarnrc.yml",
+    ".pnp.cjs",
+    ".pnp.loader.mjs",
+    ".pnpmfile.cjs",
+    "mise.toml",
+    ".mise.toml",
+    ".pre-commit-config.yaml",
     ".mcp.json",
     ".vscode",
     ".devcontainer",
@@ -85,6 +104,21 @@ mod tests {
             ".hu\u{17f}ky/pre-commit",
             "opencode.json",
             ".opencode/plugin/x.ts",
+            "lib/.hg/hgrc",
+            ".jj/repo/config.toml",
+            ".RProfile",
+            "app/.npmrc",
+            ".yarnrc",
+            ".pnp.cjs",
+            "tools/mise.toml",
+            ".mise.toml",
+            ".pre-commit-config.yaml",
+            ".vimrc",
+            ".zlogout",
+            ".cshrc",
+            ".tcshrc",
+            ".kshrc",
+            ".login",
         ] {
             assert!(is_host_trap(trap), "{trap}");
         }
@@ -97,6 +131,10 @@ mod tests {
             ".gitignore",
             ".github/workflows/ci.yml",
             "cargo/config",
+            "hgrc",
+            ".hg/store/data",
+            "repo/config.toml",
+            "npmrc",
         ] {
             assert!(!is_host_trap(plain), "{plain}");
         }

@@ -225,7 +225,8 @@ impl Daemon {
             Arc::new(move |agent| known.knows(agent)),
         );
         let tools = tools
-            .with_launcher(launcher(home, config.sandbox))
+            .with_launcher(launcher(home, config))
+            .hiding(&config.workspaces.hide)
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
             .with_status(Arc::clone(&status_slot))
             .with_purse(Arc::clone(&purse))
@@ -277,8 +278,13 @@ impl Daemon {
             Arc::new(NativeBackend::new(Arc::new(HouseSeats::new(Arc::clone(&providers)))));
         let profiles = Profiles::load(home)?;
         let parts = (Arc::clone(&agents), Arc::clone(&providers));
-        let cli_agents =
-            Arc::new(CliAgents::new(home, config.sandbox, profiles, parts, Arc::clone(&governance)));
+        let cli_agents = Arc::new(CliAgents::new(
+            home,
+            (config.sandbox, config.workspaces.hide.clone()),
+            profiles,
+            parts,
+            Arc::clone(&governance),
+        ));
         let spawner = || Arc::clone(&cli_agents) as Arc<dyn cli_agent::Spawner>;
         let cli_backends = [
             CliBackend::acp(spawner(), cli_agent::IDLE),
@@ -330,7 +336,7 @@ impl Daemon {
         );
         runtimes.insert(RUN_BACKEND.to_owned(), Arc::new(idle));
         let sessions = SessionManager::new(governance, runtimes, Arc::clone(&agents), limits)?;
-        let runs = Arc::new(Runs::new(home, config.sandbox, config.workspaces.max_bytes, sessions.clone()));
+        let runs = Arc::new(Runs::new(home, config.sandbox, &config.workspaces, sessions.clone()));
         runs.recover().await?;
         sub_agents.live_in(&sessions);
         let standing = sessions.preload().await?;
@@ -557,10 +563,11 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     })
 }
 
-fn launcher(home: &Home, sandbox: Sandbox) -> Arc<dyn Launcher> {
-    match sandbox {
-        Sandbox::Full => Arc::new(BoxedLauncher::new(home.root(), Mode::Full)),
-        Sandbox::Landlock => Arc::new(BoxedLauncher::new(home.root(), Mode::Landlock)),
+fn launcher(home: &Home, config: &Config) -> Arc<dyn Launcher> {
+    let boxed = |mode| Arc::new(BoxedLauncher::new(home.root(), mode, &config.workspaces));
+    match config.sandbox {
+        Sandbox::Full => boxed(Mode::Full),
+        Sandbox::Landlock => boxed(Mode::Landlock),
         Sandbox::Off => {
             tracing::warn!(
                 "THE SANDBOX IS OFF: commands of agents run with everything this user may do. Set `sandbox` to \"full\" \

@@ -27,6 +27,7 @@ pub mod models;
 mod net;
 pub mod profiles;
 mod programs;
+pub mod quota;
 pub mod record;
 pub mod registry;
 pub mod run;

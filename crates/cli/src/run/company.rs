@@ -10,10 +10,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tribune_client::Client;
 use tribune_contract::Exit;
+use tribune_host::quota::Quota;
 use tribune_sandbox::Child;
 
-use super::order::Opened;
-use super::quota::Quota;
 use super::signals::Signals;
 use super::terminal::Seat;
 use crate::error::CliError;
@@ -45,7 +44,8 @@ pub(super) struct Company<'a> {
     /// Heard since before it ran.
     pub(super) signals: Signals,
     pub(super) questions: Questions,
-    pub(super) opened: &'a Opened,
+    /// None where nothing can be changed.
+    pub(super) quota: Option<Quota>,
     pub(super) output: &'a Output,
 }
 
@@ -53,7 +53,6 @@ impl Company<'_> {
     pub(super) async fn stay(mut self, seat: &mut Seat) -> Result<(Ended, Option<Client>), CliError> {
         let over = watched(self.child.as_fd().try_clone_to_owned().map_err(CliError::System)?);
         let over = over.map_err(CliError::System)?;
-        let mut quota = self.opened.layers.as_ref().map(|layers| Quota::of(layers, self.opened.max_bytes));
         let mut glance = tokio::time::interval(GLANCE);
         glance.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut vanished = seat.vanished();
@@ -73,7 +72,7 @@ impl Company<'_> {
                 }
             };
             let counting = async {
-                match &mut quota {
+                match &mut self.quota {
                     Some(quota) => quota.exceeded().await,
                     None => std::future::pending().await,
                 }
@@ -102,7 +101,7 @@ impl Company<'_> {
                 why = counting => if let Some(why) = why {
                     self.child.kill();
                     too_much = Some(why);
-                    quota = None;
+                    self.quota = None;
                 },
                 _ = glance.tick() => self.look(seat).await,
             }

@@ -3,14 +3,14 @@
 //!
 //! With the name of a profile it is an agent of another make on the folder ([`agent`]).
 //!
-//! [`order`] is what was asked for, [`profile`] the box it becomes, [`terminal`] a terminal of its own, [`signals`] what is passed
-//! on, [`quota`] how much it may write, [`company`] the way to its end.
+//! [`order`] is what was asked for, [`profile`] the box it becomes, [`terminal`] a terminal of its own, [`conduit`] pipes to other
+//! streams, [`signals`] what is passed on, [`company`] the way to its end.
 
 mod agent;
 mod company;
+mod conduit;
 mod order;
 mod profile;
-mod quota;
 mod signals;
 mod terminal;
 
@@ -22,6 +22,7 @@ use tribune_client::ClientError;
 use tribune_constitution::Asking;
 use tribune_contract::Exit;
 use tribune_host::Home;
+use tribune_host::quota::Quota;
 use tribune_sandbox::{House, Launcher};
 
 use self::agent::AgentOrder;
@@ -121,6 +122,7 @@ pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
 
 fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let order = Order::of(args)?;
+    conduit::check()?;
     start_daemon(args.quiet, home, output)?;
     daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;
@@ -135,6 +137,11 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
         }
         let profile = profile::of(&order, &opened)?;
         let launcher = Launcher::this_program(House::of(home.root()));
+        let quota = match (&opened.layers, order.mode) {
+            (Some(layers), _) => Some(Quota::of_layer(layers, opened.max_bytes)),
+            (None, WorkspaceMode::Direct) => Some(Quota::of_folder(&opened.folder, opened.max_bytes)),
+            (None, WorkspaceMode::Overlay | WorkspaceMode::ReadOnly) => None,
+        };
         let child = match launcher.launch(&profile, seat.streams().map_err(CliError::System)?) {
             Ok(child) => child,
             Err(error) => {
@@ -157,7 +164,7 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
             Err(_) => None,
         };
         let questions = Questions::about_egress(home, &opened.session_key);
-        let company = Company { child, client, signals, questions, opened: &opened, output };
+        let company = Company { child, client, signals, questions, quota, output };
         let (ended, client) = company.stay(&mut seat).await?;
         seat.leave();
         drop(lock);

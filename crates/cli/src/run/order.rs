@@ -82,6 +82,7 @@ pub(super) struct Opened {
     pub(super) model_port: u16,
     pub(super) user: Option<u32>,
     pub(super) max_bytes: u64,
+    pub(super) hide: Vec<String>,
     pub(super) env: BTreeMap<String, String>,
 }
 

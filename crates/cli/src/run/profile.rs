@@ -62,7 +62,7 @@ fn workspace(order: &Order, opened: &Opened) -> Result<Workspace, CliError> {
         }
         (WorkspaceMode::ReadOnly, _) => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
     };
-    Ok(Workspace { target: WORKSPACE.into(), source, hide: Vec::new(), freeze })
+    Ok(Workspace { target: WORKSPACE.into(), source, hide: opened.hide.clone(), freeze })
 }
 
 fn shown(folder: &Path) -> Mount {

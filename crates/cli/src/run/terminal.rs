@@ -12,14 +12,20 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use tokio::sync::oneshot;
 use tribune_sandbox::{Stream, Streams};
 
-/// Bytes that are passed on at a time.
-const CHUNK: usize = 16 * 1024;
+use super::conduit::{Conduits, pass};
 
 /// Where the operator sits.
 pub(super) enum Seat {
-    /// Files and pipes, or a terminal for some of them: they are passed on as they are. A terminal among them, and how it was.
-    Plain(Option<Lent>),
+    /// Files and pipes, or a terminal for some of them.
+    Plain(Plain),
     Terminal(Box<Terminal>),
+}
+
+/// The operator's own streams.
+pub(super) struct Plain {
+    conduits: Conduits,
+    /// A terminal among them, and how it was.
+    lent: Option<Lent>,
 }
 
 /// The operator's own terminal, in the hands of what runs.
@@ -61,6 +67,8 @@ pub(super) struct Terminal {
     /// How the operator's terminal was.
     before: Termios,
     showing: Option<JoinHandle<()>>,
+    /// What is not said on it.
+    conduits: Conduits,
     /// Comes when no more keys do.
     vanished: Option<oneshot::Receiver<()>>,
 }
@@ -68,7 +76,7 @@ pub(super) struct Terminal {
 impl Seat {
     pub(super) fn take() -> io::Result<Self> {
         if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-            return Ok(Self::Plain(Lent::of_these()?));
+            return Ok(Self::Plain(Plain { conduits: Conduits::default(), lent: Lent::of_these()? }));
         }
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&ours)?;
@@ -77,8 +85,9 @@ impl Seat {
         let theirs = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
         let before = tcgetattr(io::stdin())?;
         tcsetattr(&theirs, OptionalActions::Now, &before)?;
-        let terminal =
-            Terminal { ours: File::from(ours), theirs: Some(theirs), before, showing: None, vanished: None };
+        let (ours, theirs) = (File::from(ours), Some(theirs));
+        let conduits = Conduits::default();
+        let terminal = Terminal { ours, theirs, before, showing: None, conduits, vanished: None };
         terminal.resize();
         Ok(Self::Terminal(Box::new(terminal)))
     }
@@ -90,11 +99,7 @@ impl Seat {
     /// The streams for what runs. From now on keys go there.
     pub(super) fn streams(&mut self) -> io::Result<Streams> {
         match self {
-            Self::Plain(_) => Ok(Streams {
-                stdin: given(io::stdin())?,
-                stdout: given(io::stdout())?,
-                stderr: given(io::stderr())?,
-            }),
+            Self::Plain(plain) => plain.conduits.streams(),
             Self::Terminal(terminal) => terminal.streams(),
         }
     }
@@ -116,7 +121,10 @@ impl Seat {
     /// Shows the last of what was said, and leaves the operator's terminal as it was.
     pub(super) fn leave(&mut self) {
         match self {
-            Self::Plain(lent) => lent.iter().for_each(Lent::back),
+            Self::Plain(plain) => {
+                plain.conduits.settle();
+                plain.lent.iter().for_each(Lent::back);
+            }
             Self::Terminal(terminal) => terminal.leave(),
         }
     }
@@ -132,7 +140,11 @@ impl Terminal {
         let theirs = self.theirs.take().ok_or(io::ErrorKind::NotConnected)?;
         let (stdin, stdout) = (given(&theirs)?, given(&theirs)?);
         // What is sent elsewhere stays there.
-        let stderr = if io::stderr().is_terminal() { given(&theirs)? } else { given(io::stderr())? };
+        let stderr = if io::stderr().is_terminal() {
+            given(&theirs)?
+        } else {
+            self.conduits.output(io::stderr().as_fd())?
+        };
         let mut raw = self.before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
@@ -162,6 +174,7 @@ impl Terminal {
             // Ends when the last one who could write there is gone.
             let _ = showing.join();
         }
+        self.conduits.settle();
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
     }
 }
@@ -169,22 +182,5 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
-    }
-}
-
-/// Passes on what comes, until one side is gone.
-fn pass(mut from: impl io::Read, mut to: impl io::Write) {
-    let mut chunk = vec![0; CHUNK];
-    loop {
-        match from.read(&mut chunk) {
-            Ok(0) => return,
-            Ok(read) => {
-                if to.write_all(&chunk[..read]).and_then(|()| to.flush()).is_err() {
-                    return;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
-        }
     }
 }

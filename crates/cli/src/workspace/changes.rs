@@ -45,7 +45,7 @@ fn change_text(change: &Value, paint: Paint) -> String {
     };
     let is_trap = change["trap"] == true;
     let mark = if is_trap { "!" } else { " " };
-    let path = clean(&clean_exact(change["path"].as_str().unwrap_or_default()));
+    let path = name(change["path"].as_str().unwrap_or_default());
     let line = format!("{mark}{letter} {path}{}", about(change));
     let head = match letter {
         _ if is_trap => paint.bad(&line),
@@ -59,6 +59,11 @@ fn change_text(change: &Value, paint: Paint) -> String {
     }
 }
 
+/// A name as whoever decides about it sees it: on one line, with everything in it that cannot be seen.
+pub(super) fn name(name: &str) -> String {
+    clean(&clean_exact(name))
+}
+
 /// What a change is, in a few words.
 fn about(change: &Value) -> String {
     let (before, after) = (&change["before"], &change["after"]);
@@ -70,8 +75,8 @@ fn about(change: &Value) -> String {
         _ => {}
     }
     let arrow = |name: &str| match (before[name].as_str(), after[name].as_str()) {
-        (Some(old), Some(new)) if old != new => Some(format!("{} → {}", clean(old), clean(new))),
-        (None, Some(new)) => Some(clean(new)),
+        (Some(old), Some(new)) if old != new => Some(format!("{} → {}", self::name(old), self::name(new))),
+        (None, Some(new)) => Some(self::name(new)),
         _ => None,
     };
     if let Some(mode) = arrow("mode") {

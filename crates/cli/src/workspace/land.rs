@@ -6,6 +6,7 @@ use serde_json::Value;
 use tribune_client::{Client, ClientError, Incoming};
 use tribune_host::Home;
 
+use super::changes::name;
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
@@ -58,12 +59,12 @@ fn text(came: &Value, paint: Paint) -> String {
     let landed: Vec<&str> = names(&came["landed"]).collect();
     let left: Vec<&Value> = came["left"].as_array().into_iter().flatten().collect();
     let mut lines: Vec<String> =
-        landed.iter().map(|path| paint.good(&format!("landed {}", clean(path)))).collect();
+        landed.iter().map(|path| paint.good(&format!("landed {}", name(path)))).collect();
     for one in &left {
-        let part = |name: &str| clean(one[name].as_str().unwrap_or_default());
-        lines.push(paint.unsure(&format!("left   {}: {}", part("path"), part("why"))));
+        let part = |part: &str| one[part].as_str().unwrap_or_default();
+        lines.push(paint.unsure(&format!("left   {}: {}", name(part("path")), clean(part("why")))));
         if one["version"].is_string() {
-            lines.push(format!("       the box's version: {}", part("version")));
+            lines.push(format!("       the box's version: {}", name(part("version"))));
         }
     }
     let sum = match (landed.len() as u64, left.len() as u64) {
@@ -77,4 +78,22 @@ fn text(came: &Value, paint: Paint) -> String {
 
 fn names(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_landed_steers_no_terminal() {
+        let came = json!({
+            "landed": ["a\u{1b}[2J", "b\u{9b}1m\u{200b}"],
+            "left": [{ "path": "c\nlanded d", "why": "changed\u{7}", "version": "/l/\u{202e}c" }],
+        });
+        let expected = "landed a\\u{1b}[2J\nlanded b\\u{9b}1m\\u{200b}\nleft   c\\u{a}landed d: changed\\u{7}\n       \
+                        the box's version: /l/\\u{202e}c\n2 changes landed, 1 left";
+        assert_eq!(text(&came, Paint::OFF), expected);
+    }
 }

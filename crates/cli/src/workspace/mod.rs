@@ -7,6 +7,7 @@ mod land;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use tribune_host::Home;
+pub(crate) use tribune_host::quota::bytes;
 
 use crate::daemon;
 use crate::error::{CliError, Outcome};
@@ -127,33 +128,4 @@ fn list_text(list: &Value, home: &Home, paint: Paint) -> String {
     let heading = ["ID", "CHANGES", "SIZE", "AGE", "PROGRAM", "FOLDER"];
     let see = next_command(home, "workspace diff ID");
     format!("{}\n{}", table(&heading, &rows, paint), paint.faint(&format!("see them: {see}")))
-}
-
-/// Bytes as people read them.
-pub(crate) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes, 0);
-    while value >= 10 * 1024 && unit + 1 < UNITS.len() {
-        value /= 1024;
-        unit += 1;
-    }
-    format!("{value} {}", UNITS[unit])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bytes;
-
-    #[test]
-    fn sizes_are_short() {
-        for (size, text) in [
-            (0, "0 B"),
-            (9000, "9000 B"),
-            (20_480, "20 KiB"),
-            (4 << 30, "4096 MiB"),
-            (u64::MAX, "16777215 TiB"),
-        ] {
-            assert_eq!(bytes(size), text);
-        }
-    }
 }

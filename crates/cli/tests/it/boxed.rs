@@ -222,6 +222,39 @@ async fn a_command_out_of_time_is_ended_with_all_that_it_started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_does_not_see_what_is_hidden() {
+    let mut works = Works::new("{ workspaces: { hide: ['.env', 'keys/private'] } }").await;
+    let folder = works.place.home().join("agents/main/workspace");
+    std::fs::create_dir_all(folder.join("keys/private")).unwrap();
+    for file in [".env", "keys/private/key", "keys/public"] {
+        std::fs::write(folder.join(file), "hush").unwrap();
+    }
+    let seen =
+        works.run("cat .env keys/private/key keys/public; cp .env copy; wc -c < copy; echo x > .env").await;
+    assert!(seen.contains("[stdout]\nhush0\n"), "{seen}");
+    assert_eq!(works.workspace(".env").as_deref(), Some("hush"));
+    works.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_cannot_hide_runs_nothing() {
+    let mut works = Works::new("{ sandbox: 'landlock', workspaces: { hide: ['.env'] } }").await;
+    let refused = works.run("echo ran").await;
+    assert!(refused.contains("it cannot have hidden or frozen names"), "{refused}");
+    works.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_writes_too_much_is_ended() {
+    let mut works = Works::new("{ workspaces: { maxBytes: 4194304 } }").await;
+    let line = "for n in 1 2 3 4; do head -c 2000000 /dev/urandom > f$n; done; echo written; sleep 30";
+    let ended = works.run(line).await;
+    assert!(ended.starts_with("ended, because its changes take "), "{ended}");
+    assert!(ended.contains("workspaces.maxBytes is 4096 KiB") && ended.contains("written"), "{ended}");
+    works.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn l2_a_daemon_that_is_killed_leaves_no_command_behind() {
     let mut works = Works::new("{}").await;
     let mark = mark();

@@ -40,6 +40,8 @@ pub(super) struct Seat {
     pub(super) model: Option<String>,
     pub(super) may_change: bool,
     pub(super) user: Option<u32>,
+    /// Patterns of what no agent sees.
+    pub(super) hide: Vec<String>,
 }
 
 impl Seat {
@@ -104,7 +106,7 @@ impl Seat {
             true => (WorkspaceSource::Direct { folder }, HOST_TRAPS.map(str::to_owned).into()),
             false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
         };
-        Workspace { target: WORKSPACE.into(), source, hide: hide.to_vec(), freeze }
+        Workspace { target: WORKSPACE.into(), source, hide: [hide, &self.hide].concat(), freeze }
     }
 
     /// What programs of this machine obey in the workspace.

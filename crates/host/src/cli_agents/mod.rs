@@ -47,6 +47,8 @@ const CHANGING: [&str; 3] = ["write", "edit", "exec"];
 pub(crate) struct CliAgents {
     home: Home,
     sandbox: Sandbox,
+    /// Patterns of what no agent sees in its workspace.
+    hide: Vec<String>,
     launcher: Launcher,
     profiles: Profiles,
     agents: Arc<Agents>,
@@ -86,7 +88,7 @@ struct Seated<'a> {
 impl CliAgents {
     pub(crate) fn new(
         home: &Home,
-        sandbox: Sandbox,
+        (sandbox, hide): (Sandbox, Vec<String>),
         profiles: Profiles,
         (agents, providers): (Arc<Agents>, Arc<Providers>),
         governance: Arc<Governance>,
@@ -95,6 +97,7 @@ impl CliAgents {
         Self {
             home: home.clone(),
             sandbox,
+            hide,
             launcher,
             profiles,
             agents,
@@ -230,6 +233,7 @@ impl Spawner for CliAgents {
             model,
             may_change,
             user,
+            hide: self.hide.clone(),
         };
         let (filled, launcher) = (profile.clone(), self.launcher.clone());
         let launching = tokio::task::spawn_blocking(move || {

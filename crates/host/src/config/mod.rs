@@ -92,11 +92,13 @@ pub struct SessionsConfig {
     pub turn: Duration,
 }
 
-/// Changes of boxes that nobody landed yet.
+/// What boxes may do to the folders they work in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspacesConfig {
-    /// Bytes that the changes of one run may take on disk.
+    /// Bytes that the changes of one run or command may take on disk.
     pub max_bytes: u64,
+    /// Patterns of names that agents and runs do not see.
+    pub hide: Vec<String>,
 }
 
 /// What is kept of conversations in plain files.

@@ -9,8 +9,8 @@ use super::hooks::OneHook;
 use super::models::RawModels;
 use super::spend::RawSpend;
 use super::values::{
-    Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Every, Host, List, LogLevel, Origin,
-    Sandbox, Word,
+    Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Every, HiddenName, Host, List, LogLevel,
+    Origin, Sandbox, Word,
 };
 use super::{
     CanaryConfig, Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig, SessionsConfig,
@@ -148,11 +148,12 @@ struct RawRedact {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct RawWorkspaces {
     max_bytes: Bounded<MIB, { 1024 * GIB }>,
+    hide: List<HiddenName>,
 }
 
 impl Default for RawWorkspaces {
     fn default() -> Self {
-        Self { max_bytes: Bounded(4 * GIB) }
+        Self { max_bytes: Bounded(4 * GIB), hide: List::default() }
     }
 }
 
@@ -238,7 +239,10 @@ impl From<RawConfig> for Config {
             log: LogConfig { level: log.level.0, max_bytes: log.max_bytes.0, files: log.files.count() },
             redact: RedactConfig { emails: redact.emails, phones: redact.phones },
             sandbox: sandbox.0,
-            workspaces: WorkspacesConfig { max_bytes: workspaces.max_bytes.0 },
+            workspaces: WorkspacesConfig {
+                max_bytes: workspaces.max_bytes.0,
+                hide: workspaces.hide.0.into_iter().map(|name| name.0).collect(),
+            },
             egress: EgressConfig {
                 mode: egress.mode.0,
                 allow: egress.allow.0.into_iter().map(|host| host.0).collect(),

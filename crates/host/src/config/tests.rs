@@ -53,7 +53,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 47, "{keys:?}");
+    assert_eq!(keys.len(), 48, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -73,7 +73,7 @@ fn values_are_read() {
             log: {level: "debug", maxBytes: 65536, files: 100}, // done
             redact: {emails: true, phones: true},
             sandbox: "off",
-            workspaces: { maxBytes: 1048576 },
+            workspaces: { maxBytes: 1048576, hide: [".env", "/keys/*.pem"] },
             egress: {mode: "public", allow: ["Example.org:443", "[::1]:80"], deny: ["10.0.0.1", "a.example:1"]},
             webSearch: {endpoint: "http://127.0.0.1:8888/search"},
             hooks: [
@@ -110,7 +110,10 @@ fn values_are_read() {
             log: LogConfig { level: LogLevel::Debug, max_bytes: 65_536, files: 100 },
             redact: RedactConfig { emails: true, phones: true },
             sandbox: Sandbox::Off,
-            workspaces: WorkspacesConfig { max_bytes: 1 << 20 },
+            workspaces: WorkspacesConfig {
+                max_bytes: 1 << 20,
+                hide: vec![".env".into(), "/keys/*.pem".into()]
+            },
             egress: EgressConfig {
                 mode: EgressMode::Public,
                 allow: vec!["example.org:443".parse().unwrap(), "[::1]:80".parse().unwrap()],

@@ -18,6 +18,9 @@ const MAX_ENTRIES: usize = 64;
 /// Bytes of a host name with its port, as DNS bounds it.
 const MAX_HOST_BYTES: usize = 255;
 
+/// Bytes of a pattern: the kernel takes no longer path.
+const MAX_PATTERN_BYTES: usize = 4095;
+
 /// Characters of a refused value that a message repeats.
 const MAX_SHOWN_CHARS: usize = 64;
 
@@ -112,6 +115,10 @@ pub(super) struct AllowedHost(pub(super) HostPort);
 /// A host, with or without a port, that may not be connected to.
 #[derive(Debug)]
 pub(super) struct DeniedHost(pub(super) HostPort);
+
+/// A pattern of names in a workspace.
+#[derive(Debug)]
+pub(super) struct HiddenName(pub(super) String);
 
 /// The address of a search engine.
 #[derive(Debug)]
@@ -235,6 +242,22 @@ impl FromText for DeniedHost {
     }
 }
 
+impl FromText for HiddenName {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let inner = text.strip_prefix('/').unwrap_or(text);
+        let inner = inner.strip_suffix('/').unwrap_or(inner);
+        let is_name = |part: &str| !part.is_empty() && part != "." && part != "..";
+        if !inner.split('/').all(is_name) || inner.contains('\0') || inner.len() > MAX_PATTERN_BYTES {
+            return Err(format!(
+                "is {}, which names nothing in a workspace: write a name like \".env\" or \"*.pem\", or a path from its root \
+                 like \"config/secrets\"",
+                shown(text)
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
 impl FromText for Endpoint {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map(Self).map_err(|_: String| {
@@ -288,7 +311,7 @@ macro_rules! from_text {
         }
     )+};
 }
-from_text!(Word<T: Words>, Address, Host, Origin, AllowedHost, DeniedHost, Endpoint);
+from_text!(Word<T: Words>, Address, Host, Origin, AllowedHost, DeniedHost, HiddenName, Endpoint);
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

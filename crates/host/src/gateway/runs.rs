@@ -66,6 +66,8 @@ struct RunOpened {
     user: Option<u32>,
     /// Bytes that its changes may take.
     max_bytes: u64,
+    /// Patterns of what it is not to see.
+    hide: Vec<String>,
     /// Variables that lead to those ports.
     env: BTreeMap<String, String>,
 }
@@ -202,6 +204,7 @@ fn opened(
         model_port: run::MODEL_PORT,
         user: lease.user,
         max_bytes: api.runs.max_bytes,
+        hide: api.runs.hide.clone(),
         env: env.into_iter().collect(),
     })
 }

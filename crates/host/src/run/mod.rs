@@ -20,7 +20,7 @@ pub use self::environment::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, model_variable
 pub use self::place::{NotAPlace, parse_net};
 
 use crate::broker::{BrokerError, Outlets, Place, SessionSockets, Unlisted, WeakBrokers};
-use crate::config::Sandbox;
+use crate::config::{Sandbox, WorkspacesConfig};
 use crate::home::Home;
 use crate::record::{RunOutcome, RunRecord};
 use crate::session::{SessionError, SessionManager};
@@ -108,6 +108,8 @@ pub struct Runs {
     sandbox: Sandbox,
     /// Bytes that the changes of one run may take.
     pub(crate) max_bytes: u64,
+    /// Patterns of what a run does not see of its project.
+    pub(crate) hide: Vec<String>,
     sessions: SessionManager,
     pub(crate) workspaces: Workspaces,
     brokers: OnceLock<WeakBrokers>,
@@ -153,14 +155,20 @@ pub(crate) struct Leavings {
 }
 
 impl Runs {
-    pub(crate) fn new(home: &Home, sandbox: Sandbox, max_bytes: u64, sessions: SessionManager) -> Self {
+    pub(crate) fn new(
+        home: &Home,
+        sandbox: Sandbox,
+        limits: &WorkspacesConfig,
+        sessions: SessionManager,
+    ) -> Self {
         let workspaces = Workspaces::of(home);
         // The folder may be reached by several names; this is the one that counts.
         let home = std::fs::canonicalize(home.root()).unwrap_or_else(|_| home.root().to_owned());
         Self {
             home,
             sandbox,
-            max_bytes,
+            max_bytes: limits.max_bytes,
+            hide: limits.hide.clone(),
             sessions,
             workspaces,
             brokers: OnceLock::new(),

@@ -14,6 +14,7 @@ mod exec;
 mod futile;
 mod gateway;
 pub(crate) mod ground;
+mod hidden;
 mod input;
 mod memory;
 mod message;
@@ -48,6 +49,7 @@ use crate::registry::Mailbox;
 use crate::spend::Purse;
 use cron::Asking;
 use done::{Answer, Trail};
+use hidden::Hidden;
 use request::{OnDisk, Request};
 use send_message::Post;
 use workspace::Workspace;
@@ -111,6 +113,7 @@ pub struct HostTools {
     status: StatusSlot,
     purse: Option<Arc<Purse>>,
     brokers: Arc<OnceLock<WeakBrokers>>,
+    hidden: Arc<Hidden>,
 }
 
 /// The folder that a session works in; an agent's own workspace is made if it is not there. No part of it is a link.
@@ -137,11 +140,17 @@ impl HostTools {
             status: StatusSlot::default(),
             purse: None,
             brokers: Arc::default(),
+            hidden: Arc::default(),
         }
     }
 
     pub fn with_launcher(self, launcher: Arc<dyn Launcher>) -> Self {
         Self { launcher: Some(launcher), ..self }
+    }
+
+    /// Patterns of what the tools do not touch in a workspace.
+    pub fn hiding(self, patterns: &[String]) -> Self {
+        Self { hidden: Arc::new(Hidden::new(patterns)), ..self }
     }
 
     pub fn with_spawner(self, spawner: Arc<dyn Spawner>) -> Self {
@@ -258,7 +267,7 @@ impl HostTools {
         trail: &Trail,
     ) -> Answer {
         let agent = session.agent();
-        let workspace = || Workspace::open(&self.home, ground);
+        let workspace = || Ok::<_, Refused>(Workspace::open(&self.home, ground)?.hiding(&self.hidden));
         let now = self.clock.now();
         let post = Post { mailbox: &self.mailbox, at: now, known: &*self.known };
         match request {

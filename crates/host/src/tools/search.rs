@@ -121,6 +121,7 @@ impl Search {
         let opened = workspace.path(&self.path)?;
         let place = workspace.place(&opened);
         let mut walk = Walk {
+            workspace,
             finder: Finder::new(&self.query),
             stop,
             trail,
@@ -168,6 +169,7 @@ impl Limit {
 /// A search on its way.
 #[derive(Debug)]
 struct Walk<'a> {
+    workspace: &'a Workspace,
     finder: Finder<'a>,
     stop: &'a CancellationToken,
     trail: &'a Trail,
@@ -211,6 +213,9 @@ impl Walk<'_> {
             let printed = workspace::printed(name);
             let path = if path.is_empty() { printed } else { format!("{path}/{printed}") };
             let place = place.entry(name);
+            if self.workspace.hides(&place) {
+                continue;
+            }
             match workspace::entry(folder, name) {
                 Some(Opened::File { file, .. }) => self.file(&file, &path, &place),
                 Some(Opened::Folder(inner)) => self.folder(&inner, &path, &place, depth + 1),

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::done::{Code, Refused, Resource};
 use super::send_message::fresh_id;
 use super::shown;
-use super::workspace::{self, Workspace};
+use super::workspace::{self, Place, Workspace};
 
 /// Folders in a path.
 const MAX_DEPTH: usize = 32;
@@ -88,6 +88,9 @@ impl Target {
     pub(super) fn open(workspace: &Workspace, path: &str, parents: Parents) -> Result<Self, Refused> {
         let parts = Parts::new(path)?;
         let whole = [&parts.folders[..], &[parts.name]].concat().join("/");
+        if workspace.hides(&Place(Some(whole.clone()))) {
+            return Err(workspace::hidden(path));
+        }
         let failed = |error| unwritable(path, error);
         let mut folder = enter(workspace.root(), ".").map_err(failed)?;
         for name in &parts.folders {

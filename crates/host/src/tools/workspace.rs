@@ -10,6 +10,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -18,6 +19,7 @@ use tribune_agents::AgentId;
 
 use super::done::{Code, Refused, Resource};
 use super::ground::Ground;
+use super::hidden::Hidden;
 use super::shown;
 
 /// Bytes of a path; the kernel takes no more.
@@ -36,6 +38,7 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY
 #[derive(Debug)]
 pub(super) struct Workspace {
     root: OwnedFd,
+    hidden: Arc<Hidden>,
 }
 
 /// Something in the workspace that can be read.
@@ -61,7 +64,17 @@ impl Workspace {
             None => own_folder(home, ground.agent(), "workspace")?,
             Some(folder) => given_folder(folder)?,
         };
-        Ok(Self { root })
+        Ok(Self { root, hidden: Arc::default() })
+    }
+
+    /// Without what the operator hides.
+    pub(super) fn hiding(self, hidden: &Arc<Hidden>) -> Self {
+        Self { hidden: Arc::clone(hidden), ..self }
+    }
+
+    /// Whether something is hidden. What may be anywhere, or has a name that is no text, counts as such where anything is.
+    pub(super) fn hides(&self, place: &Place) -> bool {
+        !self.hidden.is_empty() && place.0.as_deref().is_none_or(|path| self.hidden.covers(path))
     }
 
     pub(super) const fn root(&self) -> &OwnedFd {
@@ -77,6 +90,7 @@ impl Workspace {
             .find(|opened| !matches!(opened, Err(Errno::AGAIN)))
             .unwrap_or(Err(Errno::AGAIN));
         match opened.and_then(readable) {
+            Ok(Readable::Opened(opened)) if self.hides(&self.place(&opened)) => Err(hidden(path)),
             Ok(Readable::Opened(opened)) => Ok(opened),
             Ok(Readable::Linked) => Err(linked(path)),
             Ok(Readable::Neither) => Err(neither(path)),
@@ -255,6 +269,12 @@ fn readable(fd: OwnedFd) -> Result<Readable, Errno> {
 pub(super) fn linked(path: &str) -> Refused {
     let path = shown(path);
     Refused::new(Code::Refused, format!("`{path}` has another name as well (a hard link): use a copy of it"))
+}
+
+pub(super) fn hidden(path: &str) -> Refused {
+    let path = shown(path);
+    let sentence = format!("`{path}` is hidden here: ask the operator for what you need of it");
+    Refused::new(Code::Refused, sentence)
 }
 
 fn neither(path: &str) -> Refused {

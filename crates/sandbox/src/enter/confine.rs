@@ -101,9 +101,11 @@ fn rights(may: May, abi: ABI) -> BitFlags<AccessFs> {
         May::List => AccessFs::ReadDir.into(),
         May::Look => AccessFs::ReadDir | AccessFs::ReadFile,
         May::Run => AccessFs::from_read(abi),
-        // Everything but making devices, which nobody may; and their controls, which files have not.
+        // Everything but making devices, which nobody may; their controls, which files have not; and sockets of others.
+        // Those that are made inside are reached without a right.
         May::Change => {
-            AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
+            let not = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev | AccessFs::ResolveUnix;
+            AccessFs::from_all(abi) & !not
         }
         May::Device => {
             AccessFs::from_all(abi)
@@ -216,4 +218,17 @@ fn system() -> Vec<(PathBuf, May)> {
     let devices = devices.map(|name| (Path::new("/dev").join(name), May::Device));
     let fixed = run.into_iter().chain(etc).map(|(path, may)| (PathBuf::from(path), may));
     fixed.chain(devices).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_others_are_reached_where_brokers_have_theirs_and_nowhere_else() {
+        for may in [May::List, May::Look, May::Run, May::Change, May::Device] {
+            assert!(!rights(may, ABI::V9).contains(AccessFs::ResolveUnix), "{may:?}");
+        }
+        assert!(rights(May::Connect, ABI::V9).contains(AccessFs::ResolveUnix));
+    }
 }

@@ -1,4 +1,4 @@
-//! Covers what of a workspace is hidden or frozen.
+//! Covers what of a workspace is hidden or frozen, and sockets of this machine in every folder that is shown.
 //!
 //! A hidden or frozen file has all its names covered: another name of the same file would lead to it too. The folders above
 //! something frozen become mounts of their own, because a folder can be renamed together with what is mounted below it, and
@@ -8,15 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-use tribune_contract::{Failed, Stage, Workspace};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use tribune_contract::{Failed, LaunchProfile, Mount, Stage, Workspace, WorkspaceSource};
 
 use super::failure::{At as _, failed};
 use super::mount;
 use super::root::{Root, UNCHANGEABLE};
-use super::search::{Found, search};
+use super::search::{Found, Wanted, search};
 
-/// Mounts of one workspace. Where there would be more, folders are frozen as a whole.
+/// Mounts of one folder. Where there would be more, folders are frozen as a whole.
 const MAX_MASKS: usize = 2048;
 
 /// Folders that are named in a report.
@@ -30,22 +31,57 @@ pub(super) struct Masked {
     pub(super) read_only: Vec<String>,
 }
 
-/// Covers everything that the patterns name.
-pub(super) fn cover(root: &Root, workspace: &Workspace) -> Result<Masked, Failed> {
-    const REMEDY: &str = "Make the workspace a folder that the sandbox's user can read";
-    if workspace.hide.is_empty() && workspace.freeze.is_empty() {
+/// Covers everything that is to be covered.
+pub(super) fn cover(root: &Root, profile: &LaunchProfile) -> Result<Masked, Failed> {
+    let workspace = profile.workspace.as_ref().map(|workspace| cover_workspace(root, workspace));
+    let masked = workspace.transpose()?.unwrap_or_default();
+    for mount in &profile.mounts {
+        match mount {
+            Mount::ReadOnly { target, .. } | Mount::ReadWrite { target, .. } => {
+                cover_folder(root, Wanted { target, hide: &[], freeze: &[], sockets: true })?;
+            }
+            Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Text { .. } | Mount::Symlink { .. } => {}
+        }
+    }
+    Ok(masked)
+}
+
+fn cover_workspace(root: &Root, workspace: &Workspace) -> Result<Masked, Failed> {
+    let Workspace { target, source, hide, freeze } = workspace;
+    let sockets = match source {
+        WorkspaceSource::Overlay { .. } => false,
+        WorkspaceSource::Direct { .. } | WorkspaceSource::ReadOnly { .. } => true,
+    };
+    cover_folder(root, Wanted { target, hide, freeze, sockets })
+}
+
+fn cover_folder(root: &Root, wanted: Wanted<'_>) -> Result<Masked, Failed> {
+    const REMEDY: &str = "Make the folder one that the sandbox's user can read";
+    if wanted.hide.is_empty() && wanted.freeze.is_empty() && !wanted.sockets {
         return Ok(Masked::default());
     }
-    let held = root.open(&workspace.target).at(Stage::Workspace, "opening the workspace", REMEDY)?;
+    let shown = wanted.target.display();
+    let held = root.open(wanted.target).at(Stage::Workspace, format_args!("opening `{shown}`"), REMEDY)?;
+    let stat = rustix::fs::fstat(&held).at(Stage::Workspace, format_args!("reading `{shown}`"), REMEDY)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
+        let cause = format!("`{shown}` is a socket, and would lead to a program of this machine");
+        return Err(failed(
+            Stage::Mounts,
+            cause,
+            "Show files and folders; places to connect to are named by themselves",
+        ));
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::openat(&held, ".", flags, Mode::empty()).at(
-        Stage::Workspace,
-        "searching the workspace",
-        REMEDY,
-    )?;
-    let mut found = search(&folder, workspace)?;
+    let folder = match rustix::fs::openat(&held, ".", flags, Mode::empty()) {
+        // A file, or a folder that only gives out names it is asked for.
+        Err(Errno::NOTDIR | Errno::ACCESS) if wanted.hide.is_empty() && wanted.freeze.is_empty() => {
+            return Ok(Masked::default());
+        }
+        folder => folder.at(Stage::Workspace, format_args!("searching `{shown}`"), REMEDY)?,
+    };
+    let mut found = search(&folder, wanted)?;
     if found.hidden.len() > MAX_MASKS {
-        let cause = format!("more than {MAX_MASKS} names are hidden");
+        let cause = format!("more than {MAX_MASKS} names are hidden in `{shown}`");
         return Err(failed(Stage::Workspace, cause, "Hide fewer names, or the folders they are in"));
     }
     let names = found.hidden.len() + found.frozen.len() + found.links.len();

@@ -19,6 +19,7 @@ mod plan;
 mod relay;
 mod root;
 mod search;
+mod sockets;
 mod sources;
 mod supervise;
 mod usher;
@@ -238,9 +239,8 @@ impl Prepared<'_> {
             };
             let mut root = Root::attach(layers)?;
             root.build(steps, sources)?;
-            if let Some(workspace) = profile.workspace.as_ref().filter(|_| layers.has(Layer::WorkspaceMasks))
-            {
-                masked = masks::cover(&root, workspace)?;
+            if layers.has(Layer::WorkspaceMasks) {
+                masked = masks::cover(&root, profile)?;
             }
             if layers.has(Layer::NestedNamespaces) {
                 forbid_namespaces()?;

@@ -29,17 +29,25 @@ const STEPPING_STONE: &str = "/tmp";
 const PROC_READ_ONLY: [&str; 7] = ["acpi", "bus", "fs", "irq", "scsi", "sys", "tty"];
 
 /// What of `/proc` says something about the host, or does something to it.
-const PROC_EMPTY: [&str; 11] = [
+const PROC_EMPTY: [&str; 19] = [
+    "cmdline",
+    "diskstats",
+    "interrupts",
     "kallsyms",
     "kcore",
     "key-users",
     "keys",
     "kmsg",
     "latency_stats",
+    "locks",
+    "modules",
+    "partitions",
     "sched_debug",
     "slabinfo",
+    "swaps",
     "sysrq-trigger",
     "timer_list",
+    "version",
     "vmallocinfo",
 ];
 

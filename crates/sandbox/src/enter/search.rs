@@ -1,4 +1,4 @@
-//! Finds what of a workspace is hidden or frozen. Nothing is changed here.
+//! Finds what of a shown folder is hidden or frozen. Nothing is changed here.
 //!
 //! Whoever works in the workspace chose its names, so none of them may stop the next command: what cannot be looked at, or
 //! not name by name, is frozen as a whole. More is protected then, never less.
@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tribune_contract::{Failed, Pattern, Stage, Workspace};
+use tribune_contract::{Failed, Pattern, Stage};
 
 use super::failure::At as _;
+use super::sockets::answers;
 use crate::names::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
 
 /// What is covered, by its path from the root of the workspace.
@@ -25,14 +26,26 @@ pub(super) struct Found {
     pub(super) links: BTreeMap<PathBuf, Option<PathBuf>>,
 }
 
-/// Looks through a workspace.
-pub(super) fn search(folder: &OwnedFd, workspace: &Workspace) -> Result<Found, Failed> {
+/// What is looked for in a shown folder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// Where the folder is inside, for links that name it.
+    pub(super) target: &'a Path,
+    pub(super) hide: &'a [String],
+    pub(super) freeze: &'a [String],
+    /// Whether a program inside could reach who listens at a socket there. In an overlay nobody can.
+    pub(super) sockets: bool,
+}
+
+/// Looks through a folder.
+pub(super) fn search(folder: &OwnedFd, wanted: Wanted<'_>) -> Result<Found, Failed> {
     let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
     let mut search = Search {
         root: folder,
-        target: &workspace.target,
-        hide: patterns(&workspace.hide),
-        freeze: patterns(&workspace.freeze),
+        target: wanted.target,
+        hide: patterns(wanted.hide),
+        freeze: patterns(wanted.freeze),
+        sockets: wanted.sockets,
         found: Found::default(),
         hidden_inodes: BTreeSet::new(),
         frozen_inodes: BTreeSet::new(),
@@ -57,10 +70,10 @@ enum Look {
 #[derive(Debug)]
 struct Search<'a> {
     root: &'a OwnedFd,
-    /// Where the workspace is inside, for links that name it.
     target: &'a Path,
     hide: Vec<Pattern>,
     freeze: Vec<Pattern>,
+    sockets: bool,
     found: Found,
     /// Files with several names, by device and inode.
     hidden_inodes: BTreeSet<(u64, u64)>,
@@ -113,7 +126,7 @@ impl Search<'_> {
     fn cover_unseen(&mut self, path: PathBuf, is_frozen: bool) {
         if !self.hide.is_empty() {
             self.found.hidden.insert(path);
-        } else if !is_frozen {
+        } else if !is_frozen && !self.freeze.is_empty() {
             self.found.frozen.insert(path);
         }
     }
@@ -145,6 +158,9 @@ impl Search<'_> {
                     } else if is_frozen {
                         self.link(own, end, in_frozen);
                     }
+                }
+                FileType::Socket if self.sockets && answers(folder, &entry.name) => {
+                    self.found.hidden.insert(own);
                 }
                 FileType::Directory if is_hidden => drop(self.found.hidden.insert(own)),
                 FileType::Directory => {

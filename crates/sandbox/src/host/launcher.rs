@@ -62,6 +62,8 @@ pub enum LaunchError {
     Profile(#[from] ProfileError),
     #[error("only root can choose the user of a sandbox, and this is user {0}: leave the choice out")]
     NotRoot(u32),
+    #[error("a sandbox's streams are pipes and terminals, and one of these is neither: put a pipe between")]
+    Stream,
     #[error("the sandbox cannot be started: {0}")]
     Refused(#[from] Failed),
     #[error(

@@ -5,6 +5,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{ChildStderr, ChildStdin, ChildStdout};
 
+use rustix::fs::{FileType, fstat};
+
+use super::launcher::LaunchError;
+
 /// The streams of a program.
 #[derive(Debug)]
 pub struct Streams {
@@ -20,7 +24,7 @@ pub enum Stream {
     Null,
     /// A pipe to the caller.
     Piped,
-    /// Something that is open already.
+    /// A pipe or a terminal that is open already. Of anything else the program would get more than its bytes.
     Given(OwnedFd),
 }
 
@@ -38,7 +42,7 @@ impl Streams {
     }
 
     /// The program's ends, and the caller's.
-    pub(super) fn open(self) -> io::Result<([OwnedFd; 3], Ends)> {
+    pub(super) fn open(self) -> Result<([OwnedFd; 3], Ends), LaunchError> {
         let (stdin, ours_in) = match self.stdin {
             Stream::Piped => {
                 let (theirs, ours) = io::pipe()?;
@@ -56,15 +60,19 @@ impl Streams {
 
 impl Stream {
     /// What the program gets where nobody is at the other end.
-    fn plain(self) -> io::Result<OwnedFd> {
+    fn plain(self) -> Result<OwnedFd, LaunchError> {
         match self {
-            Self::Given(open) => Ok(open),
+            Self::Given(open) => {
+                let kind = FileType::from_raw_mode(fstat(&open).map_err(io::Error::from)?.st_mode);
+                let is_stream = kind == FileType::Fifo || kind == FileType::CharacterDevice;
+                if is_stream { Ok(open) } else { Err(LaunchError::Stream) }
+            }
             Self::Null | Self::Piped => Ok(File::options().read(true).write(true).open("/dev/null")?.into()),
         }
     }
 }
 
-fn output(stream: Stream) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+fn output(stream: Stream) -> Result<(OwnedFd, Option<OwnedFd>), LaunchError> {
     match stream {
         Stream::Piped => {
             let (ours, theirs) = io::pipe()?;

@@ -1,5 +1,6 @@
 //! The changes of a sandbox to its workspace, seen from the host: what they are ([`diff`]), taking them over ([`land`]) and
-//! throwing them away ([`discard`]); [`content`] is what one of the files holds. [`Standing`] is for folders that are changed at once.
+//! throwing them away ([`discard`]); [`content`] is what one of the files holds. [`Standing`] and [`Growth`] are for
+//! folders that are changed at once.
 //!
 //! Whatever lies in the upper layer was put there by the agent. It is never followed, run or believed: every name is opened
 //! beneath its folder without following links, only plain files, folders and links that stay inside are landed, and set-id
@@ -29,7 +30,7 @@ pub use land::{Landing, Selection, Unlanded, Why, land};
 pub use layers::Layers;
 pub use node::Node;
 pub use standing::Standing;
-pub use usage::Usage;
+pub use usage::{Growth, MAX_GROWTH, Usage};
 
 use std::path::PathBuf;
 

@@ -1,22 +1,30 @@
-//! How much the changes of a session take.
+//! How much a session writes: what its layer takes, or by how much its folder grows.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::closed::enter;
 use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, beneath, unreadable};
-use crate::names::entries;
+use crate::names::{MAX_NAMES, entries};
 
-/// What changes take on disk. Files that are open and have no name any more are not in it.
+/// Names by which a folder may grow.
+pub const MAX_GROWTH: usize = MAX_NAMES;
+
+/// How far the times that the kernel writes on files are behind the clock, at most.
+const LAG: Duration = Duration::from_millis(20);
+
+/// What is taken on disk. Files that are open and have no name any more are not in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub bytes: u64,
-    /// Files, folders and whatever else has a name. Counting ends when there are more than can be told.
+    /// Files, folders and whatever else has a name. Counting ends when there are more than may be.
     pub names: usize,
 }
 
@@ -24,36 +32,149 @@ impl Layers {
     /// Counts. For a quota, which the host keeps: no file system does it for an ordinary user. What goes away while it is counted
     /// counts as nothing.
     pub fn usage(&self) -> Result<Usage, WorkspaceError> {
-        let (upper, mut usage) = (self.upper(), Usage::default());
-        let root = beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
-        count(&root, Path::new(""), 0, &mut usage)?;
-        Ok(usage)
+        let mut tally = Tally { began: i128::MIN, most: MAX_CHANGES, ..Tally::default() };
+        tally.folder(&self.upper())?;
+        Ok(tally.new)
     }
 }
 
-fn count(folder: &OwnedFd, path: &Path, depth: usize, usage: &mut Usage) -> Result<(), WorkspaceError> {
-    if depth > MAX_DEPTH {
-        return Err(WorkspaceError::TooMany);
+/// A folder that is changed at once, from a moment on.
+#[derive(Debug, Clone)]
+pub struct Growth {
+    folder: PathBuf,
+    /// In nanoseconds, as files have it.
+    began: i128,
+    before: Option<Usage>,
+}
+
+impl Growth {
+    /// From now on.
+    #[must_use]
+    pub fn of(folder: &Path) -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let began = i128::try_from(since.saturating_sub(LAG).as_nanos()).unwrap_or(i128::MAX);
+        Self { folder: folder.to_owned(), began, before: None }
     }
-    for entry in entries(folder).map_err(|error| unreadable(path, error))? {
-        if usage.names > MAX_CHANGES {
-            return Ok(());
+
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Counts by how much it grew. What it was before is learned with the first count: all that nobody has changed since. Nothing
+    /// if it had more names than are counted.
+    pub fn count(&mut self) -> Result<Option<Usage>, WorkspaceError> {
+        let most = MAX_GROWTH + self.before.map_or(MAX_NAMES, |before| before.names);
+        let mut tally = Tally { began: self.began, most, ..Tally::default() };
+        tally.folder(&self.folder)?;
+        if self.before.is_none() && tally.names() > most {
+            return Ok(None);
         }
-        let name = OsStr::from_bytes(&entry.name);
-        let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => continue,
-            Err(error) => return Err(unreadable(path.join(name), error)),
-        };
-        usage.names += 1;
-        usage.bytes = usage.bytes.saturating_add(stat.st_blocks.cast_unsigned().saturating_mul(512));
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            match enter(folder, name.as_ref()) {
-                Ok(entered) => count(&entered.folder, &path.join(name), depth + 1, usage)?,
+        let before = *self.before.get_or_insert(tally.old);
+        Ok(Some(Usage {
+            bytes: (tally.old.bytes + tally.new.bytes).saturating_sub(before.bytes),
+            names: tally.names().saturating_sub(before.names),
+        }))
+    }
+}
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+struct Tally {
+    began: i128,
+    most: usize,
+    /// What was there before, as it was.
+    old: Usage,
+    new: Usage,
+    /// Files with several names, which take their room once.
+    linked: HashSet<(u64, u64)>,
+}
+
+impl Tally {
+    const fn names(&self) -> usize {
+        self.old.names + self.new.names
+    }
+
+    fn folder(&mut self, path: &Path) -> Result<(), WorkspaceError> {
+        let root = beneath::folder(path).map_err(|error| unreadable(path, error))?;
+        self.inner(&root, Path::new(""), 0)
+    }
+
+    fn inner(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), WorkspaceError> {
+        if depth > MAX_DEPTH {
+            return Err(WorkspaceError::TooMany);
+        }
+        for entry in entries(folder).map_err(|error| unreadable(path, error))? {
+            if self.names() > self.most {
+                return Ok(());
+            }
+            let name = OsStr::from_bytes(&entry.name);
+            let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(unreadable(path.join(name), error)),
+            };
+            let is_new = self.add(&stat);
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                continue;
+            }
+            let counted = if is_new {
+                // One that was closed since is open as long as this is held.
+                enter(folder, name.as_ref())
+                    .map(|entered| self.inner(&entered.folder, &path.join(name), depth + 1))
+            } else {
+                beneath::open_folder(folder, name.as_ref())
+                    .map(|folder| self.inner(&folder, &path.join(name), depth + 1))
+            };
+            match counted {
+                Ok(counted) => counted?,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                // Of somebody else, who alone can fill it.
+                Err(Errno::ACCESS) if !is_new => {}
                 Err(error) => return Err(unreadable(path.join(name), error)),
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Whether it was changed since.
+    fn add(&mut self, stat: &Stat) -> bool {
+        let changed = i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec);
+        let is_new = changed >= self.began;
+        let usage = if is_new { &mut self.new } else { &mut self.old };
+        usage.names += 1;
+        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        if is_folder || stat.st_nlink < 2 || self.linked.insert((stat.st_dev, stat.st_ino)) {
+            usage.bytes = usage.bytes.saturating_add(stat.st_blocks.cast_unsigned().saturating_mul(512));
+        }
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_grows_by_what_is_made_after_the_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, mib: usize| {
+            std::fs::write(folder.path().join(name), vec![1; mib << 20]).unwrap();
+        };
+        write("old", 3);
+        write("changed", 1);
+        std::thread::sleep(LAG * 3);
+        let mut growth = Growth::of(folder.path());
+        std::thread::sleep(LAG * 3);
+        write("new", 2);
+        let mib = |usage: Option<Usage>| (usage.unwrap().bytes >> 20, usage.unwrap().names);
+        assert_eq!(mib(growth.count().unwrap()), (2, 1));
+        // Other names take no room, and what is removed gives some back.
+        std::fs::hard_link(folder.path().join("old"), folder.path().join("link")).unwrap();
+        assert_eq!(mib(growth.count().unwrap()), (2, 2));
+        write("changed", 4);
+        assert_eq!(mib(growth.count().unwrap()), (5, 2));
+        std::fs::remove_file(folder.path().join("new")).unwrap();
+        assert_eq!(mib(growth.count().unwrap()), (3, 1));
+    }
 }

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::Signal;
 use tribune_contract::{Exit, LimitedBy, Mount, RunsAs, Stage};
-use tribune_sandbox::{LaunchError, Streams, sweep};
+use tribune_sandbox::{LaunchError, Stream, Streams, sweep};
 
 use crate::stage::{
     Test, as_user, cgroups, finish, launcher, marked, run, shell, unique_sleep, wait_for_end,
@@ -30,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("it_says_who_it_is_and_what_limits_it", it_says_who_it_is_and_what_limits_it),
     ("failures_name_their_cause", failures_name_their_cause),
     ("a_user_cannot_choose_another", a_user_cannot_choose_another),
+    ("streams_are_pipes_and_terminals", streams_are_pipes_and_terminals),
 ];
 
 /// Programs that these tests start.
@@ -311,4 +312,15 @@ fn a_user_cannot_choose_another() {
     let said = as_user(folder.path(), &["choose"]);
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     assert!(said.contains("only root can choose"), "{said}");
+}
+
+fn streams_are_pipes_and_terminals() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    for path in [folder.path().to_owned(), folder.path().join("file")] {
+        let opened = std::fs::File::open(&path).unwrap();
+        let streams = Streams { stdin: Stream::Given(opened.into()), ..Streams::captured() };
+        let refused = launcher(folder.path()).launch(&shell("true"), streams).unwrap_err();
+        assert!(matches!(refused, LaunchError::Stream), "{refused}");
+    }
 }

@@ -19,6 +19,8 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("folders_too_deep_to_look_into_are_read_only", folders_too_deep_to_look_into_are_read_only),
     ("names_that_are_no_text_are_protected", names_that_are_no_text_are_protected),
+    ("sockets_of_its_own_work", sockets_of_its_own_work),
+    ("a_socket_is_shown_as_nothing_else", a_socket_is_shown_as_nothing_else),
 ];
 
 /// Runs a line in a folder that changes at once. What it said, and which folders were read-only.
@@ -120,4 +122,34 @@ fn names_that_are_no_text_are_protected() {
     let (ran, _) = direct(folder.path(), "echo evil >> ./?proj/.git/config; mv ./?proj other; echo ran");
     assert_eq!(ran.stdout, "ran\n");
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "[core]\n");
+}
+
+/// Listens at a socket in the workspace and connects to it, whatever was left there.
+const TALK: &str = "
+import os, socket
+for path in ['left.sock', 'new.sock', '/tmp/new.sock']:
+    if os.path.exists(path): os.unlink(path)
+    server = socket.socket(socket.AF_UNIX); server.bind(path); server.listen()
+    client = socket.socket(socket.AF_UNIX); client.connect(path)
+    server.accept()[0].send(b'x'); print(client.recv(1).decode(), end='')
+";
+
+fn sockets_of_its_own_work() {
+    let folder = workspace();
+    for expected in ["xxx", "xxx"] {
+        // The second time all of them were left behind by the first.
+        drop(std::os::unix::net::UnixListener::bind(folder.path().join("left.sock")));
+        let (ran, _) = direct(folder.path(), &format!("python3 -c \"{TALK}\""));
+        assert_eq!(ran.ok(), expected);
+    }
+}
+
+fn a_socket_is_shown_as_nothing_else() {
+    let folder = workspace();
+    let socket = folder.path().join("server.sock");
+    let _server = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let mut profile = shell("true");
+    profile.mounts = vec![tribune_contract::Mount::ReadOnly { source: socket, target: "/opt/x".into() }];
+    let refused = launcher(folder.path()).launch(&profile, Streams::captured()).unwrap_err().to_string();
+    assert!(refused.contains("`/opt/x` is a socket"), "{refused}");
 }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -21,6 +21,10 @@ pub(crate) const HUSH: &str = "hush-5a1e";
 /// The address at which clouds hand out credentials, and one of a name server.
 pub(crate) const METADATA: [u8; 4] = [169, 254, 169, 254];
 pub(crate) const RESOLVER: [u8; 4] = [192, 0, 2, 53];
+
+/// Where servers of the host listen: outside of what is shown, and in it.
+const SOCKETS: [&str; 4] =
+    ["sockets/open.sock", "workspace/server.sock", "workspace/service/server.sock", "shelf/server.sock"];
 
 /// What a probe is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -67,7 +71,7 @@ pub(crate) fn files(host: &Path) {
     std::fs::set_permissions(host.join("open-to-all"), PermissionsExt::from_mode(0o666)).unwrap();
     folder("shelf/folder");
     write("shelf/book", "as it was");
-    for name in [".git/hooks", "sub/.git", "secrets", ".vscode"] {
+    for name in [".git/hooks", "sub/.git", "secrets", ".vscode", "service"] {
         folder(&format!("workspace/{name}"));
     }
     for (name, text) in [
@@ -147,8 +151,13 @@ pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
     let abstract_name = format!("tribune-probe-{}", std::process::id());
     let name = SocketAddr::from_abstract_name(&abstract_name).unwrap();
     let abstract_socket = UnixListener::bind_addr(&name).unwrap();
-    let by_path = UnixListener::bind(host.join("sockets/open.sock")).unwrap();
-    std::fs::set_permissions(host.join("sockets/open.sock"), PermissionsExt::from_mode(0o666)).unwrap();
+    let by_path = SOCKETS.map(|name| {
+        let socket = UnixListener::bind(host.join(name)).unwrap();
+        std::fs::set_permissions(host.join(name), PermissionsExt::from_mode(0o666)).unwrap();
+        socket
+    });
+    std::fs::hard_link(host.join("workspace/server.sock"), host.join("workspace/other.sock")).unwrap();
+    let datagrams = UnixDatagram::bind(host.join("workspace/service/datagrams.sock")).unwrap();
     let shm_key = std::process::id().cast_signed();
     let bait = Bait {
         host: host.to_owned(),
@@ -169,13 +178,20 @@ pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
             }
         });
     }
-    for listener in [abstract_socket, by_path] {
+    for listener in by_path.into_iter().chain([abstract_socket]) {
         std::thread::spawn(move || {
             while let Ok((mut peer, _)) = listener.accept() {
                 let _ = peer.write_all(HUSH.as_bytes());
             }
         });
     }
+    // It cannot find the address of who is inside, so it writes down that it heard something.
+    let heard = host.join("workspace/heard");
+    std::thread::spawn(move || {
+        while datagrams.recv(&mut [0; 64]).is_ok() {
+            let _ = std::fs::write(&heard, HUSH);
+        }
+    });
     for socket in [udp, resolver] {
         std::thread::spawn(move || {
             let mut packet = [0; 64];

@@ -202,3 +202,24 @@ fn a_run_that_writes_too_much_is_ended_and_says_so() {
     }
     site.end();
 }
+
+#[test]
+fn a_run_that_lets_its_folder_grow_too_much_is_ended_and_says_so() {
+    let mut config = config();
+    config.workspaces.max_bytes = 4 << 20;
+    let site = Site::in_home(TempHome::new(), &config);
+    let run =
+        |name: &str, line: &str| site.run(&["--name", name, "--workspace", "direct", "--", "sh", "-c", line]);
+    // What was there before is not its.
+    site.write("old", &"x".repeat(6 << 20));
+    let grow =
+        |files: &str| format!("for n in {files}; do head -c 2000000 /dev/urandom > f$n; done; echo written");
+    let ran = run("small", &format!("{}; sleep 2.5; cat old >/dev/null; rm f1", grow("1")));
+    assert_eq!((ran.code, ran.out.as_str()), (0, "written\n"), "{ran:?}");
+    let ran = run("large", &format!("{}; sleep 30", grow("1 2 3 4")));
+    assert_eq!((ran.code, ran.out.as_str()), (125, "written\n"), "{ran:?}");
+    assert!(ran.err.contains("workspaces.maxBytes is 4096 KiB: raise that in config.json5"), "{ran:?}");
+    let log = site.log(&session("large"), "session_lifecycle");
+    assert_eq!(log[log.len() - 2]["outcome"], "over_quota");
+    site.end();
+}

@@ -4,6 +4,7 @@ mod ending;
 mod interrupted;
 mod reaching;
 mod seated;
+mod streams;
 mod userland;
 
 use std::path::PathBuf;
@@ -220,6 +221,23 @@ fn where_changes_go_is_what_was_asked_for() {
 
     let list = site.house.ok(&["workspace", "list"]);
     assert!(list.starts_with("no changes wait"), "neither leaves anything to land: {list}");
+    site.end();
+}
+
+#[test]
+fn l7_a_run_does_not_see_what_is_hidden() {
+    let mut config = config();
+    config.workspaces.hide = vec![".env".to_owned(), "keys".to_owned()];
+    let site = Site::with(&config);
+    for file in [".env", "deep/.ENV", "keys/key"] {
+        site.write(file, "hush");
+    }
+    let line = "cat .env deep/.ENV; ls keys; echo x > .env; rm -f .env; cat a.txt";
+    for mode in ["overlay", "direct", "read-only"] {
+        let ran = site.run(&["--workspace", mode, "--", "sh", "-c", line]);
+        assert_eq!((ran.code, ran.out.as_str()), (0, "one\n"), "{mode}: {ran:?}");
+        assert_eq!(site.read(".env").as_deref(), Some("hush"), "{mode}");
+    }
     site.end();
 }
 

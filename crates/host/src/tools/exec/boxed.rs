@@ -14,6 +14,8 @@ use tribune_contract::{
 };
 use tribune_sandbox::{House, Streams};
 
+use crate::config::WorkspacesConfig;
+use crate::quota::Quota;
 use crate::record::SandboxRecord;
 use crate::run::{EGRESS_PORT, proxy_variables};
 
@@ -30,17 +32,22 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct BoxedLauncher {
     launcher: tribune_sandbox::Launcher,
     mode: Mode,
+    /// By how many bytes a command may let its workspace grow.
+    max_bytes: u64,
+    /// Patterns of what commands do not see.
+    hide: Vec<String>,
     launches: AtomicU64,
 }
 
 impl BoxedLauncher {
     /// For the house in `home`. What an earlier daemon of this house left behind is removed.
-    pub fn new(home: &Path, mode: Mode) -> Self {
+    pub fn new(home: &Path, mode: Mode, workspaces: &WorkspacesConfig) -> Self {
         let house = House::of(home);
         let swept = tribune_sandbox::sweep(&home.join("layers"));
         tracing::debug!(?swept, "looked for what earlier sandboxes left behind");
         let launcher = tribune_sandbox::Launcher::this_program(house);
-        Self { launcher, mode, launches: AtomicU64::new(0) }
+        let (max_bytes, hide) = (workspaces.max_bytes, workspaces.hide.clone());
+        Self { launcher, mode, max_bytes, hide, launches: AtomicU64::new(0) }
     }
 
     fn profile(&self, launch: &Launch) -> Result<LaunchProfile, LaunchError> {
@@ -64,7 +71,8 @@ impl BoxedLauncher {
         profile.workspace = Some(Workspace {
             target,
             source: WorkspaceSource::Direct { folder: host.clone() },
-            hide: Vec::new(),
+            // The weaker mode cannot, and the launch says so.
+            hide: self.hide.clone(),
             freeze: match self.mode {
                 Mode::Full => HOST_TRAPS.map(str::to_owned).into(),
                 Mode::Landlock => Vec::new(),
@@ -79,6 +87,7 @@ impl BoxedLauncher {
                 profile.runs_as = RunsAs::User { uid: user, gid: user };
             }
         }
+        profile.limits.file_bytes = profile.limits.file_bytes.min(self.max_bytes);
         profile.limits.wall_ms = Some(u64::try_from(launch.limits.wall.as_millis()).unwrap_or(u64::MAX));
         Ok(profile)
     }
@@ -89,6 +98,7 @@ impl Launcher for BoxedLauncher {
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let (profile, launcher) = (self.profile(&launch)?, self.launcher.clone());
         let limits = profile.limits.clone();
+        let mut quota = Quota::of_folder(&launch.cwd.workspace, self.max_bytes);
         // Nobody who stops waiting leaves a sandbox behind: dropping it ends it.
         let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, Streams::captured()));
         let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
@@ -104,19 +114,30 @@ impl Launcher for BoxedLauncher {
         let most = launch.limits.output_bytes;
         let (mut stdout, mut stderr) = (Captured::new(most), Captured::new(most));
         let captured = (&mut stdout, &mut stderr);
+        let mut too_much = None;
         let exited = async {
-            let _ = over.readable().await;
+            loop {
+                tokio::select! {
+                    _ = over.readable() => break,
+                    why = quota.exceeded() => if why.is_some() {
+                        too_much = why;
+                        break;
+                    },
+                }
+            }
         };
         let wall = launch.limits.wall + GRACE;
         let out_of_time = capture(outputs, captured, exited, wall, || ()).await;
+        let is_ended = out_of_time || too_much.is_some();
         let ending = tokio::task::spawn_blocking(move || {
-            if out_of_time {
+            if is_ended {
                 child.kill();
             }
             child.wait()
         });
         let exit = ending.await.map_err(|error| LaunchError::Failed(error.into()))?;
         let ended = match exit.map_err(LaunchError::Failed)? {
+            _ if let Some(why) = too_much => Ended::OverQuota(why),
             Exit::Code { code } => Ended::Code(code),
             Exit::Signal { signal } => Ended::Signal(signal),
             Exit::OutOfTime | Exit::Killed => Ended::OutOfTime,

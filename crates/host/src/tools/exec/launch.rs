@@ -68,11 +68,13 @@ pub struct Exited {
 }
 
 /// How a command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     Code(i32),
     Signal(i32),
     OutOfTime,
+    /// It wrote too much; why, in a sentence.
+    OverQuota(String),
 }
 
 /// Why nothing was started. Each sentence ends with what to do.

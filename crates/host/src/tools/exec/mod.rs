@@ -179,6 +179,7 @@ pub(super) async fn run(
                 wall.as_secs()
             ),
         )),
+        Ended::OverQuota(why) => Err(Refused::new(Code::Failed, format!("{why}\n{output}"))),
     }
 }
 

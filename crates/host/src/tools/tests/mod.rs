@@ -4,12 +4,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::registry::Mailbox;
 use crate::registry::mailbox::MAX_TEXT_BYTES;
 use crate::tools::{Code, Done, HostTools, NAMES, RESULT_BYTES, Resource, Touched};
-use rustix::fs::{CWD, Mode, RenameFlags};
+use rustix::fs::{CWD, Mode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tribune_agents::{AgentId, ToolCall, ToolOutcome};
@@ -18,7 +17,9 @@ use crate::clock::Clock;
 use crate::gate::Admission;
 
 mod exec;
+mod hidden;
 mod house;
+mod races;
 mod web;
 mod write;
 
@@ -260,33 +261,6 @@ async fn a_workspace_that_is_a_link_is_no_workspace() {
     for (tool, input) in [("read", json!({"path": "secret.txt"})), ("search", json!({"query": "secret"}))] {
         assert!(house.refused(tool, input).await.starts_with("the workspace cannot be opened"));
     }
-}
-
-#[tokio::test]
-async fn a_link_that_is_swapped_in_at_the_last_moment_leads_nowhere() {
-    let house = Fixture::new();
-    house.write("door/secret.txt", "harmless\n");
-    symlink("../../scout/workspace", house.inside("trap")).unwrap();
-    let (door, trap) = (house.inside("door"), house.inside("trap"));
-    let done = Arc::new(AtomicBool::new(false));
-    let swapper = std::thread::spawn({
-        let done = Arc::clone(&done);
-        move || {
-            while !done.load(Ordering::Relaxed) {
-                rustix::fs::renameat_with(CWD, &door, CWD, &trap, RenameFlags::EXCHANGE).unwrap();
-            }
-        }
-    });
-    let mut harmless = 0;
-    for _ in 0..400 {
-        // The fixture looks for the secret in every answer.
-        harmless += usize::from(!house.call("read", json!({"path": "door/secret.txt"})).await.is_error);
-        house.call("search", json!({"query": "e"})).await;
-        house.call("read", json!({"path": "door/../door/secret.txt"})).await;
-    }
-    done.store(true, Ordering::Relaxed);
-    swapper.join().unwrap();
-    assert!(harmless > 0);
 }
 
 #[tokio::test]

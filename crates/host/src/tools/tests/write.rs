@@ -14,7 +14,7 @@ fn file(path: &str) -> Resource {
 }
 
 /// Everything outside the workspace, to see that it stays as it is.
-fn outside(house: &Fixture) -> Vec<(String, u64, Vec<u8>)> {
+pub(super) fn outside(house: &Fixture) -> Vec<(String, u64, Vec<u8>)> {
     let root = house.folder.path();
     let mut all = Vec::new();
     for folder in ["", "agents", "agents/main", "agents/scout/workspace"] {

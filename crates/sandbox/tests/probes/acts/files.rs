@@ -12,6 +12,7 @@ const GROUP: &str = "Files of the host";
 
 pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "read_secret", "read a file of the host by its path", &[Root, Landlock], read_secret),
+    Probe::new(GROUP, "stat_secret", "look at the size of a file of the host", &[Root], stat_secret),
     Probe::new(GROUP, "list_folder", "list a folder of the host", &[Root, Landlock], list_folder),
     Probe::new(
         GROUP,
@@ -112,6 +113,15 @@ pub(crate) const PROBES: &[Probe] = &[
         file_handles,
     ),
     Probe::new(GROUP, "kernel_symbols", "read /proc/kallsyms", &[ProcMasks], kernel_symbols),
+    Probe::new(GROUP, "boot_line", "read what the kernel was started with", &[ProcMasks], boot_line),
+    Probe::new(
+        GROUP,
+        "kernel_build",
+        "read who built the kernel (/proc/version)",
+        &[ProcMasks],
+        kernel_build,
+    ),
+    Probe::new(GROUP, "host_disks", "list the host's disks", &[ProcMasks], host_disks),
     Probe::as_root(
         GROUP,
         "write_core_pattern",
@@ -143,6 +153,11 @@ fn read(paths: &[std::path::PathBuf]) -> Outcome {
 
 fn read_secret(bait: &Bait) -> Outcome {
     read(&bait.on_host("secret"))
+}
+
+fn stat_secret(bait: &Bait) -> Outcome {
+    let found = bait.on_host("secret").iter().find_map(|path| std::fs::metadata(path).ok());
+    Outcome::when(found.as_ref().is_some_and(|found| found.len() == HUSH.len() as u64), format!("{found:?}"))
 }
 
 fn list(paths: &[std::path::PathBuf], known: &str) -> Outcome {
@@ -289,12 +304,29 @@ fn file_handles(_: &Bait) -> Outcome {
     Outcome::of(raw::call(libc::SYS_name_to_handle_at, &args))
 }
 
-fn kernel_symbols(_: &Bait) -> Outcome {
-    let text = taste("/proc/kallsyms");
+/// Open if the file says anything.
+fn speaks(path: &str) -> Outcome {
+    let text = taste(path);
     Outcome::when(
         text.as_ref().is_ok_and(|text| !text.is_empty()),
         format!("{:?}", text.map(|text| text.len())),
     )
+}
+
+fn kernel_symbols(_: &Bait) -> Outcome {
+    speaks("/proc/kallsyms")
+}
+
+fn boot_line(_: &Bait) -> Outcome {
+    speaks("/proc/cmdline")
+}
+
+fn kernel_build(_: &Bait) -> Outcome {
+    speaks("/proc/version")
+}
+
+fn host_disks(_: &Bait) -> Outcome {
+    speaks("/proc/partitions")
 }
 
 /// Opens it to write, and writes nothing.

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::PathBuf;
 
-use tribune_sandbox::Layer::{Landlock, MountFlags, NoNewPrivileges, Seccomp};
+use tribune_sandbox::Layer::{Capabilities, Landlock, MountFlags, NoNewPrivileges, Seccomp};
 
 use crate::probes::bait::Bait;
 use crate::probes::probe::{Outcome, Probe};
@@ -52,6 +52,13 @@ pub(crate) const PROBES: &[Probe] = &[
         "run programs that give more rights",
         &[NoNewPrivileges, Landlock, Seccomp],
         new_privileges,
+    ),
+    Probe::new(
+        GROUP,
+        "bounding_set",
+        "have capabilities that a program could get",
+        &[Capabilities],
+        bounding_set,
     ),
 ];
 
@@ -196,4 +203,11 @@ fn use_device(bait: &Bait) -> Outcome {
 fn new_privileges(_: &Bait) -> Outcome {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     Outcome::when(status.contains("NoNewPrivs:\t0"), "read the state of the process")
+}
+
+fn bounding_set(_: &Bait) -> Outcome {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let sets: Vec<&str> = status.lines().filter(|line| line.starts_with("Cap")).collect();
+    let is_empty = |set: &&str| set.ends_with("\t0000000000000000");
+    Outcome::when(!sets.iter().all(is_empty), sets.join(", "))
 }

@@ -34,6 +34,13 @@ pub(crate) const PROBES: &[Probe] = &[
     ),
     Probe::new(
         GROUP,
+        "namespaces_left",
+        "find room for user namespaces",
+        &[NestedNamespaces],
+        namespaces_left,
+    ),
+    Probe::new(
+        GROUP,
         "nested_network",
         "get a network namespace with rights in it",
         &[Seccomp, NestedNamespaces],
@@ -196,4 +203,9 @@ fn cgroup_path(_: &Bait) -> Outcome {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let is_somewhere = text.lines().any(|line| line.rsplit(':').next() != Some("/"));
     Outcome::when(is_somewhere, text)
+}
+
+fn namespaces_left(_: &Bait) -> Outcome {
+    let left = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").unwrap();
+    Outcome::when(left.trim() != "0", left.trim())
 }

@@ -49,7 +49,13 @@ pub(crate) const PROBES: &[Probe] = &[
         &[NetworkNamespace, Landlock],
         abstract_socket,
     ),
-    Probe::new(GROUP, "path_socket", "connect to a socket of the host by its path", &[Root], path_socket),
+    Probe::new(
+        GROUP,
+        "path_socket",
+        "connect to a socket of the host by its path",
+        &[Root, Landlock],
+        path_socket,
+    ),
     Probe::new(GROUP, "interfaces", "see the host's addresses", &[NetworkNamespace], interfaces),
     Probe::new(
         GROUP,
@@ -69,13 +75,13 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::as_root(GROUP, "xdp_socket", "open a socket to the network driver (AF_XDP)", xdp_socket),
 ];
 
-fn hush(mut stream: impl std::io::Read) -> std::io::Result<String> {
+pub(super) fn hush(mut stream: impl std::io::Read) -> std::io::Result<String> {
     let mut text = String::new();
     stream.by_ref().take(64).read_to_string(&mut text)?;
     Ok(text)
 }
 
-fn said(text: &std::io::Result<String>) -> Outcome {
+pub(super) fn said(text: &std::io::Result<String>) -> Outcome {
     Outcome::when(text.as_ref().is_ok_and(|text| text == HUSH), format!("{text:?}"))
 }
 

@@ -1,5 +1,6 @@
 //! Other processes: the host's, process 1, and one's own children.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,7 @@ pub(crate) const PROBES: &[Probe] = &[
         &[NonDumpable, Landlock],
         first_environ,
     ),
+    Probe::new(GROUP, "first_owned", "own the files of process 1 in /proc", &[NonDumpable], first_owned),
     Probe::new(GROUP, "first_memory", "read the memory of process 1", &[NonDumpable, Landlock], first_memory),
     Probe::new(GROUP, "first_maps", "read the map of process 1", &[NonDumpable, Landlock], first_maps),
     Probe::new(
@@ -176,6 +178,11 @@ fn first_descriptors(_: &Bait) -> Outcome {
         entries.filter_map(Result::ok).filter(|entry| std::fs::read_link(entry.path()).is_ok()).count()
     });
     Outcome::when(found.as_ref().is_ok_and(|count| *count > 0), format!("{found:?}"))
+}
+
+fn first_owned(_: &Bait) -> Outcome {
+    let owner = std::fs::metadata("/proc/1/environ").unwrap().uid();
+    Outcome::when(owner == rustix::process::getuid().as_raw(), format!("they are user {owner}'s"))
 }
 
 fn first_root(_: &Bait) -> Outcome {

@@ -1,0 +1,95 @@
+//! What a run is connected to.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
+use super::Site;
+use crate::fixture::said;
+
+/// More than a pipe holds, and no whole number of pieces.
+const LARGE: usize = 3_000_001;
+
+#[test]
+fn files_go_in_and_out_whole() {
+    let site = Site::new();
+    let folder = site.house.home().folder.path();
+    let bytes: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
+    std::fs::write(folder.join("in"), &bytes).unwrap();
+    std::fs::write(folder.join("out"), "before\n").unwrap();
+    let mut command = site.command(&["run", "-q", "--", "sh", "-c", "cat; exit 7"]);
+    command.stdin(File::open(folder.join("in")).unwrap());
+    command.stdout(File::options().append(true).open(folder.join("out")).unwrap());
+    let ran = command.output().unwrap();
+    assert_eq!((ran.status.code(), ran.stderr.len()), (Some(7), 0));
+    assert!(std::fs::read(folder.join("out")).unwrap() == [b"before\n", &bytes[..]].concat());
+
+    // Both outputs to one file: in the order in which they were said.
+    let both = File::create(folder.join("both")).unwrap();
+    let line = "for n in 1 2 3; do echo out$n; echo err$n >&2; done";
+    let mut command = site.command(&["run", "-q", "--", "sh", "-c", line]);
+    command.stdin(Stdio::null()).stdout(both.try_clone().unwrap()).stderr(both);
+    assert!(command.status().unwrap().success());
+    let told = std::fs::read_to_string(folder.join("both")).unwrap();
+    assert_eq!(told, "out1\nerr1\nout2\nerr2\nout3\nerr3\n");
+    site.end();
+}
+
+#[test]
+fn l7_a_run_has_no_hold_of_the_files_it_is_connected_to() {
+    let site = Site::new();
+    let folder = site.house.home().folder.path();
+    std::fs::write(folder.join("in"), "input\n").unwrap();
+    std::fs::write(folder.join("out"), "as it was\n").unwrap();
+    let line = "import os, stat
+for stream in range(3):
+    print(stat.S_IFMT(os.fstat(stream).st_mode) == stat.S_IFIFO)
+    for act in [lambda: os.ftruncate(stream, 0), lambda: os.lseek(stream, 0, 0), lambda: open(f'/proc/self/fd/{stream}', 'r+').truncate(0)]:
+        try: act()
+        except OSError: continue
+        print('done')";
+    let mut command = site.command(&["run", "-q", "--", "python3", "-c", line]);
+    command.stdin(File::options().read(true).write(true).open(folder.join("in")).unwrap());
+    let out = File::options().append(true).open(folder.join("out")).unwrap();
+    command.stdout(out.try_clone().unwrap()).stderr(out);
+    assert!(command.status().unwrap().success());
+    assert_eq!(std::fs::read_to_string(folder.join("out")).unwrap(), "as it was\nTrue\nTrue\nTrue\n");
+    assert_eq!(std::fs::read_to_string(folder.join("in")).unwrap(), "input\n");
+
+    for (is_input, name) in [(true, "input"), (false, "output")] {
+        let mut command = site.command(&["run", "-q", "--", "ls", "-l", "/proc/self/fd/"]);
+        let opened = File::open(folder).unwrap();
+        let (stdin, stdout) =
+            if is_input { (opened.into(), Stdio::piped()) } else { (Stdio::null(), opened.into()) };
+        let refused = said(command.stdin(stdin).stdout(stdout).output().unwrap());
+        assert!(refused.code == 64 && refused.out.is_empty(), "{refused:?}");
+        assert!(refused.err.contains(&format!("the standard {name} is a folder")), "{refused:?}");
+    }
+    site.end();
+}
+
+#[test]
+fn nobody_waits_for_input_that_is_not_read_or_output_that_nobody_takes() {
+    let site = Site::new();
+    // Somebody who says nothing more, and somebody who never stops.
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    (&ours).write_all(b"one\n").unwrap();
+    for (line, input) in
+        [("head -n1", std::os::fd::OwnedFd::from(theirs)), ("true", File::open("/dev/zero").unwrap().into())]
+    {
+        let mut command = site.command(&["run", "-q", "--", "sh", "-c", line]);
+        let ran = said(command.stdin(input).output().unwrap());
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
+    }
+    // A device that is full ends the program, as it would without a box.
+    let mut command = site.command(&["run", "-q", "--", "yes"]);
+    command.stdin(Stdio::null()).stdout(File::options().write(true).open("/dev/full").unwrap());
+    assert_eq!(command.status().unwrap().code(), Some(141));
+    // So does a reader that went.
+    let mut command = site.command(&["run", "-q", "--", "yes"]);
+    let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    drop(run.stdout.take());
+    assert_eq!(run.wait().unwrap().code(), Some(141));
+    site.end();
+}

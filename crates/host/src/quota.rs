@@ -1,0 +1,221 @@
+//! How much a box may write: what its layer takes on disk, or by how much its folder grows, is counted now and then. No file system
+//! does that for an ordinary user.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tribune_sandbox::workspace::{Growth, Layers, MAX_CHANGES, MAX_GROWTH, Usage, WorkspaceError};
+
+/// Between two looks at how much room the disk has left.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How much longer than a count the pause after it is, so that counting a large folder takes a small part of the time. It is cut
+/// short when the disk loses more room than is left of the quota.
+const RESTRAINT: u32 = 20;
+
+/// Counts in a row that may fail. A folder that its owner closed for a moment is no crime; one that stays closed hides things.
+const MAX_UNCOUNTED: u32 = 5;
+
+/// The quota of one box.
+#[derive(Debug)]
+pub struct Quota {
+    /// Away while it is counted.
+    counted: Option<Counted>,
+    most: u64,
+    uncounted: u32,
+    used: u64,
+    /// What the disk had left at the last count.
+    room: Option<u64>,
+    look: Instant,
+    due: Instant,
+    looking: Option<JoinHandle<Looked>>,
+}
+
+/// What is counted.
+#[derive(Debug)]
+enum Counted {
+    Layer(Layers),
+    Folder(Growth),
+}
+
+/// What a look came to.
+#[derive(Debug)]
+struct Looked {
+    counted: Counted,
+    room: Option<u64>,
+    /// A count, if there was one, and how long it took.
+    count: Option<(Result<Option<Usage>, WorkspaceError>, Duration)>,
+}
+
+impl Quota {
+    /// Of changes that go to a layer.
+    #[must_use]
+    pub fn of_layer(layers: &Path, most: u64) -> Self {
+        Self::of(Counted::Layer(Layers::new(layers)), most)
+    }
+
+    /// Of changes that go to a folder at once, from now on. What others write there meanwhile counts too.
+    #[must_use]
+    pub fn of_folder(folder: &Path, most: u64) -> Self {
+        Self::of(Counted::Folder(Growth::of(folder)), most)
+    }
+
+    fn of(counted: Counted, most: u64) -> Self {
+        let look = Instant::now() + PAUSE;
+        Self {
+            counted: Some(counted),
+            most,
+            uncounted: 0,
+            used: 0,
+            room: None,
+            look,
+            due: look,
+            looking: None,
+        }
+    }
+
+    /// Waits for the next look; a sentence if the box is to be ended. Whoever stops waiting can wait again.
+    pub async fn exceeded(&mut self) -> Option<String> {
+        if self.looking.is_none() {
+            tokio::time::sleep_until(self.look).await;
+            let Some(counted) = self.counted.take() else { return std::future::pending().await };
+            let (is_due, room, left) =
+                (Instant::now() >= self.due, self.room, self.most.saturating_sub(self.used));
+            self.looking = Some(tokio::task::spawn_blocking(move || counted.look(is_due, room, left)));
+        }
+        let looked = self.looking.as_mut()?.await;
+        self.looking = None;
+        let Looked { counted, room, count } = looked.ok()?;
+        self.counted = Some(counted);
+        self.look = Instant::now() + PAUSE;
+        let (count, took) = count?;
+        self.room = room;
+        self.due = Instant::now() + PAUSE.max(took * RESTRAINT);
+        if let Ok(Some(usage)) = &count {
+            self.used = usage.bytes;
+        }
+        if let Ok(None) = &count {
+            // Too large to be counted, and it will not become smaller.
+            self.counted = None;
+        }
+        self.judge(count)
+    }
+
+    fn judge(&mut self, count: Result<Option<Usage>, WorkspaceError>) -> Option<String> {
+        let (most_names, why) = match &self.counted {
+            Some(Counted::Layer(_)) => (MAX_CHANGES, ", and no more can be landed"),
+            Some(Counted::Folder(_)) | None => (MAX_GROWTH, ""),
+        };
+        match count {
+            Ok(Some(Usage { names, .. })) if names > most_names => Some(format!(
+                "ended, because it made more than {most_names} files and folders in its project{why}: let it make them in /tmp, \
+                 or discard some between two runs"
+            )),
+            Ok(Some(Usage { bytes: used, .. })) if used > self.most => Some(format!(
+                "ended, because its changes take {} on disk, and workspaces.maxBytes is {}: raise that in config.json5, or \
+                 let it write less",
+                bytes(used),
+                bytes(self.most)
+            )),
+            Ok(_) => {
+                self.uncounted = 0;
+                None
+            }
+            Err(error) => {
+                self.uncounted += 1;
+                (self.uncounted >= MAX_UNCOUNTED).then(|| {
+                    format!("ended, because nobody can count what its changes take on disk: {error}")
+                })
+            }
+        }
+    }
+}
+
+impl Counted {
+    /// Counts if it is time, or if the disk lost more room than is left.
+    fn look(mut self, is_due: bool, before: Option<u64>, left: u64) -> Looked {
+        let folder = match &self {
+            Self::Layer(layers) => layers.folder(),
+            Self::Folder(growth) => growth.folder(),
+        };
+        let room = rustix::fs::statvfs(folder).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        let lost = before.zip(room).map_or(0, |(before, now)| before.saturating_sub(now));
+        let count = (is_due || lost > left).then(|| {
+            let began = Instant::now();
+            let count = match &mut self {
+                Self::Layer(layers) => layers.usage().map(Some),
+                Self::Folder(growth) => growth.count(),
+            };
+            (count, began.elapsed())
+        });
+        Looked { counted: self, room, count }
+    }
+}
+
+/// Bytes as people read them.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes, 0);
+    while value >= 10 * 1024 && unit + 1 < UNITS.len() {
+        value /= 1024;
+        unit += 1;
+    }
+    format!("{value} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_or_hidden_for_long_ends_a_run() {
+        let mut quota = Quota::of_layer(Path::new("/none"), 1000);
+        let hidden = || {
+            Err(WorkspaceError::Unreadable {
+                path: "x".into(),
+                error: std::io::ErrorKind::PermissionDenied.into(),
+            })
+        };
+        let used = |bytes| Ok(Some(Usage { bytes, names: 1 }));
+        assert_eq!(quota.judge(used(1000)), None);
+        assert_eq!(quota.judge(Ok(Some(Usage { bytes: 1, names: MAX_CHANGES }))), None);
+        let many = quota.judge(Ok(Some(Usage { bytes: 1, names: MAX_CHANGES + 1 })));
+        assert!(many.unwrap().contains("more than 200000 files"));
+        assert!(quota.judge(used(1001)).unwrap().contains("workspaces.maxBytes is 1000 B"));
+        for _ in 1..MAX_UNCOUNTED {
+            assert_eq!(quota.judge(hidden()), None);
+        }
+        assert_eq!(quota.judge(used(0)), None, "it was only for a moment");
+        for _ in 1..MAX_UNCOUNTED {
+            assert_eq!(quota.judge(hidden()), None);
+        }
+        assert!(quota.judge(hidden()).unwrap().contains("nobody can count"));
+    }
+    #[test]
+    fn a_count_is_made_early_when_the_disk_loses_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let look = |is_due, before, left| {
+            Counted::Folder(Growth::of(folder.path())).look(is_due, before, left).count.is_some()
+        };
+        assert!(look(true, None, 1));
+        assert!(!look(false, None, 1), "nothing is known to be lost");
+        assert!(look(false, Some(u64::MAX), 1));
+        assert!(!look(false, Some(0), 1));
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (size, text) in [
+            (0, "0 B"),
+            (9000, "9000 B"),
+            (20_480, "20 KiB"),
+            (4 << 30, "4096 MiB"),
+            (u64::MAX, "16777215 TiB"),
+        ] {
+            assert_eq!(bytes(size), text);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Whether somebody of this machine listens at a socket that lies in a shown folder.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixDatagram;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// Whether a socket leads to anyone. One that was left behind never does again, and whoever runs inside may want to replace it.
+///
+/// A socket for datagrams is tried, which none of them hears of: to those of its own kind nothing is sent, and the kernel
+/// refuses it to all others.
+pub(super) fn answers(folder: &OwnedFd, name: &[u8]) -> bool {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = match rustix::fs::openat(folder, OsStr::from_bytes(name), flags, Mode::empty()) {
+        Ok(held) => held,
+        Err(Errno::NOENT) => return false,
+        Err(_) => return true,
+    };
+    let way = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let tried = UnixDatagram::unbound().and_then(|socket| socket.connect(way));
+    !matches!(tried, Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use rustix::fs::CWD;
+
+    use super::*;
+
+    #[test]
+    fn who_listens_is_found_and_does_not_notice() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let stream = UnixListener::bind(path("stream")).unwrap();
+        let datagrams = UnixDatagram::bind(path("datagrams")).unwrap();
+        drop(UnixListener::bind(path("left")).unwrap());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let held = rustix::fs::openat(CWD, folder.path(), flags, Mode::empty()).unwrap();
+        let found = ["stream", "datagrams", "left", "gone"].map(|name| answers(&held, name.as_bytes()));
+        assert_eq!(found, [true, true, false, false]);
+        stream.set_nonblocking(true).unwrap();
+        datagrams.set_nonblocking(true).unwrap();
+        assert_eq!(stream.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        assert_eq!(datagrams.recv(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
+}
