@@ -9,7 +9,7 @@ use tribune_host::config::{Config, Sandbox};
 use tribune_host::daemon::Daemon;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::door::within;
+use crate::door::{http, within};
 use crate::fixture::Hand;
 use crate::vault::vault;
 
@@ -124,11 +124,12 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
     let daemon = TestDaemon::on(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let mut hired = Vec::new();
+    let (mut hired, mut tokens) = (Vec::new(), Vec::new());
     for (name, roles) in [("alice", json!(["security"])), ("bob", json!(["finance"]))] {
         let made = operator.call("approver.add", &json!({ "id": name, "roles": roles })).await.unwrap();
         let token = made["token"].as_str().unwrap().to_owned();
         hired.push(Client::connect(&daemon.address(), Some(&token)).await.unwrap());
+        tokens.push(token);
     }
     let [alice, bob] = &mut hired[..] else { panic!() };
     let refused = operator.call("approver.add", &json!({ "id": "main" })).await.unwrap_err();
@@ -141,6 +142,16 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
     let allow = json!({ "decision": "allow_once" });
     assert_eq!(decide(alice, "00000000", allow.clone()).await.unwrap_err().code(), Some("not_found"));
     assert_eq!(decide(bob, &id, allow.clone()).await.unwrap_err().code(), Some("forbidden"));
+    let said = allow.to_string();
+    let request = format!(
+        "POST /v1/approvals/{id}/decision HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{said}",
+        tokens[1],
+        said.len(),
+        address = daemon.address(),
+    );
+    let answer = http(&daemon.address(), request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert_eq!(pending(&mut operator, 1).await[0]["id"], id);
     assert_eq!(
         decide(alice, &id, json!({ "decision": "maybe" })).await.unwrap_err().code(),
         Some("invalid_params")
