@@ -130,11 +130,13 @@ impl Constitution {
     pub fn new(texts: Texts, known_tools: &[&str]) -> Result<Self, ConstitutionError> {
         let mut faults = Vec::from_iter(check_prose(&texts.constitution).err());
         let manifests = manifests(&texts.manifests, &mut faults);
+        // A tool whose manifest cannot be read is a tool all the same: one mistake is told once.
+        let described = || manifests.keys().chain(texts.manifests.keys());
         let known: BTreeSet<&str> =
-            known_tools.iter().copied().chain(manifests.keys().map(String::as_str)).collect();
+            known_tools.iter().copied().chain(described().map(String::as_str)).collect();
         let mandates = mandates(&texts.mandates, &known, &mut faults);
         let named = mandates.values().flat_map(|mandate| mandate.tools().iter().cloned());
-        let tools: BTreeSet<String> = manifests.keys().cloned().chain(named).collect();
+        let tools: BTreeSet<String> = described().cloned().chain(named).collect();
         let settings = match &texts.law {
             Some(law) => Settings::parse(law, &known).unwrap_or_else(|errors| {
                 faults.extend(errors.into_iter().map(ConstitutionError::Text));

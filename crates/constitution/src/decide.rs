@@ -293,7 +293,10 @@ fn obeyed(facts: &Facts, manifest: Option<&Manifest>, inquiry: &mut Inquiry<'_>)
     let is_obeyed = facts.args.obeyed || facts.args.unseen.iter().any(|name| name == "path");
     let writes = manifest.is_none_or(|manifest| manifest.capabilities.contains(&Capability::FsWrite));
     if !(is_obeyed && writes) || is_owners(facts) {
-        return;
+        return inquiry.passed("path.obeyed", || match is_obeyed && writes {
+            true => "programs of this machine obey the name, and the owner wrote it".to_owned(),
+            false => "it writes nothing that programs of this machine obey".to_owned(),
+        });
     }
     let (decision, would_allow) = match facts.kind {
         SessionKind::Main => (Decision::Ask, "a person can allow this one call"),

@@ -313,6 +313,7 @@ fn an_explanation_lists_the_rules_in_order() {
             "passed manifest.missing",
             "asked trust.below",
             "asked trust.trifecta",
+            "passed path.obeyed",
             "denied policy.no-mail",
             "asked effect.side_effect",
         ]

@@ -43,7 +43,7 @@ pub mod verdict;
 pub use args::{Args, CommandFacts};
 pub use backtest::{Backtest, backtest};
 pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, RuleHead, Texts};
-pub use check::{Finding, Severity, check};
+pub use check::{Finding, Severity, check, check_agents};
 pub use examples::Tested;
 pub use explain::Explanation;
 pub use facts::{AsAsked, Asking, Facts, FactsError, Provenance, SessionKind, Stage, Veto};

@@ -75,9 +75,9 @@ pub enum MandateError {
     #[error("the front matter does not name the tools: add a line such as `tools: {}`", listed_plain(&STRANGER_TOOLS))]
     NoTools,
     #[error("line {line}: a tool's name is missing between two commas: remove one of them")]
-    EmptyTool { line: usize },
+    EmptyTool { line: usize, column: usize },
     #[error("line {line}: unknown tool `{tool}`: {} tools are {}", meant(.nearest), .known.join(", "))]
-    UnknownTool { line: usize, tool: String, nearest: Option<String>, known: Vec<String> },
+    UnknownTool { line: usize, column: usize, tool: String, nearest: Option<String>, known: Vec<String> },
     #[error(
         "line {line}: a line beginning with `{}` would pass for the end of the prompt: word it differently",
         prompt::FOOTER
@@ -97,10 +97,27 @@ impl MandateError {
             Self::NotAKey { line, .. }
             | Self::UnknownKey { line, .. }
             | Self::DuplicateKey { line, .. }
-            | Self::EmptyTool { line }
+            | Self::EmptyTool { line, .. }
             | Self::UnknownTool { line, .. }
             | Self::Footer { line } => *line,
             Self::Name(_)
+            | Self::TooLarge { .. }
+            | Self::NoFrontMatter
+            | Self::Unclosed
+            | Self::NoTools
+            | Self::DefaultTooWide { .. } => 1,
+        }
+    }
+
+    /// Where in the line, in characters from 1, or the first where it is all of it.
+    pub const fn column(&self) -> usize {
+        match self {
+            Self::EmptyTool { column, .. } | Self::UnknownTool { column, .. } => *column,
+            Self::NotAKey { .. }
+            | Self::UnknownKey { .. }
+            | Self::DuplicateKey { .. }
+            | Self::Footer { .. }
+            | Self::Name(_)
             | Self::TooLarge { .. }
             | Self::NoFrontMatter
             | Self::Unclosed
@@ -130,7 +147,7 @@ impl Mandate {
             match text.trim() {
                 FENCE => break,
                 "" => {}
-                text => front_matter_line(line, text, known_tools, &mut tools)?,
+                _ => front_matter_line(line, text, known_tools, &mut tools)?,
             }
         }
         let tools = tools.ok_or(MandateError::NoTools)?;
@@ -169,9 +186,9 @@ fn front_matter_line(
     tools: &mut Option<Vec<String>>,
 ) -> Result<(), MandateError> {
     let Some((key, value)) = text.split_once(':') else {
-        return Err(MandateError::NotAKey { line, text: shown(text) });
+        return Err(MandateError::NotAKey { line, text: shown(text.trim()) });
     };
-    let key = key.trim_end();
+    let (before, key) = (key.chars().count() + 1, key.trim());
     if key != "tools" {
         let nearest = nearest(key, &KEYS).map(str::to_owned);
         return Err(MandateError::UnknownKey { line, key: shown(key), nearest });
@@ -179,23 +196,31 @@ fn front_matter_line(
     if tools.is_some() {
         return Err(MandateError::DuplicateKey { line, key: shown(key) });
     }
-    *tools = Some(tool_list(line, value.trim(), known_tools)?);
+    *tools = Some(tool_list((line, before), value, known_tools)?);
     Ok(())
 }
 
-/// An empty list is a mandate to talk only.
-fn tool_list(line: usize, value: &str, known_tools: &[&str]) -> Result<Vec<String>, MandateError> {
-    if value.is_empty() {
+/// An empty list is a mandate to talk only. `before` are the characters of the line before it.
+fn tool_list(
+    (line, before): (usize, usize),
+    value: &str,
+    known_tools: &[&str],
+) -> Result<Vec<String>, MandateError> {
+    if value.trim().is_empty() {
         return Ok(Vec::new());
     }
-    let mut tools = Vec::new();
-    for tool in value.split(',').map(str::trim) {
+    let (mut tools, mut before) = (Vec::new(), before);
+    for item in value.split(',') {
+        let tool = item.trim();
+        let column = before + item.chars().take_while(|c| c.is_whitespace()).count() + 1;
+        before += item.chars().count() + 1;
         if tool.is_empty() {
-            return Err(MandateError::EmptyTool { line });
+            return Err(MandateError::EmptyTool { line, column });
         }
         if !known_tools.contains(&tool) {
             return Err(MandateError::UnknownTool {
                 line,
+                column,
                 tool: shown(tool),
                 nearest: nearest(tool, known_tools).map(str::to_owned),
                 known: known_tools.iter().map(|&known| known.to_owned()).collect(),

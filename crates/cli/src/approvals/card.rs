@@ -113,6 +113,9 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
             "came back",
             &paint.unsure(&format!("{} was allowed, but since then changed: {changed}", clean(before))),
         );
+        if let Some(diff) = approval["diff"].as_str() {
+            card.patch(diff);
+        }
     }
     let needs = approval["needs"].as_u64().unwrap_or(1);
     if needs > 1 {
@@ -249,7 +252,7 @@ impl Card {
             false => self.field(name, &clean_exact(text)),
             true => {
                 let lines = text.lines().count();
-                self.field(name, &format!("{} bytes, {lines} lines", text.len()));
+                self.field(name, &format!("{} bytes, {}", text.len(), self::lines(lines)));
                 self.bounded(text.lines().map(|line| format!("    {}", cut(line))), lines);
             }
         }
@@ -264,11 +267,22 @@ impl Card {
             old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
         let removed = &old_rest[..old_rest.len() - tail];
         let added = &new_rest[..new_rest.len() - tail];
-        let at = format!("from line {}: {} lines out, {} lines in", head + 1, removed.len(), added.len());
+        let at = format!("from line {}: {} out, {} in", head + 1, lines(removed.len()), lines(added.len()));
         self.field(name, &at);
         let paint = self.paint;
         self.bounded(removed.iter().map(|line| paint.bad(&format!("  - {}", cut(line)))), removed.len());
         self.bounded(added.iter().map(|line| paint.good(&format!("  + {}", cut(line)))), added.len());
+    }
+
+    /// A unified diff.
+    fn patch(&mut self, diff: &str) {
+        let paint = self.paint;
+        let painted = |line: &str| match line.chars().next() {
+            Some('+') => paint.good(&format!("  {}", cut(line))),
+            Some('-') => paint.bad(&format!("  {}", cut(line))),
+            _ => format!("  {}", cut(line)),
+        };
+        self.bounded(diff.lines().map(painted), diff.lines().count());
     }
 
     fn bounded(&mut self, lines: impl Iterator<Item = String>, all: usize) {
@@ -281,6 +295,10 @@ impl Card {
             self.lines.push(self.paint.unsure(&more));
         }
     }
+}
+
+fn lines(count: usize) -> String {
+    if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
 }
 
 /// A line, cut if it must be; the cut is told.
@@ -318,7 +336,7 @@ mod tests {
             "session_key": "agent:main:cli:local:dm:ada", "reason": "it can \u{1b}[2Jnot be taken back",
             "rules": ["effect.side_effect"], "trust": "untrusted", "private": true, "needs": 2, "votes": ["ada"],
             "roles": [], "created_at": "", "expires_at": "", "digest": "b3:00", "instead_of": "9z9z9z9z",
-            "changed": ["file deploy.sh"], "patterns": ["git push"],
+            "changed": ["file deploy.sh"], "diff": "@@ -1 +1 @@\n-make\n+curl \u{1b}[2J\n", "patterns": ["git push"],
             "action": { "input": input, "cwd": ".", "files": { "deploy.sh": "b3:11" }, "env": ["PATH"] },
         });
         text(&approval, None, Paint::OFF)
@@ -332,7 +350,7 @@ mod tests {
             "why       it can \\u{1b}[2Jnot be taken back",
             "rules     effect.side_effect",
             "context   untrusted, has read private data",
-            "came back 9z9z9z9z was allowed, but since then changed: file deploy.sh",
+            "came back 9z9z9z9z was allowed, but since then changed: file deploy.sh\n  @@ -1 +1 @@\n  -make\n  +curl \\u{1b}[2J\n",
             "needs     2 people; agreed: ada",
             "patterns  git push",
             "folder    .",
@@ -370,7 +388,7 @@ mod tests {
         let text = card(json!({ "path": "a", "content": "line\n".repeat(1_000) }));
         assert!(text.contains("… and 960 lines more") && text.lines().count() < 80, "{text}");
         let text = card(json!({ "path": "a", "old": "one\ntwo\nthree", "new": "one\n2\nthree" }));
-        assert!(text.contains("change    from line 2: 1 lines out, 1 lines in\n  - two\n  + 2\n"), "{text}");
+        assert!(text.contains("change    from line 2: 1 line out, 1 line in\n  - two\n  + 2\n"), "{text}");
         let text = card(json!({ "text": "x".repeat(1_000) }));
         assert!(text.contains("… and 600 characters more"), "{text}");
     }

@@ -15,6 +15,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_client::Client;
 use tribune_host::{Clock as _, Home, SystemClock};
+use tribune_ledger::Timestamp;
 
 use crate::door::Door;
 use crate::error::{CliError, Outcome};
@@ -180,7 +181,7 @@ pub(crate) fn run(args: Approvals, home: &Home, output: &mut Output) -> Result<O
 /// What `allow` asks for, as the daemon takes it.
 fn wish(args: &AllowArgs, id: &str) -> Result<Value, CliError> {
     let until = match (&args.until, &args.span) {
-        (Some(until), _) => Some(times::moment(until)?),
+        (Some(until), _) => Some(moment(until)?),
         (None, Some(span)) => Some(SystemClock.now().plus(times::span(span)?)),
         (None, None) => None,
     };
@@ -194,6 +195,14 @@ fn wish(args: &AllowArgs, id: &str) -> Result<Value, CliError> {
         "id": id, "decision": decision, "pattern": args.pattern, "reason": args.reason,
         "until": until.map(|until| until.to_string()),
     }))
+}
+
+/// The end of a grant. A span is asked for with another option.
+fn moment(until: &str) -> Result<Timestamp, CliError> {
+    match times::span(until) {
+        Ok(_) => Err(CliError::Input(format!("`{until}` is a span and no time: write --for {until}"))),
+        Err(_) => times::moment(until),
+    }
 }
 
 /// The approval that was meant, by the first letters of its id.

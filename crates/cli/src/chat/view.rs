@@ -198,8 +198,15 @@ impl<'a> View<'a> {
     fn waits(&mut self, id: &str, asked: &Value) {
         let text = |name: &str| excerpt(asked[name].as_str().unwrap_or_default(), ERROR_CHARS);
         let id = clean(id);
+        let back = match asked["instead_of"].as_str() {
+            Some(before) => {
+                let changed = words(&asked["changed"]);
+                format!("\n  it comes back: {} was allowed, but since then changed: {changed}", clean(before))
+            }
+            None => String::new(),
+        };
         let line = format!(
-            "⏸ {} waits for approval {id} ({}): {}\n  allow it here with /approve {id}, or elsewhere with: tribune approvals allow {id}",
+            "⏸ {} waits for approval {id} ({}): {}{back}\n  allow it here with /approve {id}, or elsewhere with: tribune approvals allow {id}",
             text("tool"),
             rules(asked),
             text("reason")
@@ -301,6 +308,10 @@ impl<'a> View<'a> {
 
 /// The rules that spoke, on one line.
 pub(crate) fn rules(verdict: &Value) -> String {
-    let rules = verdict["rules"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    excerpt(&rules.collect::<Vec<_>>().join(", "), ERROR_CHARS)
+    words(&verdict["rules"])
+}
+
+fn words(list: &Value) -> String {
+    let words = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    excerpt(&words.collect::<Vec<_>>().join(", "), ERROR_CHARS)
 }

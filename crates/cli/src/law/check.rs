@@ -3,18 +3,39 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, Finding, Severity, Tested};
+use tribune_constitution::{Constitution, Finding, Severity, Tested, check_agents};
+use tribune_host::registry::Roster;
+use tribune_host::run::RUN_AGENT;
 use tribune_host::{Home, tools};
 
 use super::{count, line, texts};
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
 
+/// The agents of a home.
+const ROSTER: &str = "data/agent-roster.jsonl";
+
 pub(super) fn check(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let texts = texts(dir, home)?;
-    let findings = tribune_constitution::check(&texts, &tools::NAMES);
-    let hash = Constitution::new(texts, &tools::NAMES).ok().map(|law| law.hash().to_string());
+    let mut findings = tribune_constitution::check(&texts, &tools::NAMES);
+    let law = Constitution::new(texts, &tools::NAMES).ok();
+    if let Some(law) = &law {
+        findings.extend(of_agents(law, home));
+        findings.sort();
+    }
+    let hash = law.map(|law| law.hash().to_string());
     say(&findings, hash.as_deref(), dir.unwrap_or(home.root()), output)
+}
+
+/// Rules for agents that the home does not know, if it has a roster that can be read.
+fn of_agents(law: &Constitution, home: &Home) -> Vec<Finding> {
+    let roster = Roster::load(&home.root().join(ROSTER)).unwrap_or_default();
+    if roster.is_empty() {
+        return Vec::new();
+    }
+    let own = roster.iter().map(|agent| agent.id.as_str());
+    let agents: Vec<&str> = own.chain([RUN_AGENT]).collect();
+    check_agents(law, &agents)
 }
 
 fn say(

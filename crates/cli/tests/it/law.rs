@@ -70,6 +70,16 @@ fn a_law_is_checked_with_the_place_of_every_mistake() {
         "{dull:?}"
     );
 
+    // The home knows who there is.
+    write("home/data/agent-roster.jsonl", "{\"id\":\"dev\"}\n");
+    write(
+        "strange/policy/house.cedar",
+        &NO_SECRETS.replace("(principal,", "(principal == Tribune::Agent::\"dve\","),
+    );
+    let strange = place.call(&["law", "check", "strange"]);
+    let said = "house.cedar:1:1: warning: the rule `no-secrets` is for the agent `dve`, which is not in the roster: did you mean `dev`?";
+    assert!(strange.code == 0 && strange.out.contains(said), "{strange:?}");
+
     write("bad/policy/house.cedar", &NO_SECRETS.replace("context.path like", "context.paht like"));
     write("bad/mandates/dev.md", "---\ntools: read\n---\nDo well.\n");
     let bad = place.call(&["law", "check", "bad"]);

@@ -75,10 +75,16 @@ pub fn check(texts: &Texts, known_tools: &[&str]) -> Vec<Finding> {
     findings
 }
 
+/// Rules of a law that are for an agent which is not among `agents`: those of the roster, which is no part of the law.
+pub fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
+    rules::of_agents(law, agents)
+}
+
 fn errors(error: ConstitutionError) -> Vec<Finding> {
-    let whole = |file: String, line: usize, message: String| {
-        vec![Finding { file, line, column: 1, severity: Severity::Error, message }]
+    let placed = |file: String, (line, column): (usize, usize), message: String| {
+        vec![Finding { file, line, column, severity: Severity::Error, message }]
     };
+    let whole = |file: String, line: usize, message: String| placed(file, (line, 1), message);
     match error {
         ConstitutionError::Several(errors) => errors.into_iter().flat_map(self::errors).collect(),
         ConstitutionError::Text(error) => vec![Finding::of_text(error, Severity::Error)],
@@ -86,7 +92,7 @@ fn errors(error: ConstitutionError) -> Vec<Finding> {
             // The place says the line already.
             let (line, message) = (error.line(), error.to_string());
             let message = message.strip_prefix(&format!("line {line}: ")).unwrap_or(&message);
-            whole(format!("mandates/{name}.md"), line, message.to_owned())
+            placed(format!("mandates/{name}.md"), (line, error.column()), message.to_owned())
         }
         ConstitutionError::TooManyMandates => whole("mandates".to_owned(), 1, error.to_string()),
         ConstitutionError::TooManyManifests => whole("manifests".to_owned(), 1, error.to_string()),
@@ -175,6 +181,42 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_is_found_at_its_place_and_once() {
+        let mut texts = Texts { law: Some("{\n  approvals: {\n".to_owned()), ..Texts::built_in() };
+        texts.mandates.insert("dev".to_owned(), "---\n tools: read, deploy,  raed\n---\n".to_owned());
+        texts.manifests.insert("deploy".to_owned(), "{\n  \"id\": \"deploy\"".to_owned());
+        let rule = "@id(\"a\") forbid(principal, action == Tribune::Action::\"deploy\", resource);";
+        texts.policies.insert("a.cedar".to_owned(), rule.to_owned());
+        let found = check(&texts, &["read"]);
+        let places: Vec<(&str, usize, usize)> =
+            found.iter().map(|finding| (finding.file.as_str(), finding.line, finding.column)).collect();
+        let wanted =
+            [("mandates/dev.md", 2, 24), ("manifests/deploy.json", 2, 17), ("policy/law.json5", 2, 15)];
+        assert_eq!(places, wanted, "{found:?}");
+    }
+
+    #[test]
+    fn rules_for_an_agent_that_is_not_there_are_found() {
+        let mut texts = Texts::built_in();
+        let rule = |agent: &str| {
+            let action = "action == Tribune::Action::\"read\"";
+            format!(
+                "@id(\"{agent}\")\nforbid(principal == Tribune::Agent::\"{agent}\", {action}, resource);\n"
+            )
+        };
+        texts.policies.insert("a.cedar".to_owned(), rule("dev") + &rule("dve"));
+        let law = Constitution::new(texts, &["read"]).unwrap();
+        let found: Vec<String> =
+            check_agents(&law, &["dev", "main"]).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "policy/a.cedar:3:1: warning: the rule `dve` is for the agent `dve`, which is not in the roster: did you mean `dev`? The agents are dev, main"
+            ]
+        );
+    }
+
+    #[test]
     fn exceptions_without_use_are_found() {
         let law = "{\n  exceptions: [{ id: \"a\", tool: \"read\", limit: { count: 1, perSeconds: 1 } }],\n}";
         let found = check(&Texts { law: Some(law.to_owned()), ..texts() }, &[]);
@@ -206,7 +248,7 @@ mod tests {
         texts.mandates.insert("x".to_owned(), "---\ntools: fly\n---\n".to_owned());
         let found = check(&texts, &[]);
         assert!(
-            found[0].to_string().starts_with("mandates/x.md:2:1: error: unknown tool `fly`"),
+            found[0].to_string().starts_with("mandates/x.md:2:8: error: unknown tool `fly`"),
             "{found:?}"
         );
     }

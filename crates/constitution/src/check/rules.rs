@@ -37,6 +37,22 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
     findings
 }
 
+/// Rules for an agent that is not among `agents`.
+pub(super) fn of_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
+    let rules = law.rules().all().iter();
+    let strange = rules.filter_map(|rule| {
+        let agent = rule.guard.agent().filter(|agent| !agents.contains(agent))?;
+        let message = format!(
+            "the rule `{}` is for the agent `{}`, which is not in the roster: {}",
+            rule.id,
+            shown(agent),
+            suggestion(agent, agents, "agents")
+        );
+        Some(finding(rule, None, message))
+    });
+    strange.collect()
+}
+
 /// A finding about a rule, at one of its annotations or at its beginning.
 fn finding(rule: &Rule, annotation: Option<&str>, message: String) -> Finding {
     let place = annotation.and_then(|name| rule.annotations.get(name));

@@ -1,10 +1,11 @@
 //! What kind of program a name stands for, and what its words can do.
 
 use super::names::{
-    CODE_OPTIONS, INTERPRETERS, LAUNCHERS, LAUNCHING, PLACE_OPTIONS, PLAIN, REMOTE, SHELL_STATE, SHELLS,
-    WITH_SUBCOMMAND, lists,
+    BUNDLED, CODE_OPTIONS, COLONS, INTERPRETERS, LAUNCHERS, LAUNCHING, PLACE_OPTIONS, PLAIN, REMOTE,
+    SHELL_STATE, SHELLS, WITH_SUBCOMMAND, lists,
 };
-use super::{programs, wrappers};
+use super::pattern::Colon;
+use super::{programs, subcommands, wrappers};
 
 /// What the words of a program may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,37 +90,73 @@ pub(super) fn leaves_open(program: &str, first: Option<&str>) -> bool {
     among(WITH_SUBCOMMAND, program) && !first.is_some_and(decided)
 }
 
+/// Whether the words that a pattern leaves open are files and values. `before` are those behind the program up to the
+/// first wildcard, `open` is how many follow, if that is known.
+pub(super) fn is_data(program: &str, before: &[&str], open: Option<usize>) -> bool {
+    !among(WITH_SUBCOMMAND, program)
+        || subcommands::named(program, before, open).is_some_and(|named| named <= before.len())
+}
+
+/// What a colon is in the words of a program.
+pub(super) fn colon(program: &str, words: &[&str]) -> Colon {
+    let name = match among(WITH_SUBCOMMAND, program) {
+        true => subcommands::has_colons(program, words),
+        false => among(COLONS, program),
+    };
+    if name { Colon::Name } else { Colon::Machine }
+}
+
 /// Whether a subcommand starts what further words name.
 pub(super) fn launches(program: &str, subcommand: &str) -> bool {
     // Letters without a hyphen are options of tar as well.
-    let letters = among("tar", program) && subcommand.contains(['I', 'F']);
+    let letters = among("tar", program) && subcommand.contains(['I', 'F', 'T']);
     letters || lists(words_of(&LAUNCHING, program), subcommand)
 }
 
-/// Whether an option brings code with it.
-pub(super) fn is_code_option(program: &str, word: &str) -> bool {
-    has_option(words_of(&CODE_OPTIONS, program), word)
+/// An option that brings code with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CodeOption<'a> {
+    /// The code is attached to it.
+    With(&'a str),
+    /// The code is the next word.
+    Before,
+}
+
+pub(super) fn code_option<'a>(program: &str, word: &'a str) -> Option<CodeOption<'a>> {
+    let attached = option(words_of(&CODE_OPTIONS, program), word).or_else(|| bundled(program, word))?;
+    Some(if attached.is_empty() { CodeOption::Before } else { CodeOption::With(attached) })
 }
 
 /// Whether an option moves the program to other code or other results.
 pub(super) fn is_place_option(program: &str, word: &str) -> bool {
-    has_option(words_of(&PLACE_OPTIONS, program), word)
+    option(words_of(&PLACE_OPTIONS, program), word).is_some()
 }
 
-/// Whether the word is one of the options: `-c`, `--exec=x`, `-cx` with the value attached, or `--exe`, since long
+/// What is attached to the word if it is one of the options: `-c`, `--exec=x`, `-cx`, `-Wl,x`, or `--exe`, since long
 /// options may be shortened.
-fn has_option(options: &str, word: &str) -> bool {
-    options.split_ascii_whitespace().any(|option| {
+fn option<'a>(options: &str, word: &'a str) -> Option<&'a str> {
+    options.split_ascii_whitespace().find_map(|option| {
         let long = option.starts_with("--");
         match word.strip_prefix(option) {
-            Some("") => true,
-            Some(rest) => rest.starts_with('=') || (!long && option.len() == 2),
+            Some(rest) if !long && option.len() == 2 => Some(rest),
+            Some(rest) if rest.is_empty() || rest.starts_with(['=', ',']) => {
+                Some(rest.get(1..).unwrap_or_default())
+            }
+            Some(_) => None,
             None => {
-                let name = word.split('=').next().unwrap_or(word);
-                long && name.len() > 2 && option.starts_with(name)
+                let (name, value) = word.split_once('=').unwrap_or((word, ""));
+                (long && name.len() > 2 && option.starts_with(name)).then_some(value)
             }
         }
     })
+}
+
+/// What follows a code option that stands behind others in one word: `-nO./x`.
+fn bundled<'a>(program: &str, word: &'a str) -> Option<&'a str> {
+    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
+    words_of(&BUNDLED, program)
+        .split_ascii_whitespace()
+        .find_map(|option| letters.split_once(option).map(|(_, rest)| rest.strip_prefix('=').unwrap_or(rest)))
 }
 
 fn words_of(table: &[(&'static str, &'static str)], program: &str) -> &'static str {

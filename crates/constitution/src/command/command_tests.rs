@@ -2,6 +2,7 @@ use super::*;
 
 const BYPASS: &str = include_str!("corpus/bypass.txt");
 const BENIGN: &str = include_str!("corpus/benign.txt");
+const REFUSED: &str = include_str!("corpus/refused.txt");
 
 /// The pairs of a corpus file: a grant and a command.
 fn pairs(corpus: &str) -> Vec<(String, String)> {
@@ -72,6 +73,17 @@ fn everything_harmless_is_covered() {
         // A grant is kept as its text.
         assert_eq!(self::grant(&grant.to_string()), grant, "{text}");
     }
+}
+
+#[test]
+fn no_pattern_leaves_open_what_is_started() {
+    let patterns = REFUSED.lines().filter(|line| !line.starts_with("# ") && !line.is_empty());
+    let accepted: Vec<_> = patterns.filter(|text| Grant::parse(text).is_ok()).collect();
+    assert_eq!(accepted, Vec::<&str>::new());
+    assert_eq!(
+        refusal("rustup doc *"),
+        "what the words of `rustup doc` do is not known here, so none of them can be left open: name every word, or write `= ` and the exact line"
+    );
 }
 
 #[test]
@@ -274,6 +286,19 @@ fn programs_are_seen_through_wrappers() {
         ("ssh host", &["?", "ssh"]),
         ("tar --checkpoint-action=exec='rm x' -cf y z", &["rm", "tar"]),
         ("rsync -e 'nc x' a b", &["nc", "rsync"]),
+        ("zip a b -T -TT id", &["id", "zip"]),
+        ("zip a b -T -TT 'sudo x'", &["sudo", "x", "zip"]),
+        ("zip -rTTid a b", &["id", "zip"]),
+        ("split --filter='rm x' a", &["rm", "split"]),
+        ("gcc -wrapper ./f.sh a.c", &["./f.sh", "gcc"]),
+        ("go build -toolexec=./f.sh x", &["./f.sh", "go"]),
+        ("install -s --strip-program=./f.sh a b", &["./f.sh", "install"]),
+        ("rustc -C linker=./f.sh a.rs", &["./f.sh", "rustc"]),
+        ("rustc -Clinker=./f.sh -C opt-level=3 a.rs", &["./f.sh", "rustc"]),
+        ("rsync -ave 'nc x' a b", &["nc", "rsync"]),
+        ("rustup run stable rm x", &["?", "rustup"]),
+        ("npm create evil", &["?", "npm"]),
+        ("make test", &["make"]),
         ("LD_PRELOAD=./x.so ls", &["./x.so", "ls"]),
         ("trap 'rm x' EXIT", &["rm", "trap"]),
         ("if a; then b; elif c; then d; else e; fi", &["a", "b", "c", "d", "e"]),

@@ -13,7 +13,7 @@
 use std::fmt;
 
 use super::class::{self, Class};
-use super::pattern::{self, Slot};
+use super::pattern::{self, Colon, Slot};
 use super::{Parsed, Structure, Unparsed, Word, covers_all};
 use crate::mandate::shown;
 
@@ -154,7 +154,7 @@ fn slot(word: &Word) -> Result<Slot, GrantError> {
 /// `src/` or `/var/log/`, but not `/` and nothing with `..` or further wildcards in it.
 fn is_directory(text: &str) -> bool {
     let inner = text.strip_suffix('/').unwrap_or_default();
-    pattern::is_operand(inner.strip_prefix('/').unwrap_or(inner))
+    pattern::is_operand(inner.strip_prefix('/').unwrap_or(inner), Colon::Name)
 }
 
 fn rendered(words: &[Word]) -> String {
@@ -183,22 +183,23 @@ fn check_width(program: &str, slots: &[Slot]) -> Result<(), GrantError> {
         Class::Unknown if wild => return Err(GrantError::Unknown(name())),
         Class::Remote | Class::Unknown | Class::Plain => {}
     }
-    let literal = |slot: &'_ Slot| match slot {
-        Slot::Literal(word) => Some(word.clone()),
-        Slot::Any | Slot::Below(_) | Slot::Rest => None,
-    };
-    let literals: Vec<String> = slots.iter().filter_map(literal).collect();
+    let literals: Vec<&str> = slots.iter().filter_map(Slot::literal).collect();
     let subcommand = literals.iter().find(|word| !word.starts_with('-'));
     let launching = subcommand.filter(|word| class::launches(program, word));
     let code = literals
         .iter()
-        .find(|word| class::is_code_option(program, word) || class::is_place_option(program, word));
+        .find(|word| class::code_option(program, word).is_some() || class::is_place_option(program, word));
     if let Some(word) = launching.or(code) {
         return Err(GrantError::Code { program: name(), word: shown(word) });
     }
-    let first = slots.first().and_then(literal);
-    if wild && class::leaves_open(program, first.as_deref()) {
+    let before: Vec<&str> = slots.iter().map_while(Slot::literal).collect();
+    let behind = slots.get(before.len()..).unwrap_or_default();
+    let open = (!behind.contains(&Slot::Rest)).then_some(behind.len());
+    if wild && class::leaves_open(program, before.first().copied()) {
         return Err(GrantError::NoSubcommand(name()));
+    }
+    if wild && !class::is_data(program, &before, open) {
+        return Err(GrantError::Unknown(shown(&[&[program], before.as_slice()].concat().join(" "))));
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ mod pattern;
 mod programs;
 mod reader;
 mod redirect;
+mod subcommands;
 mod suggest;
 mod wrappers;
 

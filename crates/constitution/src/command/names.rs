@@ -52,26 +52,46 @@ pub(super) const PLAIN: &str = "
     tsort uname unexpand uniq unix2dos unlink unxz unzip uptime vdir wc which whoami xmllint xxd xz xzcat yes yq zcat zip
     zstd zstdcat";
 
-/// Subcommands that start what further words or settings name.
-pub(super) const LAUNCHING: [(&str, &str); 14] = [
-    ("git", "bisect config difftool mergetool filter-branch submodule instaweb daemon"),
-    ("cargo", "run r install config"),
-    ("npm", "exec x explore config set install i add"),
-    ("pnpm", "exec dlx x install i add"),
-    ("yarn", "exec dlx add"),
+/// Programs in whose words a colon is part of a text or of a file's name.
+pub(super) const COLONS: &str = "cat echo egrep expr fgrep grep head ls printf rg tail test wc";
+
+/// Subcommands that start what further words or settings name. What is left open behind a subcommand is not decided by
+/// this list but by that in `subcommands`.
+pub(super) const LAUNCHING: [(&str, &str); 22] = [
+    (
+        "git",
+        "bisect config cvsimport daemon difftool filter-branch for-each-repo gui hook instaweb mergetool p4 remote-ext
+        remote-fd send-email submodule web--browse",
+    ),
+    ("cargo", "run r install config binstall"),
+    ("rustup", "run"),
+    (
+        "npm",
+        "add config create edit exec explore i in init innit install install-ci-test install-test isntall it link ln
+        rb rebuild set x",
+    ),
+    ("pnpm", "add create dlx exec i init install link rebuild x"),
+    ("yarn", "add create dlx exec init link node"),
     ("go", "run generate tool env install get"),
     ("uv", "run tool pip add"),
     ("pip", "install download wheel config"),
-    ("gem", "install exec"),
-    ("bundle", "exec config"),
-    ("gh", "alias extension config codespace"),
-    ("bazel", "run"),
+    ("gem", "exec i inst install"),
+    ("bundle", "exec config plugin"),
+    ("composer", "exec run run-script global require"),
+    ("gh glab", "alias config codespace cs ext extension extensions"),
+    ("bazel", "run test"),
     ("dotnet", "run tool exec"),
     ("hg", "config bisect"),
+    ("helm", "plugin"),
+    ("mvn", "exec:exec exec:java"),
+    ("apt apt-get dnf pacman brew", "install reinstall"),
+    ("svn jj", "config util"),
+    ("aws gcloud az", "configure config extension"),
+    ("openssl", "engine"),
 ];
 
 /// Options whose value is a program or code.
-pub(super) const CODE_OPTIONS: [(&str, &str); 13] = [
+pub(super) const CODE_OPTIONS: [(&str, &str); 22] = [
     (
         "git",
         "-c --config --config-env --exec-path --upload-pack --receive-pack --exec -x --extcmd -O --open-files-in-pager",
@@ -79,7 +99,8 @@ pub(super) const CODE_OPTIONS: [(&str, &str); 13] = [
     ("cargo", "--config"),
     (
         "tar",
-        "--to-command --checkpoint-action -I --use-compress-program --info-script --new-volume-script -F --rsh-command --rmt-command",
+        "--to-command --checkpoint-action -I --use-compress-program --info-script --new-volume-script -F --rsh-command
+        --rmt-command -T --files-from",
     ),
     ("find", "-exec -execdir -ok -okdir"),
     ("fd", "-x -X --exec --exec-batch"),
@@ -91,10 +112,26 @@ pub(super) const CODE_OPTIONS: [(&str, &str); 13] = [
     ("make", "--eval -E"),
     ("zip", "-TT --unzip-command"),
     ("npm", "--script-shell -c --call"),
+    ("split", "--filter"),
+    ("install", "--strip-program"),
+    ("gcc g++ clang clang++", "-wrapper -fplugin -fpass-plugin -specs --specs -B -fuse-ld --ld-path -Wl -Xlinker -Xclang"),
+    ("rustc", "-C --codegen -Z --extern"),
+    (
+        "go",
+        "-toolexec --toolexec -exec --exec -vettool --vettool -ldflags --ldflags -gccgoflags --gccgoflags",
+    ),
+    ("nm ar objdump size strings", "--plugin"),
+    ("cloc", "--extract-with --vcs --config"),
+    ("openssl", "-engine -provider -provider-path"),
+    ("cmake", "-P"),
 ];
 
+/// Code options that may stand behind other letters in one word, with their value behind them: `-nO./x`.
+pub(super) const BUNDLED: [(&str, &str); 5] =
+    [("git", "O"), ("tar", "I F T"), ("zip", "TT"), ("rsync", "e"), ("scp sftp", "o S D")];
+
 /// Options that change where code is found or where results go, so that the rest of the pattern means something else.
-pub(super) const PLACE_OPTIONS: [(&str, &str); 9] = [
+pub(super) const PLACE_OPTIONS: [(&str, &str); 10] = [
     ("git", "-C --git-dir --work-tree --namespace --template --ext-diff --textconv"),
     ("cargo", "-C -Z --manifest-path"),
     ("find", "-delete -fprint -fprint0 -fprintf -fls"),
@@ -104,6 +141,7 @@ pub(super) const PLACE_OPTIONS: [(&str, &str); 9] = [
     ("make", "-f --file --makefile -C --directory"),
     ("npm", "--prefix --node-options"),
     ("printf", "-v"),
+    ("go", "-C -overlay --overlay -modfile --modfile"),
 ];
 
 pub(super) fn lists(names: &str, name: &str) -> bool {

@@ -1,6 +1,6 @@
 //! One word of a pattern, and the words a wildcard stands for.
 
-use super::{Redirection, Simple, Structure, Word};
+use super::{Redirection, Simple, Structure, Word, class};
 
 /// What a word of a command has to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,34 +15,61 @@ pub(super) enum Slot {
     Rest,
 }
 
-/// Whether the words are what the slots ask for.
+/// What a colon in a word can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Colon {
+    /// Part of a name: `rev:path`, `a::b`.
+    Name,
+    /// The end of a machine's name: `host:path`, `host:port`.
+    Machine,
+}
+
+/// Whether the words, the program first, are what the slots ask for.
 pub(super) fn matches(slots: &[Slot], words: &[&str]) -> bool {
+    let Some((program, rest)) = words.split_first() else { return false };
+    each_matches(slots, words, class::colon(program, rest))
+}
+
+fn each_matches(slots: &[Slot], words: &[&str], colon: Colon) -> bool {
     match (slots.split_first(), words.split_first()) {
         (None, None) => true,
-        (Some((Slot::Rest, _)), _) => words.iter().all(|word| is_operand(word)),
-        (Some((slot, slots)), Some((word, words))) => slot.allows(word) && matches(slots, words),
+        (Some((Slot::Rest, _)), _) => words.iter().all(|word| is_operand(word, colon)),
+        (Some((slot, slots)), Some((word, words))) => {
+            slot.allows(word, colon) && each_matches(slots, words, colon)
+        }
         (None, Some(_)) | (Some(_), None) => false,
     }
 }
 
 impl Slot {
-    fn allows(&self, word: &str) -> bool {
+    /// The word, if it is named.
+    pub(super) fn literal(&self) -> Option<&str> {
+        match self {
+            Self::Literal(word) => Some(word),
+            Self::Any | Self::Below(_) | Self::Rest => None,
+        }
+    }
+
+    fn allows(&self, word: &str, colon: Colon) -> bool {
         match self {
             Self::Literal(literal) => literal == word,
-            Self::Any | Self::Rest => is_operand(word),
-            Self::Below(directory) => word.strip_prefix(directory.as_str()).is_some_and(is_operand),
+            Self::Any | Self::Rest => is_operand(word, colon),
+            Self::Below(directory) => {
+                word.strip_prefix(directory.as_str()).is_some_and(|name| is_operand(name, colon))
+            }
         }
     }
 }
 
 /// Whether a wildcard may stand for the word: a name, a relative path, a revision or a number. Not an option, not a
 /// setting, not an address, not a path that leads out of the directory.
-pub(super) fn is_operand(word: &str) -> bool {
+pub(super) fn is_operand(word: &str, colon: Colon) -> bool {
     let starts = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let goes_on = |c: char| starts(c) || matches!(c, '-' | '/' | ',' | ':' | '~' | '%' | '+' | '@');
     word.starts_with(starts)
         && word.chars().all(goes_on)
         && word.split(['/', ':', ',']).all(|part| part != "..")
+        && (colon == Colon::Name || !word.contains(':'))
         // `https://x`, `host:/path`, and git's transports that run a command.
         && !word.contains(":/")
         && !word.starts_with("ext::")

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::class::{self, Class, basename};
+use super::class::{self, Class, CodeOption, basename};
 use super::wrappers::{Runs, Wrapper};
 use super::{Parsed, Simple};
 
@@ -212,17 +212,18 @@ impl Found {
     /// Options of other programs that bring a command: `git -c alias.x=!y`, `--upload-pack=x`, `--rsh x`.
     fn options(&mut self, program: &str, rest: &[String], level: usize) {
         for (at, word) in rest.iter().enumerate() {
-            if !class::is_code_option(program, word) {
-                continue;
-            }
-            let next = rest.get(at + 1).map_or("", String::as_str);
-            let value = match word.strip_prefix("--") {
-                Some(long) => long.split_once('=').map_or(next, |(_, value)| value),
-                None => word.get(2..).filter(|attached| !attached.is_empty()).unwrap_or(next),
+            let value = match class::code_option(program, word) {
+                Some(CodeOption::With(value)) => value,
+                Some(CodeOption::Before) => rest.get(at + 1).map_or("", String::as_str),
+                None => continue,
             };
-            // A setting: `core.pager=x`, `alias.y=!x`, `exec=x`.
-            let value = value.split_once('=').map_or(value, |(_, value)| value);
-            self.text(value.trim_start_matches('!'), level);
+            match value.split_once('=') {
+                // Of a compiler's settings some name what links.
+                Some((name, _)) if basename(program) == "rustc" && !name.starts_with("link") => {}
+                // A setting: `core.pager=x`, `alias.y=!x`, `exec=x`.
+                Some((_, value)) => self.text(value.trim_start_matches('!'), level),
+                None => self.text(value.trim_start_matches('!'), level),
+            }
         }
         let launched = rest.first().is_some_and(|subcommand| class::launches(program, subcommand));
         if launched || class::class(program) == Class::Launcher {

@@ -1,6 +1,6 @@
 //! The grants a human can be offered for a command.
 
-use super::pattern::{is_operand, rendered_words};
+use super::pattern::{Colon, is_operand, rendered_words};
 use super::{Grant, Parsed, Word};
 
 /// Grants that cover the line, narrowest first: exactly this command, then with a wildcard for its last word. The first
@@ -28,9 +28,9 @@ fn wildcard(words: &[Word]) -> Option<String> {
         return None;
     }
     let wild = match last.text.rsplit_once('/') {
-        Some((directory, file)) if is_operand(file) => format!("{directory}/*"),
+        Some((directory, file)) if is_operand(file, Colon::Name) => format!("{directory}/*"),
         Some(_) => return None,
-        None if is_operand(&last.text) => "*".to_owned(),
+        None if is_operand(&last.text, Colon::Name) => "*".to_owned(),
         None => return None,
     };
     Some(format!("{} {wild}", rendered_words(before)))

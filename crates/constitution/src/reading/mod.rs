@@ -55,7 +55,10 @@ pub(crate) fn read<T: DeserializeOwned>(file: &str, text: &str, max_bytes: usize
     }
     let Planted { tree, twice } = json5::from_str(text).map_err(|error| {
         let message = error.code().map_or_else(|| text_of(&error), syntax);
-        Refused::whole(at(file, error.position(), message))
+        // What is not closed is told at the end, where something is missing, and not where it was opened.
+        let has_ended = error.code().is_some_and(|code| code.to_string().starts_with("EOF"));
+        let place = if has_ended { Some(end_of(text)) } else { error.position() };
+        Refused::whole(at(file, place, message))
     })?;
     let (mistakes, mended) = mending::read(&tree);
     let twice = twice.iter().take(MAX_MISTAKES).map(|path| {
@@ -115,6 +118,13 @@ pub(crate) fn suggestion(word: &str, names: &[&str], what: &str) -> String {
 fn at(file: &str, position: Option<Position>, message: String) -> TextError {
     let Position { line, column } = position.unwrap_or(Position { line: 0, column: 0 });
     TextError { file: file.to_owned(), line: line + 1, column: column + 1, message }
+}
+
+/// The place behind everything that is written.
+fn end_of(text: &str) -> Position {
+    let text = text.trim_end();
+    let line = text.rsplit('\n').next().unwrap_or_default();
+    Position { line: text.matches('\n').count(), column: line.chars().count() }
 }
 
 /// The message without the position that `json5` puts behind it.

@@ -31,6 +31,11 @@ impl Guard {
         guard
     }
 
+    /// The one agent that the rule is for.
+    pub(crate) fn agent(&self) -> Option<&str> {
+        self.agent.as_deref()
+    }
+
     /// What must hold, as far as it is understood.
     pub(crate) fn conditions(&self) -> &[Condition] {
         &self.conditions

@@ -10,7 +10,7 @@ use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
 use tribune_ledger::jcs::{self, JcsError};
 
-/// Files by their paths, in the workspace or absolute, each with the hash of its content.
+/// Files by their paths, in the workspace or absolute, each with the hash of its content, or with the content.
 pub type Files = BTreeMap<String, String>;
 
 /// A call with everything that decides what it does.
@@ -29,6 +29,10 @@ pub struct Action {
     /// The law in force.
     pub constitution: String,
     pub labels: Labels,
+    /// What the files say, as far as it is a text and not too long: for whoever decides again when they have changed. The
+    /// hashes above are what counts.
+    #[serde(default, skip_serializing_if = "Files::is_empty")]
+    pub texts: Files,
     /// The folder that the session works in, if it is not in its agent's own workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
@@ -37,9 +41,14 @@ pub struct Action {
 impl Action {
     /// The name of exactly this action.
     pub fn digest(&self) -> Result<String, JcsError> {
-        let value = serde_json::to_value(self).unwrap_or(Value::Null);
+        let value = serde_json::to_value(self.without_texts()).unwrap_or(Value::Null);
         let canonical = jcs::to_vec(&value)?;
         Ok(Cid::from_bytes(Domain::Action.hash(&[&canonical])).to_string())
+    }
+
+    /// The same without what its files say.
+    pub fn without_texts(&self) -> Self {
+        Self { texts: Files::new(), ..self.clone() }
     }
 
     /// Which parts are different now, in words for a card.
@@ -74,12 +83,12 @@ pub fn approval_id(call: &Cid, attempt: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn action() -> Action {
+    pub(in crate::approval) fn action() -> Action {
         Action {
             tool: "exec".into(),
             schema: "b3:1".into(),
@@ -89,6 +98,7 @@ mod tests {
             env: vec!["HOME".into(), "PATH".into()],
             constitution: "b3:3".into(),
             labels: Labels::FRESH,
+            texts: Files::new(),
             workspace: None,
         }
     }
@@ -99,6 +109,9 @@ mod tests {
         let digest = approved.digest().unwrap();
         assert_eq!(digest, action().digest().unwrap());
         assert_eq!(approved.changed(&action()), Vec::<String>::new());
+        let mut shown = action();
+        shown.texts.insert("deploy.sh".into(), "echo".into());
+        assert_eq!((shown.digest().unwrap(), approved.changed(&shown)), (digest.clone(), Vec::new()));
         type Edit = fn(&mut Action);
         let edits: [(Edit, &str); 10] = [
             (|action| action.tool = "write".into(), "tool"),

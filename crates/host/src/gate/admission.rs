@@ -19,7 +19,25 @@ use crate::tools::Ground;
 /// ```compile_fail,E0451
 /// use tribune_host::gate::Admission;
 /// fn forged(call: tribune_agents::ToolCall, session: std::sync::Arc<tribune_agents::SessionKey>) -> Admission {
-///     Admission { call, session, entry: tribune_ledger::Cid::from_bytes([0; 32]), labels: Default::default(), folder: None }
+///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
+///     Admission { call, session, entry, labels, folder: None }
+/// }
+/// ```
+///
+/// as they can of their own that has the same fields:
+///
+/// ```
+/// use tribune_agents::{SessionKey, ToolCall};
+/// struct Own {
+///     call: ToolCall,
+///     session: std::sync::Arc<SessionKey>,
+///     entry: tribune_ledger::Cid,
+///     labels: tribune_constitution::Labels,
+///     folder: Option<std::sync::Arc<std::path::Path>>,
+/// }
+/// fn made(call: ToolCall, session: std::sync::Arc<SessionKey>) -> Own {
+///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
+///     Own { call, session, entry, labels, folder: None }
 /// }
 /// ```
 ///

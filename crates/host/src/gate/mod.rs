@@ -295,6 +295,7 @@ impl Gate {
             env: surroundings.env,
             constitution: self.law.hash().to_string(),
             labels: standing.labels,
+            texts: surroundings.texts,
             workspace: standing.ground().folder_name().map(str::to_owned),
         }
     }
@@ -310,6 +311,7 @@ impl Gate {
             env: Vec::new(),
             constitution: self.law.hash().to_string(),
             labels: standing.labels,
+            texts: Default::default(),
             workspace: standing.ground().folder_name().map(str::to_owned),
         }
     }

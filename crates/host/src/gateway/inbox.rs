@@ -9,8 +9,9 @@ use utoipa::ToSchema;
 use super::api::{Api, short};
 use super::error::ApiError;
 use super::principal::Principal;
+use crate::approval::action::Action;
 use crate::approval::record::{Decision, Runner, State};
-use crate::approval::{ApprovalError, Grant, Requested, Wish, draft, grant};
+use crate::approval::{ApprovalError, Grant, Requested, Wish, difference, draft, grant};
 use crate::governed::sequel::sequel;
 use crate::governed::trail::{Step, trail};
 use crate::store::{ApprovalRow, Order, Reader};
@@ -106,6 +107,9 @@ pub struct ApprovalInfo {
     pub instead_of: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
+    /// How the files have changed that `changed` names, as a unified diff. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -253,6 +257,7 @@ impl Api {
         let mut info = ApprovalInfo::from(row);
         info.text = text;
         if let Some(action) = &action {
+            info.diff = self.diff(&info, action).await?;
             info.patterns = grant::suggestions(&action.tool, &action.input);
             info.past = self.past(&info).await?;
             let words = draft::words(&action.tool).filter(|words| action.input[words].is_string());
@@ -267,8 +272,16 @@ impl Api {
                 Ok((trail(reader, &session, &entry, &agent)?, came_of_it.map(str::to_owned)))
             })
             .await?;
-        info.action = action.and_then(|action| serde_json::to_value(action).ok());
+        info.action = action.and_then(|action| serde_json::to_value(action.without_texts()).ok());
         Ok(info)
+    }
+
+    /// How the files of a call that came back have changed since it was approved.
+    async fn diff(&self, info: &ApprovalInfo, now: &Action) -> Answer<Option<String>> {
+        let Some(before) = &info.instead_of else { return Ok(None) };
+        let before = self.approval_row(before).await?;
+        let approved = self.sessions.governance().action_of(&before.requested).await?;
+        Ok(approved.and_then(|approved| difference(&approved, now)))
     }
 
     /// What each pattern would have covered before.
@@ -420,6 +433,7 @@ impl From<ApprovalRow> for ApprovalInfo {
             digest: asked.digest,
             instead_of: asked.instead_of,
             changed: asked.changed,
+            diff: None,
             decision: row.decision,
             decided_by: row.decided_by,
             decided_at: row.decided_at,

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, PoisonError};
 
-use tribune_agents::{AgentId, ContentBlock, EventKind, Handle, Message, Role, RuntimeError};
+use tribune_agents::{AgentId, ContentBlock, EventKind, Handle, Message, Role, RuntimeError, SessionKey};
 use tribune_constitution::Labels;
 use tribune_ledger::{Cid, EntryQuality};
 
 use super::desk::Desk;
+use super::resume::approval_of;
 use super::{Governance, failed};
 use crate::record::MailboxRecord;
 use crate::registry::mailbox::Letter;
@@ -64,11 +65,20 @@ impl Letters {
             });
             if is_known {
                 letters.known.push(letter.id);
-            } else if claimed.insert(letter.id.clone()) {
-                letters.claimed.push(letter.id.clone());
-                let labels = governance.gate.letter_labels(&letter.id).map_err(failed)?;
-                letters.fresh.push((letter, labels));
+                continue;
             }
+            let asked = asked_in(governance, &letter)?;
+            if asked.as_ref().is_some_and(|asked| *asked != *handle.key) || !claimed.insert(letter.id.clone())
+            {
+                continue;
+            }
+            letters.claimed.push(letter.id.clone());
+            let labels = match asked {
+                // What came of a call of its own is no less the session's than the call.
+                Some(_) => governance.gate.stored_labels(&format!("letter:{}", letter.id)),
+                None => governance.gate.letter_labels(&letter.id),
+            };
+            letters.fresh.push((letter, labels.map_err(failed)?));
         }
         Ok(letters)
     }
@@ -110,6 +120,15 @@ impl Letters {
         // It fails only when the daemon is being torn down; the letters come again, and are known by then.
         let _ = marked.await;
     }
+}
+
+/// The session that waits for what a letter tells of its call. A sub-agent is gone after its turn, so what came of its
+/// calls is for whichever session of the agent is next.
+fn asked_in(governance: &Governance, letter: &Letter) -> Result<Option<SessionKey>, RuntimeError> {
+    let Some(id) = approval_of(&letter.id) else { return Ok(None) };
+    let row = governance.readers.now(|reader| reader.approval(id)).map_err(failed)?;
+    let asked = row.and_then(|row| row.requested.session.parse::<SessionKey>().ok());
+    Ok(asked.filter(|asked| !asked.is_subagent()))
 }
 
 impl Drop for Letters {

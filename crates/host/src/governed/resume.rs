@@ -345,8 +345,16 @@ fn letter(requested: &Requested, call: Option<&ToolCall>, outcome: &ToolOutcome)
     }
 }
 
+/// What the name of a letter about a call begins with; the approval's follows.
+const ABOUT: &str = "approval-";
+
 fn letter_id(requested: &Requested) -> String {
-    format!("approval-{}", requested.id)
+    format!("{ABOUT}{}", requested.id)
+}
+
+/// The approval that a letter is about, if it is one of these.
+pub(super) fn approval_of(letter: &str) -> Option<&str> {
+    letter.strip_prefix(ABOUT)
 }
 
 /// The letter about a call, which is as trusted as the session that made it.

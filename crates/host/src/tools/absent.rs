@@ -1,10 +1,9 @@
 //! Tools that have a name and rules everywhere but are not provided by this host: `browser` and `nodes`.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tribune_agents::ToolSpec;
 
 use super::done::{Code, Refused};
-use super::input::Input;
 
 pub(super) const BROWSER: &str = "browser";
 pub(super) const NODES: &str = "nodes";
@@ -40,12 +39,6 @@ fn spec(name: &str, description: &str) -> ToolSpec {
 }
 
 impl Absent {
-    /// A call of it, which has to be right all the same.
-    pub(super) fn called(self, input: &Value) -> Result<Self, String> {
-        Input::new(self.name(), input, &["action"])?.text("action")?;
-        Ok(self)
-    }
-
     pub(super) fn refused(self) -> Refused {
         let instead = match self {
             Self::Browser => "read pages with `web_fetch`",

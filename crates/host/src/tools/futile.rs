@@ -28,12 +28,14 @@ impl HostTools {
                     || Target::open(&Workspace::open(&self.home, ground)?, path, Parents::Find)?.there();
                 there().err()
             }
+            Request::Exec(exec) => {
+                Workspace::open(&self.home, ground).and_then(|workspace| exec.folder(&workspace)).err()
+            }
             Request::OnDisk(OnDisk::SendMessage(message)) => {
                 (!(self.known)(message.to())).then(|| unknown(message.to()))
             }
             Request::OnDisk(OnDisk::Message(message)) => message.check_recipient(&*self.known).err(),
             Request::OnDisk(OnDisk::Read(_) | OnDisk::Search(_) | OnDisk::Memory(_) | OnDisk::Cron(_))
-            | Request::Exec(_)
             | Request::WebFetch(_)
             | Request::WebSearch(_)
             | Request::Spawn(_)

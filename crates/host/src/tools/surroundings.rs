@@ -2,6 +2,7 @@
 //! write replaces. A person approves these too, so they are looked at again when the call is about to start.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
@@ -20,6 +21,10 @@ const MAX_FILES: usize = 64;
 /// Bytes of a file that a write replaces; a larger one is not looked into.
 const MAX_TARGET_BYTES: usize = 16 << 20;
 
+/// Bytes of a file whose text is kept with an approval, and of all such files of a call.
+const MAX_TEXT_BYTES: u64 = 64 << 10;
+const MAX_TEXTS_BYTES: usize = 256 << 10;
+
 /// The hash of a file that is not there, or cannot be looked at.
 pub(crate) const ABSENT: &str = "absent";
 
@@ -31,6 +36,8 @@ const TOO_LARGE: &str = "too large";
 pub struct Surroundings {
     /// Paths, in the workspace or absolute, with the hash of their content.
     pub files: BTreeMap<String, String>,
+    /// What these files say, as far as it is a text and not too long.
+    pub texts: BTreeMap<String, String>,
     pub cwd: Option<String>,
     /// Names of the variables that a command is given.
     pub env: Vec<String>,
@@ -46,58 +53,88 @@ impl HostTools {
                 // Files are found behind all links, and told by their place in the workspace.
                 let workspace = workspace.canonicalize().unwrap_or(workspace);
                 let cwd = exec::folder(text("cwd"));
-                let files = programs(text("command").unwrap_or_default(), &workspace, &workspace.join(cwd));
-                let env = exec::ENV.iter().map(|&name| name.to_owned()).collect();
-                Surroundings { files, cwd: Some(cwd.to_owned()), env }
+                let line = text("command").unwrap_or_default();
+                let mut found = Surroundings {
+                    cwd: Some(cwd.to_owned()),
+                    env: exec::ENV.iter().map(|&name| name.to_owned()).collect(),
+                    ..Surroundings::default()
+                };
+                found.programs(line, &workspace, &workspace.join(cwd));
+                found
             }
             write::NAME | edit::NAME => {
                 let path = text("path").unwrap_or_default();
                 let target = Workspace::open(&self.home, ground)
                     .and_then(|workspace| Target::open(&workspace, path, Parents::Find));
+                let mut found = Surroundings::default();
                 let hash = match target.and_then(|target| target.read(MAX_TARGET_BYTES)) {
-                    Ok((content, _)) => blake3::hash(&content).to_hex().to_string(),
+                    Ok((content, _)) => {
+                        let hash = blake3::hash(&content).to_hex().to_string();
+                        found.keep(path, content);
+                        hash
+                    }
                     Err(refused) if refused.code == Code::TooLarge => TOO_LARGE.to_owned(),
                     Err(_) => ABSENT.to_owned(),
                 };
-                Surroundings { files: [(path.to_owned(), hash)].into(), ..Surroundings::default() }
+                found.files.insert(path.to_owned(), hash);
+                found
             }
             _ => Surroundings::default(),
         }
     }
 }
 
-/// The programs and scripts that a command line runs, with their hashes. Of a line that is not understood, every word is
-/// looked at as if it might be a script.
-fn programs(line: &str, workspace: &Path, cwd: &Path) -> BTreeMap<String, String> {
-    let commands: Vec<Vec<String>> = match command::parse(line) {
-        Ok(parsed) => parsed
-            .commands()
-            .iter()
-            .map(|simple| simple.words.iter().map(|word| word.text.clone()).collect())
-            .collect(),
-        Err(_) => vec![std::iter::once("sh").chain(line.split_whitespace()).map(str::to_owned).collect()],
-    };
-    let mut files = BTreeMap::new();
-    for words in commands {
-        // A wrapper such as `env` or `timeout` runs what stands behind it.
-        for start in 0..words.len() {
-            let Ok(found) = resolve(&words[start..], cwd, PATH) else {
-                if start == 0 {
-                    files.insert(words[0].clone(), ABSENT.to_owned());
+impl Surroundings {
+    /// The programs and scripts that a command line runs. Of a line that is not understood, every word is looked at as if it
+    /// might be a script.
+    fn programs(&mut self, line: &str, workspace: &Path, cwd: &Path) {
+        let commands: Vec<Vec<String>> = match command::parse(line) {
+            Ok(parsed) => parsed
+                .commands()
+                .iter()
+                .map(|simple| simple.words.iter().map(|word| word.text.clone()).collect())
+                .collect(),
+            Err(_) => vec![std::iter::once("sh").chain(line.split_whitespace()).map(str::to_owned).collect()],
+        };
+        for words in commands {
+            // A wrapper such as `env` or `timeout` runs what stands behind it.
+            for start in 0..words.len() {
+                let Ok(found) = resolve(&words[start..], cwd, PATH) else {
+                    if start == 0 {
+                        self.files.insert(words[0].clone(), ABSENT.to_owned());
+                    }
+                    continue;
+                };
+                if start > 0 && found.scripts.is_empty() {
+                    continue;
                 }
-                continue;
-            };
-            if start > 0 && found.scripts.is_empty() {
-                continue;
-            }
-            let scripts = found.scripts.into_iter().map(|script| (script.path, script.b3));
-            for (path, hash) in std::iter::once((found.executable, found.b3)).chain(scripts) {
-                let name = path.strip_prefix(workspace).unwrap_or(&path).to_string_lossy().into_owned();
-                if files.len() < MAX_FILES {
-                    files.insert(name, hash.to_hex().to_string());
+                let scripts = found.scripts.into_iter().map(|script| (script.path, script.b3));
+                for (path, hash) in std::iter::once((found.executable, found.b3)).chain(scripts) {
+                    let name = path.strip_prefix(workspace).unwrap_or(&path).to_string_lossy().into_owned();
+                    if self.files.len() < MAX_FILES {
+                        if let Some(content) = small(&path).filter(|content| blake3::hash(content) == hash) {
+                            self.keep(&name, content);
+                        }
+                        self.files.insert(name, hash.to_hex().to_string());
+                    }
                 }
             }
         }
     }
-    files
+
+    /// Keeps what a file says.
+    fn keep(&mut self, name: &str, content: Vec<u8>) {
+        let kept: usize = self.texts.values().map(String::len).sum();
+        let fits = content.len() as u64 <= MAX_TEXT_BYTES && kept + content.len() <= MAX_TEXTS_BYTES;
+        if let Some(Ok(text)) = fits.then(|| String::from_utf8(content)) {
+            self.texts.insert(name.to_owned(), text);
+        }
+    }
+}
+
+/// The content of a plain file, if it is not too long to be kept.
+fn small(path: &Path) -> Option<Vec<u8>> {
+    let found = fs::metadata(path).ok()?;
+    let is_small = found.is_file() && found.len() <= MAX_TEXT_BYTES;
+    is_small.then(|| fs::read(path).ok()).flatten()
 }

@@ -9,7 +9,7 @@ use tribune_host::config::{Config, Sandbox};
 use tribune_host::daemon::Daemon;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::door::within;
+use crate::door::{http, within};
 use crate::fixture::Hand;
 use crate::vault::vault;
 
@@ -124,11 +124,12 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
     let daemon = TestDaemon::on(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let mut hired = Vec::new();
+    let (mut hired, mut tokens) = (Vec::new(), Vec::new());
     for (name, roles) in [("alice", json!(["security"])), ("bob", json!(["finance"]))] {
         let made = operator.call("approver.add", &json!({ "id": name, "roles": roles })).await.unwrap();
         let token = made["token"].as_str().unwrap().to_owned();
         hired.push(Client::connect(&daemon.address(), Some(&token)).await.unwrap());
+        tokens.push(token);
     }
     let [alice, bob] = &mut hired[..] else { panic!() };
     let refused = operator.call("approver.add", &json!({ "id": "main" })).await.unwrap_err();
@@ -141,6 +142,16 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
     let allow = json!({ "decision": "allow_once" });
     assert_eq!(decide(alice, "00000000", allow.clone()).await.unwrap_err().code(), Some("not_found"));
     assert_eq!(decide(bob, &id, allow.clone()).await.unwrap_err().code(), Some("forbidden"));
+    let said = allow.to_string();
+    let request = format!(
+        "POST /v1/approvals/{id}/decision HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{said}",
+        tokens[1],
+        said.len(),
+        address = daemon.address(),
+    );
+    let answer = http(&daemon.address(), request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert_eq!(pending(&mut operator, 1).await[0]["id"], id);
     assert_eq!(
         decide(alice, &id, json!({ "decision": "maybe" })).await.unwrap_err().code(),
         Some("invalid_params")
@@ -285,7 +296,7 @@ async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
     assert!(refused.to_string().contains("withdrawn"), "{refused}");
     let told = async {
         loop {
-            let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
+            let (events, _) = turn(&mut operator, &format!("{KEY}-2"), "hello").await.unwrap();
             if events.iter().any(|event| event["type"] == "mailbox_injected") {
                 return;
             }
@@ -319,6 +330,13 @@ async fn l8_what_changed_after_it_was_approved_comes_back() {
         }
     };
     assert_eq!((&second["instead_of"], &second["changed"]), (&json!(first), &json!(["file a.txt"])));
+    let card = operator.call("approval.show", &json!({ "id": id(&second) })).await.unwrap();
+    let no_newline = "\\ No newline at end of file\n";
+    let diff = format!(
+        "--- a.txt, as approved\n+++ a.txt, now\n@@ -1 +1 @@\n-old\n{no_newline}+something else\n{no_newline}"
+    );
+    assert_eq!(card["diff"], diff);
+    assert_eq!(card["action"]["texts"], Value::Null, "the diff tells what changed");
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("something else"));
     decide(&mut operator, &id(&second), json!({ "decision": "allow_once" })).await.unwrap();
     ended(&mut talker, running).await;
@@ -527,6 +545,9 @@ async fn nobody_is_asked_about_a_call_that_can_never_run() {
         "policy/ask.cedar",
         r#"@id("ask") forbid(principal, action, resource) unless { context.approved };"#,
     );
+    home.write("agents/main/workspace/a.txt", "");
+    let out = home.home.root().join("agents/main/workspace/out");
+    std::os::unix::fs::symlink("/", out).unwrap();
     let daemon = TestDaemon::on(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -543,6 +564,9 @@ async fn nobody_is_asked_about_a_call_that_can_never_run() {
         ("cron", json!({ "action": "frob" }), "`action` is one of"),
         ("gateway", json!({ "action": "restart" }), "is not provided here"),
         ("browser", json!({ "action": "open" }), "is not provided here"),
+        ("browser", json!({ "url": "https://example.org/" }), "is not provided here"),
+        ("exec", json!({ "command": "ls", "cwd": "out" }), "leads out of the workspace"),
+        ("exec", json!({ "command": "ls", "cwd": "a.txt" }), "`a.txt` is a file"),
     ] {
         let script = format!("!call {tool} {input}\n!say $result");
         let (events, _) =
@@ -574,13 +598,19 @@ async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
     let mut operator = daemon.operator().await;
     let decided = decide(&mut operator, &asked, json!({ "decision": "allow_once" })).await.unwrap();
     assert_eq!((&decided["state"], &decided["came_of_it"]), (&json!("allowed"), &json!("denied")));
+    let is_told = |events: &[Value]| events.iter().any(|event| event["type"] == "mailbox_injected");
+    // It waits for the session that asked.
+    let other = format!("{KEY}-other");
+    operator.call("session.init", &json!({ "session_key": other })).await.unwrap();
+    let (events, _) = turn(&mut operator, &other, "hello").await.unwrap();
+    assert!(!is_told(&events), "{events:?}");
     let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
-    assert!(events.iter().any(|event| event["type"] == "mailbox_injected"));
+    assert!(is_told(&events));
     assert_eq!(written(&daemon.home, "a.txt"), None);
     drop(operator);
     let home = daemon.stop().await;
-    // The letter is the house's, and no less trusted than the session that it is about.
-    assert_eq!(labels(&home), before.of_spawned());
+    // The letter is the house's, and tells the session of a call of its own.
+    assert_eq!(labels(&home), before);
     assert_sound(&home.home);
 }
 
@@ -633,6 +663,10 @@ async fn l8_a_script_that_was_swapped_after_it_was_asked_for_comes_back() {
         }
     };
     assert_eq!((&second["instead_of"], &second["changed"]), (&json!(first), &json!(["file c.sh"])));
+    let card = operator.call("approval.show", &json!({ "id": id(&second) })).await.unwrap();
+    let diff = card["diff"].as_str().unwrap();
+    assert!(diff.starts_with("--- c.sh, as approved\n+++ c.sh, now\n@@ "), "{diff}");
+    assert!(diff.contains("\n-") && diff.contains("\n+echo evil > out\n"), "{diff}");
     assert_eq!(written(&daemon.home, "out"), None);
     decide(&mut operator, &id(&second), json!({ "decision": "deny" })).await.unwrap();
     ended(&mut talker, running).await;

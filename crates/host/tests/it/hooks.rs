@@ -62,6 +62,8 @@ async fn c6_a_hook_that_objects_fails_or_keeps_silent_stops_the_call() {
         ("true", "not the JSON of an answer"),
         ("sleep 60", "did not answer within 300 ms"),
         ("echo '{\"params\":{\"path\":\"b\",\"content\":\"b\"}}'", "tried to widen"),
+        ("echo '{\"params\":{\"path\":\"a\"}}'", "tried to widen"),
+        ("echo '{\"block\":true,\"block\":false}'", "not the JSON of an answer"),
         ("head -c 100000 /dev/zero", "more than 65536 bytes"),
     ] {
         let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK'], timeoutMs: 300}");
@@ -204,25 +206,25 @@ async fn c6_hooks_see_calls_that_others_carry_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c6_a_hook_takes_nothing_out_of_a_call_that_the_law_holds_against_it() {
     const SECRETS: &str = r#"@id("secrets") forbid(principal, action in [Tribune::Action::"read", Tribune::Action::"search"], resource)
-        when { context has path && (context.path == "secrets" || context.path like "secrets/*") }"#;
+        when { context has path && context.path == "secrets" }"#;
+    const NARROWS: &str = "echo '{\"params\":{\"query\":\"sesame\",\"path\":\"secrets/open\"}}'";
     const SEARCH: &str = "!call search {\"query\":\"sesame\",\"path\":\"secrets\"}";
     let denies = format!("{SECRETS};");
     let asks = format!("{SECRETS} unless {{ context.approved }};");
-    for (rule, hook) in [(&denies, "echo '{}'"), (&denies, "echo '{\"params\":{\"query\":\"sesame\"}}'")] {
+    for (rule, hook) in [(&denies, "echo '{}'"), (&denies, NARROWS)] {
         let (home, config) = home(hook, "{on: 'before_tool_call', command: ['HOOK']}");
         home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
         home.write("policy/secrets.cedar", rule);
-        home.write("agents/main/workspace/secrets/key", "sesame");
+        home.write("agents/main/workspace/secrets/open/key", "sesame");
         let (_, told) = played(home, &config, SEARCH).await;
         let told = told.unwrap();
-        assert!(told.contains("policy.secrets") && !told.contains("secrets/key"), "{hook}: {told}");
+        assert!(told.contains("policy.secrets") && !told.contains("secrets/open/key"), "{hook}: {told}");
     }
     // What asks goes on asking.
-    let (home, config) =
-        home("echo '{\"params\":{\"query\":\"sesame\"}}'", "{on: 'before_tool_call', command: ['HOOK']}");
+    let (home, config) = home(NARROWS, "{on: 'before_tool_call', command: ['HOOK']}");
     home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
     home.write("policy/secrets.cedar", &asks);
-    home.write("agents/main/workspace/secrets/key", "sesame");
+    home.write("agents/main/workspace/secrets/open/key", "sesame");
     let daemon = TestDaemon::on(home, &config).await;
     let (mut client, mut operator) = (daemon.operator().await, daemon.operator().await);
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();

@@ -5,8 +5,6 @@ use serde_json::{Map, Value};
 use tribune_agents::ToolCall;
 use tribune_constitution::Trust;
 
-use crate::tools::HostTools;
-
 /// A hook's answer. An empty object is no objection.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -20,30 +18,63 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// Reads an object in which no member stands twice: of two answers nobody knows which one is meant.
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
-        let members: Result<Map<String, Value>, _> = serde_json::from_slice(json);
-        let answer = members.and_then(|members| serde_json::from_value(Value::Object(members)));
-        answer.map_err(|_| "its answer is not the JSON of an answer".to_owned())
+        let answer = json.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(json).ok());
+        answer.flatten().ok_or_else(|| "its answer is not the JSON of an answer".to_owned())
     }
 }
 
-/// The input with what a hook took away, if that is all it did: numbers may be lower, and what a call can do without may be
-/// gone. A list may bound the call (the tools of a sub-agent), so it stays.
-pub(super) fn narrowed(call: &ToolCall, params: Map<String, Value>) -> Option<Value> {
-    let old = call.input.as_object()?;
-    let fits =
-        |(key, new): (&String, &Value)| old.get(key).is_some_and(|old| old == new || is_lower(new, old));
-    let spec = HostTools::specs().iter().find(|spec| spec.name == call.name);
-    let required = spec.and_then(|spec| spec.input_schema["required"].as_array());
-    let is_optional = |key: &str, value: &Value| {
-        required.is_some_and(|required| !required.iter().any(|name| name == key)) && !value.is_array()
-    };
-    let is_kept = |(key, value): (&String, &Value)| params.contains_key(key) || is_optional(key, value);
-    (params.iter().all(fits) && old.iter().all(is_kept)).then_some(Value::Object(params))
+/// How a parameter can be changed so that the call does less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Narrows {
+    /// To a lower number.
+    Lower,
+    /// To a path beneath it.
+    Beneath,
 }
 
-fn is_lower(new: &Value, old: &Value) -> bool {
-    matches!((new.as_u64(), old.as_u64()), (Some(new), Some(old)) if new < old)
+/// The parameters whose change is known to narrow a call. Any other stays as it is, and none is left out: without a bound
+/// a call does more.
+const NARROWING: [(&str, &str, Narrows); 6] = [
+    ("read", "limit", Narrows::Lower),
+    ("search", "max", Narrows::Lower),
+    ("search", "path", Narrows::Beneath),
+    ("exec", "timeoutSeconds", Narrows::Lower),
+    ("web_fetch", "maxBytes", Narrows::Lower),
+    ("web_search", "count", Narrows::Lower),
+];
+
+/// The input with what a hook took away, if that is all it did.
+pub(super) fn narrowed(call: &ToolCall, params: Map<String, Value>) -> Option<Value> {
+    let old = call.input.as_object()?;
+    let fits = |(key, old): (&String, &Value)| {
+        params.get(key).is_some_and(|new| old == new || narrows(&call.name, key, old, new))
+    };
+    (old.len() == params.len() && old.iter().all(fits)).then_some(Value::Object(params))
+}
+
+fn narrows(tool: &str, parameter: &str, old: &Value, new: &Value) -> bool {
+    let known = NARROWING.iter().find(|(of, name, _)| *of == tool && *name == parameter);
+    match known.map(|(_, _, narrows)| narrows) {
+        Some(Narrows::Lower) => {
+            matches!((old.as_u64(), new.as_u64()), (Some(old), Some(new)) if new < old)
+        }
+        Some(Narrows::Beneath) => {
+            matches!((old.as_str(), new.as_str()), (Some(old), Some(new)) if is_beneath(old, new))
+        }
+        None => false,
+    }
+}
+
+/// Whether `new` is `old` with further names behind it.
+fn is_beneath(old: &str, new: &str) -> bool {
+    let names = match old.trim_end_matches('/') {
+        "." => Some(new),
+        folder => new.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')),
+    };
+    let is_name = |name: &str| !matches!(name, "" | "." | "..");
+    !old.is_empty() && names.is_some_and(|names| names.split('/').all(is_name))
 }
 
 #[cfg(test)]
@@ -52,43 +83,59 @@ mod tests {
 
     use super::*;
 
+    fn narrow(tool: &str, old: &Value, new: &Value) -> Option<Value> {
+        let call = ToolCall { id: "1".to_owned(), name: tool.to_owned(), input: old.clone() };
+        narrowed(&call, new.as_object().unwrap().clone())
+    }
+
     #[test]
     fn a_hook_takes_away_and_adds_nothing() {
-        let call = |input: Value| ToolCall { id: "1".to_owned(), name: "exec".to_owned(), input };
-        let old = json!({ "command": "make", "cwd": "src", "timeout": 60 });
-        let narrow = |new: Value| narrowed(&call(old.clone()), new.as_object().unwrap().clone());
-        for good in [
-            old.clone(),
-            json!({ "command": "make", "cwd": "src", "timeout": 5 }),
-            json!({ "command": "make", "timeout": 60 }),
-            json!({ "command": "make" }),
+        let exec = json!({ "command": "make", "cwd": "src", "timeoutSeconds": 60 });
+        let search = json!({ "query": "x", "path": "src", "max": 10 });
+        let read = json!({ "path": "a", "offset": 100, "limit": 10 });
+        for (tool, old, good) in [
+            ("exec", &exec, exec.clone()),
+            ("exec", &exec, json!({ "command": "make", "cwd": "src", "timeoutSeconds": 5 })),
+            ("search", &search, json!({ "query": "x", "path": "src/a/b.rs", "max": 3 })),
+            ("search", &json!({ "query": "x", "path": "." }), json!({ "query": "x", "path": "docs" })),
+            ("read", &read, json!({ "path": "a", "offset": 100, "limit": 9 })),
         ] {
-            assert_eq!(narrow(good.clone()), Some(good));
+            assert_eq!(narrow(tool, old, &good), Some(good));
         }
-        for bad in [
-            json!({}),
-            json!({ "command": "make install" }),
-            json!({ "command": "mak" }),
-            json!({ "command": "make", "timeout": 61 }),
-            json!({ "command": "make", "timeout": -1 }),
-            json!({ "command": "make", "cwd": "." }),
-            json!({ "command": "make", "env": "x" }),
+        for (tool, old, bad) in [
+            ("exec", &exec, json!({})),
+            ("exec", &exec, json!({ "command": "make install", "cwd": "src", "timeoutSeconds": 60 })),
+            ("exec", &exec, json!({ "command": "mak", "cwd": "src", "timeoutSeconds": 60 })),
+            ("exec", &exec, json!({ "command": "make", "cwd": "src", "timeoutSeconds": 61 })),
+            ("exec", &exec, json!({ "command": "make", "cwd": "src", "timeoutSeconds": -1 })),
+            ("exec", &exec, json!({ "command": "make", "cwd": "src" })),
+            ("exec", &exec, json!({ "command": "make", "timeoutSeconds": 60 })),
+            ("exec", &exec, json!({ "command": "make", "cwd": "src/a", "timeoutSeconds": 60 })),
+            ("exec", &exec, json!({ "command": "make", "cwd": "src", "timeoutSeconds": 60, "env": "x" })),
+            ("search", &search, json!({ "query": "x", "max": 10 })),
+            ("search", &search, json!({ "query": "x", "path": "src" })),
+            ("search", &search, json!({ "query": "x", "path": "srcs/a", "max": 10 })),
+            ("search", &search, json!({ "query": "x", "path": "src/../a", "max": 10 })),
+            ("search", &search, json!({ "query": "x", "path": "src//a", "max": 10 })),
+            ("search", &search, json!({ "query": "x", "path": ".", "max": 10 })),
+            ("read", &read, json!({ "path": "a", "offset": 99, "limit": 10 })),
+            ("read", &read, json!({ "path": "a", "offset": 100 })),
+            ("read", &read, json!({ "path": "a", "limit": 10 })),
+            ("spawn", &json!({ "task": "t", "tools": ["read"] }), json!({ "task": "t" })),
+            ("mcp_tool", &json!({ "from": 10 }), json!({ "from": 5 })),
         ] {
-            assert_eq!(narrow(bad.clone()), None, "{bad}");
+            assert_eq!(narrow(tool, old, &bad), None, "{tool} {bad}");
         }
-        let spawn = ToolCall {
-            id: "1".to_owned(),
-            name: "spawn".to_owned(),
-            input: json!({ "task": "t", "tools": ["read"] }),
-        };
-        assert_eq!(narrowed(&spawn, json!({ "task": "t" }).as_object().unwrap().clone()), None);
     }
 
     #[test]
     fn an_answer_is_read_whole_or_not_at_all() {
         assert_eq!(Answer::read(b"{}"), Ok(Answer::default()));
-        for bad in ["", "yes", "[]", "{\"blok\":true}", "{\"block\":1}", "{} {}"] {
+        for bad in ["", "yes", "[]", "{\"blok\":true}", "{\"block\":1}", "{} {}", "[true]"] {
             assert!(Answer::read(bad.as_bytes()).is_err(), "{bad}");
+        }
+        for twice in [r#"{"block":true,"block":false}"#, r#"{"params":{},"params":{"a":1}}"#] {
+            assert!(Answer::read(twice.as_bytes()).is_err(), "{twice}");
         }
     }
 }

@@ -8,6 +8,7 @@ mod direct;
 mod launch;
 mod resolve;
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -112,11 +113,19 @@ impl Exec {
     }
 
     /// Opens the folder, which takes the disk.
+    pub(super) fn folder(&self, workspace: &Workspace) -> Result<OwnedFd, Refused> {
+        match workspace.path(&self.cwd)? {
+            Opened::Folder(folder) => Ok(folder),
+            Opened::File { .. } => {
+                let sentence = format!("`{}` is a file: `cwd` names a folder", shown(&self.cwd));
+                Err(Refused::new(Code::InvalidInput, sentence))
+            }
+        }
+    }
+
+    /// Takes the disk.
     pub(super) fn launch(&self, workspace: &Workspace, home: PathBuf) -> Result<Launch, Refused> {
-        let Opened::Folder(folder) = workspace.path(&self.cwd)? else {
-            let sentence = format!("`{}` is a file: `cwd` names a folder", shown(&self.cwd));
-            return Err(Refused::new(Code::InvalidInput, sentence));
-        };
+        let folder = self.folder(workspace)?;
         let values =
             [PATH.to_owned(), home.to_string_lossy().into_owned(), "C.UTF-8".to_owned(), "dumb".to_owned()];
         let env = ENV.into_iter().zip(values);

@@ -1,0 +1,77 @@
+//! What files said when a call was approved, and what they say now.
+
+use std::time::Duration;
+
+use similar::TextDiff;
+
+use super::action::Action;
+use crate::tools::ABSENT;
+
+/// Bytes of what is told of all files. Whoever decides reads it.
+const MAX_BYTES: usize = 64 << 10;
+
+/// How long two texts may be compared before the difference is told less finely.
+const COMPARING: Duration = Duration::from_millis(200);
+
+/// The files that are not what they were, as a unified diff; nothing if all are.
+pub(crate) fn difference(approved: &Action, now: &Action) -> Option<String> {
+    let (before, after) = (&approved.files, &now.files);
+    let paths = before.keys().chain(after.keys().filter(|path| !before.contains_key(*path)));
+    let changed = paths.filter(|path| before.get(*path) != after.get(*path));
+    let mut told: String = changed.map(|path| of_file(approved, now, path)).collect();
+    if told.len() > MAX_BYTES {
+        let rest = told.len() - MAX_BYTES;
+        told.truncate(told.floor_char_boundary(MAX_BYTES));
+        told.push_str(&format!("\n… and {rest} bytes more\n"));
+    }
+    (!told.is_empty()).then_some(told)
+}
+
+fn of_file(approved: &Action, now: &Action, path: &str) -> String {
+    let (head, foot) = (format!("{path}, as approved"), format!("{path}, now"));
+    match (text(approved, path), text(now, path)) {
+        (Some(before), Some(after)) => {
+            let diff = TextDiff::configure().timeout(COMPARING).diff_lines(before, after);
+            diff.unified_diff().context_radius(3).header(&head, &foot).to_string()
+        }
+        _ => format!("--- {head}\n+++ {foot}\n(not shown: it is large, or no text)\n"),
+    }
+}
+
+/// The text of a file as it was looked at; that of a file that is not there is empty.
+fn text<'a>(action: &'a Action, path: &str) -> Option<&'a str> {
+    match action.files.get(path).map(String::as_str) {
+        None | Some(ABSENT) => Some(""),
+        Some(_) => action.texts.get(path).map(String::as_str),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::action::tests::action;
+    use super::*;
+
+    fn with(path: &str, hash: &str, text: Option<&str>) -> Action {
+        let mut action = action();
+        action.files = [(path.to_owned(), hash.to_owned())].into();
+        action.texts = text.map(|text| (path.to_owned(), text.to_owned())).into_iter().collect();
+        action
+    }
+
+    #[test]
+    fn l8_what_changed_is_shown_as_a_diff() {
+        let approved = with("a.sh", "1", Some("one\ntwo\n"));
+        assert_eq!(difference(&approved, &approved), None);
+        let head = "--- a.sh, as approved\n+++ a.sh, now\n";
+        for (now, told) in [
+            (with("a.sh", "2", Some("one\n2\n")), "@@ -1,2 +1,2 @@\n one\n-two\n+2\n"),
+            (with("a.sh", ABSENT, None), "@@ -1,2 +0,0 @@\n-one\n-two\n"),
+            (with("a.sh", "2", None), "(not shown: it is large, or no text)\n"),
+        ] {
+            assert_eq!(difference(&approved, &now), Some(format!("{head}{told}")));
+        }
+        let long = with("a.sh", "2", Some(&"ü\n".repeat(MAX_BYTES)));
+        let told = difference(&approved, &long).unwrap();
+        assert!(told.len() < MAX_BYTES + 64 && told.ends_with("bytes more\n"), "{}", told.len());
+    }
+}
