@@ -14,6 +14,7 @@ use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
 use super::error::ApiError;
 use super::principal::Principal;
 use super::proxy::Proxy;
+use super::seats::Standing;
 use super::wire::{
     AgentAdd, AgentInfo, AgentList, AgentTested, CanaryInfo, Cancelled, CheckpointInfo, DaemonStatus,
     Entries, EntryInfo, EventPage, Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten,
@@ -75,6 +76,11 @@ impl Api {
                 ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word)))
             })?),
         };
+        if mode == Some(SessionMode::Persistent) && who.standing() == Standing::Guest {
+            return Err(ApiError::forbidden(
+                "a stranger's sessions end when they are not used: mode is domain or oneshot",
+            ));
+        }
         let mut opener = who.opener();
         if let Some(model) = init.model {
             // Money is spent there; whoever runs the house says on what.

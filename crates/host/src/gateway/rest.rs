@@ -113,7 +113,7 @@ impl FromRequestParts<Arc<Gateway>> for Decider {
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
         match bearer(parts.headers.get(AUTHORIZATION))? {
-            Some(token) => gateway.check_token(token).map(Self),
+            Some(token) => gateway.check_token(token, &parts.extensions).map(Self),
             None => Err(ApiError::unauthorized()),
         }
     }

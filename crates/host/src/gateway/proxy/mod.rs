@@ -124,8 +124,7 @@ pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Reques
     let path = request.uri().path().strip_prefix("/v1/proxy/").unwrap_or_default().to_owned();
     // Never decoded: what is not plainly on the list is not on the list.
     let (id, rest) = path.split_once('/').unwrap_or((&path, ""));
-    let asked =
-        async { admit(&gateway, auth::caller(&gateway, request.headers())?, id, rest, request).await };
+    let asked = async { admit(&gateway, auth::caller(&gateway, &request)?, id, rest, request).await };
     answered(&gateway, id, asked.await)
 }
 
