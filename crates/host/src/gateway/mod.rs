@@ -4,7 +4,9 @@
 mod acp;
 mod api;
 pub mod approvers;
+mod content;
 mod error;
+mod examples;
 pub mod gate_api;
 pub mod inbox;
 mod inbox_rest;
@@ -14,6 +16,7 @@ mod pages;
 mod principal;
 pub mod providers;
 pub mod proxy;
+mod reading;
 mod rest;
 mod rpc;
 mod runs;
