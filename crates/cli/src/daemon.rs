@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 use tribune_client::{Client, ClientError};
 use tribune_host::Home;
 use tribune_host::daemon::Whereabouts;
+use tribune_host::home::HomeError;
 
 use crate::error::CliError;
 
@@ -30,7 +31,7 @@ pub(crate) async fn connect(home: &Home) -> Result<Client, CliError> {
 
 /// The same, as whoever has the token in this file.
 pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, CliError> {
-    let none = || CliError::NoDaemon(home.root().to_owned());
+    let none = || none(home);
     let whereabouts = is_running(home).ok_or_else(|| match is_closed(home) {
         true => CliError::Input(format!(
             "{} is closed to you: say where its daemon is with --address, and who you are with --token",
@@ -51,6 +52,15 @@ pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, C
             None => none(),
         }),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Why nobody answers in a home without a daemon.
+pub(crate) fn none(home: &Home) -> CliError {
+    let path = home.root().to_owned();
+    match fs::metadata(&path) {
+        Ok(found) if !found.is_dir() => HomeError::IsAFile(path).into(),
+        Ok(_) | Err(_) => CliError::NoDaemon(path),
     }
 }
 

@@ -26,8 +26,9 @@ use tribune_ledger::{Checkpoint, Timestamp};
 
 use crate::daemon;
 use crate::error::{CliError, Outcome};
+use crate::hints::with_home;
 use crate::output::{Output, Paint, clean};
-use crate::up::{count, next_command};
+use crate::up::count;
 use crate::version::VERSION;
 
 /// Free bytes below which a disk is worth a word, and below which the daemon may stop at any time.
@@ -94,6 +95,10 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
         }
         return tell(home, findings, output);
     }
+    if fs::metadata(home.root()).is_ok_and(|found| !found.is_dir()) {
+        // Nothing can be in it, and saying so once is enough.
+        return tell(home, vec![("versions", versions()), ("home", folder(home))], output);
+    }
     let law = law::load(home.root());
     let mut findings = vec![
         ("versions", versions()),
@@ -131,15 +136,6 @@ fn tell(home: &Home, findings: Vec<(&'static str, Found)>, output: &mut Output) 
     )?;
     let broken = findings.iter().any(|finding| finding.verdict == Verdict::Fail);
     Ok(if broken { Outcome::Broken } else { Outcome::Done })
-}
-
-/// A sentence whose commands are about this home, where it is not the usual one.
-fn with_home(home: &Home, sentence: &str) -> String {
-    let parts = sentence.split('`').enumerate().map(|(index, part)| match part.strip_prefix("tribune ") {
-        Some(words) if index % 2 == 1 => next_command(home, words),
-        Some(_) | None => part.to_owned(),
-    });
-    parts.collect::<Vec<_>>().join("`")
 }
 
 impl Finding {

@@ -35,7 +35,7 @@ pub(crate) struct Down {
 }
 
 pub(crate) fn run(down: &Down, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let none = || CliError::NoDaemon(home.root().to_owned());
+    let none = || daemon::none(home);
     let pid = daemon::is_running(home).ok_or_else(none)?.pid;
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(none)?;
     // Two signals of one kind may be taken as one. Two kinds are two words.

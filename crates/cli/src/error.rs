@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tribune_client::ClientError;
+use tribune_host::Home;
 use tribune_host::config::ConfigError;
 use tribune_host::daemon::StartError;
 use tribune_host::export::ExportError;
@@ -17,6 +18,7 @@ use tribune_host::registry::RosterError;
 use tribune_host::registry::roster::LineFault;
 use tribune_host::store::StoreError;
 
+use crate::hints;
 use crate::output::{Format, clean};
 
 /// The exit codes, which scripts rely on.
@@ -182,15 +184,17 @@ impl CliError {
 
     /// Says what went wrong, on one line of standard error.
     #[expect(clippy::print_stderr, reason = "this is where errors are said")]
-    pub(crate) fn report(&self, format: Format) -> ExitCode {
+    pub(crate) fn report(&self, format: Format, home: Option<&Home>) -> ExitCode {
         match self {
             // Whoever reads our output has seen enough.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => {}
         }
+        let said = self.to_string();
+        let said = home.map_or_else(|| said.clone(), |home| hints::about(home, &said));
         match format {
-            Format::Text => eprintln!("error: {}", clean(&self.to_string())),
-            Format::Json => eprintln!("{}", json_error(self.kind(), &self.to_string())),
+            Format::Text => eprintln!("error: {}", clean(&said)),
+            Format::Json => eprintln!("{}", json_error(self.kind(), &said)),
         }
         ExitCode::from(match self {
             Self::NoDaemon(_) => UNAVAILABLE,

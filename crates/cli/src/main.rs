@@ -18,6 +18,7 @@ mod error;
 mod freeze;
 mod greeting;
 mod held;
+mod hints;
 mod import;
 mod init;
 mod install;
@@ -58,7 +59,9 @@ fn main() -> ExitCode {
         Err(error) => return error::usage(&error),
     };
     let mut output = Output::new(args.format());
-    let done = args.home().and_then(|home| match args.command {
+    let home = args.home();
+    let place = home.as_ref().ok().cloned();
+    let done = home.and_then(|home| match args.command {
         Command::Init => init::run(&home, &mut output),
         Command::Up(up) => up::run(&up, &home, &mut output),
         Command::Down(down) => down::run(&down, &home, &mut output),
@@ -87,6 +90,6 @@ fn main() -> ExitCode {
     });
     match done {
         Ok(outcome) => outcome.into(),
-        Err(error) => error.report(output.format()),
+        Err(error) => error.report(output.format(), place.as_ref()),
     }
 }

@@ -12,7 +12,7 @@ use tribune_host::Home;
 use crate::approvals::card;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, clean_text, excerpt, json_line, short_cid, table};
-use crate::{daemon, held};
+use crate::{daemon, held, hints};
 
 /// Rows asked for at once; the daemon gives no more.
 const PAGE: usize = 1_000;
@@ -105,7 +105,7 @@ pub(crate) fn run(command: SessionsCommand, home: &Home, output: &mut Output) ->
                 let closed = on(&mut client, "session.close", key).await?;
                 output.result(|_| format!("closed {}", clean(key)), &closed)?;
             }
-            SessionsCommand::Forget { key, .. } => forget(&mut client, key, output).await?,
+            SessionsCommand::Forget { key, .. } => forget(&mut client, key, home, output).await?,
             SessionsCommand::Cancel { key } => cancel(&mut client, key, output).await?,
             SessionsCommand::Events { key, after, follow: false } => {
                 events(&mut client, key, *after, output).await?;
@@ -309,15 +309,16 @@ fn confirmed(key: &str) -> Result<bool, CliError> {
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-async fn forget(client: &mut Client, key: &str, output: &mut Output) -> Result<(), CliError> {
+async fn forget(client: &mut Client, key: &str, home: &Home, output: &mut Output) -> Result<(), CliError> {
     let forgotten = on(client, "session.forget", key).await?;
     output.result(
         |_| {
-            format!(
-                "forgotten: nobody can read what was said in {} any more\nentry {} says so; the ledger still verifies: tribune ledger verify",
+            let says = format!(
+                "forgotten: nobody can read what was said in {} any more\nentry {} says so; `tribune ledger verify` shows that the ledger is sound",
                 clean(key),
                 short_cid(forgotten["cid"].as_str().unwrap_or_default())
-            )
+            );
+            hints::about(home, &says)
         },
         &forgotten,
     )?;

@@ -65,6 +65,9 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
         let _ = rustix::process::setsid();
     }
     let home = &Home::at(init::absolute(home)?);
+    if std::fs::metadata(home.root()).is_ok_and(|found| !found.is_dir()) {
+        return Err(HomeError::IsAFile(home.root().to_owned()).into());
+    }
     let mut config = Config::load(&home.root().join("config.json5"))?;
     if let Some(port) = up.port {
         config.gateway.address.set_port(port);

@@ -6,8 +6,11 @@ const MAX_WORD_CHARS: usize = 64;
 /// Typing errors that still let the meant word be guessed.
 const MAX_DISTANCE: usize = 2;
 
-/// The candidate within two edits of `word`, or else one that begins with it or that it begins with. Case does not
-/// count. Of equally near candidates the first wins.
+/// Letters at the beginning that let a word be known that ends otherwise.
+const MIN_BEGINNING: usize = 4;
+
+/// The candidate within two edits of `word`, or else one that begins with it or that it begins with, or with which it shares
+/// most of its letters from the beginning on. Case does not count. Of equally near candidates the first wins.
 pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let word = folded(word)?;
     let near = |candidate: &&'a str| {
@@ -25,7 +28,15 @@ pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
         .iter()
         .filter_map(|candidate| Some((near(candidate)?, *candidate)))
         .min_by_key(|(d, _)| *d);
-    by_edits.map(|(_, candidate)| candidate).or_else(|| candidates.iter().find(prefix).copied())
+    let begins_alike = |candidate: &&&'a str| {
+        let folded = folded(candidate).unwrap_or_default();
+        let shared = word.iter().zip(&folded).take_while(|(a, b)| a == b).count();
+        shared >= MIN_BEGINNING && shared * 3 >= word.len() * 2
+    };
+    by_edits
+        .map(|(_, candidate)| candidate)
+        .or_else(|| candidates.iter().find(prefix).copied())
+        .or_else(|| candidates.iter().find(begins_alike).copied())
 }
 
 fn folded(word: &str) -> Option<Vec<char>> {
@@ -63,6 +74,8 @@ mod tests {
             ("maxcon", Some("maxConnections")),
             ("addressOfGateway", Some("address")),
             ("idle", Some("idleSeconds")),
+            ("idleSecs", Some("idleSeconds")),
+            ("maxMsgs", None),
             ("colour", None),
             ("x", None),
             ("", None),

@@ -250,6 +250,7 @@ impl Daemon {
             gate,
             mailbox,
             board,
+            checked_in: Default::default(),
             tools,
             transcripts,
             redactor,

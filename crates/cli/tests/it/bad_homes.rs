@@ -12,8 +12,18 @@ use crate::fixture::{Place, binary, in_own_mounts, said};
 fn a_home_that_is_a_file() {
     let place = Place::new();
     fs::write(place.home(), "not a folder").unwrap();
-    for args in [&["ledger", "note", "x"][..], &["ledger", "tail"], &["ledger", "verify"], &["keys", "init"]]
-    {
+    for args in [
+        &["ledger", "note", "x"][..],
+        &["ledger", "tail"],
+        &["ledger", "verify"],
+        &["keys", "init"],
+        &["up"],
+        &["up", "--detach"],
+        &["down"],
+        &["status"],
+        &["chat", "hello"],
+        &["sessions", "list"],
+    ] {
         let error = place.refused(args);
         assert!(
             error.ends_with("is a file, not a folder: name another home with --home or TRIBUNE_HOME"),

@@ -93,4 +93,5 @@ fn a_home_that_is_not_there_is_worth_a_word_and_one_that_is_a_file_fails() {
     let said = place.call(&["doctor"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.out.contains("is a file, not a folder"), "{said:?}");
+    assert_eq!(said.out.lines().count(), 2, "one cause is told once: {said:?}");
 }

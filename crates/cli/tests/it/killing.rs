@@ -1,7 +1,7 @@
 //! The daemon is killed in the middle of turns, again and again: what it acknowledged is there, what it showed is what
 //! it has, what it was doing is marked, and it goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -36,11 +36,16 @@ const SCRIPTS: [&str; 5] = [
     "!flood 200 64",
 ];
 
+/// Messages of a session that are looked at after each kill: the most that one page holds.
+const PAGE: usize = 1_000;
+
 /// What a client saw of a session.
 #[derive(Default)]
 struct Seen {
     /// Inputs whose `turn_started` was received, by the turn's CID.
     acknowledged: BTreeMap<String, String>,
+    /// Those of them that a start had in the session's history.
+    found: BTreeSet<String>,
     /// Every event, by its number.
     events: BTreeMap<u64, Value>,
 }
@@ -183,23 +188,13 @@ async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, ki
             continue;
         };
         assert_ne!(info["state"], "running", "kill {kill}: {key}");
-        let history =
-            client.call("session.history", &json!({ "session_key": key, "limit": 1000 })).await.unwrap();
         let turns =
             client.call("session.turns", &json!({ "session_key": key, "limit": 1000 })).await.unwrap();
-        let (history, turns) = (history["messages"].as_array().unwrap(), turns["turns"].as_array().unwrap());
+        let turns = turns["turns"].as_array().unwrap();
         for turn in turns {
             assert!(turn["stop_reason"].is_string(), "kill {kill}: a turn without an end: {turn}");
         }
-        let oldest = turns.first().map_or(0, |turn| turn["seq"].as_u64().unwrap());
-        if oldest == 0 {
-            for (turn, text) in &seen.acknowledged {
-                let input = history.iter().find(|said| said["role"] == "user" && said["turn"] == **turn);
-                let input =
-                    input.unwrap_or_else(|| panic!("kill {kill}: {key}: the input of {turn} is lost"));
-                assert_eq!(input["content"][0]["text"], **text, "kill {kill}");
-            }
-        }
+        inputs_are_there(&mut client, key, seen, kill).await;
         let events = all_events(&mut client, key).await;
         let numbers: Vec<u64> = events.keys().copied().collect();
         assert!(
@@ -222,6 +217,25 @@ async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, ki
         );
     }
     status["recovered_turns"].as_u64().unwrap()
+}
+
+/// Each input that was acknowledged is in the history, word for word. What is older than a page of it was found there before.
+async fn inputs_are_there(client: &mut Client, key: &str, seen: &mut Seen, kill: u64) {
+    let asked = json!({ "session_key": key, "limit": PAGE });
+    let history = client.call("session.history", &asked).await.unwrap();
+    let history = history["messages"].as_array().unwrap();
+    for (turn, text) in &seen.acknowledged {
+        match history.iter().find(|said| said["role"] == "user" && said["turn"] == **turn) {
+            Some(input) => {
+                assert_eq!(input["content"][0]["text"], **text, "kill {kill}");
+                seen.found.insert(turn.clone());
+            }
+            None => assert!(
+                history.len() == PAGE && seen.found.contains(turn),
+                "kill {kill}: {key}: the input of {turn} is lost"
+            ),
+        }
+    }
 }
 
 async fn all_events(client: &mut Client, key: &str) -> BTreeMap<u64, Value> {

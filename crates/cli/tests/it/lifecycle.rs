@@ -94,6 +94,29 @@ fn a_second_daemon_is_told_of_the_first() {
 }
 
 #[test]
+fn a_hint_is_about_the_home_that_was_named() {
+    let place = Place::new();
+    let path = place.home().display().to_string();
+    let named = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env_remove("TRIBUNE_HOME").arg("--home").arg(place.home());
+        said(command.output().unwrap())
+    };
+    let none = named(&["status"]);
+    assert!(none.err.ends_with(&format!("start one with `tribune up --home {path}`\n")), "{none:?}");
+    let daemon = Running::start(&place);
+    let second = named(&["up", "--port", "0"]);
+    let hints = format!("`tribune status --home {path}` shows it, `tribune down --home {path}` stops it\n");
+    assert!(second.err.ends_with(&hints), "{second:?}");
+    let lost = named(&["sessions", "show", "agent:main:x:y:dm:z"]);
+    assert!(lost.err.contains(&format!("`tribune sessions list --home {path}`")), "{lost:?}");
+    place.ok(&["chat", "hello", "--session", "agent:main:cli:local:dm:hints"]);
+    let forgotten = named(&["sessions", "forget", "agent:main:cli:local:dm:hints", "--yes"]);
+    assert!(forgotten.out.contains(&format!("`tribune ledger verify --home {path}`")), "{forgotten:?}");
+    daemon.stop();
+}
+
+#[test]
 fn a_port_that_is_taken_is_explained() {
     let place = Place::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -21,6 +21,7 @@ fn settings() -> Settings {
     settings.add_filter(r"b3c?:[0-9a-f]{64}", "[CID]");
     settings.add_filter(r"b3:[0-9a-f]{12}", "[CID]");
     settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "[TIME]");
+    settings.add_filter(r"--home [^\s`]+", "--home [HOME]");
     settings.add_filter(r"\d+ in, \d+ out", "[N] in, [N] out");
     settings.add_filter(r"\[CID\](  \S+ +)\d+ +\d+ ", "[CID]${1}[N] [N] ");
     settings.add_filter("\"(session_id)\":\"[0-9a-f]{64}\"", "\"$1\":\"[ID]\"");
@@ -408,7 +409,7 @@ fn agents_are_added_with_a_daemon_and_without() {
         (&["agents", "show", "clrk"][..], "did you mean `clerk`?"),
         (&["agents", "add", "clerk"], "already on line"),
         (&["agents", "add", "x", "--mandate", "none"], "there is no mandate `none`"),
-        (&["chat", "--agent", "nobody", "hello"], "tribune agents add nobody"),
+        (&["chat", "--agent", "nobody", "hello"], "there is no such agent"),
         (&["chat", "--agent", "clerk", "--session", KEY, "hello"], "give one of them"),
     ] {
         let said = house.call(args);

@@ -71,13 +71,17 @@ fn text_of(error: &json5::Error) -> String {
     text.strip_suffix(behind.as_str()).unwrap_or(&text).to_owned()
 }
 
+/// What people call a key that has another name.
+const OTHER_WORDS: [(&str, &str); 3] = [("port", "address"), ("bind", "address"), ("listen", "address")];
+
 /// `serde` says: unknown field `x`, expected one of `a`, `b`. The names it lists are ours and hold no backtick.
 fn unknown_key(path: &str, text: &str) -> String {
     let listed = text.rsplit_once("`, expected ").map_or("", |(_, listed)| listed);
     let names: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
     let key = path.rsplit('.').next().unwrap_or(path);
-    let meant =
-        nearest(key, &names).map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"));
+    let other_word = OTHER_WORDS.iter().find(|(word, name)| *word == key && names.contains(name));
+    let meant = other_word.map(|(_, name)| *name).or_else(|| nearest(key, &names));
+    let meant = meant.map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"));
     format!("unknown key `{path}`: {meant} keys here are {}", names.join(", "))
 }
 

@@ -160,6 +160,14 @@ fn unknown_keys_name_the_nearest() {
             "config.json5:1:13: unknown key `sessions.ttl_minutes`: did you mean `ttlMinutes`? The keys here are ttlMinutes, queue, maxOpen, turnMinutes",
         ),
         (
+            "{sessions: {ttlMins: 1}}",
+            "config.json5:1:13: unknown key `sessions.ttlMins`: did you mean `ttlMinutes`? The keys here are ttlMinutes, queue, maxOpen, turnMinutes",
+        ),
+        (
+            "{gateway: {port: 1}}",
+            "config.json5:1:12: unknown key `gateway.port`: did you mean `address`? The keys here are address, hosts, origins, anonymous, maxConnections, maxMessageBytes, idleSeconds, drainSeconds",
+        ),
+        (
             "{log: {colour: true}}",
             "config.json5:1:8: unknown key `log.colour`: the keys here are level, maxBytes, files",
         ),

@@ -11,9 +11,10 @@ use tribune_ledger::bundle::ProofBundle;
 use tribune_ledger::tree::prove;
 use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
 
-use super::error::ApiError;
+use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::proxy::Proxy;
+use super::seats::Standing;
 use super::wire::{
     AgentAdd, AgentInfo, AgentList, AgentTested, CanaryInfo, Cancelled, CheckpointInfo, DaemonStatus,
     Entries, EntryInfo, EventPage, Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten,
@@ -34,10 +35,6 @@ use crate::tools::ground;
 /// Rows on one page, if nothing is said, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
-
-/// Content blocks of one input, and the bytes of all their text and data together.
-const MAX_BLOCKS: usize = 64;
-const MAX_INPUT_BYTES: usize = 8 << 20;
 
 /// Notes in one request.
 const MAX_NOTES: usize = 100;
@@ -71,15 +68,22 @@ impl Api {
         self.takes_work()?;
         let mode = match init.mode.as_deref() {
             None => None,
-            Some(word) => Some(SessionMode::parse(word).ok_or_else(|| {
-                ApiError::params(format!("mode is persistent, domain or oneshot, not `{}`", short(word)))
-            })?),
+            Some(word) => Some(
+                SessionMode::parse(word)
+                    .ok_or_else(|| ApiError::params("mode must be persistent, domain or oneshot"))?,
+            ),
         };
+        if mode == Some(SessionMode::Persistent) && who.standing() == Standing::Guest {
+            return Err(ApiError::forbidden(
+                "a stranger's sessions end when they are not used: mode is domain or oneshot",
+            ));
+        }
         let mut opener = who.opener();
         if let Some(model) = init.model {
             // Money is spent there; whoever runs the house says on what.
             who.operator()?;
-            let model: ModelRef = model.parse().map_err(|error| ApiError::params(format!("{error}")))?;
+            let model: ModelRef =
+                model.parse().map_err(|_| ApiError::params("model must be provider:model"))?;
             opener.model = Some(model.to_string());
         }
         if let Some(folder) = init.workspace {
@@ -111,7 +115,7 @@ impl Api {
             return Ok(key);
         }
         let agent: AgentId = match (&init.agent_id, who.agent()) {
-            (Some(agent), _) => agent.parse().map_err(|error| ApiError::params(format!("{error}")))?,
+            (Some(agent), _) => agent.parse().map_err(|error| misnamed(&error))?,
             (None, Some(own)) => own.clone(),
             (None, None) => {
                 crate::registry::MAIN_AGENT.parse().map_err(|error| ApiError::params(format!("{error}")))?
@@ -132,7 +136,7 @@ impl Api {
         let key = self.own_key(who, key)?;
         let (running, last_seq) = self.sessions.live(&key).await?;
         let row = self.sessions.row(&key).await?;
-        let row = row.ok_or_else(|| ApiError::new("not_found", format!("there is no session `{key}`")))?;
+        let row = row.ok_or_else(no_session)?;
         let mut info = SessionInfo::from(row);
         if CLI_BACKENDS.contains(&info.backend.as_str()) {
             let session_id = info.session_id.as_str().into();
@@ -149,12 +153,10 @@ impl Api {
     pub async fn session_list(&self, who: &Principal, list: SessionList) -> Answer<SessionPage> {
         let state = match list.state.as_deref() {
             None => None,
-            Some(word) => Some(SessionState::parse(word).ok_or_else(|| {
-                ApiError::params(format!(
-                    "state is idle, running, cancelled or closed, not `{}`",
-                    short(word)
-                ))
-            })?),
+            Some(word) => Some(
+                SessionState::parse(word)
+                    .ok_or_else(|| ApiError::params("state must be idle, running, cancelled or closed"))?,
+            ),
         };
         let agent_id = match (who.agent(), list.agent_id) {
             (None, asked) => asked,
@@ -195,7 +197,7 @@ impl Api {
             .readers
             .read(move |reader| match reader.session(key.as_str())? {
                 Some(session) => reader.turns(&session, limit).map(Ok),
-                None => Ok(Err(no_session(&key))),
+                None => Ok(Err(no_session())),
             })
             .await??;
         Ok(Turns { turns: turns.into_iter().map(TurnInfo::from).collect() })
@@ -209,7 +211,7 @@ impl Api {
         let messages = self
             .readers
             .read(move |reader| {
-                let Some(session) = reader.session(key.as_str())? else { return Ok(Err(no_session(&key))) };
+                let Some(session) = reader.session(key.as_str())? else { return Ok(Err(no_session())) };
                 let mut messages = Vec::new();
                 for row in reader.messages(&session, limit)? {
                     let words = vault.content(&session.id, &row.content)?;
@@ -257,7 +259,7 @@ impl Api {
         content: Vec<ContentBlock>,
     ) -> Answer<(SessionKey, Ticket)> {
         let key = self.own_key(who, key)?;
-        check_content(&content)?;
+        super::content::check(&content)?;
         self.takes_work()?;
         let ticket = self.sessions.run_turn(&key, content, who.speaker()).await?;
         Ok((key, ticket))
@@ -288,9 +290,10 @@ impl Api {
         let limit = page(tail.limit)?;
         let quality = match tail.quality {
             None => None,
-            Some(word) => {
-                Some(word.parse::<EntryQuality>().map_err(|error| ApiError::params(error.to_string()))?)
-            }
+            Some(word) => Some(
+                word.parse::<EntryQuality>()
+                    .map_err(|_| ApiError::params("quality is none that entries have"))?,
+            ),
         };
         let filter = Filter { entity_id: tail.entity_id, quality };
         let entries = self.readers.read(move |reader| reader.tail(&filter, limit)).await?;
@@ -352,8 +355,9 @@ impl Api {
         }
         let mut parents: Vec<Cid> = Vec::with_capacity(note.parents.len());
         for parent in &note.parents {
-            let cid =
-                parent.parse().map_err(|_| ApiError::params(format!("`{}` is not a CID", short(parent))))?;
+            let cid = parent
+                .parse()
+                .map_err(|_| ApiError::params("a parent is not a CID: `b3:` and 64 hex digits"))?;
             parents.push(cid);
         }
         if parents.is_empty() && note.after_head {
@@ -458,16 +462,13 @@ impl Api {
 
     pub async fn agent(&self, who: &Principal, id: &str) -> Answer<AgentInfo> {
         let all = self.agents(who).await?;
-        all.agents
-            .into_iter()
-            .find(|agent| agent.agent_id == id)
-            .ok_or_else(|| ApiError::new("unknown_agent", format!("there is no agent `{}`", short(id))))
+        all.agents.into_iter().find(|agent| agent.agent_id == id).ok_or_else(unknown_agent)
     }
 
     pub async fn agent_add(&self, who: &Principal, add: AgentAdd) -> Answer<AgentInfo> {
         who.operator()?;
         self.takes_work()?;
-        let id: AgentId = add.agent_id.parse().map_err(|error| ApiError::params(format!("{error}")))?;
+        let id: AgentId = add.agent_id.parse().map_err(|error| misnamed(&error))?;
         if self.approvers.knows(id.as_str()) {
             let what = format!(
                 "`{id}` is the name of an approver, who could then decide about itself: choose another name"
@@ -547,9 +548,9 @@ impl Api {
     ) -> Answer<AgentTested> {
         who.operator()?;
         self.takes_work()?;
-        let agent: AgentId = id.parse().map_err(|error| ApiError::params(format!("{error}")))?;
+        let agent: AgentId = id.parse().map_err(|error| misnamed(&error))?;
         if !self.agents.knows(&agent) {
-            return Err(ApiError::new("unknown_agent", format!("there is no agent `{}`", short(id))));
+            return Err(unknown_agent());
         }
         let (trial, mark) = self.canaries.test(&agent, absolve).await.map_err(SessionError::from)?;
         let step = |step: Step| TestStep {
@@ -589,7 +590,7 @@ impl Api {
 fn asking(word: &str) -> Answer<Asking> {
     Asking::parse(word).ok_or_else(|| {
         let known = Asking::ALL.map(Asking::as_str).join(", ");
-        ApiError::params(format!("there is no mode `{}`: use one of {known}", short(word)))
+        ApiError::params(format!("mode must be one of {known}"))
     })
 }
 
@@ -616,11 +617,15 @@ fn not_added(error: RosterError) -> ApiError {
 }
 
 fn parse_key(key: &str) -> Answer<SessionKey> {
-    key.parse().map_err(|error| ApiError::params(format!("{error}")))
+    key.parse().map_err(|error| misnamed(&error))
 }
 
-fn no_session(key: &SessionKey) -> ApiError {
-    ApiError::new("not_found", format!("there is no session `{key}`: open it first"))
+fn no_session() -> ApiError {
+    SessionError::NotFound(String::new()).into()
+}
+
+fn unknown_agent() -> ApiError {
+    SessionError::UnknownAgent(String::new()).into()
 }
 
 fn page(limit: Option<usize>) -> Answer<usize> {
@@ -630,31 +635,14 @@ fn page(limit: Option<usize>) -> Answer<usize> {
     }
 }
 
-fn check_content(content: &[ContentBlock]) -> Answer<()> {
-    if content.is_empty() || content.len() > MAX_BLOCKS {
-        return Err(ApiError::params(format!("input.content holds 1 to {MAX_BLOCKS} blocks")));
-    }
-    let bytes: usize = content
-        .iter()
-        .map(|block| match block {
-            ContentBlock::Text { text } => text.len(),
-            ContentBlock::Image { data, .. } | ContentBlock::Audio { data, .. } => data.len(),
-            ContentBlock::Resource { resource } => {
-                resource.text.as_ref().map_or(0, String::len) + resource.blob.as_ref().map_or(0, String::len)
-            }
-        })
-        .sum();
-    if bytes > MAX_INPUT_BYTES {
-        return Err(ApiError::new("too_large", format!("an input has at most {MAX_INPUT_BYTES} bytes")));
-    }
-    Ok(())
-}
-
 fn find(reader: &Reader, name: &str) -> Result<Answer<crate::store::Stored>, StoreError> {
     Ok(match reader.lookup(name)? {
         Lookup::Found(stored) => Ok(*stored),
-        Lookup::Nothing(what) => Err(ApiError::new("not_found", what)),
-        Lookup::Several(_) => Err(ApiError::params(format!("several entries begin with `{}`", short(name)))),
+        Lookup::Nothing(_) => Err(ApiError::new(
+            "not_found",
+            "there is no such entry: name it by its place, its CID or the CID's first digits",
+        )),
+        Lookup::Several(_) => Err(ApiError::params("several entries begin so: give more digits")),
     })
 }
 

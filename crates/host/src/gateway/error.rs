@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use tribune_agents::session::NameError;
 
 use super::wire::{ErrorBody, ErrorInfo};
 use crate::session::SessionError;
@@ -97,8 +98,31 @@ impl From<SessionError> for ApiError {
         let known = CODES.iter().find(|(code, _, _)| *code == error.code());
         // A backend has words of its own; the sentence keeps them.
         let code = known.map_or("backend", |(code, _, _)| code);
-        Self::new(code, error.to_string())
+        match error {
+            // What is not on record is only what was sent, and that may be anything.
+            SessionError::Name(error) => misnamed(&error),
+            SessionError::NotFound(_) => Self::new(code, "there is no such session: open it first"),
+            SessionError::UnknownAgent(_) => Self::new(
+                code,
+                "there is no such agent: `tribune agents list` shows them, `tribune agents add` adds one",
+            ),
+            other => Self::new(code, other.to_string()),
+        }
     }
+}
+
+/// A name that is none, without the name.
+pub(super) fn misnamed(error: &NameError) -> ApiError {
+    let what = error.to_string();
+    // The name that was sent stands first, in quotes; what belongs there stands behind it.
+    let rest = match error {
+        NameError::Agent(sent)
+        | NameError::Reserved(sent)
+        | NameError::SessionForm(sent)
+        | NameError::SessionCharacters(sent) => what.get(sent.len() + 3..),
+        NameError::SessionLength => None,
+    };
+    ApiError::params(rest.map_or_else(|| what.clone(), |rest| format!("this {rest}")))
 }
 
 impl From<StoreError> for ApiError {

@@ -15,8 +15,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Gateway;
-use super::api::{Api, short};
-use super::error::ApiError;
+use super::api::Api;
+use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::rest::{Body, Operator};
 use super::wire::ErrorBody;
@@ -140,8 +140,7 @@ async fn after_tool_call(
 impl Api {
     /// The session of a harness, open.
     async fn harness(&self, who: &Principal, agent: Option<&str>, key: &str) -> Result<SessionKey, ApiError> {
-        let key: SessionKey =
-            key.parse().map_err(|error| ApiError::params(format!("{}: {error}", short(key))))?;
+        let key: SessionKey = key.parse().map_err(|error| misnamed(&error))?;
         if agent.is_some_and(|agent| agent != key.agent().as_str()) {
             return Err(ApiError::params("agentId is not the agent in sessionKey"));
         }
@@ -154,12 +153,10 @@ impl Api {
         let key = self.harness(who, Some(&message.agent_id), &message.session_key).await?;
         let trust = match message.trust.as_deref() {
             None => Trust::Untrusted,
-            Some(word) => Trust::ALL.into_iter().find(|trust| trust.as_str() == word).ok_or_else(|| {
-                ApiError::params(format!(
-                    "trust is owner, verified, community or untrusted, not `{}`",
-                    short(word)
-                ))
-            })?,
+            Some(word) => Trust::ALL
+                .into_iter()
+                .find(|trust| trust.as_str() == word)
+                .ok_or_else(|| ApiError::params("trust must be owner, verified, community or untrusted"))?,
         };
         let heard = Heard { text: message.text, trust };
         let labels = self

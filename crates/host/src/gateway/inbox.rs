@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::api::{Api, short};
+use super::api::Api;
 use super::error::ApiError;
 use super::principal::Principal;
 use crate::approval::action::Action;
@@ -203,7 +203,17 @@ pub struct Frozen {
 
 impl From<ApprovalError> for ApiError {
     fn from(error: ApprovalError) -> Self {
-        Self::new(error.code(), error.to_string())
+        match error {
+            // What is not on record is only what was sent, and that may be anything.
+            ApprovalError::Unknown(_) => Self::new(
+                error.code(),
+                "there is no such approval: `tribune approvals list` shows what waits",
+            ),
+            ApprovalError::UnknownGrant(_) => {
+                Self::new(error.code(), "there is no such grant: `tribune approvals grants` lists them")
+            }
+            other => Self::new(other.code(), other.to_string()),
+        }
     }
 }
 
@@ -218,8 +228,8 @@ impl Api {
             None => Some(State::Pending),
             Some("any") => None,
             Some(word) => Some(State::parse(word).ok_or_else(|| {
-                let what = "state is pending, allowed, denied, expired, withdrawn or any";
-                ApiError::params(format!("{what}, not `{}`", short(word)))
+                let what = "state must be pending, allowed, denied, expired, withdrawn or any";
+                ApiError::params(what)
             })?),
         };
         // Whoever waits longest is served first; of what is over, the end is what people look for.
@@ -320,7 +330,7 @@ impl Api {
     async fn approval_row(&self, id: &str) -> Answer<ApprovalRow> {
         let name = id.to_owned();
         let row = self.readers.read(move |reader| reader.approval(&name)).await?;
-        row.ok_or_else(|| ApprovalError::Unknown(short(id)).into())
+        row.ok_or_else(|| ApprovalError::Unknown(id.to_owned()).into())
     }
 
     /// Decides.
@@ -336,7 +346,7 @@ impl Api {
             .find(|decision| decision.as_str() == body.decision)
             .ok_or_else(|| {
                 let words = Decision::ALL.map(Decision::as_str).join(", ");
-                ApiError::params(format!("decision is one of {words}, not `{}`", short(&body.decision)))
+                ApiError::params(format!("decision must be one of {words}"))
             })?;
         let until = match &body.until {
             None => None,

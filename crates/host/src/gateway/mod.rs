@@ -4,7 +4,9 @@
 mod acp;
 mod api;
 pub mod approvers;
+mod content;
 mod error;
+mod examples;
 pub mod gate_api;
 pub mod inbox;
 mod inbox_rest;
@@ -14,10 +16,12 @@ mod pages;
 mod principal;
 pub mod providers;
 pub mod proxy;
+mod reading;
 mod rest;
 mod rpc;
 mod runs;
 pub mod schema;
+mod seats;
 mod socket;
 mod streaming;
 pub mod wire;
@@ -25,13 +29,12 @@ pub mod workspaces;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{Extensions, HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
@@ -53,7 +56,7 @@ pub use rest::openapi;
 pub use rpc::METHODS;
 
 use self::metrics::Metrics;
-use crate::status::Status;
+use self::seats::{Seat, Seats};
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
@@ -91,16 +94,6 @@ impl Default for Patience {
             authenticate: Duration::from_secs(15),
             slow_reader: Duration::from_secs(20),
         }
-    }
-}
-
-/// One of the connections that may be open. Given back when this is dropped; a WebSocket takes it along.
-#[derive(Debug)]
-struct Seat(Arc<Status>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -144,6 +137,7 @@ pub struct Gateway {
     pub stopping: CancellationToken,
     pub tasks: TaskTracker,
     metrics: Metrics,
+    seats: Arc<Seats>,
     /// ACP clients that come over HTTP.
     visits: acp::Visits,
 }
@@ -163,12 +157,18 @@ impl Gateway {
     pub fn new(parts: Parts) -> Arc<Self> {
         let Parts { api, doorman, names, limits, anonymous, stopping } = parts;
         let (tasks, metrics) = (TaskTracker::new(), Metrics::new());
+        let seats = Seats::new(limits.max_connections, Arc::clone(&api.status));
         let visits = acp::Visits::default();
-        Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics, visits })
+        Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics, seats, visits })
     }
 
-    fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
-        self.doorman.check_token(token).inspect_err(|_| self.metrics.auth_failed())
+    /// Whose token a request brought. Its connection is theirs from here on.
+    fn check_token(&self, token: &str, request: &Extensions) -> Result<Principal, ApiError> {
+        let who = self.doorman.check_token(token).inspect_err(|_| self.metrics.auth_failed())?;
+        if let Some(seat) = request.get::<Arc<Seat>>() {
+            seat.is_of(who.standing());
+        }
+        Ok(who)
     }
 
     /// Accepts connections until told to stop, then lets those that are open end.
@@ -193,18 +193,14 @@ impl Gateway {
     }
 
     fn accept(self: &Arc<Self>, stream: TcpStream, router: Router) {
-        let status = &self.api.status;
-        let open = status.connections.fetch_add(1, Ordering::Relaxed);
-        let seat = Arc::new(Seat(Arc::clone(status)));
+        let seat = self.seats.take().map(Arc::new);
         let gateway = Arc::clone(self);
-        let full = open >= self.limits.max_connections;
         self.tasks.spawn(async move {
             // Small frames go out at once; a failure to say so changes nothing but speed.
             let _ = stream.set_nodelay(true);
-            if full {
-                refuse_full(stream).await;
-            } else {
-                gateway.connection(stream, router, seat).await;
+            match seat {
+                Some(seat) => gateway.connection(stream, router, seat).await,
+                None => refuse_full(stream).await,
             }
         });
     }
@@ -216,8 +212,9 @@ impl Gateway {
             .max_buf_size(64 << 10)
             .keep_alive(true);
         let router = TowerToHyperService::new(router);
+        let taken_along = Arc::clone(&seat);
         let service = hyper::service::service_fn(move |mut request| {
-            request.extensions_mut().insert(Arc::clone(&seat));
+            request.extensions_mut().insert(Arc::clone(&taken_along));
             hyper::service::Service::call(&router, request)
         });
         let serving = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
@@ -225,6 +222,7 @@ impl Gateway {
         tokio::select! {
             // A peer that breaks off is no news.
             _ = serving.as_mut() => {}
+            () = seat.gone() => {}
             () = self.stopping.cancelled() => {
                 serving.as_mut().graceful_shutdown();
                 let _ = tokio::time::timeout(Duration::from_secs(2), serving).await;
@@ -312,11 +310,12 @@ fn check_headers(names: &Names, headers: &HeaderMap) -> Result<(), ApiError> {
 async fn front_door(
     State(gateway): State<Arc<Gateway>>,
     Extension(seat): Extension<Arc<Seat>>,
+    extensions: Extensions,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Response {
     let principal = match rest::bearer(headers.get(AUTHORIZATION)) {
-        Ok(Some(token)) => match gateway.check_token(token) {
+        Ok(Some(token)) => match gateway.check_token(token, &extensions) {
             Ok(principal) => Some(principal),
             Err(error) => return error.into_response(),
         },
@@ -337,9 +336,8 @@ async fn front_door(
     let tasks = gateway.tasks.clone();
     upgrade.on_upgrade(move |socket| async move {
         // Tracked, so that stopping waits for it.
-        let serving = tasks.spawn(socket::serve(gateway, socket, principal));
+        let serving = tasks.spawn(socket::serve(gateway, socket, principal, seat));
         let _ = serving.await;
-        drop(seat);
     })
 }
 

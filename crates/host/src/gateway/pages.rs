@@ -38,7 +38,7 @@ async fn healthz() -> Json<Health> {
 }
 
 /// Whether the daemon takes work, and if not, what is missing, by name.
-#[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses((status = 200, description = "it does", body = Readiness), (status = 503, description = "it does not", body = Readiness)))]
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses((status = 200, description = "it does", body = Readiness), (status = 503, description = "it does not", body = Readiness, example = json!({ "ready": false, "waiting": ["gateway: draining"] }))))]
 async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
     let waiting = gateway.api.waiting();
     let status = if waiting.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::response::sse::{Event as Sse, KeepAlive};
 use axum::response::{IntoResponse as _, Response};
@@ -23,13 +24,14 @@ use utoipa_axum::routes;
 
 use super::error::ApiError;
 use super::principal::Principal;
+use super::reading;
 use super::schema::Event;
 use super::wire::{
     AgentAdd, AgentInfo, AgentList, AgentTested, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo,
     ErrorBody, Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit,
     SessionList, SessionPage, TurnContent, TurnResult, Turns,
 };
-use super::{Gateway, gate_api, inbox_rest, pages, providers, workspaces};
+use super::{Gateway, examples, gate_api, inbox_rest, pages, providers, workspaces};
 use crate::canary::Absolve;
 
 /// Events taken from a session in one go.
@@ -39,7 +41,7 @@ const EVENTS_AT_ONCE: usize = 64;
 #[openapi(
     info(
         title = "Tribune",
-        description = "The operator's interface to the daemon: the operations of Tribune RPC (docs/guide/rpc.md) over plain HTTP. Requests under /v1 carry `Authorization: Bearer TOKEN` with the token in run/token of the daemon's home. Errors are `{\"error\": {\"code\", \"message\"}}`: a word for programs, a sentence for people."
+        description = "The operator's interface to the daemon: the operations of Tribune RPC (docs/guide/rpc.md) over plain HTTP. Requests under /v1 carry `Authorization: Bearer TOKEN` with the token in run/token of the daemon's home. Errors are `{\"error\": {\"code\", \"message\"}}`: a word for programs, a sentence for people. In examples `…` stands for what is not shown, and a name in angle brackets for a value."
     ),
     security(("operator" = [])),
     components(schemas(Event)),
@@ -102,6 +104,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     if let Some(RefOr::T(Schema::Object(error))) = components.schemas.get_mut("ErrorInfo") {
         error.properties.insert("code".to_owned(), words.into());
     }
+    examples::put_into(&mut document);
     document
 }
 
@@ -113,7 +116,7 @@ impl FromRequestParts<Arc<Gateway>> for Decider {
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
         match bearer(parts.headers.get(AUTHORIZATION))? {
-            Some(token) => gateway.check_token(token).map(Self),
+            Some(token) => gateway.check_token(token, &parts.extensions).map(Self),
             None => Err(ApiError::unauthorized()),
         }
     }
@@ -148,19 +151,25 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
-        let read = tokio::time::timeout(gateway.limits.idle, Json::from_request(request, gateway)).await;
-        let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
-        match read.map_err(|_| late())? {
-            Ok(Json(value)) => Ok(Self(value)),
-            Err(JsonRejection::BytesRejection(error)) if error.status() == 413 => {
-                Err(ApiError::new("too_large", "the body is larger than gateway.maxMessageBytes"))
-            }
-            Err(JsonRejection::MissingJsonContentType(_)) => {
-                Err(ApiError::params("the body is JSON: send `Content-Type: application/json`"))
-            }
-            Err(error) => Err(ApiError::params(super::api::short(&error.body_text()))),
+        if !is_json(&request) {
+            return Err(ApiError::params("the body is JSON: send `Content-Type: application/json`"));
         }
+        let read = tokio::time::timeout(gateway.limits.idle, Bytes::from_request(request, gateway)).await;
+        let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
+        let body = read.map_err(|_| late())?.map_err(|error| match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                ApiError::new("too_large", "the body is larger than gateway.maxMessageBytes")
+            }
+            _ => ApiError::new("invalid_request", "the body did not arrive as a whole: send it again"),
+        })?;
+        let text = std::str::from_utf8(&body).map_err(|_| ApiError::params("the body is not UTF-8"))?;
+        reading::json(text, "the body").map(Self)
     }
+}
+
+fn is_json(request: &Request) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
 /// A query, with our errors.
@@ -169,12 +178,8 @@ pub(super) struct Asked<T>(pub(super) T);
 impl<T: DeserializeOwned> FromRequestParts<Arc<Gateway>> for Asked<T> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
-        let read: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, gateway).await;
-        match read {
-            Ok(Query(value)) => Ok(Self(value)),
-            Err(error) => Err(ApiError::params(super::api::short(&error.body_text()))),
-        }
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Gateway>) -> Result<Self, ApiError> {
+        reading::query(parts.uri.query().unwrap_or_default()).map(Self)
     }
 }
 

@@ -5,13 +5,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::api::{Api, short};
+use super::api::Api;
 use super::approvers::ApproverAdd;
 use super::error::ApiError;
 use super::inbox::{ApprovalDecide, ApprovalList, ById, DecisionBody};
 use super::principal::Principal;
 use super::providers::ProviderTest;
 use super::proxy::PassAsk;
+use super::reading;
 use super::wire::{
     AgentAdd, AgentRef, AgentTest, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList,
     SessionNewest, SessionRef,
@@ -98,11 +99,19 @@ pub(super) struct Request<'a> {
 #[serde(deny_unknown_fields)]
 struct Envelope<'a> {
     jsonrpc: Option<String>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
+    /// Read before, as [`Named`] has it.
+    #[serde(borrow, default, rename = "id")]
+    _id: Option<&'a RawValue>,
     method: Option<String>,
     #[serde(borrow, default)]
     params: Option<&'a RawValue>,
+}
+
+/// What can be known of a request that is none, so that whoever sent it gets its answer.
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
 }
 
 /// A member that is there, even if it is null.
@@ -138,31 +147,37 @@ pub(super) fn read(text: &str) -> Frame<'_> {
     if first != Some(&b'{') {
         return refuse(invalid("a request is an object"));
     }
-    let envelope: Envelope<'_> = match serde_json::from_str(text) {
-        Ok(envelope) => envelope,
-        Err(error) => return refuse(invalid(&format!("the request is not JSON-RPC 2.0: {}", place(&error)))),
+    let id = match serde_json::from_str(text) {
+        Ok(Named { id }) => id,
+        Err(_) => return refuse(invalid(MEMBERS)),
     };
-    let id = match envelope.id {
-        None => return Frame::Notification,
-        Some(id) => id,
-    };
-    let fits = match serde_json::from_str(id.get()) {
-        Ok(Value::String(text)) => text.len() <= MAX_ID_BYTES,
-        Ok(Value::Number(number)) => number.is_i64() || number.is_u64(),
-        _ => false,
-    };
-    if !fits {
+    if id.is_some_and(|id| !fits(id)) {
         return refuse(invalid(&format!(
             "an id is a whole number or a string of at most {MAX_ID_BYTES} bytes"
         )));
     }
-    let answer = |error: ApiError| Frame::Refused(failure(id.get(), &error));
-    if envelope.jsonrpc.as_deref() != Some("2.0") {
-        return answer(invalid("`jsonrpc` must be \"2.0\""));
+    let answer = |what: &str| Frame::Refused(failure(id.map_or("null", RawValue::get), &invalid(what)));
+    let Ok(Envelope { jsonrpc, method, params, .. }) = serde_json::from_str(text) else {
+        return answer(MEMBERS);
+    };
+    if jsonrpc.as_deref() != Some("2.0") {
+        return answer("`jsonrpc` must be \"2.0\"");
     }
-    match envelope.method {
-        None => answer(invalid("`method` is missing")),
-        Some(method) => Frame::Request(Request { id, method, params: envelope.params }),
+    match (method, id) {
+        (None, _) => answer("`method` is missing"),
+        (Some(_), None) => Frame::Notification,
+        (Some(method), Some(id)) => Frame::Request(Request { id, method, params }),
+    }
+}
+
+/// What is said of a request with other members, or of other types.
+const MEMBERS: &str = "a request has the members jsonrpc, id, method and params, and method is a string";
+
+fn fits(id: &RawValue) -> bool {
+    match serde_json::from_str(id.get()) {
+        Ok(Value::String(text)) => text.len() <= MAX_ID_BYTES,
+        Ok(Value::Number(number)) => number.is_i64() || number.is_u64(),
+        _ => false,
     }
 }
 
@@ -207,10 +222,9 @@ impl Request<'_> {
         if !text.starts_with('{') {
             return Err(ApiError::params("params is an object"));
         }
-        serde_json::from_str(text).map_err(|error| {
-            // The error's own words name members and types, and for unknown words repeat what was sent; cut short.
-            ApiError::params(format!("params of {}: {}", short(&self.method), short(&error.to_string())))
-        })
+        // Only a method of ours takes parameters, so its name may be said.
+        reading::json(text, "params")
+            .map_err(|error| ApiError::params(format!("{}: {}", self.method, error.message)))
     }
 
     /// Refuses parameters where there are none.
@@ -322,7 +336,7 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         unknown => {
             let near = tribune_constitution::nearest::nearest(unknown, &METHODS)
                 .map_or_else(String::new, |name| format!(": did you mean `{name}`?"));
-            Err(ApiError::new("method_not_found", format!("there is no method `{}`{near}", short(unknown))))
+            Err(ApiError::new("method_not_found", format!("there is no such method{near}")))
         }
     }
 }
@@ -392,8 +406,13 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":0}"#, 0.into(), -32600),
             (r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#, Value::Null, -32600),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, Value::Null, -32600),
-            (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, Value::Null, -32600),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"x","extra":1}"#, Value::Null, -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, 1.into(), -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"x","extra":1}"#, 1.into(), -32600),
+            (r#"{"jsonrpc":"2.0","id":"a","methd":"x"}"#, "a".into(), -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}"#, Value::Null, -32600),
+            ("{}", Value::Null, -32600),
+            (r#"{"jsonrpc":"2.0"}"#, Value::Null, -32600),
+            (r#"{"method":"x"}"#, Value::Null, -32600),
         ] {
             let answer = refused(text);
             assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &code.into()), "{text}");

@@ -152,12 +152,8 @@ impl Leases {
             return Err(ApiError::params(what));
         }
         let word = asked.workspace.as_deref().unwrap_or("overlay");
-        let mode = Mode::parse(word).ok_or_else(|| {
-            ApiError::params(format!(
-                "workspace is overlay, direct or read-only, not `{}`",
-                super::api::short(word)
-            ))
-        })?;
+        let mode = Mode::parse(word)
+            .ok_or_else(|| ApiError::params("workspace must be overlay, direct or read-only"))?;
         let mut places = Vec::new();
         for net in &asked.net {
             places.extend(run::parse_net(net).map_err(|error| ApiError::params(error.to_string()))?);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
@@ -18,6 +18,7 @@ use super::outbox::{self, Outbox, Waiting, outbox};
 use super::principal::{Principal, hex};
 use super::rpc::{self, Frame, Request};
 use super::runs::Leases;
+use super::seats::Seat;
 use super::streaming::{Flowing, Streaming};
 use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
 use super::workspaces::WorkspaceLand;
@@ -46,8 +47,16 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 const CLOSE_UNAUTHENTICATED: u16 = 4401;
 const CLOSE_IDLE: u16 = 4408;
 
+/// What a connection is told whose place someone else needs.
+const GIVEN_AWAY: &str = "gateway.maxConnections are open, and only those who are known keep theirs";
+
 /// Serves one connection until either side ends it.
-pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: Option<Principal>) {
+pub(super) async fn serve(
+    gateway: Arc<Gateway>,
+    socket: WebSocket,
+    principal: Option<Principal>,
+    seat: Arc<Seat>,
+) {
     gateway.metrics.connected();
     let (outbox, frames) = outbox();
     let connection = Connection {
@@ -63,6 +72,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, socket: WebSocket, principal: O
         principal,
         nonce: None,
         auth_failures: 0,
+        seat,
     };
     connection.run(socket, frames).await;
     gateway.metrics.disconnected();
@@ -86,6 +96,8 @@ struct Connection {
     principal: Option<Principal>,
     nonce: Option<String>,
     auth_failures: u32,
+    /// Its place among all connections.
+    seat: Arc<Seat>,
 }
 
 /// Why a connection ends from our side.
@@ -104,6 +116,7 @@ impl Connection {
         let idle = self.gateway.limits.idle;
         let Patience { authenticate, slow_reader, .. } = self.gateway.limits.patience;
         let stopping = self.gateway.stopping.clone();
+        let seat = Arc::clone(&self.seat);
         let end: Option<Goodbye> = loop {
             let must_authenticate = self.principal.is_none();
             let patience = heard + idle;
@@ -132,6 +145,11 @@ impl Connection {
                 }
                 () = tokio::time::sleep_until(patience) => {
                     Err(goodbye(CLOSE_IDLE, "nothing was heard for longer than gateway.idleSeconds"))
+                }
+                () = seat.gone() => {
+                    // At once: whoever comes in numbers must not hold more connections than there are places.
+                    let _ = sink.send(Message::Close(Some(goodbye(close_code::AGAIN, GIVEN_AWAY)))).now_or_never();
+                    break None;
                 }
                 // Joined as they end, so that the set does not grow.
                 Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => Ok(()),
@@ -286,6 +304,7 @@ impl Connection {
                 self.leases = Leases::default();
                 // A task that is told to end may do so later; what it holds counts no more.
                 self.streaming = Streaming::default();
+                self.seat.is_of(principal.standing());
                 let described = principal.describe(&self.gateway.api.agents);
                 self.principal = Some(principal);
                 rpc::value(described)

@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Gateway;
-use super::api::{Api, short};
+use super::api::Api;
 use super::error::ApiError;
 use super::principal::Principal;
 use super::rest::{Asked, Body, Operator};
@@ -130,7 +130,13 @@ impl From<WorkspacesError> for ApiError {
             }
             WorkspacesError::File { .. } => "storage",
         };
-        Self::new(code, error.to_string())
+        match error {
+            WorkspacesError::Unknown(_) => Self::new(
+                code,
+                "there are no changes under this name: `tribune workspace list` shows what there is",
+            ),
+            other => Self::new(code, other.to_string()),
+        }
     }
 }
 
@@ -241,7 +247,7 @@ fn inner_paths(paths: &[String]) -> Answer<Vec<PathBuf>> {
         if is_inner && !plain.as_os_str().is_empty() {
             return Ok(plain);
         }
-        Err(ApiError::params(format!("`{}` is no path from the root of the workspace", short(path))))
+        Err(ApiError::params("a path must lead from the root of the workspace to something in it"))
     };
     paths.iter().map(inner).collect()
 }

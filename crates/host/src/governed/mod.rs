@@ -17,6 +17,7 @@ mod landing;
 mod letters;
 mod limit;
 mod listening;
+mod noticing;
 mod offer;
 mod own_calls;
 mod recover;
@@ -46,7 +47,6 @@ use tribune_ledger::{Cid, EntryQuality};
 use tribune_redact::Redactor;
 
 use self::journal::{Journal, Line, Position};
-use crate::canary::is_canary;
 use crate::cli_agents::Room;
 use crate::clock::Clock;
 use crate::gate::{Gate, Standing};
@@ -79,6 +79,7 @@ pub struct Governance {
     pub gate: Gate,
     pub mailbox: Arc<Mailbox>,
     pub board: Arc<Board>,
+    pub(crate) checked_in: noticing::CheckIns,
     pub tools: Arc<HostTools>,
     pub transcripts: Transcripts,
     /// Takes secrets out of whatever is shown, kept in the clear or sent.
@@ -299,8 +300,9 @@ impl Governance {
         }
         drop(own);
         // The board is for people and other agents; a session does not fail for want of it.
-        if !is_canary(input.agent())
-            && let Err(error) = self.board.append("checked in", self.clock.now(), input.agent().as_str())
+        let now = self.clock.now();
+        if self.checked_in.are_news(input.agent(), now)
+            && let Err(error) = self.board.append("checked in", now, input.agent().as_str())
         {
             tracing::warn!(%error, "the board could not be written");
         }

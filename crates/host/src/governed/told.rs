@@ -7,6 +7,7 @@ use tribune_agents::{Role, SessionKey};
 use tribune_ledger::Timestamp;
 
 use super::Governance;
+use super::noticing::is_on_board;
 use crate::canary::is_canary;
 use crate::session::transcript::TranscriptLine;
 
@@ -28,7 +29,8 @@ impl Told {
         if is_canary(key.agent()) {
             return;
         }
-        if let Some(post) = post(&denied)
+        if is_on_board(key.agent())
+            && let Some(post) = post(&denied)
             && let Err(error) = governance.board.append(&post, now, key.agent().as_str())
         {
             tracing::warn!(%error, "the board could not be written");

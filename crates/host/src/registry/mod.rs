@@ -22,7 +22,7 @@ pub use agents::Agents;
 pub use approvers::{Approvers, ApproversError};
 pub use board::{Board, BoardError};
 pub use mailbox::{Letter, Mailbox, MailboxError, Sent};
-pub use roster::{ANONYMOUS, DEFAULT_ROSTER, Roster, RosterAgent, RosterError, STRANGER};
+pub use roster::{ANONYMOUS, DEFAULT_ROSTER, Roster, RosterAgent, RosterError, STRANGER, is_stranger};
 
 /// The agent that a fresh home has.
 pub const MAIN_AGENT: &str = "main";

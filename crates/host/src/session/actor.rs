@@ -216,7 +216,7 @@ async fn shut(
         }
     }
     actor.close(closing.reason).await?;
-    actor.room.leave();
+    actor.room.leave(actor.session.handle.key.agent());
     refuse(actor, commands, closed);
     Ok(())
 }

@@ -27,6 +27,14 @@ pub enum SessionError {
     Draining,
     #[error("{0} sessions are open, which is the limit: close some, or raise sessions.maxOpen")]
     TooMany(usize),
+    #[error(
+        "strangers have {0} sessions open, which is the limit for them: close some, or have the operator add you to the roster"
+    )]
+    TooManyOfStrangers(usize),
+    #[error(
+        "you have {0} sessions open, which is the limit for a stranger: close some, or have the operator add you to the roster"
+    )]
+    TooManyOfOne(usize),
     #[error("there is no agent `{0}`: add it with `tribune agents add {0}`")]
     UnknownAgent(String),
     #[error("there is no backend `{0}`: this build has {1}")]
@@ -64,7 +72,7 @@ impl SessionError {
             Self::Busy(..) | Self::InUse(_) => "busy",
             Self::Reopened(_) => "conflict",
             Self::Draining => "draining",
-            Self::TooMany(_) => "too_many_sessions",
+            Self::TooMany(_) | Self::TooManyOfStrangers(_) | Self::TooManyOfOne(_) => "too_many_sessions",
             Self::UnknownAgent(_) => "unknown_agent",
             Self::UnknownBackend(..) => "unknown_backend",
             Self::Ahead { .. } => "ahead",

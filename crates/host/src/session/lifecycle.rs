@@ -90,7 +90,7 @@ impl SessionManager {
             shared.governance.finish_forgetting(&handle(&input.key, row)).await?;
         }
         let place = match is_new {
-            true => Some(shared.room.take(if_full).ok_or_else(|| SessionError::TooMany(shared.room.max()))?),
+            true => Some(shared.room.take(input.agent(), if_full)?),
             false => None,
         };
         let (key, mode) = (input.key.clone(), input.mode);
@@ -157,7 +157,7 @@ impl SessionManager {
             Some(runtime) => runtime.close(&handle, closing.reason).await?,
             None => self.shared.governance.close_session(&handle, closing.reason).await?,
         }
-        self.shared.room.leave();
+        self.shared.room.leave(key.agent());
         Ok(())
     }
 

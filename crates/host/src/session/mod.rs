@@ -136,7 +136,7 @@ impl SessionManager {
             loaded: Mutex::default(),
             opening: (0..OPENING_LOCKS).map(|_| Arc::default()).collect(),
             opening_hash: RandomState::new(),
-            room: Room::new(usize::try_from(open).unwrap_or(usize::MAX), limits.max_open),
+            room: Room::new(open, limits.max_open),
             tasks: TaskTracker::new(),
             work: TaskTracker::new(),
             draining: CancellationToken::new(),

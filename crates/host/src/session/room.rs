@@ -1,20 +1,39 @@
 //! How many sessions are open. The count follows the record: a place is taken before an opening is written, and given
 //! back when the opening did not come about or a closing did.
+//!
+//! Strangers have a part of the places, and each of them a part of that, so that they cannot keep anyone else out.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tribune_agents::AgentId;
+
+use super::error::SessionError;
+use crate::registry::is_stranger;
+
+/// Strangers together have one place in two, and one stranger one in eight.
+const STRANGERS_ONE_IN: usize = 2;
+const A_STRANGER_ONE_IN: usize = 8;
 
 /// The places that sessions take while they are open. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
-    taken: Arc<AtomicUsize>,
+    taken: Arc<Mutex<Taken>>,
     max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    strangers: usize,
+    by_stranger: HashMap<String, usize>,
 }
 
 /// A place for a session that is about to be opened. Given back when this is dropped, unless it was kept.
 #[derive(Debug)]
 pub(super) struct Place {
     room: Room,
+    agent: AgentId,
     is_kept: bool,
 }
 
@@ -27,31 +46,70 @@ pub(super) enum IfFull {
 }
 
 impl Room {
-    pub(super) fn new(taken: usize, max: usize) -> Self {
-        Self { taken: Arc::new(AtomicUsize::new(taken)), max }
-    }
-
-    pub(super) const fn max(&self) -> usize {
-        self.max
+    /// With the sessions that are open already, by agent.
+    pub(super) fn new(open: Vec<(String, usize)>, max: usize) -> Self {
+        let mut taken = Taken::default();
+        for (agent, count) in open {
+            taken.enter(&agent, count);
+        }
+        Self { taken: Arc::new(Mutex::new(taken)), max }
     }
 
     pub(super) fn taken(&self) -> usize {
-        self.taken.load(Ordering::SeqCst)
+        self.lock().all
     }
 
-    /// Takes a place, if there is one.
-    pub(super) fn take(&self, if_full: IfFull) -> Option<Place> {
-        let next = |taken: usize| (if_full == IfFull::Admit || taken < self.max).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).ok()?;
-        Some(Place { room: self.clone(), is_kept: false })
+    /// Takes a place for a session of this agent, if there is one.
+    pub(super) fn take(&self, agent: &AgentId, if_full: IfFull) -> Result<Place, SessionError> {
+        let mut taken = self.lock();
+        if taken.all >= self.max && if_full == IfFull::Refuse {
+            return Err(SessionError::TooMany(self.max));
+        }
+        if is_stranger(agent.as_str()) {
+            let strangers = self.max / STRANGERS_ONE_IN;
+            let each = (self.max / A_STRANGER_ONE_IN).max(1);
+            if taken.strangers >= strangers {
+                return Err(SessionError::TooManyOfStrangers(strangers));
+            }
+            if taken.by_stranger.get(agent.as_str()).is_some_and(|own| *own >= each) {
+                return Err(SessionError::TooManyOfOne(each));
+            }
+        }
+        taken.enter(agent.as_str(), 1);
+        Ok(Place { room: self.clone(), agent: agent.clone(), is_kept: false })
     }
 
-    /// A session is closed on record.
-    pub(super) fn leave(&self) {
+    /// A session of this agent is closed on record.
+    pub(super) fn leave(&self, agent: &AgentId) {
+        self.lock().leave(agent.as_str());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    fn enter(&mut self, agent: &str, count: usize) {
+        self.all += count;
+        if is_stranger(agent) {
+            self.strangers += count;
+            *self.by_stranger.entry(agent.to_owned()).or_default() += count;
+        }
+    }
+
+    fn leave(&mut self, agent: &str) {
         // The count is never below what is on record, so this never goes below nothing.
-        let _ = self
-            .taken
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| Some(taken.saturating_sub(1)));
+        self.all = self.all.saturating_sub(1);
+        if is_stranger(agent) {
+            self.strangers = self.strangers.saturating_sub(1);
+            if let Some(own) = self.by_stranger.get_mut(agent) {
+                *own = own.saturating_sub(1);
+                if *own == 0 {
+                    self.by_stranger.remove(agent);
+                }
+            }
+        }
     }
 }
 
@@ -65,7 +123,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_kept {
-            self.room.leave();
+            self.room.leave(&self.agent);
         }
     }
 }
@@ -74,19 +132,44 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn take(room: &Room, agent: &str) -> Result<Place, String> {
+        room.take(&agent.parse().unwrap(), IfFull::Refuse).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn a_place_that_is_not_kept_is_free_again() {
-        let room = Room::new(1, 2);
-        let place = room.take(IfFull::Refuse).unwrap();
-        assert!(room.take(IfFull::Refuse).is_none(), "taken before anything is on record");
+        let main = "main".parse().unwrap();
+        let room = Room::new(vec![("main".to_owned(), 1)], 2);
+        let place = take(&room, "main").unwrap();
+        assert!(take(&room, "main").is_err(), "taken before anything is on record");
         drop(place);
-        room.take(IfFull::Refuse).unwrap().keep();
-        assert_eq!((room.taken(), room.take(IfFull::Refuse).is_none()), (2, true));
-        room.take(IfFull::Admit).unwrap().keep();
+        take(&room, "main").unwrap().keep();
+        assert_eq!((room.taken(), take(&room, "main").is_err()), (2, true));
+        room.take(&main, IfFull::Admit).unwrap().keep();
         assert_eq!(room.taken(), 3);
-        room.leave();
-        assert!(room.take(IfFull::Refuse).is_none());
-        room.leave();
-        assert!(room.take(IfFull::Refuse).is_some());
+        room.leave(&main);
+        assert!(take(&room, "main").is_err());
+        room.leave(&main);
+        assert!(take(&room, "main").is_ok());
+    }
+
+    #[test]
+    fn strangers_have_a_part_of_the_room_and_each_a_part_of_that() {
+        let room = Room::new(vec![("stranger-a".to_owned(), 1)], 16);
+        take(&room, "stranger-a").unwrap().keep();
+        let refused = take(&room, "stranger-a").unwrap_err();
+        assert!(refused.starts_with("you have 2 sessions open"), "{refused}");
+        for other in ["stranger-b", "stranger-c", "anonymous"] {
+            take(&room, other).unwrap().keep();
+            take(&room, other).unwrap().keep();
+        }
+        let refused = take(&room, "stranger-d").unwrap_err();
+        assert!(refused.starts_with("strangers have 8 sessions open"), "{refused}");
+        for _ in 0..8 {
+            take(&room, "main").unwrap().keep();
+        }
+        assert!(take(&room, "main").is_err());
+        room.leave(&"stranger-b".parse().unwrap());
+        assert!(take(&room, "stranger-d").is_ok());
     }
 }

@@ -8,6 +8,7 @@ use super::error::StoreError;
 use super::law_reads;
 use super::reader::Reader;
 use super::session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow};
+use crate::registry::{ANONYMOUS, STRANGER};
 
 const SESSION: &str =
     "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at,
@@ -66,21 +67,24 @@ impl Reader {
         self.all(&query, params, session)
     }
 
-    /// Open sessions of mode `domain` without a turn since `before`, at most `limit`.
+    /// Open sessions without a turn since `before`, at most `limit`. Those of mode `persistent` stay, unless they are strangers'.
     pub fn expired_sessions(&self, before: &str, limit: usize) -> Result<Vec<String>, StoreError> {
         self.all(
             "SELECT session_key FROM sessions
-             WHERE mode <> 'persistent' AND state IN ('idle', 'cancelled') AND last_activity < ?1 LIMIT ?2",
-            params![before, limit as u64],
+             WHERE (mode <> 'persistent' OR agent_id = ?3 OR agent_id GLOB ?4 || '*')
+               AND state IN ('idle', 'cancelled') AND last_activity < ?1 LIMIT ?2",
+            params![before, limit as u64, ANONYMOUS, STRANGER],
             |row| row.get(0),
         )
     }
 
-    /// Number of sessions that are not closed.
-    pub fn open_sessions(&self) -> Result<u64, StoreError> {
-        let count =
-            self.one("SELECT count(*) FROM sessions WHERE state <> 'closed'", [], |row| row.get(0))?;
-        Ok(count.unwrap_or(0))
+    /// How many sessions are not closed, by agent.
+    pub fn open_sessions(&self) -> Result<Vec<(String, usize)>, StoreError> {
+        self.all(
+            "SELECT agent_id, count(*) FROM sessions WHERE state <> 'closed' GROUP BY agent_id",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
     }
 
     /// The newest turns of a session, oldest first, at most `limit`.

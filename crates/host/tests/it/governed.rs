@@ -22,7 +22,7 @@ use tribune_host::{Clock, Home, Reader, SystemClock, telemetry};
 use tribune_ledger::{EntryQuality, Timestamp};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::door::{assert_healthy, events_until, http, is_done, start_with, within};
+use crate::door::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
 
 const KEY: &str = "agent:main:cli:local:dm:governed";
 const SCOUT: &str = "agent:scout:cli:local:dm:operator";
@@ -253,7 +253,11 @@ async fn l3_what_is_not_known_is_refused() {
     let daemon = TestDaemon::on(home, &config()).await;
     let mut client = daemon.operator().await;
     for (agent, code, words) in [
-        ("nobody", "unknown_agent", "there is no agent `nobody`: add it with `tribune agents add nobody`"),
+        (
+            "nobody",
+            "unknown_agent",
+            "there is no such agent: `tribune agents list` shows them, `tribune agents add` adds one",
+        ),
         (
             "lawless",
             "no_mandate",
@@ -401,20 +405,46 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
         ("session.init", json!({ "agent_id": "canary-agent" })),
         ("turn.run", json!({ "session_key": KEY, "input": { "content": [{ "type": "canary-block" }] } })),
         ("ledger.entry", json!({ "entry": "canary-entry" })),
+        ("turn.run", json!({ "session_key": KEY, "input": "canary-input" })),
+        ("turn.run", json!({ "session_key": KEY, "input": { "content": "canary-content" } })),
+        ("turn.run", json!({ "session_key": KEY, "input": { "content": ["canary-piece"] } })),
+        ("turn.run", json!({ "session_key": KEY, "input": { "content": [], "canary-extra": 1 } })),
+        ("turn.run", json!({ "session_key": KEY, "input": { "content": [] }, "wait": "canary-wait" })),
+        ("session.list", json!({ "state": "canary-state" })),
+        ("session.list", json!({ "limit": "canary-limit" })),
+        ("session.list", json!({ "state": token })),
+        ("session.status", json!({ "session_key": token })),
+        ("agent.show", json!({ "agent_id": token })),
+        ("ledger.tail", json!({ "quality": "canary-quality" })),
+        ("approval.decide", json!({ "id": "canary-id", "decision": "canary-decision" })),
+        ("approval.show", json!({ "id": "canary-id" })),
+        (token.as_str(), json!({})),
+        ("auth.token", json!({ token.as_str(): 1 })),
         ("auth.token", json!({ "token": "canary-token" })),
         ("auth.agent", json!({ "public_key": "canary-public", "signature": "canary-signature" })),
     ] {
         let refused = client.call(method, &params).await.unwrap_err();
         assert!(refused.code().is_some(), "{method}: {refused}");
-        assert!(!refused.to_string().contains("canary-token"), "{refused}");
+        let told = refused.to_string();
+        assert!(!told.contains("canary-") && !told.contains(&token), "{method}: {told}");
     }
-    client.send_text("canary-frame".to_owned()).await.unwrap();
-    within("an answer", client.next()).await.unwrap();
+    let mut raw = Raw::operator(&daemon).await;
+    for frame in [
+        "canary-frame",
+        "{\"canary-member\":1}",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":[\"canary-list\"]}",
+    ] {
+        let Said::Text(refused) = raw.ask(frame).await else { panic!("{frame}") };
+        assert!(!refused.to_string().contains("canary-"), "{refused}");
+    }
     let head = format!("Host: {}\r\nConnection: close\r\n", daemon.address());
     let bearer = format!("Authorization: Bearer {token}\r\n");
     for request in [
         format!("GET /v1/sessions/canary-rest HTTP/1.1\r\n{head}{bearer}\r\n"),
         format!("GET /v1/sessions?canary-query=1 HTTP/1.1\r\n{head}{bearer}\r\n"),
+        format!("GET /v1/sessions?state=canary-state HTTP/1.1\r\n{head}{bearer}\r\n"),
+        format!("GET /v1/sessions?limit={token} HTTP/1.1\r\n{head}{bearer}\r\n"),
+        format!("GET /v1/ledger/entries/canary-entry HTTP/1.1\r\n{head}{bearer}\r\n"),
         format!("GET /canary-page HTTP/1.1\r\n{head}\r\n"),
         format!("GET /v1/status HTTP/1.1\r\n{head}Authorization: Bearer canary-bearer\r\n\r\n"),
         "GET /v1/status HTTP/1.1\r\nHost: canary-host\r\nConnection: close\r\n\r\n".to_owned(),
@@ -425,7 +455,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     ] {
         let answer = http(&daemon.address(), request.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
-        assert!(!answer.contains("canary-bearer") && !answer.contains(&token), "{answer}");
+        assert!(!answer.contains("canary-") && !answer.contains(&token), "{answer}");
     }
     client.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     open(&mut client, KEY).await;

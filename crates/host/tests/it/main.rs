@@ -12,6 +12,7 @@ mod approvals;
 mod auditing;
 mod broker;
 mod contract_matrix;
+mod crowding;
 mod daybook;
 mod door;
 mod drafts;

@@ -9,8 +9,8 @@ mod door;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tribune_client::Client;
 use tribune_host::daemon::Extras;
 use tribune_host::gateway::Patience;
 use tribune_testkit::{TempHome, TestDaemon, config};
@@ -58,15 +58,19 @@ async fn events_that_nobody_reads_are_not_kept_in_memory() {
     wait_for_status(&mut operator, "they are all still there", |status| status["connections"] == 101).await;
 }
 
+/// WebSockets that are open at once.
+const SOCKETS: usize = 2_000;
+
+/// How often they come and go after the first time, which makes what is kept for good.
+const ROUNDS: usize = 9;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_thousand_idle_sockets_are_nothing() {
     let _alone = ALONE.lock().await;
-    const PLAIN: usize = 1500;
-    const WEB: usize = 500;
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     // Both ends of every socket are in this process.
-    let needed = 2 * (PLAIN + WEB) as u64 + 500;
+    let needed = 2 * SOCKETS as u64 + 500;
     if limit.current.is_some_and(|current| current < needed) {
         limit.current = Some(needed);
         limit.maximum = limit.maximum.map(|maximum| maximum.max(needed));
@@ -76,33 +80,45 @@ async fn two_thousand_idle_sockets_are_nothing() {
     let mut operator = daemon.operator().await;
     assert_healthy(&daemon).await;
     let before = resident_kib();
-    let mut sockets = Vec::new();
-    for _ in 0..PLAIN {
-        sockets.push(TcpStream::connect(daemon.address()).await.unwrap());
+    let cost = come_and_go(&daemon, &mut operator).await.saturating_sub(before);
+    assert!(cost < 128 << 10, "{cost} KiB for {SOCKETS} idle sockets");
+    let mut last = resident_kib();
+    let mut grown = Vec::new();
+    for _ in 0..ROUNDS {
+        come_and_go(&daemon, &mut operator).await;
+        let now = resident_kib();
+        grown.push(now.saturating_sub(last));
+        last = now;
     }
-    let mut web = Vec::new();
-    for _ in 0..WEB {
-        web.push(Raw::operator(&daemon).await);
+    grown.sort_unstable();
+    // A round in which other threads did the work makes the allocator's store larger, once. What is lost is lost in every round.
+    let usual = grown[ROUNDS / 2];
+    println!("{cost} KiB for {SOCKETS} sockets; left behind by each round: {grown:?} KiB");
+    assert!(usual < cost / 16, "most rounds of {cost} KiB leave {usual} KiB behind: {grown:?}");
+    drop(operator);
+    daemon.stop().await;
+}
+
+/// All sockets come, say a word, and go. Returns what is resident while they are there.
+async fn come_and_go(daemon: &TestDaemon, operator: &mut Client) -> u64 {
+    let mut sockets = Vec::with_capacity(SOCKETS);
+    for _ in 0..SOCKETS {
+        sockets.push(Raw::operator(daemon).await);
     }
-    wait_for_status(&mut operator, "all are counted", |status| {
-        status["connections"].as_u64() > Some(WEB as u64)
-    })
-    .await;
-    assert_healthy(&daemon).await;
-    for raw in &mut web {
-        let Said::Text(answer) = raw.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await else {
+    for socket in &mut sockets {
+        let Said::Text(answer) = socket.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await
+        else {
             panic!("an idle socket is still one")
         };
         assert_eq!(answer["result"]["principal"], "operator");
     }
-    let during = resident_kib().saturating_sub(before);
-    assert!(during < 128 << 10, "{during} KiB for 2,000 idle sockets");
+    let status = operator.call("daemon.status", &json!({})).await.unwrap();
+    assert_eq!(status["connections"], json!(SOCKETS + 1));
+    assert_healthy(daemon).await;
+    let during = resident_kib();
     drop(sockets);
-    drop(web);
-    wait_for_status(&mut operator, "all have left", |status| status["connections"] == 1).await;
-    assert_healthy(&daemon).await;
-    let after = resident_kib().saturating_sub(before);
-    assert!(after < 64 << 10, "{after} KiB stay behind");
-    drop(operator);
-    daemon.stop().await;
+    wait_for_status(operator, "all have left", |status| status["connections"] == 1).await;
+    assert_healthy(daemon).await;
+    wait_for_status(operator, "nobody but the operator is left", |status| status["connections"] == 1).await;
+    during
 }

@@ -174,9 +174,6 @@ fn an_agent_that_is_not_there_is_an_error_of_the_session() {
     editor.call(1, "initialize", &json!({ "protocolVersion": 1 }));
     let refused = editor.call(2, "session/new", &json!({ "cwd": desk.project(), "mcpServers": [] }));
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    assert!(
-        refused["error"]["message"].as_str().unwrap().contains("there is no agent `nobody`"),
-        "{refused}"
-    );
+    assert!(refused["error"]["message"].as_str().unwrap().contains("there is no such agent"), "{refused}");
     editor.end();
 }

@@ -76,14 +76,14 @@ impl FromRequestParts<Arc<Gateway>> for Who {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
-        principal(gateway, &parts.headers).map(Self)
+        principal(gateway, parts).map(Self)
     }
 }
 
 /// Nobody comes in without being someone.
-fn principal(gateway: &Gateway, headers: &HeaderMap) -> Result<Principal, ApiError> {
-    let who = match rest::bearer(headers.get(AUTHORIZATION))? {
-        Some(token) => gateway.check_token(token)?,
+fn principal(gateway: &Gateway, request: &Parts) -> Result<Principal, ApiError> {
+    let who = match rest::bearer(request.headers.get(AUTHORIZATION))? {
+        Some(token) => gateway.check_token(token, &request.extensions)?,
         None => gateway.anonymous.clone().ok_or_else(|| {
             ApiError::new(
                 "unauthorized",

@@ -49,8 +49,7 @@ pub(super) fn upgraded(
     let tasks = gateway.tasks.clone();
     let mut response = upgrade.on_upgrade(move |socket| async move {
         // Tracked, so that stopping waits for it.
-        let _ = tasks.spawn(serve(gateway, socket, who, wishes)).await;
-        drop(seat);
+        let _ = tasks.spawn(serve(gateway, socket, who, wishes, seat)).await;
     });
     if let Ok(id) = HeaderValue::from_str(&new_id()) {
         response.headers_mut().insert(CONNECTION_ID, id);
@@ -62,10 +61,13 @@ pub(super) fn upgraded(
 
 type Sink = SplitSink<WebSocket, Message>;
 
-async fn serve(gateway: Arc<Gateway>, socket: WebSocket, who: Principal, wishes: Wishes) {
+async fn serve(gateway: Arc<Gateway>, socket: WebSocket, who: Principal, wishes: Wishes, seat: Arc<Seat>) {
     gateway.metrics.connected();
     let (connection, messages) = Connection::new(Arc::clone(&gateway), who, wishes);
-    run(&connection, socket, messages).await;
+    tokio::select! {
+        () = run(&connection, socket, messages) => {}
+        () = seat.gone() => {}
+    }
     connection.leave();
     gateway.metrics.disconnected();
 }

@@ -4,12 +4,16 @@
 //! gives agents of its own loop. An approver decides and asks no models. Nobody else is let in, whatever the configuration says
 //! of anonymous callers: asking costs money.
 
+use std::sync::Arc;
+
+use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, SessionKey};
 
 use crate::gateway::api::short;
+use crate::gateway::seats::{Seat, Standing};
 use crate::gateway::{ApiError, Gateway, Principal, rest};
 use crate::models::Providers;
 use crate::registry::{Agents, asks_a_model};
@@ -59,13 +63,16 @@ impl Caller {
     }
 }
 
-/// Who sent these headers.
-pub(super) fn caller(gateway: &Gateway, headers: &HeaderMap) -> Result<Caller, ApiError> {
-    let token = token(headers)?;
+/// Who sent this request.
+pub(super) fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, ApiError> {
+    let token = token(request.headers())?;
     if let Some(agent) = gateway.api.proxy.passes.holder(token) {
+        if let Some(seat) = request.extensions().get::<Arc<Seat>>() {
+            seat.is_of(Standing::Member);
+        }
         return Ok(Caller::Agent(agent));
     }
-    match gateway.check_token(token)? {
+    match gateway.check_token(token, request.extensions())? {
         Principal::Operator => Ok(Caller::Operator),
         Principal::Approver(_) => Err(ApiError::forbidden("an approver decides, and asks no models")),
         // INVARIANT: tokens are the operator's and the approvers'; keys are proved over the WebSocket alone.

@@ -119,13 +119,12 @@ impl Proxy {
 /// `v1/` in front, and `v1beta/models/MODEL:generateContent` and its like in Gemini's. The operator's token or an agent's pass
 /// comes as `Authorization: Bearer`, `x-api-key` or `x-goog-api-key`. Answers are the provider's own, streams among them; errors
 /// have its shape. See docs/guide/proxy.md.
-#[utoipa::path(post, path = "/v1/proxy/{provider}/{path}", tag = "proxy", params(("provider" = String, Path, description = "name of a provider"), ("path" = String, Path, description = "path of its API, slashes and all")), request_body(content = Object, description = "as the provider takes it; `model` decides whether it may be asked"), responses((status = 200, description = "the provider's answer", body = Object), (status = "default", description = "an error in the provider's shape", body = Object)))]
+#[utoipa::path(post, path = "/v1/proxy/{provider}/{path}", tag = "proxy", params(("provider" = String, Path, description = "name of a provider"), ("path" = String, Path, description = "path of its API, slashes and all")), request_body(content = Object, description = "as the provider takes it; `model` decides whether it may be asked", example = json!({ "model": "small", "messages": [{ "role": "user", "content": "Hello." }] })), responses((status = 200, description = "the provider's answer", body = Object, example = json!({ "choices": [{ "message": { "role": "assistant", "content": "Hello." } }] })), (status = "default", description = "an error in the provider's shape", body = Object)))]
 pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let path = request.uri().path().strip_prefix("/v1/proxy/").unwrap_or_default().to_owned();
     // Never decoded: what is not plainly on the list is not on the list.
     let (id, rest) = path.split_once('/').unwrap_or((&path, ""));
-    let asked =
-        async { admit(&gateway, auth::caller(&gateway, request.headers())?, id, rest, request).await };
+    let asked = async { admit(&gateway, auth::caller(&gateway, &request)?, id, rest, request).await };
     answered(&gateway, id, asked.await)
 }
 

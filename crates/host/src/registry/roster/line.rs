@@ -11,6 +11,11 @@ use super::{MAX_LINE_BYTES, RosterAgent};
 pub const ANONYMOUS: &str = "anonymous";
 pub const STRANGER: &str = "stranger-";
 
+/// Whether an id is that of a caller whom the roster does not have. No line of it can.
+pub fn is_stranger(id: &str) -> bool {
+    id == ANONYMOUS || id.starts_with(STRANGER)
+}
+
 /// Characters of a display name or a model.
 const MAX_NAME_CHARS: usize = 128;
 
@@ -93,7 +98,7 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
         serde_json::from_slice(line).map_err(form)?;
     let id: AgentId = id.parse().map_err(LineFault::Id)?;
     // Such a caller would be this agent without having proved anything.
-    if id.as_str() == ANONYMOUS || id.as_str().starts_with(STRANGER) {
+    if is_stranger(id.as_str()) {
         return Err(LineFault::Reserved(id));
     }
     for (field, text) in [("backend", &backend), ("mandate", &mandate)] {

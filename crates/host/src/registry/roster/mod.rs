@@ -19,7 +19,7 @@ use tribune_agents::AgentId;
 use tribune_constitution::Asking;
 
 use crate::files::{self, Secrecy};
-pub use line::{ANONYMOUS, LineFault, STRANGER};
+pub use line::{ANONYMOUS, LineFault, STRANGER, is_stranger};
 
 /// Lines of a roster: far more agents than one house runs, and few enough to read at every start.
 pub const MAX_LINES: usize = 10_000;

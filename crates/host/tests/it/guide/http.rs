@@ -22,9 +22,7 @@ pub(super) fn play(fence: &Fence, house: &House, shown: &mut Shown) {
     known.extend(house.names());
     let names = &mut known;
     let filled: Vec<TcpStream> = if fence.has("full") {
-        (0..house.config.gateway.max_connections)
-            .map(|_| TcpStream::connect(house.address()).unwrap())
-            .collect()
+        (0..house.config.gateway.max_connections).map(|_| keep_one(house)).collect()
     } else {
         Vec::new()
     };
@@ -55,6 +53,17 @@ pub(super) fn play(fence: &Fence, house: &House, shown: &mut Shown) {
     }
     drop(filled);
     shown.names = known;
+}
+
+/// A connection that keeps its place, because the operator is on it.
+fn keep_one(house: &House) -> TcpStream {
+    let mut stream = TcpStream::connect(house.address()).unwrap();
+    let names = house.names();
+    let head = fill("GET /v1/status HTTP/1.1\r\nAuthorization: Bearer <token>", &names);
+    write!(stream, "{head}\r\nHost: {}\r\n\r\n", house.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = stream.read(&mut [0; 1024]).unwrap();
+    stream
 }
 
 fn looks_like(

@@ -207,6 +207,64 @@ fn every_example_of_the_rest_guide_is_true() {
     assert!(missing.is_empty(), "without an example: {missing:?}");
 }
 
+/// What the REST guide shows of requests and of answers, each as it is and as JSON.
+fn shown_by_the_rest_guide() -> Vec<Value> {
+    let mut shown = Vec::new();
+    for fence in fences("rest.md").iter().filter(|fence| fence.kind() == "http") {
+        let (request, answer) = fence.text.split_once("← ").unwrap();
+        let body = request.split_once("\n\n").map_or("", |(_, body)| body.trim());
+        for text in [body, answer.split_once('\n').unwrap().1.trim()] {
+            shown.push(serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)));
+        }
+    }
+    shown
+}
+
+#[test]
+fn every_operation_event_and_error_of_the_openapi_document_has_an_example_that_is_played() {
+    let document = serde_json::to_value(openapi()).unwrap();
+    let shown = shown_by_the_rest_guide();
+    for (path, verbs) in document["paths"].as_object().unwrap() {
+        for (verb, operation) in verbs.as_object().unwrap() {
+            let mut examples = Vec::new();
+            let mut look = |what: &str, content: &Value| {
+                for (kind, content) in content.as_object().unwrap() {
+                    let example = &content["example"];
+                    assert!(!example.is_null(), "{verb} {path}: no example of {what} as {kind}");
+                    examples.push(example.clone());
+                }
+            };
+            if let Some(body) = operation.get("requestBody") {
+                look("the request", &body["content"]);
+            }
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                // What errors look like that have no status of their own here, and what only a run makes.
+                let is_open = status == "default" || status == "200" && path.starts_with(ABOUT_RUNS);
+                if !is_open {
+                    look(status, &response["content"]);
+                }
+            }
+            let is_played = |example: &Value| shown.contains(example);
+            assert!(
+                path.starts_with(FORWARDED) || path == "/readyz" || examples.iter().all(is_played),
+                "{verb} {path}: an example is not in the guide"
+            );
+        }
+    }
+    let schemas = &document["components"]["schemas"];
+    let words = |name: &str, word: fn(&Value) -> &Value| -> BTreeSet<String> {
+        let examples = schemas[name]["examples"].as_array().unwrap().iter();
+        examples.map(|example| word(example).as_str().unwrap().to_owned()).collect()
+    };
+    let events = EVENT_TYPES.iter().filter(|kind| !OF_OTHERS.contains(kind));
+    assert_eq!(words("Event", |event| &event["type"]), events.map(|kind| (*kind).to_owned()).collect());
+    assert_eq!(
+        words("ErrorBody", |body| &body["error"]["code"]),
+        CODES.iter().map(|(word, ..)| (*word).to_owned()).collect()
+    );
+    assert!(!words("ErrorBody", |body| &body["error"]["message"]).contains(""), "each says what it means");
+}
+
 #[test]
 fn the_openapi_document_is_the_one_that_is_checked_in() {
     let mut document = serde_json::to_value(openapi()).unwrap();

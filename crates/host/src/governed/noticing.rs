@@ -1,0 +1,39 @@
+//! Who gets onto the board by coming and going. The board is small and everyone reads it, so nobody can fill it by opening
+//! sessions: strangers are not mentioned, and others once in a while.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tribune_agents::AgentId;
+use tribune_ledger::Timestamp;
+
+use crate::canary::is_canary;
+use crate::registry::is_stranger;
+
+/// Between two mentions that an agent checked in.
+const MENTION_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Whether the board is the agent's business at all.
+pub(super) fn is_on_board(agent: &AgentId) -> bool {
+    !is_canary(agent) && !is_stranger(agent.as_str())
+}
+
+/// When each agent's checking in was last mentioned.
+#[derive(Debug, Default)]
+pub(crate) struct CheckIns(Mutex<HashMap<AgentId, Timestamp>>);
+
+impl CheckIns {
+    /// Whether it is to be mentioned now. If so, that counts as done.
+    pub(super) fn are_news(&self, agent: &AgentId, now: Timestamp) -> bool {
+        if !is_on_board(agent) {
+            return false;
+        }
+        let mut mentioned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if mentioned.get(agent).is_some_and(|at| now < at.plus(MENTION_EVERY)) {
+            return false;
+        }
+        mentioned.insert(agent.clone(), now);
+        true
+    }
+}

@@ -1,0 +1,175 @@
+//! Callers without credentials, in numbers: they can be a nuisance to each other, and to nobody else.
+
+use std::sync::Arc;
+
+use ed25519_dalek::SigningKey;
+use serde_json::json;
+use tokio::net::TcpStream;
+use tribune_client::Client;
+use tribune_host::Clock;
+use tribune_host::daemon::{Daemon, Extras};
+use tribune_testkit::{TempHome, TestDaemon, config, turn};
+
+use crate::door::{Raw, Said, assert_healthy, http, wait_for_status, within};
+use crate::fixture::Hand;
+use crate::principals::{agent, public};
+
+fn key(seed: u8) -> SigningKey {
+    SigningKey::from_bytes(&[seed; 32])
+}
+
+async fn is_up(daemon: &TestDaemon) -> bool {
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", daemon.address());
+    http(&daemon.address(), request.as_bytes()).await.starts_with("HTTP/1.1 200 ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_nobody_do_not_keep_the_operator_out() {
+    let mut config = config();
+    config.gateway.max_connections = 8;
+    let daemon = TestDaemon::on(TempHome::new(), &config).await;
+    let mut first = daemon.operator().await;
+    let mut oldest = Raw::connect(&daemon, None).await;
+    // Strangers, sockets without a word, and connections that are no sockets yet.
+    let mut strangers = Vec::new();
+    let mut silent = Vec::new();
+    let mut plain = Vec::new();
+    for seed in 1..=12 {
+        strangers.push(agent(&daemon, &key(seed)).await.0);
+        silent.push(Raw::connect(&daemon, None).await);
+        plain.push(TcpStream::connect(daemon.address()).await.unwrap());
+    }
+    let words = "gateway.maxConnections are open, and only those who are known keep theirs";
+    assert_eq!(oldest.next().await, Said::Close(1013, words.to_owned()));
+    assert!(is_up(&daemon).await);
+    let mut second = daemon.operator().await;
+    for seed in 1..=12 {
+        strangers.push(agent(&daemon, &key(seed)).await.0);
+    }
+    for operator in [&mut first, &mut second] {
+        let status = operator.call("daemon.status", &json!({})).await.unwrap();
+        assert_eq!(status["ready"], true);
+    }
+    assert_healthy(&daemon).await;
+    wait_for_status(&mut first, "no more are open than may be", |status| {
+        status["connections"].as_u64() <= Some(8)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_the_roster_leave_the_operator_a_place() {
+    let mut config = config();
+    config.gateway.max_connections = 16;
+    let home = TempHome::new();
+    let line = format!("{{\"id\":\"main\"}}\n{{\"id\":\"scribe\",\"pubkey\":\"{}\"}}\n", public(&key(7)));
+    home.write("data/agent-roster.jsonl", &line);
+    let daemon = TestDaemon::on(home, &config).await;
+    let mut agents = Vec::new();
+    for _ in 0..20 {
+        agents.push(agent(&daemon, &key(7)).await.0);
+    }
+    assert_healthy(&daemon).await;
+    let mut operator = daemon.operator().await;
+    for _ in 0..20 {
+        drop(TcpStream::connect(daemon.address()).await.unwrap());
+    }
+    assert_eq!(operator.call("daemon.status", &json!({})).await.unwrap()["ready"], true);
+    // Those that came first have kept their places.
+    for known in &mut agents[..14] {
+        known.call("auth.whoami", &json!({})).await.unwrap();
+    }
+}
+
+/// The code of a refusal.
+async fn init(client: &mut Client, params: serde_json::Value) -> Result<(), String> {
+    match client.call("session.init", &params).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.code().unwrap().to_owned()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_strangers_do_not_keep_the_operator_out() {
+    let mut config = config();
+    config.sessions.max_open = 16;
+    let clock = Arc::new(Hand::at(1_800_000_000));
+    let home = TempHome::new();
+    let given = || Arc::clone(&clock) as Arc<dyn Clock>;
+    let daemon = Daemon::start_with(&home.home, &config, given(), Extras::default()).await.unwrap();
+    let daemon = TestDaemon { daemon, home };
+    let own = |id: &serde_json::Value, n: usize| {
+        let id = id.as_str().unwrap();
+        json!({ "session_key": format!("agent:{id}:rpc:local:dm:{n}") })
+    };
+    let (mut stranger, who) = agent(&daemon, &key(1)).await;
+    let mut lasting = own(&who["agent_id"], 0);
+    lasting["mode"] = json!("persistent");
+    assert_eq!(init(&mut stranger, lasting).await, Err("forbidden".to_owned()));
+    let mut opened = 0;
+    for seed in 1..=6 {
+        let (mut stranger, who) = agent(&daemon, &key(seed)).await;
+        for n in 0..4 {
+            match init(&mut stranger, own(&who["agent_id"], n)).await {
+                Ok(()) => opened += 1,
+                Err(code) => assert_eq!(code, "too_many_sessions"),
+            }
+        }
+    }
+    assert_eq!(opened, 8, "half of the sessions, two for each of four");
+    // The same after a restart, which finds them open.
+    let home = daemon.stop().await;
+    let daemon = Daemon::start_with(&home.home, &config, given(), Extras::default()).await.unwrap();
+    let daemon = TestDaemon { daemon, home };
+    let (mut late, who) = agent(&daemon, &key(20)).await;
+    assert_eq!(init(&mut late, own(&who["agent_id"], 0)).await, Err("too_many_sessions".to_owned()));
+    let mut operator = daemon.operator().await;
+    for n in 0..7 {
+        let asked = json!({ "session_key": format!("agent:main:test:local:dm:{n}"), "mode": "persistent" });
+        assert_eq!(init(&mut operator, asked).await, Ok(()), "session {n} of the operator");
+    }
+    clock.set(1_800_000_000 + 60 * 31);
+    let swept = within("a sweep", daemon.daemon.sessions().sweep_once()).await.unwrap();
+    assert_eq!(swept, 8, "strangers' sessions end, and the operator's stay");
+    assert_eq!(init(&mut late, own(&who["agent_id"], 0)).await, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn coming_and_going_leaves_the_board_as_it_is() {
+    let clock = Arc::new(Hand::at(1_800_000_000));
+    let home = TempHome::new();
+    let given = Arc::clone(&clock) as Arc<dyn Clock>;
+    let daemon = Daemon::start_with(&home.home, &config(), given, Extras::default()).await.unwrap();
+    let daemon = TestDaemon { daemon, home };
+    let before = daemon.home.read("board.md");
+    assert_eq!(before.matches("main: checked in").count(), 1, "{before}");
+    let (mut stranger, who) = agent(&daemon, &key(1)).await;
+    let own = format!("agent:{0}:rpc:local:dm:{0}", who["agent_id"].as_str().unwrap());
+    let mut operator = daemon.operator().await;
+    for _ in 0..5 {
+        for (client, key) in
+            [(&mut stranger, own.as_str()), (&mut operator, "agent:main:test:local:dm:board")]
+        {
+            let about = json!({ "session_key": key });
+            client.call("session.init", &about).await.unwrap();
+            turn(client, key, "!say hello").await.unwrap();
+            client.call("session.close", &about).await.unwrap();
+        }
+        turn_denied(&mut stranger, &own).await;
+    }
+    assert_eq!(daemon.home.read("board.md"), before);
+    clock.set(1_800_000_000 + 60 * 60);
+    operator.call("session.init", &json!({ "agent_id": "main" })).await.unwrap();
+    assert_eq!(daemon.home.read("board.md").matches("main: checked in").count(), 2, "once an hour");
+}
+
+/// A turn of a stranger with a call that it has no leave for.
+async fn turn_denied(stranger: &mut Client, key: &str) {
+    stranger.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    let (events, _) = turn(stranger, key, "!call exec {\"command\":[\"true\"]}").await.unwrap();
+    assert!(
+        events.iter().any(|event| event["type"] == "tool_result" && event["is_error"] == true),
+        "{events:?}"
+    );
+    stranger.call("session.close", &json!({ "session_key": key })).await.unwrap();
+}
