@@ -65,7 +65,7 @@ fn fault(block: &ContentBlock) -> Result<(), &'static str> {
 }
 
 fn media(data: &str, mime_type: &str, kind: &str) -> Result<(), &'static str> {
-    if !mime_type.strip_prefix(kind).is_some_and(|rest| !rest.is_empty()) {
+    if mime_type.strip_prefix(kind).is_none_or(str::is_empty) {
         return Err(match kind {
             "image/" => "mimeType must be that of an image, such as image/png",
             _ => "mimeType must be that of a sound, such as audio/wav",
