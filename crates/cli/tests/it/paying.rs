@@ -44,7 +44,6 @@ fn serve(place: &Place) -> (Child, String, String) {
     serving(place, spawn(place))
 }
 
-#[expect(clippy::zombie_processes, reason = "whoever gets the child kills it and waits")]
 fn serving(place: &Place, child: Child) -> (Child, String, String) {
     let home = Home::at(place.home());
     let began = Instant::now();

@@ -13,7 +13,7 @@ const BESIDE: usize = 512;
 
 /// What is written of entries to be placed, and those entries.
 pub(super) fn drafts(drafts: &[Draft]) -> Result<(Vec<Unplaced>, Vec<u8>), FieldError> {
-    let mut out = Vec::with_capacity(drafts.len() * 2 * BESIDE);
+    let mut out = Vec::with_capacity(drafts.len() * 3 * BESIDE);
     out.push(DRAFTS);
     let entries = drafts.iter().map(|draft| framed(&mut out, |line| Unplaced::written(draft, line)));
     Ok((entries.collect::<Result<_, _>>()?, out))

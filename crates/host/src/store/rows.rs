@@ -2,6 +2,7 @@
 
 use rusqlite::types::Type;
 use rusqlite::{Row, Statement, params};
+use tribune_ledger::Timestamp;
 use tribune_ledger::entry::EntryText;
 
 /// The columns of an entry, in the order [`read`] takes them.
@@ -27,6 +28,8 @@ pub(super) fn insert(
     entry: &EntryText,
 ) -> rusqlite::Result<()> {
     let cid = entry.cid.to_text();
+    let mut timestamp = Vec::with_capacity(Timestamp::TEXT_BYTES);
+    entry.timestamp.write(&mut timestamp);
     statement.execute(params![
         index,
         std::str::from_utf8(&cid).unwrap_or_default(),
@@ -43,7 +46,7 @@ pub(super) fn insert(
         entry.attested_by.map(|key| key.to_string()),
         entry.proof,
         entry.envelope,
-        entry.timestamp.to_string(),
+        std::str::from_utf8(&timestamp).unwrap_or_default(),
     ])?;
     Ok(())
 }

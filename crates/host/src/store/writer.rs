@@ -21,11 +21,16 @@ use crate::daybook::{Daybook, Page, Part, Side};
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
 
-/// Entries that are placed together at most, and in one commit: those who read wait for it.
+/// Entries that are placed together at most.
 const MAX_BATCH: usize = 512;
 
-/// How long a commit takes more in: those who read wait for it. Within it come several batches of whoever writes much.
+/// How long a commit takes more in, and how many entries: those who read wait for it.
 const LONGEST_COMMIT: Duration = Duration::from_millis(2);
+const LARGEST_COMMIT: u64 = 512;
+
+/// The same behind whoever writes much, so that several of its batches are in it.
+const LONGEST_OF_MANY: Duration = Duration::from_millis(5);
+const LARGEST_OF_MANY: u64 = 1024;
 
 /// Entries in one go of whoever writes much: more than a page of a session has.
 const MANY: usize = 32;
@@ -393,7 +398,12 @@ impl Run {
         match &mut self.sequencer {
             Some(sequencer) => {
                 let written = sequencer.write(batch).and_then(|()| {
-                    if sequencer.may_go_on(MAX_BATCH as u64, LONGEST_COMMIT) {
+                    let (most, longest) = if entries < MANY {
+                        (LARGEST_COMMIT, LONGEST_COMMIT)
+                    } else {
+                        (LARGEST_OF_MANY, LONGEST_OF_MANY)
+                    };
+                    if sequencer.may_go_on(most, longest) {
                         held_over = held_over.take().or_else(|| coming(entries, &self.room, requests));
                         if held_over.as_ref().is_some_and(Request::is_entries) {
                             return Ok(());

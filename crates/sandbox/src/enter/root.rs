@@ -29,9 +29,8 @@ const STEPPING_STONE: &str = "/tmp";
 const PROC_READ_ONLY: [&str; 7] = ["acpi", "bus", "fs", "irq", "scsi", "sys", "tty"];
 
 /// What of `/proc` says something about the host, or does something to it.
-const PROC_EMPTY: [&str; 19] = [
+const PROC_EMPTY: [&str; 14] = [
     "cmdline",
-    "diskstats",
     "interrupts",
     "kallsyms",
     "kcore",
@@ -40,14 +39,10 @@ const PROC_EMPTY: [&str; 19] = [
     "kmsg",
     "latency_stats",
     "locks",
-    "modules",
-    "partitions",
     "sched_debug",
     "slabinfo",
-    "swaps",
     "sysrq-trigger",
     "timer_list",
-    "version",
     "vmallocinfo",
 ];
 

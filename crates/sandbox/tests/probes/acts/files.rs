@@ -114,14 +114,7 @@ pub(crate) const PROBES: &[Probe] = &[
     ),
     Probe::new(GROUP, "kernel_symbols", "read /proc/kallsyms", &[ProcMasks], kernel_symbols),
     Probe::new(GROUP, "boot_line", "read what the kernel was started with", &[ProcMasks], boot_line),
-    Probe::new(
-        GROUP,
-        "kernel_build",
-        "read who built the kernel (/proc/version)",
-        &[ProcMasks],
-        kernel_build,
-    ),
-    Probe::new(GROUP, "host_disks", "list the host's disks", &[ProcMasks], host_disks),
+    Probe::new(GROUP, "host_interrupts", "count the host's interrupts", &[ProcMasks], host_interrupts),
     Probe::as_root(
         GROUP,
         "write_core_pattern",
@@ -321,12 +314,8 @@ fn boot_line(_: &Bait) -> Outcome {
     speaks("/proc/cmdline")
 }
 
-fn kernel_build(_: &Bait) -> Outcome {
-    speaks("/proc/version")
-}
-
-fn host_disks(_: &Bait) -> Outcome {
-    speaks("/proc/partitions")
+fn host_interrupts(_: &Bait) -> Outcome {
+    speaks("/proc/interrupts")
 }
 
 /// Opens it to write, and writes nothing.
