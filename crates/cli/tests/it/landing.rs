@@ -205,7 +205,7 @@ fn l3_paths_that_lead_elsewhere_name_nothing() {
         for word in ["land", "discard", "diff"] {
             let refused = site.house.call(&["workspace", word, "paths", path]);
             assert!(
-                refused.code == 64 && refused.err.contains("is no path from the root"),
+                refused.code == 64 && refused.err.contains("must lead from the root of the workspace"),
                 "{path}: {refused:?}"
             );
         }
