@@ -367,7 +367,10 @@ mod tests {
                 name: spec.name.clone(),
                 input: serde_json::json!({ "nothing": 1 }),
             };
-            let refused = Request::new(&call).err().unwrap();
+            let Err(refused) = Request::new(&call) else {
+                assert!([absent::BROWSER, absent::NODES].contains(&spec.name.as_str()), "{}", spec.name);
+                continue;
+            };
             assert!(refused.contains("has no field `nothing`"), "{refused}");
             for property in properties.keys() {
                 assert!(refused.contains(&format!("`{property}`")), "{}: {property}", spec.name);
