@@ -162,7 +162,7 @@ async fn an_operator_picks_a_model_and_nobody_else_does() {
     for (model, said) in [
         ("fake:smal", "did you mean `small`"),
         ("fale:m", "did you mean `fake`"),
-        ("m", "names no provider"),
+        ("m", "must be provider:model"),
         ("moonshot:kimi-k2", "is not declared"),
     ] {
         let refused = client.call("session.init", &init(model)).await.unwrap_err().to_string();

@@ -1,7 +1,7 @@
 //! Covers what of a workspace is hidden or frozen, and sockets of this machine in every folder that is shown.
 //!
 //! A hidden or frozen file has all its names covered: another name of the same file would lead to it too. The folders above
-//! something frozen become mounts of their own, because a folder can be renamed together with what is mounted below it, and
+//! something covered become mounts of their own, because a folder can be renamed together with what is mounted below it, and
 //! a new one put in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,9 +118,9 @@ fn cover_folder(root: &Root, wanted: Wanted<'_>) -> Result<Masked, Failed> {
     })
 }
 
-/// The folders above what is frozen, from the top down.
+/// The folders above what is covered, from the top down.
 fn pinned(found: &Found) -> BTreeSet<&Path> {
-    let inner = found.frozen.iter().chain(found.links.keys());
+    let inner = found.frozen.iter().chain(found.links.keys()).chain(&found.hidden);
     let above = inner.flat_map(|path| path.ancestors().skip(1));
     above.filter(|path| !path.as_os_str().is_empty()).collect()
 }

@@ -19,19 +19,25 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("folders_too_deep_to_look_into_are_read_only", folders_too_deep_to_look_into_are_read_only),
     ("names_that_are_no_text_are_protected", names_that_are_no_text_are_protected),
+    ("folders_above_what_is_hidden_stay", folders_above_what_is_hidden_stay),
     ("sockets_of_its_own_work", sockets_of_its_own_work),
     ("a_socket_is_shown_as_nothing_else", a_socket_is_shown_as_nothing_else),
 ];
 
 /// Runs a line in a folder that changes at once. What it said, and which folders were read-only.
 fn direct(folder: &Path, line: &str) -> (Ran, Vec<String>) {
+    direct_without(folder, &[], line)
+}
+
+/// The same, where some names are hidden.
+fn direct_without(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>) {
     let house = tempfile::tempdir().unwrap();
     let mut profile = shell(line);
     profile.cwd = "/workspace".into();
     profile.workspace = Some(Workspace {
         target: "/workspace".into(),
         source: WorkspaceSource::Direct { folder: folder.to_owned() },
-        hide: Vec::new(),
+        hide: hide.iter().map(|&name| name.to_owned()).collect(),
         freeze: HOST_TRAPS.map(str::to_owned).into(),
     });
     let child = launcher(house.path()).launch(&profile, Streams::captured()).unwrap();
@@ -41,6 +47,29 @@ fn direct(folder: &Path, line: &str) -> (Ran, Vec<String>) {
 
 fn workspace() -> TempDir {
     tempfile::tempdir().unwrap()
+}
+
+fn folders_above_what_is_hidden_stay() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = workspace();
+    let hidden = folder.path().join("config/deep/secrets");
+    std::fs::create_dir_all(&hidden).unwrap();
+    std::fs::write(hidden.join("s"), "hidden-words").unwrap();
+    std::fs::create_dir_all(folder.path().join("sub")).unwrap();
+    std::fs::write(folder.path().join("sub/.env"), "hidden-words").unwrap();
+    for path in ["", "config", "config/deep", "config/deep/secrets", "sub"] {
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.path().join(path), open).unwrap();
+    }
+    let hide = ["config/deep/secrets", ".env"];
+    let (moved, _) = direct_without(
+        folder.path(),
+        &hide,
+        "mv config c2; mv sub s2; ls; cat sub/.env; echo made > plain; cat plain",
+    );
+    assert_eq!(moved.stdout, "config\nsub\nmade\n", "{}", moved.stderr);
+    let (found, _) = direct_without(folder.path(), &hide, "find . -type f -exec cat {} +");
+    assert_eq!(found.stdout, "made\n", "{}", found.stderr);
 }
 
 fn links_with_frozen_names_stop_nothing() {
