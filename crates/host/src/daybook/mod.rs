@@ -99,14 +99,23 @@ struct Shared {
     scribe: OnceLock<Option<mpsc::Sender<()>>>,
 }
 
+/// What whoever posts is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// To sync what it has posted.
+    Sync,
+    /// Not to wait for more: somebody wants to read.
+    Post,
+}
+
 /// Who posts into a database.
 #[derive(Default)]
 enum Poster {
     /// Nobody has come yet.
     #[default]
     Nobody,
-    /// Somebody, who syncs what it has posted when it is asked.
-    There(Box<dyn Fn() + Send + Sync>),
+    /// Somebody who can be asked for something.
+    There(Box<dyn Fn(Ask) + Send + Sync>),
     /// It has synced everything.
     Gone,
 }
@@ -306,6 +315,7 @@ impl Daybook {
                 return;
             }
             if !self.lead() {
+                self.ask(side, Ask::Post);
                 self.0.marks.wait_posted(side, reached, seen);
             }
         }
@@ -420,9 +430,13 @@ impl Daybook {
 
     fn ask_syncs(&self) {
         for side in [Side::Ledger, Side::Vault] {
-            if let Poster::There(ask) = &*self.poster(side) {
-                ask();
-            }
+            self.ask(side, Ask::Sync);
+        }
+    }
+
+    fn ask(&self, side: Side, what: Ask) {
+        if let Poster::There(ask) = &*self.poster(side) {
+            ask(what);
         }
     }
 

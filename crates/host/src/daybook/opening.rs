@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::marks::{Marks, Side};
 use super::pen::{self, Pen};
 use super::sheet::{self, Base};
-use super::{BookId, Daybook, Desk, Poster, Queue, Record, Shared, failure};
+use super::{Ask, BookId, Daybook, Desk, Poster, Queue, Record, Shared, failure};
 use crate::home::Home;
 use crate::store::StoreError;
 
@@ -115,7 +115,7 @@ impl Daybook {
     }
 
     /// From now on this side is asked to sync when the book is begun again.
-    pub(crate) fn attach(&self, side: Side, ask: impl Fn() + Send + Sync + 'static) {
+    pub(crate) fn attach(&self, side: Side, ask: impl Fn(Ask) + Send + Sync + 'static) {
         *self.poster(side) = Poster::There(Box::new(ask));
     }
 

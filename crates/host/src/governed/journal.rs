@@ -38,10 +38,19 @@ pub(crate) struct Journal {
 pub(super) enum Hand {
     /// Whoever waits for it.
     Own,
+    /// The same, in the middle of a turn: more follows soon.
+    Midway,
     /// A thread that is there for it: it takes a moment longer, and whoever waits can do something else.
     Scribe,
     /// Whoever writes next; after a moment, whoever waits for it.
     Next,
+}
+
+impl Hand {
+    /// Whether another page follows soon, so that those who post may wait for it.
+    const fn more_soon(self) -> bool {
+        !matches!(self, Self::Own)
+    }
 }
 
 /// A page that has its place and is not durable yet.
@@ -233,7 +242,7 @@ impl Journal {
         let book = self.ledger.daybook();
         match (number, hand) {
             (None, _) => {}
-            (Some(number), Hand::Own) => book.until_written(number).await?,
+            (Some(number), Hand::Own | Hand::Midway) => book.until_written(number).await?,
             (Some(number), Hand::Scribe) => book.until_told(number).await?,
             (Some(number), Hand::Next) => book.until_along(number).await?,
         }
@@ -251,7 +260,7 @@ impl Journal {
     ) -> Result<Option<u64>, StoreError> {
         let words = match batch.is_empty() {
             true => None,
-            false => Some(self.vault.part(batch).await?),
+            false => Some(self.vault.part(batch, hand.more_soon()).await?),
         };
         let bytes = words.as_ref().map_or(0, VaultPart::bytes);
         let book = self.ledger.daybook();
@@ -268,7 +277,7 @@ impl Journal {
         }
         let ledger = match entries.is_empty() {
             true => None,
-            false => Some(self.ledger.placed(entries).await?),
+            false => Some(self.ledger.placed(entries, hand.more_soon()).await?),
         };
         let vault = words.map(VaultPart::into_part);
         if ledger.is_none() && vault.is_none() {
@@ -276,7 +285,7 @@ impl Journal {
         }
         let page = crate::daybook::Page { ledger, vault };
         match hand {
-            Hand::Own | Hand::Next => book.write_along(page),
+            Hand::Own | Hand::Midway | Hand::Next => book.write_along(page),
             Hand::Scribe => book.write_soon(page),
         }
         .map(Some)

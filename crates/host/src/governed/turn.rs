@@ -459,10 +459,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
         // First words are waited for; those that follow come in while they are written.
         let is_first = !self.has_spoken;
         self.has_spoken |= is_heard;
-        if is_first || self.inner.reach() == Reach::Inside {
-            return self.write().await.map(Step::More);
-        }
-        self.write_listening(Hand::Scribe).await.map(Step::More)
+        let is_waited_for = is_first || self.inner.reach() == Reach::Inside;
+        let hand = if is_waited_for { Hand::Midway } else { Hand::Scribe };
+        self.write_listening(hand).await.map(Step::More)
     }
 
     /// What somebody should know who did not see it is on record too.

@@ -299,7 +299,7 @@ impl Edge {
                 Ok(applied)
             }
             // The thread that takes requests keeps these to itself.
-            Work::Sync | Work::Stop { .. } => Ok(Ok(Vec::new())),
+            Work::Sync | Work::Post | Work::Stop { .. } => Ok(Ok(Vec::new())),
         }
     }
 

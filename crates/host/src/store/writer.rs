@@ -16,7 +16,7 @@ use super::error::StoreError;
 use super::posting;
 use super::sequencer::{Appended, Sequencer};
 use crate::daybook::room::{Room, Ticket};
-use crate::daybook::{Daybook, Page, Part, Side};
+use crate::daybook::{Ask, Daybook, Page, Part, Side};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -82,6 +82,8 @@ pub(super) enum Work {
     Rotate { to: Box<dyn NoteSigner>, entry: Box<EntryText> },
     /// What was asked before is to be on disk in the database.
     Sync,
+    /// What was asked before is to be committed.
+    Post,
     /// What was asked before is written; nothing is taken any more. In peace, no book is needed.
     Stop { in_peace: bool },
 }
@@ -91,6 +93,8 @@ pub(super) struct Request {
     pub(super) work: Work,
     /// Its number in the daybook. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
+    /// More comes soon, and nobody waits for it to be committed before.
+    pub(super) more_soon: bool,
     /// For as long as it waits.
     pub(super) ticket: Option<Ticket>,
     pub(super) answer: oneshot::Sender<Result<Vec<Appended>, StoreError>>,
@@ -123,9 +127,11 @@ impl LedgerWriter {
         receipt.answer.await.map_err(|_| self.closed())?
     }
 
-    /// Appends one entry; returns when it is durable, which is before it has its place.
+    /// Appends one entry that is not the last of what is written now; returns when it is durable, which is before it has its
+    /// place.
     pub(crate) async fn append_early(&self, draft: &Draft) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(std::slice::from_ref(draft))?;
+        request.more_soon = true;
         request.ticket = Some(self.room.enter().await);
         match self.first_entry(request, bytes) {
             FirstEntry::Daybook(page) => self.daybook.write(page).await.map(|()| receipt),
@@ -153,9 +159,10 @@ impl LedgerWriter {
 
     /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
     /// their CIDs beforehand, so that one may be the parent of the next.
-    pub(crate) async fn placed(&self, entries: Vec<EntryText>) -> Result<Part, StoreError> {
+    pub(crate) async fn placed(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<Part, StoreError> {
         let bytes = posting::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
+        request.more_soon = more_soon;
         request.ticket = Some(self.room.enter().await);
         Ok(self.part(bytes, request))
     }
@@ -294,7 +301,10 @@ fn refuse_reserved(entity_id: &str, quality: EntryQuality) -> Result<(), StoreEr
 
 pub(super) fn request(work: Work) -> (Request, Receipt) {
     let (answer, receipt) = oneshot::channel();
-    (Request { work, number: None, ticket: None, answer }, Receipt { answer: receipt, number: None })
+    (
+        Request { work, number: None, more_soon: false, ticket: None, answer },
+        Receipt { answer: receipt, number: None },
+    )
 }
 
 fn placed_request(entries: Vec<EntryText>) -> Result<(Request, Receipt), StoreError> {
@@ -339,7 +349,13 @@ pub(super) fn start(
     let run = Run { sequencer: Some(sequencer), failure, daybook, room };
     let thread =
         std::thread::Builder::new().name("ledger-writer".to_owned()).spawn(move || run.all(&requests))?;
-    writer.daybook.attach(Side::Ledger, move || drop(queue.send(request(Work::Sync).0)));
+    writer.daybook.attach(Side::Ledger, move |ask| {
+        let work = match ask {
+            Ask::Sync => Work::Sync,
+            Ask::Post => Work::Post,
+        };
+        drop(queue.send(request(work).0));
+    });
     Ok((writer, thread))
 }
 
@@ -352,11 +368,16 @@ struct Run {
     room: Room,
 }
 
-/// The next request, if one waits; behind many entries also if one is on its way through the book. Behind few, somebody is more
-/// likely to wait for them to be read.
-fn coming(behind: usize, room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
+/// The next request, if one waits. Behind many entries, and behind what is not the last that is written, it is waited for a
+/// moment; behind anything else, somebody is more likely to wait for it to be read.
+fn coming(
+    (behind, more_soon): (usize, bool),
+    room: &Room,
+    requests: &std_mpsc::Receiver<Request>,
+) -> Option<Request> {
     match requests.try_recv() {
         Ok(next) => Some(next),
+        Err(_) if more_soon => requests.recv_timeout(LONGEST_COMMIT).ok(),
         Err(_) if behind < MANY || room.is_empty() => None,
         Err(_) => requests.recv_timeout(ON_ITS_WAY).ok(),
     }
@@ -373,6 +394,8 @@ impl Run {
                     return self.leave(in_peace);
                 }
                 Work::Sync => self.sync(),
+                // Whatever came before is committed.
+                Work::Post => {}
                 Work::Drafts(_) | Work::Placed(_) | Work::Sealed(_) | Work::Rotate { .. } => {
                     held_over = self.write(first, requests);
                 }
@@ -395,6 +418,7 @@ impl Run {
             }
             batch.push(next);
         }
+        let more_soon = batch.last().is_some_and(|last| last.more_soon);
         match &mut self.sequencer {
             Some(sequencer) => {
                 let written = sequencer.write(batch).and_then(|()| {
@@ -404,7 +428,8 @@ impl Run {
                         (LARGEST_OF_MANY, LONGEST_OF_MANY)
                     };
                     if sequencer.may_go_on(most, longest) {
-                        held_over = held_over.take().or_else(|| coming(entries, &self.room, requests));
+                        held_over =
+                            held_over.take().or_else(|| coming((entries, more_soon), &self.room, requests));
                         if held_over.as_ref().is_some_and(Request::is_entries) {
                             return Ok(());
                         }
@@ -453,7 +478,7 @@ impl Run {
 impl Request {
     /// Whether it is for entries, and not for the writer itself.
     const fn is_entries(&self) -> bool {
-        !matches!(self.work, Work::Sync | Work::Stop { .. })
+        !matches!(self.work, Work::Sync | Work::Post | Work::Stop { .. })
     }
 
     fn len(&self) -> usize {
@@ -461,7 +486,7 @@ impl Request {
             Work::Drafts(entries) => entries.len(),
             Work::Placed(entries) => entries.len(),
             Work::Sealed(_) | Work::Rotate { .. } => 1,
-            Work::Sync | Work::Stop { .. } => 0,
+            Work::Sync | Work::Post | Work::Stop { .. } => 0,
         }
     }
 }

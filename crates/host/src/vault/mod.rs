@@ -26,7 +26,7 @@ pub use conversation::Conversation;
 pub use titles::Named;
 
 use crate::daybook::room::Room;
-use crate::daybook::{Daybook, Page, Part, Reached, Side};
+use crate::daybook::{Ask, Daybook, Page, Part, Reached, Side};
 use crate::files::{self, Secrecy};
 use crate::home::Home;
 use crate::keys::KeyFileError;
@@ -233,7 +233,13 @@ impl Vault {
             .spawn(move || writer::run(writing, &requests, &failing))
             .map_err(|error| StoreError::Io { path: path.clone(), what: error.to_string() })?;
         let asked = queue.clone();
-        daybook.attach(Side::Vault, move || drop(asked.send(request(writer::Work::Sync).0)));
+        daybook.attach(Side::Vault, move |ask| {
+            let work = match ask {
+                Ask::Sync => writer::Work::Sync,
+                Ask::Post => writer::Work::Post,
+            };
+            drop(asked.send(request(work).0));
+        });
         Ok(Self {
             path,
             room: Room::of(QUEUE),
@@ -263,7 +269,7 @@ impl Vault {
 
     /// Writes a batch; returns when it is durable.
     pub async fn write(&self, batch: Batch) -> Result<(), StoreError> {
-        let part = self.part(batch).await?;
+        let part = self.part(batch, false).await?;
         if self.daybook.takes(part.bytes.len()) {
             self.daybook.write(Page { ledger: None, vault: Some(part.into_part()) }).await
         } else {
@@ -273,13 +279,13 @@ impl Vault {
     }
 
     /// A batch, ready to be written.
-    pub(crate) async fn part(&self, batch: Batch) -> Result<VaultPart, StoreError> {
-        self.prepare(writer::Work::Batch(Box::new(batch))).await
+    pub(crate) async fn part(&self, batch: Batch, more_soon: bool) -> Result<VaultPart, StoreError> {
+        self.prepare(writer::Work::Batch(Box::new(batch)), more_soon).await
     }
 
     /// Has something written before whatever is written later. Whatever is asked for later is on disk only when this is.
     async fn write_along(&self, work: writer::Work) -> Result<(), StoreError> {
-        let part = self.prepare(work).await?;
+        let part = self.prepare(work, true).await?;
         if self.daybook.takes(part.bytes.len()) {
             self.daybook.write_along(Page { ledger: None, vault: Some(part.into_part()) }).map(drop)
         } else {
@@ -288,9 +294,10 @@ impl Vault {
         }
     }
 
-    async fn prepare(&self, work: writer::Work) -> Result<VaultPart, StoreError> {
+    async fn prepare(&self, work: writer::Work, more_soon: bool) -> Result<VaultPart, StoreError> {
         let bytes = posting::write(&self.seal, &work).map_err(|error| self.cipher(error))?;
         let (mut request, receipt) = request(work);
+        request.more_soon = more_soon;
         request.ticket = Some(self.room.enter().await);
         let queue = self.queue.clone().ok_or(StoreError::Closed)?;
         Ok(VaultPart { bytes, request, receipt, queue, daybook: self.daybook.clone() })
@@ -459,7 +466,7 @@ impl VaultPart {
 
 fn request(work: writer::Work) -> (writer::Request, writer::Receipt) {
     let (answer, receipt) = oneshot::channel();
-    (writer::Request { work, number: None, ticket: None, answer }, receipt)
+    (writer::Request { work, number: None, more_soon: false, ticket: None, answer }, receipt)
 }
 
 type Found = (Option<ContentKey>, u64, bool);

@@ -55,7 +55,7 @@ pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherErro
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, &own.body);
         }
-        Work::Trim { .. } | Work::Forget(_) | Work::Sync => {}
+        Work::Trim { .. } | Work::Forget(_) | Work::Sync | Work::Post => {}
     }
     key.seal(&out, CONTEXT)
 }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::oneshot;
@@ -20,6 +21,9 @@ use crate::store::log::Log;
 
 /// Requests in one commit at most.
 const MAX_BATCH: usize = 256;
+
+/// How long a commit waits for more.
+const LONGEST_WAIT: Duration = Duration::from_millis(2);
 
 /// What a commit writes beside what it is asked to: the inner pages of the tables it touches.
 const COMMIT_OVERHEAD: u64 = 24 << 10;
@@ -56,6 +60,8 @@ pub(super) enum Work {
     Entitle(Box<Entitling>),
     /// What was asked before is to be on disk in the database.
     Sync,
+    /// What was asked before is to be committed.
+    Post,
 }
 
 pub(super) type Receipt = oneshot::Receiver<Result<(), StoreError>>;
@@ -64,6 +70,8 @@ pub(super) struct Request {
     pub(super) work: Work,
     /// Its number in the daybook. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
+    /// More comes soon, and nobody waits for it to be committed before.
+    pub(super) more_soon: bool,
     /// For as long as it waits.
     pub(super) ticket: Option<Ticket>,
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
@@ -127,10 +135,10 @@ pub(super) struct Writer {
 pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<Request>, failed: &AtomicBool) {
     let mut failure: Option<String> = None;
     while let Ok(first) = requests.recv() {
-        let mut batch = vec![first];
-        while batch.len() < MAX_BATCH {
-            let Ok(next) = requests.try_recv() else { break };
-            batch.push(next);
+        let batch = gather(first, requests);
+        if batch.iter().all(|request| matches!(request.work, Work::Post)) {
+            // Whatever came before is committed.
+            continue;
         }
         let result = match &failure {
             Some(why) => Err(StoreError::ReadOnly(why.clone())),
@@ -157,6 +165,27 @@ pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<Request>, failed
     }
 }
 
+/// A request with those behind it. Behind what is not the last that is written, more is waited for, unless somebody wants to
+/// read.
+fn gather(first: Request, requests: &mpsc::Receiver<Request>) -> Vec<Request> {
+    let until = Instant::now() + LONGEST_WAIT;
+    let mut batch = vec![first];
+    while batch.len() < MAX_BATCH {
+        let next = match requests.try_recv() {
+            Ok(next) => next,
+            Err(_) if batch.last().is_some_and(|last| last.more_soon) => {
+                match requests.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Ok(next) => next,
+                    Err(_) => break,
+                }
+            }
+            Err(_) => break,
+        };
+        batch.push(next);
+    }
+    batch
+}
+
 impl Writer {
     fn note_failure(
         &self,
@@ -175,7 +204,7 @@ impl Writer {
         let posted = batch.iter().filter_map(|request| request.number).max();
         self.write(batch, posted)?;
         self.copier.wrote(batch.iter().map(|request| request.work.bytes()).sum::<u64>() + COMMIT_OVERHEAD);
-        if batch.iter().any(|request| request.number.is_none()) {
+        if batch.iter().any(|request| request.number.is_none() && !matches!(request.work, Work::Post)) {
             self.log.sync()?;
         }
         let past = batch.iter().filter(|request| request.is_past_the_book()).count();
@@ -194,7 +223,7 @@ impl Writer {
     /// Commits a batch, once the book has it.
     fn write(&self, batch: &[Request], posted: Option<u64>) -> Result<(), StoreError> {
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&self.path, &error);
-        if batch.iter().all(|request| matches!(request.work, Work::Sync)) {
+        if batch.iter().all(|request| matches!(request.work, Work::Sync | Work::Post)) {
             return Ok(());
         }
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
@@ -239,7 +268,13 @@ impl Writer {
             let number = record.number;
             let work = posting::read(seal, &record.vault)
                 .ok_or_else(|| unfit(format!("its record {number} does not open")))?;
-            let request = Request { work, number: Some(number), ticket: None, answer: oneshot::channel().0 };
+            let request = Request {
+                work,
+                number: Some(number),
+                more_soon: false,
+                ticket: None,
+                answer: oneshot::channel().0,
+            };
             match self.write(&[request], Some(number)) {
                 Err(StoreError::Damaged { what, .. }) => {
                     return Err(unfit(format!("its record {number} does not fit: {what}")));
@@ -271,7 +306,7 @@ impl Writer {
 
 impl Request {
     fn is_past_the_book(&self) -> bool {
-        self.number.is_none() && !matches!(self.work, Work::Sync)
+        self.number.is_none() && !matches!(self.work, Work::Sync | Work::Post)
     }
 }
 
@@ -286,7 +321,7 @@ impl Work {
             }
             Self::Remember(own) => conversation::bytes(own),
             Self::Entitle(own) => own.body.len() as u64,
-            Self::Trim { .. } | Self::Forget(_) | Self::Sync => 0,
+            Self::Trim { .. } | Self::Forget(_) | Self::Sync | Self::Post => 0,
         }
     }
 }
@@ -304,7 +339,7 @@ fn apply(connection: &Connection, work: &Work) -> rusqlite::Result<()> {
         Work::Forget(session_id) => forget(connection, session_id)?,
         Work::Remember(own) => conversation::write(connection, own)?,
         Work::Entitle(own) => titles::write(connection, own)?,
-        Work::Sync => {}
+        Work::Sync | Work::Post => {}
     }
     Ok(())
 }
