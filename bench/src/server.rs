@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tribune_client::Client;
 use tribune_host::config::Config;
 use tribune_host::daemon::Daemon;
-use tribune_host::{Home, SystemClock, memory};
+use tribune_host::{Home, SystemClock, memory, threads};
 
 /// A daemon that ends with this.
 pub(crate) struct Server {
@@ -96,8 +96,10 @@ pub(crate) fn serve(home: &str) -> Result<(), Box<dyn Error>> {
     let mut config = Config::load(&Home::at(home).root().join("config.json5"))?;
     config.gateway.address = "127.0.0.1:0".parse()?;
     config.gateway.drain = Duration::from_secs(1);
-    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().min(4));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads::workers())
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let daemon = Daemon::start(&Home::at(home), &config, Arc::new(SystemClock)).await?;
         println!("{}", daemon.address());

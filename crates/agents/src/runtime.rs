@@ -228,7 +228,7 @@ pub enum Leave {
 }
 
 /// A tool as an agent is told of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Hash, Serialize, Deserialize)]
 pub struct ToolSpec {
     pub name: String,
     pub description: String,

@@ -11,16 +11,13 @@ use tribune_host::config::Config;
 use tribune_host::daemon::{Daemon, StartError, Whereabouts};
 use tribune_host::governed::Recovered;
 use tribune_host::home::HomeError;
-use tribune_host::{Home, StoreError, SystemClock, memory, telemetry};
+use tribune_host::{Home, StoreError, SystemClock, memory, telemetry, threads};
 
 use crate::args::default_home;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint};
 use crate::version::VERSION;
 use crate::{daemon, detach, greeting, init};
-
-/// Threads that run tasks at most: agents wait for models and disks, not for processors.
-const MAX_WORKERS: usize = 4;
 
 /// How long files may take to be closed.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -90,9 +87,8 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
     telemetry::hush_panics();
     init::furnish(home)?;
 
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
+        .worker_threads(threads::workers())
         .enable_all()
         .build()
         .map_err(CliError::System)?;

@@ -36,6 +36,7 @@ pub mod spend;
 pub mod status;
 pub mod store;
 pub mod telemetry;
+pub mod threads;
 pub mod tools;
 pub mod vault;
 pub mod workspace;

@@ -5,10 +5,7 @@
 //! bounded by constants. The bound is generous (English has about four bytes to a token), so once a provider has reported
 //! how many tokens a request had, that number stands for everything that was in it, and only what is new is bounded.
 
-use std::hash::{DefaultHasher, Hasher};
-use std::io;
-
-use serde::Serialize;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use super::catalog::ModelLimits;
 use super::event::TokenUsage;
@@ -113,41 +110,25 @@ impl Correction {
     /// At most how many tokens the prompt has: the reported number for what was measured, if the request begins with it, and
     /// the bound for the rest.
     pub fn estimate(&self, request: &ModelRequest) -> u64 {
-        let bound = estimate(request);
-        let Some(measured) = &self.measured else { return bound };
-        let Some((known, new)) = request.messages.split_at_checked(measured.messages.len()) else {
-            return bound;
+        let known = |measured: &Measured| {
+            let (known, new) = request.messages.split_at_checked(measured.messages.len())?;
+            let is_measured = measured.head == head_fingerprint(request)
+                && known.iter().map(fingerprint).eq(measured.messages.iter().copied());
+            is_measured.then(|| measured.tokens.saturating_add(new.iter().map(message).sum()))
         };
-        let is_measured = measured.head == head_fingerprint(request)
-            && known.iter().map(fingerprint).eq(measured.messages.iter().copied());
-        if !is_measured {
-            return bound;
-        }
-        measured.tokens.saturating_add(new.iter().map(message).sum())
+        self.measured.as_ref().and_then(known).unwrap_or_else(|| estimate(request))
     }
 }
 
 fn head_fingerprint(request: &ModelRequest) -> u64 {
-    fingerprint(&(&request.model, &request.system, &request.tools, format!("{:?}", request.thinking)))
+    fingerprint(&(&request.model, &request.system, &request.tools, request.thinking))
 }
 
 /// Tells values apart that are not made to collide, which is enough: whoever makes them collide only fools the estimate.
-fn fingerprint(value: &impl Serialize) -> u64 {
-    struct Sink(DefaultHasher);
-    impl io::Write for Sink {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.write(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut sink = Sink(DefaultHasher::new());
-    match serde_json::to_writer(&mut sink, value) {
-        Ok(()) => sink.0.finish(),
-        Err(_) => 0,
-    }
+fn fingerprint(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A request that does not fit.

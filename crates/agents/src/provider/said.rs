@@ -36,7 +36,7 @@ impl fmt::Debug for ModelRequest {
 }
 
 /// How a model is asked to think. Which form a model takes is in its limits; the wrong one is refused upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Thinking {
     /// At most so many tokens, less than `max_output_tokens` and at least 1024. Up to Claude 4.6.
     Budget(u32),
@@ -45,7 +45,7 @@ pub enum Thinking {
 }
 
 /// One message of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "role", content = "parts", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Said {
     User(Vec<UserPart>),
@@ -55,7 +55,7 @@ pub enum Said {
 }
 
 /// One piece of what a user says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", content = "value", rename_all = "snake_case", deny_unknown_fields)]
 pub enum UserPart {
     Text(String),
@@ -67,7 +67,7 @@ pub enum UserPart {
 }
 
 /// One piece of what a model says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", content = "value", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AssistantPart {
     Thinking {
@@ -96,7 +96,7 @@ pub enum AssistantPart {
 }
 
 /// What came of a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolResult {
     /// Of the call.

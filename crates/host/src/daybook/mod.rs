@@ -5,24 +5,27 @@
 //!
 //! Whoever waits for something to be written and finds the pen writes, in its own thread, for everyone who came meanwhile,
 //! and puts it down again. A sync takes less time than waking somebody to do it. Whoever waits for something takes the pen too if it lies
-//! there, so nobody waits for somebody who does not get to run.
+//! there, so nobody waits for somebody who does not get to run. Where the disk is slow a thread does it instead: the others have more to do
+//! than to wait for a disk.
 
 mod marks;
 mod opening;
 mod pen;
 pub(crate) mod room;
+mod scribe;
 mod sheet;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 pub(crate) use self::marks::{Reached, Side};
 pub(crate) use self::opening::Left;
 
 use self::marks::Marks;
 use self::pen::Pen;
+use self::scribe::Scribe;
 use self::sheet::Base;
 use crate::store::StoreError;
 
@@ -95,8 +98,8 @@ struct Shared {
     ledger: Mutex<Poster>,
     vault: Mutex<Poster>,
     failure: OnceLock<Failure>,
-    /// Wakes the thread that writes for those who do not wait. There is none before it is needed.
-    scribe: OnceLock<Option<mpsc::Sender<()>>>,
+    /// Who writes for those who do not wait.
+    scribe: Scribe,
 }
 
 /// What whoever posts is asked for.
@@ -190,8 +193,11 @@ impl Daybook {
         let _ = self.until_written(self.newest()).await;
     }
 
-    /// Waits until this record is durable, and writes if nobody does.
+    /// Waits until this record is durable, and writes if nobody does and the disk is quick.
     pub(crate) async fn until_written(&self, number: u64) -> Result<(), StoreError> {
+        if self.0.scribe.is_wanted() && self.wake_scribe() {
+            return self.told(number).await;
+        }
         loop {
             let told = self.0.marks.told();
             tokio::pin!(told);
@@ -224,49 +230,9 @@ impl Daybook {
         }
     }
 
-    /// Writes up to this record if the pen lies there. Otherwise the thread that writes for those who do not wait gets to it;
-    /// without one, this waits.
-    pub(crate) fn flush_along(&self, number: u64) {
-        if self.0.scribe.get().is_none_or(Option::is_none) {
-            return self.flush_to(number);
-        }
-        while self.0.marks.is_durable(number).is_none() && self.lead() {}
-    }
-
     /// The number of the newest record.
     pub(crate) fn newest(&self) -> u64 {
         self.queue().next - 1
-    }
-
-    /// Has a page written soon, by a thread that is there for it. Returns its number at once.
-    pub(crate) fn write_soon(&self, page: Page) -> Result<u64, StoreError> {
-        let number = self.queue_up(page, false)?;
-        let scribe = self.0.scribe.get_or_init(|| {
-            let (wake, woken) = mpsc::channel();
-            let book = Arc::downgrade(&self.0);
-            let scribe = move || {
-                while woken.recv().is_ok() {
-                    while woken.try_recv().is_ok() {}
-                    let Some(book) = book.upgrade() else { return };
-                    Self(book).flush();
-                }
-            };
-            // Without a thread to be had, whoever waits writes.
-            let spawned = std::thread::Builder::new().name("daybook-scribe".to_owned()).spawn(scribe);
-            spawned.is_ok().then_some(wake)
-        });
-        if let Some(scribe) = scribe {
-            let _ = scribe.send(());
-        }
-        Ok(number)
-    }
-
-    /// Waits until what [`Self::write_soon`] was given is durable.
-    pub(crate) async fn until_told(&self, number: u64) -> Result<(), StoreError> {
-        if self.0.scribe.get().is_none_or(Option::is_none) {
-            return self.until_written(number).await;
-        }
-        self.told(number).await
     }
 
     /// Waits until this record is durable: written by whoever writes next, or by whoever waits here if nobody does for a
@@ -401,7 +367,9 @@ impl Daybook {
             post(number);
         }
         let failed = |error: std::io::Error| failure(&self.0.path, &error);
+        let began = Instant::now();
         desk.pen.write(&sheet).map_err(failed)?;
+        self.0.scribe.note(began.elapsed());
         if wipe {
             // Those who post wait for this.
             self.0.marks.durable(first + u64::from(count) - 1);
@@ -434,7 +402,8 @@ impl Daybook {
         }
     }
 
-    fn ask(&self, side: Side, what: Ask) {
+    /// Asks whoever posts into this side's database for something.
+    pub(crate) fn ask(&self, side: Side, what: Ask) {
         if let Poster::There(ask) = &*self.poster(side) {
             ask(what);
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::marks::{Marks, Side};
 use super::pen::{self, Pen};
+use super::scribe::Scribe;
 use super::sheet::{self, Base};
 use super::{Ask, BookId, Daybook, Desk, Poster, Queue, Record, Shared, failure};
 use crate::home::Home;
@@ -100,7 +101,7 @@ impl Daybook {
             ledger: Mutex::default(),
             vault: Mutex::default(),
             failure: OnceLock::new(),
-            scribe: OnceLock::new(),
+            scribe: Scribe::default(),
         };
         let behind = |record: &Record| record.number > posted && !record.ledger.is_empty();
         Ok((Self(Arc::new(shared)), held.records.into_iter().filter(behind).collect()))

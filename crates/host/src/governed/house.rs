@@ -45,16 +45,17 @@ pub(super) struct TurnHouse {
     recalling: Mutex<Option<Recalling>>,
 }
 
-type Recalling = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
+/// What was said before, while it is read.
+pub(super) type Recalling = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
 
 impl TurnHouse {
-    /// `remembers` if the backend's own loop begins with what was said before.
+    /// With what was said before on its way, if the backend's own loop begins with that.
     pub(super) fn new(
         desk: &Desk,
         mandate: &Mandate,
         turn: Cid,
         (board, words): (&str, &str),
-        remembers: bool,
+        recalling: Option<Recalling>,
     ) -> Result<Self, RuntimeError> {
         let (governance, handle) = (Arc::clone(&desk.governance), desk.handle.clone());
         let law = &governance.gate.law;
@@ -70,7 +71,6 @@ impl TurnHouse {
         let prompt = serde_json::to_value(stack.manifest(words)).unwrap_or(Value::Null);
         let (stack, note) = (stack.parts(), board_note(board));
         let conversation = desk.journal.conversation();
-        let recalling = Mutex::new(remembers.then(|| recall(&governance, &conversation)));
         Ok(Self {
             governance,
             handle,
@@ -81,7 +81,7 @@ impl TurnHouse {
             prompt,
             gate,
             reserved: Mutex::default(),
-            recalling,
+            recalling: Mutex::new(recalling),
         })
     }
 
@@ -222,7 +222,7 @@ impl House for TurnHouse {
 }
 
 /// Begins to read what was said before.
-fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> Recalling {
+pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> Recalling {
     let (governance, conversation) = (Arc::clone(governance), conversation.clone());
     tokio::task::spawn_blocking(move || governance.vault.recall(&conversation))
 }

@@ -17,7 +17,7 @@ use tribune_ledger::{Cid, EntryQuality};
 
 use super::calls::{Calls, Handled};
 use super::desk::Desk;
-use super::house::TurnHouse;
+use super::house::{self, TurnHouse};
 use super::journal::Hand;
 use super::letters::Letters;
 use super::limit::Limit;
@@ -145,6 +145,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
             return Err(RuntimeError::new("frozen", what));
         }
         let journal = governance.journal(&handle).await.map_err(failed)?.lock_owned().await;
+        // Read while the rest is prepared.
+        let recalling =
+            (inner.reach() == Reach::Recorded).then(|| house::recall(&governance, &journal.conversation()));
         let mandate = governance.mandate(journal.standing.mandate())?.clone();
         let words = tribune_agents::content::text_of(&input.content);
         let trust = trust_in(input.speaker);
@@ -193,13 +196,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
             Some(answer) => Listener::new(answer),
             None => {
                 let preceding = letters.inject(&mut desk, turn)?;
-                let house = Arc::new(TurnHouse::new(
-                    &desk,
-                    &mandate,
-                    turn,
-                    (&board, &words),
-                    inner.reach() == Reach::Recorded,
-                )?);
+                let house = TurnHouse::new(&desk, &mandate, turn, (&board, &words), recalling)?;
+                let house = Arc::new(house);
                 let agent = desk.handle.key.agent().as_str();
                 let system = prompt::assemble(&desk.governance.gate.law, &mandate, &board, agent);
                 let specs = offer(&mut desk, &mandate, turn)?;

@@ -4,7 +4,7 @@
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tribune_ledger::entry::{EntryText, Unplaced};
@@ -146,6 +146,9 @@ impl LedgerWriter {
 
     /// Where an entry stands that [`Self::append_early`] appended. Nothing is lost if the wait is given up.
     pub(crate) async fn placed_at(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
+        if receipt.answer.is_empty() {
+            self.daybook.ask(Side::Ledger, Ask::Post);
+        }
         let appended = (&mut receipt.answer).await.map_err(|_| self.closed())??;
         appended.first().copied().ok_or(StoreError::Closed)
     }
@@ -368,19 +371,45 @@ struct Run {
     room: Room,
 }
 
-/// The next request, if one waits. Behind many entries, and behind what is not the last that is written, it is waited for a
-/// moment; behind anything else, somebody is more likely to wait for it to be read.
-fn coming(
-    (behind, more_soon): (usize, bool),
-    room: &Room,
-    requests: &std_mpsc::Receiver<Request>,
-) -> Option<Request> {
+/// The next request, if one waits; behind many entries also if one is on its way through the book. Behind few, somebody is more
+/// likely to wait for them to be read.
+fn coming(behind: usize, room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
     match requests.try_recv() {
         Ok(next) => Some(next),
-        Err(_) if more_soon => requests.recv_timeout(LONGEST_COMMIT).ok(),
         Err(_) if behind < MANY || room.is_empty() => None,
         Err(_) => requests.recv_timeout(ON_ITS_WAY).ok(),
     }
+}
+
+/// Requests that are written together, and the first behind them that is not.
+struct Gathered {
+    batch: Vec<Request>,
+    entries: usize,
+    held_over: Option<Request>,
+}
+
+/// Takes what waits behind a request. Behind one that more follows soon, that is waited for.
+fn gather(first: Request, requests: &std_mpsc::Receiver<Request>) -> Gathered {
+    let until = Instant::now() + LONGEST_COMMIT;
+    let mut gathered = Gathered { entries: first.len(), batch: vec![first], held_over: None };
+    while gathered.entries < MAX_BATCH {
+        let more_soon = gathered.batch.last().is_some_and(|last| last.more_soon);
+        let next = match requests.try_recv() {
+            Ok(next) => Some(next),
+            Err(_) if more_soon => {
+                requests.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+            }
+            Err(_) => None,
+        };
+        let Some(next) = next else { break };
+        if !next.is_entries() || gathered.entries + next.len() > MAX_BATCH {
+            gathered.held_over = Some(next);
+            break;
+        }
+        gathered.entries += next.len();
+        gathered.batch.push(next);
+    }
+    gathered
 }
 
 impl Run {
@@ -406,19 +435,7 @@ impl Run {
 
     /// Writes a request with those behind it, and commits unless more is coming. Returns the first that has to wait.
     fn write(&mut self, first: Request, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
-        let mut batch = vec![first];
-        let mut entries = batch[0].len();
-        let mut held_over = None;
-        while entries < MAX_BATCH {
-            let Ok(next) = requests.try_recv() else { break };
-            entries += next.len();
-            if !next.is_entries() || entries > MAX_BATCH {
-                held_over = Some(next);
-                break;
-            }
-            batch.push(next);
-        }
-        let more_soon = batch.last().is_some_and(|last| last.more_soon);
+        let Gathered { batch, entries, mut held_over } = gather(first, requests);
         match &mut self.sequencer {
             Some(sequencer) => {
                 let written = sequencer.write(batch).and_then(|()| {
@@ -428,8 +445,7 @@ impl Run {
                         (LARGEST_OF_MANY, LONGEST_OF_MANY)
                     };
                     if sequencer.may_go_on(most, longest) {
-                        held_over =
-                            held_over.take().or_else(|| coming((entries, more_soon), &self.room, requests));
+                        held_over = held_over.take().or_else(|| coming(entries, &self.room, requests));
                         if held_over.as_ref().is_some_and(Request::is_entries) {
                             return Ok(());
                         }
