@@ -33,10 +33,10 @@ pub(super) struct TurnHouse {
     handle: Handle,
     turn: Cid,
     conversation: Conversation,
-    stack: Vec<String>,
+    stack: Stack,
     note: Option<String>,
-    /// Hashes of the prompt, for the log.
-    prompt: Value,
+    /// The user's, for their hash in the log.
+    words: String,
     /// How the law stands, for the log.
     gate: Value,
     /// What is set aside for the request under way.
@@ -68,8 +68,7 @@ impl TurnHouse {
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
             "mandate": mandate.name, "risk": desk.journal.standing.labels, "decision": "allow",
         });
-        let prompt = serde_json::to_value(stack.manifest(words)).unwrap_or(Value::Null);
-        let (stack, note) = (stack.parts(), board_note(board));
+        let note = board_note(board);
         let conversation = desk.journal.conversation();
         Ok(Self {
             governance,
@@ -78,7 +77,7 @@ impl TurnHouse {
             conversation,
             stack,
             note,
-            prompt,
+            words: words.to_owned(),
             gate,
             reserved: Mutex::default(),
             recalling: Mutex::new(recalling),
@@ -104,7 +103,7 @@ impl TurnHouse {
 #[async_trait]
 impl House for TurnHouse {
     fn stack(&self) -> Vec<String> {
-        self.stack.clone()
+        self.stack.parts()
     }
 
     fn note(&self) -> Option<String> {
@@ -212,7 +211,7 @@ impl House for TurnHouse {
             first_ms: asked.first_ms,
             latency_ms: asked.all_ms,
             outcome: asked.outcome,
-            prompt: self.prompt.clone(),
+            prompt: serde_json::to_value(self.stack.manifest(&self.words)).unwrap_or(Value::Null),
             gate: self.gate.clone(),
         };
         let log = self.governance.requests.clone();

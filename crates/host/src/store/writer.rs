@@ -506,3 +506,29 @@ impl Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(more_soon: bool) -> Request {
+        let (mut one, _) = request(Work::Placed(Vec::new()));
+        one.more_soon = more_soon;
+        one
+    }
+
+    fn gathered(behind: Vec<Request>) -> (usize, bool) {
+        let (send, requests) = std_mpsc::channel();
+        behind.into_iter().for_each(|one| send.send(one).unwrap());
+        let first = requests.recv().unwrap();
+        let Gathered { batch, held_over, .. } = gather(first, &requests);
+        (batch.len(), held_over.is_some())
+    }
+
+    #[test]
+    fn what_follows_soon_is_written_along_and_whoever_wants_to_read_ends_the_wait() {
+        assert_eq!(gathered(vec![entry(true), entry(true), entry(false)]), (3, false));
+        assert_eq!(gathered(vec![entry(true), request(Work::Post).0, entry(false)]), (1, true));
+        assert_eq!(gathered(vec![entry(true)]), (1, false), "and nothing is waited for without end");
+    }
+}
