@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,9 +15,6 @@ use rustix::fs::{FlockOperation, OFlags};
 
 /// How long to wait for a program that holds the lock. Ours hold it for one write and one fsync.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How long to wait between two tries.
-const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Which file a name led to. Numbers are used again after a file is gone, so they say something only while the file is
 /// held open.
@@ -128,15 +126,23 @@ fn flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
-/// Whether the lock was had in time.
+/// Whether the lock was had in time. Who has to wait waits in the kernel, which wakes it whenever the lock comes free: whoever looks
+/// now and then can miss that for as long as others take it one after the other.
 fn flock_until(file: &File, deadline: Instant) -> io::Result<bool> {
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(true),
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => return Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let same = file.try_clone()?;
+    let (tell, told) = mpsc::channel();
+    // If it comes too late, nobody has the file open any more but this thread, and the lock goes with it.
+    thread::Builder::new().spawn(move || {
+        let locked = rustix::io::retry_on_intr(|| rustix::fs::flock(&same, FlockOperation::LockExclusive));
+        let _ = tell.send(locked);
+    })?;
+    match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        Ok(locked) => locked.map(|()| true).map_err(io::Error::from),
+        Err(_) => Ok(false),
     }
 }

@@ -1,5 +1,6 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
@@ -304,19 +305,23 @@ fn nothing_is_lost_between_processes_that_send_and_compact() {
     let text = &"x".repeat(MAX_TEXT_BYTES);
     let path = mailbox.path();
     let readers = ["a", "b", "c"];
+    let gave_up = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         for from in readers {
             // Each with a mailbox of its own, as in a process of its own.
             scope.spawn(move || {
                 let mailbox = Mailbox::new(path);
                 for n in 0..EACH {
-                    mailbox.send("main", &id(from), text, noon(), &format!("{from}-{n}")).unwrap();
+                    let sent = mailbox.send("main", &id(from), text, noon(), &format!("{from}-{n}"));
+                    gave_up.fetch_or(sent.is_err(), Ordering::SeqCst);
+                    sent.unwrap();
                 }
             });
             scope.spawn(move || {
                 let mailbox = Mailbox::new(path);
                 let mut seen = 0;
                 while seen < EACH {
+                    assert!(!gave_up.load(Ordering::SeqCst), "what was not sent is not waited for");
                     let letters = mailbox.unread(&id(from)).unwrap();
                     let ids: Vec<_> = letters.into_iter().map(|letter| letter.id).collect();
                     for id in &ids {
