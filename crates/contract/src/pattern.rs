@@ -9,8 +9,10 @@ pub struct Pattern(Vec<Part>);
 enum Part {
     /// `**`: any number of names.
     Names,
-    /// One name, with stars and question marks.
+    /// One name.
     Name(String),
+    /// One name, with stars and question marks.
+    Like(String),
 }
 
 impl Pattern {
@@ -20,7 +22,11 @@ impl Pattern {
         let is_path = trimmed.contains('/');
         let folded = fold(trimmed);
         let names = folded.split('/').filter(|name| !name.is_empty());
-        let parts = names.map(|name| if name == "**" { Part::Names } else { Part::Name(name.to_owned()) });
+        let parts = names.map(|name| match name {
+            "**" => Part::Names,
+            name if name.contains(['*', '?']) => Part::Like(name.to_owned()),
+            name => Part::Name(name.to_owned()),
+        });
         // A name alone is compared wherever it is.
         let anywhere = (!is_path && !trimmed.is_empty()).then_some(Part::Names);
         Self(anywhere.into_iter().chain(parts).collect())
@@ -54,21 +60,22 @@ impl Pattern {
         let Self(parts) = self;
         let mut is_match = false;
         while let Some(part) = parts.get(at) {
-            match part {
+            let is_it = match part {
                 Part::Names => {
                     on(at);
                     is_match |= at + 1 == parts.len();
                     // It may also stand for no name.
                     at += 1;
+                    continue;
                 }
-                Part::Name(wanted) => {
-                    if glob(wanted.as_bytes(), name.as_bytes()) {
-                        on(at + 1);
-                        is_match |= at + 1 == parts.len();
-                    }
-                    break;
-                }
+                Part::Name(wanted) => wanted == name,
+                Part::Like(wanted) => glob(wanted.as_bytes(), name.as_bytes()),
+            };
+            if is_it {
+                on(at + 1);
+                is_match |= at + 1 == parts.len();
             }
+            break;
         }
         is_match
     }

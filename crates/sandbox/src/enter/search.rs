@@ -72,22 +72,27 @@ pub fn hidden_in(folder: &OwnedFd, names: &[&Path], hide: &[String]) -> Result<B
 }
 
 /// A folder that is to be looked at.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Visit {
     /// Its path without links.
     path: PathBuf,
     /// How far the way to it has come in the patterns.
     hide: Reached,
     freeze: Reached,
-    /// Whether all of it is frozen already.
+    /// Whether all of it is hidden or frozen already.
+    is_hidden: bool,
     is_frozen: bool,
     /// If the way goes through links: what must stay for it to lead here.
     through: Option<Rc<Vec<PathBuf>>>,
 }
 
 impl Visit {
+    fn hidden(path: PathBuf) -> Self {
+        Self { path, is_hidden: true, ..Self::default() }
+    }
+
     const fn is_vain(&self) -> bool {
-        self.hide.is_empty() && self.freeze.is_empty() && !self.is_frozen
+        self.hide.is_empty() && self.freeze.is_empty() && !self.is_hidden && !self.is_frozen
     }
 }
 
@@ -110,13 +115,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Goes through folder after folder, the nearest first.
     fn plain_ways(&mut self) -> Result<(), Failed> {
-        let start = Visit {
-            path: PathBuf::new(),
-            hide: self.hide.start(),
-            freeze: self.freeze.start(),
-            is_frozen: false,
-            through: None,
-        };
+        let start = Visit { hide: self.hide.start(), freeze: self.freeze.start(), ..Visit::default() };
         let mut folders = VecDeque::from([start]);
         while let Some(visit) = folders.pop_front() {
             folders.extend(self.visit(&visit)?);
@@ -125,30 +124,24 @@ impl Search<'_> {
     }
 
     /// Goes through what links lead to, as far as more is hidden or frozen by such a way than by the plain one. No folder is
-    /// looked at twice for the same part of a pattern, so that links in a circle come to an end.
+    /// looked at twice for the same, so that links in a circle come to an end.
     fn ways_through_links(&mut self) -> Result<(), Failed> {
         let mut been: BTreeMap<PathBuf, Visit> = BTreeMap::new();
         while let Some(mut visit) = self.led.pop_front() {
-            let (mut hide, mut freeze) = self.reached(&visit.path);
-            let mut was_frozen = false;
-            if let Some(before) = been.get(&visit.path) {
-                (hide, freeze) = (hide.and(&before.hide), freeze.and(&before.freeze));
-                was_frozen = before.is_frozen;
-            }
-            visit.hide = visit.hide.beyond(&hide);
-            visit.freeze = visit.freeze.beyond(&freeze);
-            if visit.is_vain()
-                || visit.is_frozen && was_frozen && visit.hide.is_empty() && visit.freeze.is_empty()
-            {
+            let before = been.entry(visit.path.clone()).or_insert_with(|| {
+                let (hide, freeze) = self.reached(&visit.path);
+                Visit { hide, freeze, ..Visit::default() }
+            });
+            visit.hide = visit.hide.beyond(&before.hide);
+            visit.freeze = visit.freeze.beyond(&before.freeze);
+            let is_more = visit.is_hidden && !before.is_hidden || visit.is_frozen && !before.is_frozen;
+            if visit.hide.is_empty() && visit.freeze.is_empty() && !is_more {
                 continue;
             }
-            let all = Visit {
-                hide: hide.and(&visit.hide),
-                freeze: freeze.and(&visit.freeze),
-                is_frozen: was_frozen || visit.is_frozen,
-                ..visit.clone()
-            };
-            been.insert(visit.path.clone(), all);
+            before.hide = before.hide.and(&visit.hide);
+            before.freeze = before.freeze.and(&visit.freeze);
+            before.is_hidden |= visit.is_hidden;
+            before.is_frozen |= visit.is_frozen;
             let inner = self.visit(&visit)?;
             self.led.extend(inner.into_iter().filter(|inner| !inner.is_vain()));
         }
@@ -167,7 +160,9 @@ impl Search<'_> {
     /// Looks at one folder. Returns the folders in it.
     fn visit(&mut self, visit: &Visit) -> Result<Vec<Visit>, Failed> {
         if self.is_too_much(&visit.path) {
-            if !self.hide.is_empty() {
+            if visit.is_hidden {
+                // So is this.
+            } else if !self.hide.is_empty() {
                 self.found.hidden.insert(visit.path.clone());
             } else if !visit.is_frozen && !self.freeze.is_empty() {
                 self.found.frozen.insert(visit.path.clone());
@@ -175,7 +170,27 @@ impl Search<'_> {
             return Ok(Vec::new());
         }
         let Some((folder, entries)) = self.list(&visit.path)? else { return Ok(Vec::new()) };
-        Ok(self.names(&folder, visit, &entries))
+        Ok(match visit.is_hidden {
+            true => self.names_in_hidden(&folder, visit, &entries),
+            false => self.names(&folder, visit, &entries),
+        })
+    }
+
+    /// What is in a hidden folder is hidden, and what has other names elsewhere under those too. Links in it lead to what has its
+    /// own name.
+    fn names_in_hidden(&mut self, folder: &OwnedFd, visit: &Visit, entries: &[Entry]) -> Vec<Visit> {
+        let mut inner = Vec::new();
+        for entry in entries {
+            match entry.kind {
+                FileType::Symlink => {}
+                FileType::Directory => {
+                    let path = visit.path.join(OsStr::from_bytes(&entry.name));
+                    inner.push(Visit { path, ..visit.clone() });
+                }
+                _ => self.hidden_inodes.extend(linked(folder, &entry.name)),
+            }
+        }
+        inner
     }
 
     fn is_too_much(&self, path: &Path) -> bool {
@@ -222,12 +237,16 @@ impl Search<'_> {
                 FileType::Socket if self.sockets && answers(folder, &entry.name) => {
                     self.found.hidden.insert(own);
                 }
-                FileType::Directory if is_hidden => drop(self.found.hidden.insert(own)),
+                FileType::Directory if is_hidden => {
+                    self.found.hidden.insert(own.clone());
+                    inner.push(Visit::hidden(own));
+                }
                 FileType::Directory => {
                     if is_frozen && !in_frozen {
                         self.found.frozen.insert(own.clone());
                     }
-                    inner.push(self.further(visit, &name, own, is_frozen, visit.through.clone()));
+                    let through = visit.through.clone();
+                    inner.push(Visit { path: own, is_frozen, through, ..self.further(visit, &name) });
                 }
                 _ if is_hidden => {
                     self.hidden_inodes.extend(linked(folder, &entry.name));
@@ -245,22 +264,16 @@ impl Search<'_> {
         inner
     }
 
-    fn further(
-        &self,
-        from: &Visit,
-        name: &str,
-        path: PathBuf,
-        is_frozen: bool,
-        through: Option<Rc<Vec<PathBuf>>>,
-    ) -> Visit {
+    /// How far a name in a folder leads.
+    fn further(&self, from: &Visit, name: &str) -> Visit {
         let (hide, freeze) = (self.hide.step(&from.hide, name), self.freeze.step(&from.freeze, name));
-        Visit { path, hide, freeze, is_frozen, through }
+        Visit { hide, freeze, ..Visit::default() }
     }
 
     /// A link. If it is hidden or frozen it stays, and so does all that it leads through; its end is hidden or frozen too.
     fn link(&mut self, visit: &Visit, own: &Path, (is_hidden, is_frozen): (bool, bool)) {
         let name = own.file_name().unwrap_or_default().to_string_lossy();
-        let mut further = self.further(visit, &name, PathBuf::new(), is_frozen, None);
+        let mut further = Visit { is_frozen, ..self.further(visit, &name) };
         // What holds everywhere holds on the plain way too.
         further.hide = further.hide.beyond(&self.hide.start());
         further.freeze = further.freeze.beyond(&self.freeze.start());
@@ -273,9 +286,10 @@ impl Search<'_> {
             self.found.kept.extend(passed.iter().cloned());
         }
         if is_hidden {
-            if let Some((end, _)) = end.filter(|(end, _)| !is_root(end)) {
+            if let Some((end, kind)) = end.filter(|(end, _)| !is_root(end)) {
                 self.hidden_inodes.extend(linked(self.root, end.as_os_str().as_bytes()));
-                self.found.hidden.insert(end);
+                self.found.hidden.insert(end.clone());
+                self.led.extend((kind == FileType::Directory).then(|| Visit::hidden(end)));
             }
             return;
         }

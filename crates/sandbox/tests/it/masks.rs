@@ -170,6 +170,7 @@ fn paths_are_hidden_through_links_to_folders() {
         std::fs::create_dir_all(at(name)).unwrap();
         std::fs::write(at(name).join("file"), format!("{name}\n")).unwrap();
     }
+    std::fs::hard_link(at("elsewhere/secrets/file"), at("other-name")).unwrap();
     for (to, name) in
         [("elsewhere", "config"), ("../er/keys", "deep/er/k"), ("deep/er", "way"), ("..", "deep/er/up")]
     {

@@ -7,6 +7,8 @@ mod seated;
 mod streams;
 mod userland;
 
+pub(crate) use ending::groups_of;
+
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
