@@ -12,6 +12,10 @@ use tribune_sandbox::{Child, Streams};
 use crate::stage::{Ran, Test, finish, launcher, shell};
 
 pub(crate) const TESTS: &[Test] = &[
+    (
+        "a_box_moves_nothing_that_another_is_about_to_cover",
+        a_box_moves_nothing_that_another_is_about_to_cover,
+    ),
     ("links_with_frozen_names_stop_nothing", links_with_frozen_names_stop_nothing),
     ("too_many_names_make_their_folder_read_only", too_many_names_make_their_folder_read_only),
     (
@@ -273,6 +277,45 @@ fn too_many_hidden_names_at_the_top_hide_all_of_it() {
     let child = started_without(folder.path(), &["*.pem"], "ls -A; cat 7.pem; echo made > plain; echo ran");
     assert_eq!(child.started().emptied, ["."]);
     assert_eq!(finish(child).stdout, "ran\n");
+}
+
+/// Tries to move folders above what is hidden, and counts its tries, until it is told to stop.
+const MOVE: &str = "
+import os
+tries = 0
+while not os.path.exists('stop'):
+    for one, other in [('config', 'c2'), ('config/deep', 'd2'), ('sub', 's2')]:
+        for before, after in [(one, other), (other, one)]:
+            try: os.rename(before, after)
+            except OSError: continue
+            print('moved', before)
+    tries += 1
+    open('tries.new', 'w').write(str(tries)); os.rename('tries.new', 'tries')
+";
+
+/// Boxes that start while another tries to move what they cover.
+const STARTS: usize = 10;
+
+fn a_box_moves_nothing_that_another_is_about_to_cover() {
+    let folder = workspace();
+    for (name, file) in [("config/deep/secrets", "s"), ("sub", ".env")] {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        std::fs::write(folder.path().join(name).join(file), "hidden-words\n").unwrap();
+    }
+    open_up(folder.path());
+    let hide = ["config/deep/secrets", ".env"];
+    let mover = started_without(folder.path(), &hide, &format!("python3 -c \"{MOVE}\""));
+    let tries = || std::fs::read_to_string(folder.path().join("tries")).unwrap_or_default();
+    let mut starts = 0;
+    while starts < STARTS {
+        let before = tries();
+        let (ran, _) =
+            direct_without(folder.path(), &hide, "find . \\( -name s -o -name .env \\) -exec cat {} +");
+        assert_eq!(ran.stdout, "", "{}", ran.stderr);
+        starts += usize::from(!before.is_empty() && tries() != before);
+    }
+    std::fs::write(folder.path().join("stop"), "").unwrap();
+    assert_eq!(finish(mover).ok(), "");
 }
 
 fn links_with_frozen_names_stop_nothing() {
