@@ -313,9 +313,9 @@ fn names(folder: &Path) -> BTreeSet<PathBuf> {
             found.insert(entry.path());
         }
     }
-    found.retain(|path| {
-        !path.to_str().unwrap().ends_with("-wal") && !path.to_str().unwrap().ends_with("-shm")
-    });
+    // Nor does it matter that there is a place for ways out if there are none.
+    let comes_and_goes = |path: &str| ["-wal", "-shm", "run/s"].iter().any(|end| path.ends_with(end));
+    found.retain(|path| !comes_and_goes(path.to_str().unwrap()));
     found
 }
 
