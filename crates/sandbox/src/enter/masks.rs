@@ -6,7 +6,7 @@
 //! start what they led to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -20,6 +20,9 @@ use super::search::{Found, Wanted, search};
 
 /// Mounts of one folder. Where there would be more, folders are hidden or frozen as a whole.
 const MAX_MASKS: usize = 2048;
+
+/// How often what was moved is looked for again.
+const TRIES: usize = 4;
 
 /// Folders that are named in a report.
 const MAX_TOLD: usize = 16;
@@ -92,14 +95,43 @@ fn cover_folder(root: &Root, target: &Path, wanted: Wanted<'_>) -> Result<Masked
         }
         folder => folder.at(Stage::Workspace, format_args!("searching `{shown}`"), REMEDY)?,
     };
-    let mut found = search(&folder, wanted)?;
+    let (mut masked, mut missed) = (Masked::default(), Missed::Nothing);
+    for _ in 0..TRIES {
+        let found = search(&folder, wanted)?;
+        missed = cover_found(root, (&held, &folder), found, &mut masked)?;
+        if missed == Missed::Nothing {
+            break;
+        }
+    }
+    // What is frozen and comes and goes all the time stops nobody: it is gone by the time that it is looked for.
+    if missed == Missed::Hidden {
+        let cause = format!("somebody moves what is hidden in `{shown}` all the time");
+        return Err(failed(Stage::Workspace, cause, "Let them end, and try again"));
+    }
+    Ok(masked)
+}
+
+/// What was no longer where it was found: it is somewhere else, or gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Missed {
+    Nothing,
+    Frozen,
+    Hidden,
+}
+
+/// Covers what was found.
+fn cover_found(
+    root: &Root,
+    (held, folder): (&OwnedFd, &OwnedFd),
+    mut found: Found,
+    masked: &mut Masked,
+) -> Result<Missed, Failed> {
+    const TRY_AGAIN: &str = "Try again; if it stays, raise the limit fs.mount-max";
     let names = found.hidden.len() + found.frozen.len() + found.links.len();
     let emptied = emptied(&mut found, MAX_MASKS);
     let read_only = gathered(&mut found, MAX_MASKS);
-    let doing = |path: &Path| format!("protecting `{}`", path.display());
-    const TRY_AGAIN: &str = "Try again; if it stays, raise the limit fs.mount-max";
     if emptied.contains(Path::new("")) {
-        root.hide_folder(&held).at(Stage::Workspace, "hiding the workspace", TRY_AGAIN)?;
+        root.hide_folder(held).at(Stage::Workspace, "hiding the workspace", TRY_AGAIN)?;
     }
     if read_only.contains(Path::new("")) {
         mount::set(held.as_fd(), true, UNCHANGEABLE).at(
@@ -108,24 +140,32 @@ fn cover_folder(root: &Root, target: &Path, wanted: Wanted<'_>) -> Result<Masked
             TRY_AGAIN,
         )?;
     }
-    // What is gone by now needs no protection.
+    let mut missed = Missed::Nothing;
+    let mut done = |path: &Path, what: Missed, covered: rustix::io::Result<()>| match covered {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN) => {
+            missed = missed.max(what);
+            Ok(())
+        }
+        covered => covered.at(Stage::Workspace, format_args!("protecting `{}`", path.display()), TRY_AGAIN),
+    };
     for path in pinned(&found) {
-        root.pin(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
+        done(path, Missed::Frozen, root.pin(folder, path))?;
     }
     for path in &found.frozen {
-        root.freeze(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
+        done(path, Missed::Frozen, root.freeze(folder, path))?;
     }
     for (path, end) in &found.links {
-        root.freeze_link(&folder, path, end.as_deref()).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
+        done(path, Missed::Frozen, root.freeze_link(folder, path, end.as_deref()))?;
     }
-    for path in &found.hidden {
-        root.hide(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
+    // What is in something hidden is hidden with it.
+    let is_inner = |path: &Path| path.ancestors().skip(1).any(|above| found.hidden.contains(above));
+    for path in found.hidden.iter().filter(|path| !is_inner(path)) {
+        done(path, Missed::Hidden, root.hide(folder, path))?;
     }
-    Ok(Masked {
-        names: u32::try_from(names).unwrap_or(u32::MAX),
-        read_only: told(&read_only),
-        emptied: told(&emptied),
-    })
+    masked.names = masked.names.max(u32::try_from(names).unwrap_or(u32::MAX));
+    masked.read_only.extend(told(&read_only));
+    masked.emptied.extend(told(&emptied));
+    Ok(missed)
 }
 
 /// The first of some folders, as they are reported.

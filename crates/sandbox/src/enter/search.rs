@@ -19,6 +19,9 @@ use super::sockets::answers;
 use super::way::{self, Way};
 use crate::names::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
 
+/// How often a folder is looked through while others move what is in it. What is removed all the time stops nobody.
+const TRIES: usize = 4;
+
 /// What is covered, by its path from the root of the workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
@@ -54,12 +57,19 @@ pub(super) fn search(folder: &OwnedFd, wanted: Wanted<'_>) -> Result<Found, Fail
         frozen_inodes: BTreeSet::new(),
         led: VecDeque::new(),
         seen: 0,
+        has_moved: false,
     };
-    search.plain_ways()?;
-    search.ways_through_links()?;
-    if !search.hidden_inodes.is_empty() || !search.frozen_inodes.is_empty() {
-        search.seen = 0;
-        search.other_names()?;
+    for _ in 0..TRIES {
+        (search.seen, search.has_moved) = (0, false);
+        search.plain_ways()?;
+        search.ways_through_links()?;
+        if !search.hidden_inodes.is_empty() || !search.frozen_inodes.is_empty() {
+            search.seen = 0;
+            search.other_names()?;
+        }
+        if !search.has_moved {
+            break;
+        }
     }
     Ok(search.found)
 }
@@ -110,6 +120,8 @@ struct Search<'a> {
     /// Folders that links lead to whose names are the beginning of a pattern.
     led: VecDeque<Visit>,
     seen: usize,
+    /// Whether a folder was no longer where it was listed.
+    has_moved: bool,
 }
 
 impl Search<'_> {
@@ -206,7 +218,11 @@ impl Search<'_> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
         let name = if is_root(path) { Path::new(".") } else { path };
         let folder = match rustix::fs::openat2(self.root, name, flags, Mode::empty(), resolve) {
-            Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(Errno::ACCESS) => return Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                self.has_moved = true;
+                return Ok(None);
+            }
             folder => folder.at(Stage::Workspace, doing, REMEDY)?,
         };
         let entries = entries(&folder).at(Stage::Workspace, doing, REMEDY)?;

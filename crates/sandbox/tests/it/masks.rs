@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tribune_contract::{HOST_TRAPS, Mount, Workspace, WorkspaceSource};
+use tribune_contract::{HOST_TRAPS, LaunchProfile, Mount, Workspace, WorkspaceSource};
 use tribune_sandbox::workspace::Layers;
 use tribune_sandbox::{Child, Streams};
 
@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
         "a_box_moves_nothing_that_another_is_about_to_cover",
         a_box_moves_nothing_that_another_is_about_to_cover,
     ),
+    ("what_is_moved_while_a_box_starts_is_hidden", what_is_moved_while_a_box_starts_is_hidden),
     ("links_with_frozen_names_stop_nothing", links_with_frozen_names_stop_nothing),
     ("too_many_names_make_their_folder_read_only", too_many_names_make_their_folder_read_only),
     (
@@ -52,6 +53,10 @@ fn direct_without(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>
 
 fn started_without(folder: &Path, hide: &[&str], line: &str) -> Child {
     let house = tempfile::tempdir().unwrap();
+    launcher(house.path()).launch(&hiding(folder, hide, line), Streams::captured()).unwrap()
+}
+
+fn hiding(folder: &Path, hide: &[&str], line: &str) -> LaunchProfile {
     let mut profile = shell(line);
     profile.cwd = "/workspace".into();
     profile.workspace = Some(Workspace {
@@ -60,7 +65,7 @@ fn started_without(folder: &Path, hide: &[&str], line: &str) -> Child {
         hide: hide.iter().map(|&name| name.to_owned()).collect(),
         freeze: HOST_TRAPS.map(str::to_owned).into(),
     });
-    launcher(house.path()).launch(&profile, Streams::captured()).unwrap()
+    profile
 }
 
 fn workspace() -> TempDir {
@@ -277,6 +282,49 @@ fn too_many_hidden_names_at_the_top_hide_all_of_it() {
     let child = started_without(folder.path(), &["*.pem"], "ls -A; cat 7.pem; echo made > plain; echo ran");
     assert_eq!(child.started().emptied, ["."]);
     assert_eq!(finish(child).stdout, "ran\n");
+}
+
+/// Somebody of this machine moves a folder with hidden files to and fro.
+fn what_is_moved_while_a_box_starts_is_hidden() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    let folder = workspace();
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let others = folder.path().join("before");
+    for made in [&here, &others] {
+        std::fs::create_dir(made).unwrap();
+    }
+    std::fs::write(here.join("key.pem"), "hidden-words\n").unwrap();
+    // Covered first, so that there is time in between.
+    for number in 0..1000 {
+        std::fs::write(others.join(format!("{number}.pem")), "").unwrap();
+    }
+    open_up(folder.path());
+    let (is_over, moves) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let told = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for (from, to) in [(&here, &there), (&there, &here)] {
+                    std::fs::rename(from, to).unwrap();
+                    moves.fetch_add(1, Ordering::Relaxed);
+                    // Long enough to be found.
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+            }
+        });
+        let (mut starts, mut told) = (0, Vec::new());
+        while starts < STARTS && told.is_empty() {
+            let before = moves.load(Ordering::Relaxed);
+            let house = tempfile::tempdir().unwrap();
+            let profile = hiding(folder.path(), &["*.pem"], "cat here/* there/* 2>/dev/null; echo ran");
+            // Who is moved all the time is not shown at all.
+            let Ok(child) = launcher(house.path()).launch(&profile, Streams::captured()) else { continue };
+            starts += usize::from(moves.load(Ordering::Relaxed) != before);
+            told.extend(Some(finish(child).stdout).filter(|told| told != "ran\n"));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        told
+    });
+    assert_eq!(told, Vec::<String>::new());
 }
 
 /// Tries to move folders above what is hidden, and counts its tries, until it is told to stop.
