@@ -104,7 +104,11 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
 fn without_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
     for mount in &profile.mounts {
         match mount {
-            Mount::ReadOnly { source, target } | Mount::ReadWrite { source, target } if source == target => {}
+            Mount::ReadOnly { hide, .. } if !hide.is_empty() => {
+                return Err(ProfileError::NeedsMounts("hidden or frozen names"));
+            }
+            Mount::ReadOnly { source, target, .. } | Mount::ReadWrite { source, target }
+                if source == target => {}
             Mount::ReadOnly { .. } | Mount::ReadWrite { .. } => {
                 return Err(ProfileError::NeedsMounts("a folder under another name"));
             }
@@ -152,6 +156,9 @@ fn limits(profile: &LaunchProfile) -> Result<(), ProfileError> {
 fn mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
     let mut targets: Vec<&Path> = profile.mounts.iter().map(Mount::target).collect();
     for mount in &profile.mounts {
+        if let Mount::ReadOnly { hide, .. } = mount {
+            at_most("patterns of hidden names", hide.len(), MAX_PATTERNS)?;
+        }
         absolute("a mount", mount.target())?;
         if let Some(source) = mount.source() {
             absolute("what is mounted", source)?;
@@ -164,7 +171,7 @@ fn mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
             Mount::Symlink { to, .. } if to.as_os_str().is_empty() => {
                 return Err(ProfileError::Path { what: "the end of a link", path: String::new() });
             }
-            Mount::ReadOnly { source, target } | Mount::ReadWrite { source, target } => {
+            Mount::ReadOnly { source, target, .. } | Mount::ReadWrite { source, target } => {
                 if let Some(path) = [source, target].into_iter().find(|path| is_the_systems(path)) {
                     return Err(ProfileError::TheSystems(path.display().to_string()));
                 }
@@ -239,7 +246,7 @@ mod tests {
     fn a_profile_survives_its_way() {
         let mut profile = profile();
         profile.mounts = vec![
-            Mount::ReadOnly { source: "/opt".into(), target: "/opt".into() },
+            Mount::ReadOnly { source: "/opt".into(), target: "/opt".into(), hide: Vec::new() },
             Mount::Text { target: "/etc/x".into(), text: "x".to_owned() },
         ];
         profile.runs_as = RunsAs::User { uid: 1, gid: 1 };
@@ -277,7 +284,13 @@ mod tests {
             ),
             (|p| p.limits.processes = 0, ProfileError::NoRoom("processes")),
             (
-                |p| p.mounts = vec![Mount::ReadOnly { source: "/proc".into(), target: "/x".into() }],
+                |p| {
+                    p.mounts = vec![Mount::ReadOnly {
+                        source: "/proc".into(),
+                        target: "/x".into(),
+                        hide: Vec::new(),
+                    }]
+                },
                 ProfileError::TheSystems("/proc".to_owned()),
             ),
             (

@@ -17,7 +17,7 @@ mod workspace;
 pub use bounds::{MAX_PROFILE_BYTES, ProfileError};
 pub use limits::{Limits, Tmpfs};
 pub use mount::{Mount, SYSTEM_FOLDERS, is_the_systems};
-pub use pattern::Pattern;
+pub use pattern::{Pattern, Patterns, Reached};
 pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
 pub use report::{Bounded, Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
 pub use traps::{HOST_TRAPS, is_host_trap};

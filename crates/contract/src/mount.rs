@@ -17,8 +17,9 @@ pub fn is_the_systems(path: &Path) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
 pub enum Mount {
-    /// A folder or file that can be read and run.
-    ReadOnly { source: PathBuf, target: PathBuf },
+    /// A folder or file that can be read and run. What these patterns are about is hidden in it, as in a
+    /// [`crate::Workspace`].
+    ReadOnly { source: PathBuf, target: PathBuf, hide: Vec<String> },
     /// A folder or file that can be changed, and is the host's all the same.
     ReadWrite { source: PathBuf, target: PathBuf },
     /// The socket of a broker.

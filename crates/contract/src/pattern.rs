@@ -3,10 +3,16 @@
 /// A pattern, as [`crate::Workspace`] describes it. Upper and lower case are the same to it, because a file
 /// system may think so too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
-    folded: String,
-    /// Whether it is compared with a path and not with a name.
-    is_path: bool,
+pub struct Pattern(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    /// `**`: any number of names.
+    Names,
+    /// One name.
+    Name(String),
+    /// One name, with stars and question marks.
+    Like(String),
 }
 
 impl Pattern {
@@ -14,8 +20,16 @@ impl Pattern {
     pub fn new(text: &str) -> Self {
         let trimmed = text.trim_end_matches('/');
         let is_path = trimmed.contains('/');
-        let folded = fold(trimmed.strip_prefix('/').unwrap_or(trimmed));
-        Self { folded, is_path }
+        let folded = fold(trimmed);
+        let names = folded.split('/').filter(|name| !name.is_empty());
+        let parts = names.map(|name| match name {
+            "**" => Part::Names,
+            name if name.contains(['*', '?']) => Part::Like(name.to_owned()),
+            name => Part::Name(name.to_owned()),
+        });
+        // A name alone is compared wherever it is.
+        let anywhere = (!is_path && !trimmed.is_empty()).then_some(Part::Names);
+        Self(anywhere.into_iter().chain(parts).collect())
     }
 
     /// Whether this is about what has this path from the root of the workspace.
@@ -26,11 +40,113 @@ impl Pattern {
 
     /// The same for a path that is folded already.
     pub(crate) fn matches_folded(&self, folded: &str) -> bool {
-        if self.is_path {
-            return glob(self.folded.as_bytes(), folded.as_bytes());
+        let mut is_match = false;
+        let mut reached = vec![0];
+        for name in folded.split('/') {
+            let mut next = Vec::new();
+            is_match = false;
+            for at in reached {
+                is_match |= self.step(at, name, |at| next.push(at));
+            }
+            next.sort_unstable();
+            next.dedup();
+            reached = next;
         }
-        let name = folded.rsplit('/').next().unwrap_or_default();
-        glob(self.folded.as_bytes(), name.as_bytes())
+        is_match
+    }
+
+    /// Goes on by one name from the part `at`, to each part that may come behind it. Whether that name was the last.
+    fn step(&self, mut at: usize, name: &str, mut on: impl FnMut(usize)) -> bool {
+        let Self(parts) = self;
+        let mut is_match = false;
+        while let Some(part) = parts.get(at) {
+            let is_it = match part {
+                Part::Names => {
+                    on(at);
+                    is_match |= at + 1 == parts.len();
+                    // It may also stand for no name.
+                    at += 1;
+                    continue;
+                }
+                Part::Name(wanted) => wanted == name,
+                Part::Like(wanted) => glob(wanted.as_bytes(), name.as_bytes()),
+            };
+            if is_it {
+                on(at + 1);
+                is_match |= at + 1 == parts.len();
+            }
+            break;
+        }
+        is_match
+    }
+}
+
+/// Patterns that are followed together, name by name, for whoever goes through folders on ways that are no plain paths.
+#[derive(Debug, Clone, Default)]
+pub struct Patterns(Vec<Pattern>);
+
+/// How far a way has come in each of some patterns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reached(Vec<(usize, usize)>);
+
+impl Patterns {
+    #[must_use]
+    pub fn new(texts: &[String]) -> Self {
+        Self(texts.iter().map(|text| Pattern::new(text)).collect())
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The root of a workspace.
+    #[must_use]
+    pub fn start(&self) -> Reached {
+        Reached((0..self.0.len()).map(|pattern| (pattern, 0)).collect())
+    }
+
+    /// Whether any of them is about a name in a folder that was reached so.
+    #[must_use]
+    pub fn matches(&self, from: &Reached, name: &str) -> bool {
+        let name = fold(name);
+        from.0.iter().any(|&(pattern, at)| self.0[pattern].step(at, &name, |_| ()))
+    }
+
+    /// How far a name in a folder that was reached so leads.
+    #[must_use]
+    pub fn step(&self, from: &Reached, name: &str) -> Reached {
+        let name = fold(name);
+        let mut on = Vec::new();
+        for &(pattern, at) in &from.0 {
+            self.0[pattern].step(at, &name, |at| on.push((pattern, at)));
+        }
+        on.retain(|&(pattern, at)| at < self.0[pattern].0.len());
+        on.sort_unstable();
+        on.dedup();
+        Reached(on)
+    }
+}
+
+impl Reached {
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What of this is not in `other`.
+    #[must_use]
+    pub fn beyond(&self, other: &Self) -> Self {
+        Self(self.0.iter().filter(|at| other.0.binary_search(at).is_err()).copied().collect())
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let mut both = [self.0.as_slice(), &other.0].concat();
+        both.sort_unstable();
+        both.dedup();
+        Self(both)
     }
 }
 
@@ -42,29 +158,18 @@ pub(crate) fn fold(text: &str) -> String {
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-/// Takes time in the product of both lengths: it goes back to the last star of each kind alone.
+/// Compares one name. Takes time in the product of both lengths: it goes back to the last star alone.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut pos) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
-    let mut double: Option<(usize, usize)> = None;
     loop {
-        if pattern[at..].starts_with(b"**/") {
-            at += 3;
-            double = Some((at, pos));
-            star = None;
-            continue;
-        }
-        if pattern[at..].starts_with(b"**") {
-            // At the end: whatever is below.
-            return true;
-        }
         match (pattern.get(at), text.get(pos)) {
             (Some(b'*'), _) => {
                 at += 1;
                 star = Some((at, pos));
                 continue;
             }
-            (Some(b'?'), Some(byte)) if *byte != b'/' => {
+            (Some(b'?'), Some(_)) => {
                 (at, pos) = (at + 1, pos + 1);
                 continue;
             }
@@ -75,19 +180,10 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
             (None, None) => return true,
             _ => {}
         }
-        // Back to the last star, which takes one byte more of this name, or to the last `**`, which takes one name more.
-        if let Some((after, from)) = star
-            && text.get(from).is_some_and(|byte| *byte != b'/')
-        {
-            (at, pos) = (after, from + 1);
-            star = Some((after, from + 1));
-            continue;
-        }
-        let Some((after, from)) = double else { return false };
-        let Some(slash) = text[from..].iter().position(|byte| *byte == b'/') else { return false };
-        (at, pos) = (after, from + slash + 1);
-        double = Some((after, pos));
-        star = None;
+        // Back to the last star, which takes one byte more.
+        let Some((after, from)) = star.filter(|&(_, from)| from < text.len()) else { return false };
+        (at, pos) = (after, from + 1);
+        star = Some((after, from + 1));
     }
 }
 
@@ -119,10 +215,33 @@ mod tests {
             ("a/**/c", "a/c", true),
             ("id_?sa", "id_rsa", true),
             (".husky", "a/.hu\u{17f}ky", true),
+            ("**", "a/b", true),
+            ("a/**/**/c", "a/c", true),
+            ("**/a/**/b/c", "x/a/b/b/a/b/c", true),
+            ("**/a/**/b/c", "x/a/b/b/a/b", false),
+            ("", "a", false),
+            ("a", "", false),
             ("*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
         ];
         for (pattern, path, expected) in cases {
             assert_eq!(Pattern::new(pattern).matches(path), expected, "{pattern} {path}");
         }
+    }
+    #[test]
+    fn ways_are_followed_name_by_name() {
+        let patterns = Patterns::new(&["config/*/key", ".env", "a/**/b"].map(str::to_owned));
+        let start = patterns.start();
+        let plain = patterns.step(&start, "src");
+        assert_eq!(plain.beyond(&start), Reached::default());
+        assert!(patterns.matches(&plain, ".ENV") && !patterns.matches(&plain, "key"));
+        let config = patterns.step(&start, "Config");
+        assert!(!config.beyond(&start).is_empty());
+        let inner = patterns.step(&config.beyond(&start), "x");
+        assert!(patterns.matches(&inner, "key") && !patterns.matches(&inner, ".env"));
+        assert!(patterns.matches(&inner.and(&plain), ".env"));
+        // `**` is there again behind every name.
+        let below = patterns.step(&start, "a");
+        assert_eq!(patterns.step(&below, "x"), below);
+        assert!(patterns.matches(&below, "b"));
     }
 }

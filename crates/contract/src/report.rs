@@ -56,6 +56,8 @@ pub struct Started {
     /// Folders of the workspace that are read-only as a whole, because what is in them could not be covered name by name; `.`
     /// is all of it.
     pub read_only: Vec<String>,
+    /// Folders of the workspace that look empty as a whole, because too much in them is hidden; `.` is all of it.
+    pub emptied: Vec<String>,
 }
 
 /// What holds the limits of memory, processes and processor time.

@@ -22,9 +22,9 @@ pub mod workspace;
 
 #[cfg(feature = "bare")]
 pub use enter::bare;
-pub use enter::enter;
 #[cfg(feature = "controls")]
 pub use enter::enter_without;
+pub use enter::{enter, hidden_in};
 pub use host::{
     Child, House, LaunchError, Launcher, Stream, Streams, Swept, fresh_user, sweep, sweep_cgroups,
 };

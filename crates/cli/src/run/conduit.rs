@@ -1,14 +1,16 @@
 //! Pipes between the operator's streams and what runs, so that it gets nothing of theirs but bytes: with a file it could write
 //! elsewhere in it and change its rights, and from a folder it would look around this machine.
 //!
-//! Pipes, terminals and `/dev/null` are handed on as they are.
+//! Pipes, terminals and `/dev/null` are handed on as they are. A pipe that does not wait is not: few programs know what to do
+//! with one, and somebody else chose it.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 
-use rustix::fs::FileType;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{FileType, OFlags};
 use tribune_sandbox::{Stream, Streams};
 
 use crate::error::CliError;
@@ -102,7 +104,7 @@ fn identity(stream: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Whether a program may have the very thing: a terminal, `/dev/null`, or a pipe that is no file.
+/// Whether a program may have the very thing: a terminal, `/dev/null`, or a pipe that is no file and waits.
 fn is_handed_on(stream: BorrowedFd<'_>) -> io::Result<bool> {
     let stat = rustix::fs::fstat(stream)?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -110,24 +112,45 @@ fn is_handed_on(stream: BorrowedFd<'_>) -> io::Result<bool> {
             let number = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
             Ok(number == NOTHING || stream.is_terminal())
         }
-        FileType::Fifo => Ok(rustix::fs::fstatfs(stream)?.f_type == PIPES),
+        FileType::Fifo => {
+            let waits = !rustix::fs::fcntl_getfl(stream)?.contains(OFlags::NONBLOCK);
+            Ok(waits && rustix::fs::fstatfs(stream)?.f_type == PIPES)
+        }
         _ => Ok(false),
     }
 }
 
 /// Passes on what comes, until one side is gone.
-pub(super) fn pass(mut from: impl Read, mut to: impl Write) {
+pub(super) fn pass(mut from: impl Read + AsFd, mut to: impl Write + AsFd) {
     let mut chunk = vec![0; CHUNK];
     loop {
-        match from.read(&mut chunk) {
+        let read = match from.read(&mut chunk) {
             Ok(0) => return,
-            Ok(read) => {
-                if to.write_all(&chunk[..read]).and_then(|()| to.flush()).is_err() {
-                    return;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(read) => read,
+            Err(error) if is_soon_over(&error, from.as_fd(), PollFlags::IN) => continue,
             Err(_) => return,
+        };
+        let mut rest = &chunk[..read];
+        while !rest.is_empty() {
+            match to.write(rest) {
+                Ok(0) => return,
+                Ok(written) => rest = &rest[written..],
+                Err(error) if is_soon_over(&error, to.as_fd(), PollFlags::OUT) => {}
+                Err(_) => return,
+            }
         }
+    }
+}
+
+/// Whether an error means no more than to try again, as with a stream that does not wait: then this does.
+fn is_soon_over(error: &io::Error, stream: BorrowedFd<'_>, ready: PollFlags) -> bool {
+    match error.kind() {
+        io::ErrorKind::Interrupted => true,
+        // If it cannot be waited for, trying again would be all that there is.
+        io::ErrorKind::WouldBlock => {
+            let waited = rustix::event::poll(&mut [PollFd::new(&stream, ready)], None);
+            waited.is_ok() || waited == Err(rustix::io::Errno::INTR)
+        }
+        _ => false,
     }
 }

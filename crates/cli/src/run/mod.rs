@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use tribune_client::ClientError;
 use tribune_constitution::Asking;
-use tribune_contract::Exit;
+use tribune_contract::{Exit, Started};
 use tribune_host::Home;
 use tribune_host::quota::Quota;
 use tribune_sandbox::{House, Launcher};
@@ -154,6 +154,11 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
             }
         };
         let started = child.started();
+        if !args.quiet {
+            for note in protected(started) {
+                output.aside(&format!("{}: {note}{}", opened.id, if seat.is_terminal() { "\r" } else { "" }));
+            }
+        }
         let facts = json!({
             "id": opened.id, "limited_by": started.limited_by.to_string(), "landlock_abi": started.landlock_abi,
         });
@@ -171,6 +176,13 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
         let left = tell_end(client, &opened, &ended).await;
         Ok(farewell(args, home, output, (&opened, &ended), left.as_ref()))
     })
+}
+
+/// What is said of folders that are protected as a whole, because there is too much in them to do it name by name.
+fn protected(started: &Started) -> Vec<String> {
+    let told = [("read-only", &started.read_only), ("hidden", &started.emptied)];
+    let told = told.into_iter().filter(|(_, folders)| !folders.is_empty());
+    told.map(|(how, folders)| format!("{how} as a whole: `{}`", folders.join("`, `"))).collect()
 }
 
 /// Starts the daemon if none runs.

@@ -36,7 +36,7 @@ pub(super) fn of(order: &Order, opened: &Opened) -> Result<LaunchProfile, CliErr
     profile.env.extend(order.env.clone());
     profile.cwd = Path::new(WORKSPACE).join(&order.within);
     profile.workspace = Some(workspace(order, opened)?);
-    profile.mounts = order.read.iter().map(|folder| shown(folder)).collect();
+    profile.mounts = order.read.iter().map(|folder| shown(folder, &opened.hide)).collect();
     profile.relays = vec![relay("egress", opened.egress_port, &opened.egress)];
     profile.relays.extend(opened.model.as_ref().map(|socket| relay("model", opened.model_port, socket)));
     if let Some(user) = opened.user {
@@ -65,8 +65,8 @@ fn workspace(order: &Order, opened: &Opened) -> Result<Workspace, CliError> {
     Ok(Workspace { target: WORKSPACE.into(), source, hide: opened.hide.clone(), freeze })
 }
 
-fn shown(folder: &Path) -> Mount {
-    Mount::ReadOnly { source: folder.to_owned(), target: folder.to_owned() }
+fn shown(folder: &Path, hide: &[String]) -> Mount {
+    Mount::ReadOnly { source: folder.to_owned(), target: folder.to_owned(), hide: hide.to_vec() }
 }
 
 fn relay(name: &str, port: u16, socket: &Path) -> Relay {

@@ -130,6 +130,11 @@ impl Seat {
     }
 }
 
+/// A stream as a file of ours.
+fn own(stream: impl AsFd) -> io::Result<File> {
+    Ok(stream.as_fd().try_clone_to_owned()?.into())
+}
+
 /// A stream that is open already, for what runs.
 fn given(stream: impl AsFd) -> io::Result<Stream> {
     Ok(Stream::Given(stream.as_fd().try_clone_to_owned()?))
@@ -149,15 +154,17 @@ impl Terminal {
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         let (keys, screen) = (self.ours.try_clone()?, self.ours.try_clone()?);
+        // Not through what the library keeps back: it would not know how much arrived on a terminal that does not wait.
+        let (typed, shown) = (own(io::stdin())?, own(io::stdout())?);
         let (gone, vanished) = oneshot::channel();
         self.vanished = Some(vanished);
         // Ends with this process: nobody can be kept from typing.
         std::thread::spawn(move || {
-            pass(io::stdin(), keys);
+            pass(typed, keys);
             // Whoever waited has ended.
             let _ = gone.send(());
         });
-        self.showing = Some(std::thread::spawn(move || pass(screen, io::stdout())));
+        self.showing = Some(std::thread::spawn(move || pass(screen, shown)));
         Ok(Streams { stdin, stdout, stderr })
     }
 

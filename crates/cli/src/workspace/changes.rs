@@ -64,14 +64,25 @@ pub(super) fn name(name: &str) -> String {
     clean(&clean_exact(name))
 }
 
+/// A type as a person calls it.
+fn thing(kind: &str) -> &str {
+    match kind {
+        "other" => "pipe, socket or device",
+        kind => kind,
+    }
+}
+
 /// What a change is, in a few words.
 fn about(change: &Value) -> String {
     let (before, after) = (&change["before"], &change["after"]);
     let mut words = Vec::new();
     match (before["type"].as_str(), after["type"].as_str()) {
-        (Some(old), Some(new)) if old != new => words.push(format!("a {new} instead of a {old}")),
-        (None, Some(kind @ ("folder" | "other"))) => words.push(format!("a {kind}")),
-        (Some(kind @ ("folder" | "other")), None) => words.push(format!("a {kind}, with everything in it")),
+        (Some(old), Some(new)) if old != new => {
+            words.push(format!("a {} instead of a {}", thing(new), thing(old)));
+        }
+        (None, Some(kind @ ("folder" | "other"))) => words.push(format!("a {}", thing(kind))),
+        (Some("folder"), None) => words.push("a folder, with everything in it".to_owned()),
+        (Some("other"), None) => words.push(format!("a {}", thing("other"))),
         _ => {}
     }
     let arrow = |name: &str| match (before[name].as_str(), after[name].as_str()) {

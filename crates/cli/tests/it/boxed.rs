@@ -1,5 +1,7 @@
 //! Commands of agents, in the sandbox that a daemon starts them in unless it is told otherwise.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
@@ -9,7 +11,8 @@ use tribune_host::Home;
 use tribune_testkit::{assert_sound, say, turn};
 
 use crate::fixture::Place;
-use crate::killing::start;
+use crate::killing::start_with;
+use crate::run::groups_of;
 
 const KEY: &str = "agent:main:rpc:local:dm:op";
 const LAW: &str = "{ overrides: { exec: \"off\" } }";
@@ -43,10 +46,17 @@ impl Works {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let (child, address, token) = start(&place);
+        std::fs::create_dir(place.path("tmp")).unwrap();
+        let (child, address, client) = Self::start(&place).await;
+        Self { place, child, address, client }
+    }
+
+    /// Starts the daemon, with a folder of its own for what it throws away.
+    async fn start(place: &Place) -> (Child, String, Client) {
+        let (child, address, token) = start_with(place, &[("TMPDIR", place.path("tmp").to_str().unwrap())]);
         let mut client = Client::connect(&address, Some(&token)).await.unwrap();
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-        Self { place, child, address, client }
+        (child, address, client)
     }
 
     /// What came of a command.
@@ -255,15 +265,89 @@ async fn a_command_that_writes_too_much_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_daemon_that_is_killed_leaves_no_command_behind() {
-    let mut works = Works::new("{}").await;
+async fn l2_a_daemon_that_is_killed_leaves_no_command_and_once_it_is_back_no_trace_of_one() {
+    let mut works = Works::with_tools("{}", "exec, egress").await;
+    // What the first command of a house makes stays for the others.
+    assert!(works.run("true").await.starts_with("exit code 0"));
+    let ways_out = works.place.home().join("run/s");
+    let sockets = || std::fs::read_dir(&ways_out).map_or(0, Iterator::count);
+    let (names, mounts) = (names(works.place.folder.path()), mounts());
     let mark = mark();
     let call = json!({ "command": format!("setsid sleep {mark} & sleep {mark}") });
     works.client.send("turn.run", &say(KEY, &format!("!call exec {call}"))).await.unwrap();
     within("the command runs", || sleeping(&mark).len() == 2).await;
+    let daemon = works.child.id();
+    let family = family(daemon);
+    // The usher, the launcher, process 1, the shell and both that sleep.
+    assert!(family.len() >= 6 && sockets() == 1, "{family:?}");
+    let had_groups = !groups_of(daemon).is_empty();
     works.child.kill().unwrap();
     works.child.wait().unwrap();
-    within("the command is gone", || sleeping(&mark).is_empty()).await;
+    within("all of it is gone", || family.iter().all(|who| born(who.0) != Some(who.1))).await;
+    assert!(sleeping(&mark).is_empty());
+
+    let (child, address, client) = Works::start(&works.place).await;
+    works = Works { child, address, client, ..works };
+    assert_eq!((groups_of(daemon), sockets()), (Vec::new(), 0));
+    assert_eq!(self::mounts(), mounts);
+    assert_eq!(self::names(works.place.folder.path()), names);
+    assert_eq!(std::fs::read_dir(works.place.path("tmp")).unwrap().count(), 0);
+    // It goes on, held by the same.
+    let call = json!({ "command": "true" });
+    let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
+    let entries = events.iter().filter(|event| event["type"] == "ledger_append");
+    let held = entries.filter_map(|event| event["entry"]["payload"]["sandbox"]["limited_by"].as_str()).next();
+    assert_eq!(held.unwrap().starts_with("cgroup"), had_groups);
+    works.end();
+}
+
+/// Everything below a folder, by its path. The log's own files come and go with whoever has it open.
+fn names(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            }
+            found.insert(entry.path());
+        }
+    }
+    // Nor does it matter that there is a place for ways out if there are none.
+    let comes_and_goes = |path: &str| ["-wal", "-shm", "run/s"].iter().any(|end| path.ends_with(end));
+    found.retain(|path| !comes_and_goes(path.to_str().unwrap()));
+    found
+}
+
+/// What is mounted where, to whoever asks here.
+fn mounts() -> BTreeSet<String> {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().map(str::to_owned).collect()
+}
+
+/// The parent of a process and when it was born, which with its number tells it from all others.
+fn stat(pid: u32) -> Option<(u32, u64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some((fields[1].parse().ok()?, fields[19].parse().ok()?))
+}
+
+fn born(pid: u32) -> Option<u64> {
+    Some(stat(pid)?.1)
+}
+
+/// A process and all that came of it, with when each was born.
+fn family(root: u32) -> Vec<(u32, u64)> {
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let all: Vec<(u32, u32, u64)> =
+        pids.filter_map(|pid| stat(pid).map(|(parent, born)| (pid, parent, born))).collect();
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(all.iter().filter(|(_, its, _)| *its == parent).map(|(pid, ..)| *pid));
+        next += 1;
+    }
+    found.into_iter().filter_map(|pid| Some((pid, born(pid)?))).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

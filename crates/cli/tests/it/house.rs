@@ -145,8 +145,12 @@ fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
 
 impl Running {
     pub(crate) fn new(mut command: Command) -> Self {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::fed(command.stdin(Stdio::null()))
+    }
+
+    /// One with an input of its own.
+    pub(crate) fn fed(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (out, err) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
         Self { child, out, err }
     }

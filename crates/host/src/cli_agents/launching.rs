@@ -126,7 +126,11 @@ impl Seat {
     fn mounts(&self, profile: &Profile, home: &Path) -> Result<Vec<Mount>, String> {
         let mut mounts = vec![Mount::ReadWrite { source: home.to_owned(), target: HOME.into() }];
         if profile.install().is_some() {
-            mounts.push(Mount::ReadOnly { source: self.program.clone(), target: PROGRAM.into() });
+            mounts.push(Mount::ReadOnly {
+                source: self.program.clone(),
+                target: PROGRAM.into(),
+                hide: Vec::new(),
+            });
         }
         let house = std::fs::canonicalize(self.house.root()).unwrap_or_else(|_| self.house.root().to_owned());
         for folder in profile.folders().iter().map(PathBuf::from) {
@@ -137,7 +141,7 @@ impl Seat {
                 return Err(format!("`{}` {what}", folder.display()));
             }
             if !mounts.iter().any(|mount| mount.target() == folder) && !folder.starts_with("/usr") {
-                mounts.push(Mount::ReadOnly { source: found, target: folder });
+                mounts.push(Mount::ReadOnly { source: found, target: folder, hide: Vec::new() });
             }
         }
         Ok(mounts)

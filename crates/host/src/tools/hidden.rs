@@ -1,24 +1,68 @@
 //! Names in workspaces that the operator keeps from agents (`workspaces.hide`). In a box they look empty; the tools refuse them.
 
-use tribune_contract::Pattern;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use tribune_contract::{Failed, Pattern};
+
+use super::exec::WORKSPACE;
 
 /// Patterns of such names, as [`tribune_contract::Workspace`] describes them.
 #[derive(Debug, Default)]
-pub(super) struct Hidden(Vec<Pattern>);
+pub(super) struct Hidden {
+    texts: Vec<String>,
+    patterns: Vec<Pattern>,
+}
 
 impl Hidden {
-    pub(super) fn new(patterns: &[String]) -> Self {
-        Self(patterns.iter().map(|pattern| Pattern::new(pattern)).collect())
+    pub(super) fn new(texts: &[String]) -> Self {
+        let patterns = texts.iter().map(|text| Pattern::new(text)).collect();
+        Self { texts: texts.to_vec(), patterns }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.patterns.is_empty()
     }
 
     /// Whether a path of the workspace is hidden, or is in something that is.
     pub(super) fn covers(&self, path: &str) -> bool {
         let mut ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-        ends.any(|end| self.0.iter().any(|pattern| pattern.matches(&path[..end])))
+        ends.any(|end| self.patterns.iter().any(|pattern| pattern.matches(&path[..end])))
+    }
+
+    /// The same for a path as somebody wrote it, whatever links it leads through.
+    pub(super) fn covers_spoken(&self, path: &str) -> bool {
+        let mut parts = Vec::new();
+        for part in path.split('/') {
+            match part {
+                "" | "." => {}
+                // Beyond the top it leads out, and is refused for that.
+                ".." if parts.pop().is_none() => return false,
+                ".." => {}
+                part => parts.push(part),
+            }
+        }
+        self.covers(&parts.join("/"))
+    }
+
+    /// What is hidden in a workspace as it stands, where hidden links and hidden paths through links lead to as well.
+    pub(super) fn places(&self, root: &OwnedFd, path: &Path) -> Result<Places, Failed> {
+        if self.is_empty() {
+            return Ok(Places::default());
+        }
+        tribune_sandbox::hidden_in(root, &[Path::new(WORKSPACE), path], &self.texts).map(Places)
+    }
+}
+
+/// Hidden places of a workspace, without links.
+#[derive(Debug, Default)]
+pub(super) struct Places(BTreeSet<PathBuf>);
+
+impl Places {
+    /// Whether a path is one of them or is in one.
+    pub(super) fn cover(&self, path: &str) -> bool {
+        Path::new(path).ancestors().any(|place| self.0.contains(place))
     }
 }
 

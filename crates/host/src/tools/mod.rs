@@ -267,7 +267,8 @@ impl HostTools {
         trail: &Trail,
     ) -> Answer {
         let agent = session.agent();
-        let workspace = || Ok::<_, Refused>(Workspace::open(&self.home, ground)?.hiding(&self.hidden));
+        let workspace =
+            || Workspace::open(&self.home, ground)?.hiding(&self.hidden, &ground.path(&self.home));
         let now = self.clock.now();
         let post = Post { mailbox: &self.mailbox, at: now, known: &*self.known };
         match request {

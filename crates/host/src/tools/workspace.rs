@@ -19,7 +19,7 @@ use tribune_agents::AgentId;
 
 use super::done::{Code, Refused, Resource};
 use super::ground::Ground;
-use super::hidden::Hidden;
+use super::hidden::{Hidden, Places};
 use super::shown;
 
 /// Bytes of a path; the kernel takes no more.
@@ -39,6 +39,7 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY
 pub(super) struct Workspace {
     root: OwnedFd,
     hidden: Arc<Hidden>,
+    places: Places,
 }
 
 /// Something in the workspace that can be read.
@@ -64,17 +65,23 @@ impl Workspace {
             None => own_folder(home, ground.agent(), "workspace")?,
             Some(folder) => given_folder(folder)?,
         };
-        Ok(Self { root, hidden: Arc::default() })
+        Ok(Self { root, hidden: Arc::default(), places: Places::default() })
     }
 
-    /// Without what the operator hides.
-    pub(super) fn hiding(self, hidden: &Arc<Hidden>) -> Self {
-        Self { hidden: Arc::clone(hidden), ..self }
+    /// Without what the operator hides. The workspace, which is at `path`, is looked through for it.
+    pub(super) fn hiding(self, hidden: &Arc<Hidden>, path: &Path) -> Result<Self, Refused> {
+        let places = hidden.places(&self.root, path).map_err(|error| {
+            let sentence =
+                format!("what is hidden in the workspace cannot be told ({error}): tell the operator");
+            Refused::new(Code::Failed, sentence)
+        })?;
+        Ok(Self { hidden: Arc::clone(hidden), places, ..self })
     }
 
     /// Whether something is hidden. What may be anywhere, or has a name that is no text, counts as such where anything is.
     pub(super) fn hides(&self, place: &Place) -> bool {
-        !self.hidden.is_empty() && place.0.as_deref().is_none_or(|path| self.hidden.covers(path))
+        let is_hidden = |path: &str| self.hidden.covers(path) || self.places.cover(path);
+        !self.hidden.is_empty() && place.0.as_deref().is_none_or(is_hidden)
     }
 
     pub(super) const fn root(&self) -> &OwnedFd {
@@ -90,7 +97,11 @@ impl Workspace {
             .find(|opened| !matches!(opened, Err(Errno::AGAIN)))
             .unwrap_or(Err(Errno::AGAIN));
         match opened.and_then(readable) {
-            Ok(Readable::Opened(opened)) if self.hides(&self.place(&opened)) => Err(hidden(path)),
+            Ok(Readable::Opened(opened))
+                if self.hidden.covers_spoken(path) || self.hides(&self.place(&opened)) =>
+            {
+                Err(hidden(path))
+            }
             Ok(Readable::Opened(opened)) => Ok(opened),
             Ok(Readable::Linked) => Err(linked(path)),
             Ok(Readable::Neither) => Err(neither(path)),

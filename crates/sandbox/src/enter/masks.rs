@@ -2,10 +2,11 @@
 //!
 //! A hidden or frozen file has all its names covered: another name of the same file would lead to it too. The folders above
 //! something covered become mounts of their own, because a folder can be renamed together with what is mounted below it, and
-//! a new one put in its place.
+//! a new one put in its place. So do links that lead there, which would otherwise be removed, and nobody would know at the next
+//! start what they led to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -17,8 +18,11 @@ use super::mount;
 use super::root::{Root, UNCHANGEABLE};
 use super::search::{Found, Wanted, search};
 
-/// Mounts of one folder. Where there would be more, folders are frozen as a whole.
+/// Mounts of one folder. Where there would be more, folders are hidden or frozen as a whole.
 const MAX_MASKS: usize = 2048;
+
+/// How often what was moved is looked for again.
+const TRIES: usize = 4;
 
 /// Folders that are named in a report.
 const MAX_TOLD: usize = 16;
@@ -29,39 +33,49 @@ pub(super) struct Masked {
     pub(super) names: u32,
     /// Folders that cannot be changed at all, because what is in them could not be covered name by name; `.` is all of it.
     pub(super) read_only: Vec<String>,
+    /// Folders that look empty as a whole.
+    pub(super) emptied: Vec<String>,
 }
 
 /// Covers everything that is to be covered.
 pub(super) fn cover(root: &Root, profile: &LaunchProfile) -> Result<Masked, Failed> {
     let workspace = profile.workspace.as_ref().map(|workspace| cover_workspace(root, workspace));
-    let masked = workspace.transpose()?.unwrap_or_default();
+    let mut masked = workspace.transpose()?.unwrap_or_default();
     for mount in &profile.mounts {
         match mount {
-            Mount::ReadOnly { target, .. } | Mount::ReadWrite { target, .. } => {
-                cover_folder(root, Wanted { target, hide: &[], freeze: &[], sockets: true })?;
+            Mount::ReadOnly { source, target, hide } => {
+                let shown = cover_mount(root, source, target, hide)?;
+                // Somewhere else than in the workspace, so by the whole path.
+                let path = |inner: &String| target.join(inner).to_string_lossy().into_owned();
+                masked.emptied.extend(shown.emptied.iter().map(path));
             }
+            Mount::ReadWrite { source, target } => drop(cover_mount(root, source, target, &[])?),
             Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Text { .. } | Mount::Symlink { .. } => {}
         }
     }
     Ok(masked)
 }
 
-fn cover_workspace(root: &Root, workspace: &Workspace) -> Result<Masked, Failed> {
-    let Workspace { target, source, hide, freeze } = workspace;
-    let sockets = match source {
-        WorkspaceSource::Overlay { .. } => false,
-        WorkspaceSource::Direct { .. } | WorkspaceSource::ReadOnly { .. } => true,
-    };
-    cover_folder(root, Wanted { target, hide, freeze, sockets })
+fn cover_mount(root: &Root, source: &Path, target: &Path, hide: &[String]) -> Result<Masked, Failed> {
+    cover_folder(root, target, Wanted { names: &[target, source], hide, freeze: &[], sockets: true })
 }
 
-fn cover_folder(root: &Root, wanted: Wanted<'_>) -> Result<Masked, Failed> {
+fn cover_workspace(root: &Root, workspace: &Workspace) -> Result<Masked, Failed> {
+    let Workspace { target, source, hide, freeze } = workspace;
+    let (folder, sockets) = match source {
+        WorkspaceSource::Overlay { lower, .. } => (lower, false),
+        WorkspaceSource::Direct { folder } | WorkspaceSource::ReadOnly { folder } => (folder, true),
+    };
+    cover_folder(root, target, Wanted { names: &[target, folder], hide, freeze, sockets })
+}
+
+fn cover_folder(root: &Root, target: &Path, wanted: Wanted<'_>) -> Result<Masked, Failed> {
     const REMEDY: &str = "Make the folder one that the sandbox's user can read";
     if wanted.hide.is_empty() && wanted.freeze.is_empty() && !wanted.sockets {
         return Ok(Masked::default());
     }
-    let shown = wanted.target.display();
-    let held = root.open(wanted.target).at(Stage::Workspace, format_args!("opening `{shown}`"), REMEDY)?;
+    let shown = target.display();
+    let held = root.open(target).at(Stage::Workspace, format_args!("opening `{shown}`"), REMEDY)?;
     let stat = rustix::fs::fstat(&held).at(Stage::Workspace, format_args!("reading `{shown}`"), REMEDY)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
         let cause = format!("`{shown}` is a socket, and would lead to a program of this machine");
@@ -73,88 +87,192 @@ fn cover_folder(root: &Root, wanted: Wanted<'_>) -> Result<Masked, Failed> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = match rustix::fs::openat(&held, ".", flags, Mode::empty()) {
-        // A file, or a folder that only gives out names it is asked for.
-        Err(Errno::NOTDIR | Errno::ACCESS) if wanted.hide.is_empty() && wanted.freeze.is_empty() => {
+        // A file.
+        Err(Errno::NOTDIR) => return Ok(Masked::default()),
+        // A folder that only gives out names it is asked for.
+        Err(Errno::ACCESS) if wanted.hide.is_empty() && wanted.freeze.is_empty() => {
             return Ok(Masked::default());
         }
         folder => folder.at(Stage::Workspace, format_args!("searching `{shown}`"), REMEDY)?,
     };
-    let mut found = search(&folder, wanted)?;
-    if found.hidden.len() > MAX_MASKS {
-        let cause = format!("more than {MAX_MASKS} names are hidden in `{shown}`");
-        return Err(failed(Stage::Workspace, cause, "Hide fewer names, or the folders they are in"));
+    let (mut masked, mut missed) = (Masked::default(), Missed::Nothing);
+    for _ in 0..TRIES {
+        let found = search(&folder, wanted)?;
+        missed = cover_found(root, (&held, &folder), found, &mut masked)?;
+        if missed == Missed::Nothing {
+            break;
+        }
     }
-    let names = found.hidden.len() + found.frozen.len() + found.links.len();
-    let whole = gathered(&mut found, MAX_MASKS);
-    let doing = |path: &Path| format!("protecting `{}`", path.display());
+    // What is frozen and comes and goes all the time stops nobody: it is gone by the time that it is looked for.
+    if missed == Missed::Hidden {
+        let cause = format!("somebody moves what is hidden in `{shown}` all the time");
+        return Err(failed(Stage::Workspace, cause, "Let them end, and try again"));
+    }
+    Ok(masked)
+}
+
+/// What was no longer where it was found: it is somewhere else, or gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Missed {
+    Nothing,
+    Frozen,
+    Hidden,
+}
+
+/// Covers what was found.
+fn cover_found(
+    root: &Root,
+    (held, folder): (&OwnedFd, &OwnedFd),
+    mut found: Found,
+    masked: &mut Masked,
+) -> Result<Missed, Failed> {
     const TRY_AGAIN: &str = "Try again; if it stays, raise the limit fs.mount-max";
-    if whole.contains(Path::new("")) {
+    let names = found.hidden.len() + found.frozen.len() + found.links.len();
+    let emptied = emptied(&mut found, MAX_MASKS);
+    let read_only = gathered(&mut found, MAX_MASKS);
+    if emptied.contains(Path::new("")) {
+        root.hide_folder(held).at(Stage::Workspace, "hiding the workspace", TRY_AGAIN)?;
+    }
+    if read_only.contains(Path::new("")) {
         mount::set(held.as_fd(), true, UNCHANGEABLE).at(
             Stage::Workspace,
             "freezing the workspace",
             TRY_AGAIN,
         )?;
     }
-    // What is gone by now needs no protection.
+    let mut missed = Missed::Nothing;
+    let mut done = |path: &Path, what: Missed, covered: rustix::io::Result<()>| match covered {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN) => {
+            missed = missed.max(what);
+            Ok(())
+        }
+        covered => covered.at(Stage::Workspace, format_args!("protecting `{}`", path.display()), TRY_AGAIN),
+    };
     for path in pinned(&found) {
-        root.pin(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
+        done(path, Missed::Frozen, root.pin(folder, path))?;
     }
     for path in &found.frozen {
-        root.freeze(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
+        done(path, Missed::Frozen, root.freeze(folder, path))?;
     }
     for (path, end) in &found.links {
-        root.freeze_link(&folder, path, end.as_deref()).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
+        done(path, Missed::Frozen, root.freeze_link(folder, path, end.as_deref()))?;
     }
-    for path in &found.hidden {
-        root.hide(&folder, path).at(Stage::Workspace, doing(path), TRY_AGAIN)?;
+    // What is in something hidden is hidden with it.
+    let is_inner = |path: &Path| path.ancestors().skip(1).any(|above| found.hidden.contains(above));
+    for path in found.hidden.iter().filter(|path| !is_inner(path)) {
+        done(path, Missed::Hidden, root.hide(folder, path))?;
     }
+    masked.names = masked.names.max(u32::try_from(names).unwrap_or(u32::MAX));
+    masked.read_only.extend(told(&read_only));
+    masked.emptied.extend(told(&emptied));
+    Ok(missed)
+}
+
+/// The first of some folders, as they are reported.
+fn told(folders: &BTreeSet<PathBuf>) -> Vec<String> {
     let told = |path: &PathBuf| match path.to_string_lossy() {
         empty if empty.is_empty() => ".".to_owned(),
         name => name.into_owned(),
     };
-    Ok(Masked {
-        names: u32::try_from(names).unwrap_or(u32::MAX),
-        read_only: whole.iter().take(MAX_TOLD).map(told).collect(),
-    })
+    folders.iter().take(MAX_TOLD).map(told).collect()
 }
 
-/// The folders above what is covered, from the top down.
+/// The folders above what is covered and above links that lead there, and those links, from the top down.
 fn pinned(found: &Found) -> BTreeSet<&Path> {
-    let inner = found.frozen.iter().chain(found.links.keys()).chain(&found.hidden);
-    let above = inner.flat_map(|path| path.ancestors().skip(1));
-    above.filter(|path| !path.as_os_str().is_empty()).collect()
+    let covered = found.frozen.iter().chain(found.links.keys()).chain(&found.hidden);
+    let above = covered.chain(&found.kept).flat_map(|path| path.ancestors().skip(1));
+    let kept = found.kept.iter().map(PathBuf::as_path);
+    above.chain(kept).filter(|path| !path.as_os_str().is_empty()).collect()
+}
+
+/// How many mounts are needed.
+fn needed(found: &Found) -> usize {
+    found.hidden.len() + found.frozen.len() + found.links.len() + pinned(found).len()
+}
+
+/// Hides folders as a whole until what is hidden needs at most `most` mounts: those that hold most of it first, and if that does
+/// not do, everything. Returns which.
+fn emptied(found: &mut Found, most: usize) -> BTreeSet<PathBuf> {
+    let mut whole: BTreeSet<PathBuf> = BTreeSet::new();
+    loop {
+        let hidden = Found { hidden: std::mem::take(&mut found.hidden), ..Found::default() };
+        let too_many = needed(&hidden).saturating_sub(most);
+        let mut holding: BTreeMap<&Path, usize> = BTreeMap::new();
+        for folder in hidden.hidden.iter().filter_map(|path| path.parent()) {
+            *holding.entry(folder).or_default() += 1;
+        }
+        // That all of it is hidden is the last resort.
+        holding.remove(Path::new(""));
+        let chosen = match too_many {
+            0 => BTreeSet::new(),
+            _ if holding.is_empty() => [PathBuf::new()].into(),
+            // A folder that is hidden needs one mount, and none above what was in it.
+            _ => fullest(holding, too_many),
+        };
+        found.hidden = hidden.hidden;
+        if chosen.is_empty() {
+            whole.retain(|folder| found.hidden.contains(folder));
+            return whole;
+        }
+        let is_left = |path: &Path| !path.ancestors().any(|folder| chosen.contains(folder));
+        found.hidden.retain(|path| is_left(path));
+        found.frozen.retain(|path| is_left(path));
+        found.links.retain(|path, _| is_left(path));
+        found.kept.retain(|path| is_left(path));
+        if chosen.contains(Path::new("")) {
+            return chosen;
+        }
+        let is_inner = |folder: &Path| folder.ancestors().skip(1).any(|above| chosen.contains(above));
+        let outermost: Vec<&PathBuf> = chosen.iter().filter(|folder| !is_inner(folder)).collect();
+        found.hidden.extend(outermost.iter().copied().cloned());
+        whole.extend(outermost.into_iter().cloned());
+    }
 }
 
 /// Freezes folders as a whole until at most `most` mounts are needed: those at the top that need most of them first, and if
 /// that does not do, everything. Returns which.
 fn gathered(found: &mut Found, most: usize) -> BTreeSet<PathBuf> {
     let mut whole = BTreeSet::new();
-    let needed =
-        |found: &Found| found.hidden.len() + found.frozen.len() + found.links.len() + pinned(found).len();
-    if needed(found) <= most {
-        return whole;
-    }
-    let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
-    for path in found.frozen.iter().chain(found.links.keys()) {
-        let mut parts = path.components();
-        if let (Some(Component::Normal(top)), Some(_)) = (parts.next(), parts.next()) {
-            *folders.entry(top.into()).or_default() += 1;
+    loop {
+        let too_many = needed(found).saturating_sub(most);
+        if too_many == 0 {
+            return whole;
         }
-    }
-    let mut folders: Vec<(usize, PathBuf)> = folders.into_iter().map(|(path, count)| (count, path)).collect();
-    folders.sort_unstable();
-    while needed(found) > most {
-        let Some((_, folder)) = folders.pop() else {
+        let mut holding: BTreeMap<&Path, usize> = BTreeMap::new();
+        for path in found.frozen.iter().chain(found.links.keys()) {
+            let mut parts = path.components();
+            if let (Some(Component::Normal(top)), Some(_)) = (parts.next(), parts.next()) {
+                *holding.entry(Path::new(top)).or_default() += 1;
+            }
+        }
+        if holding.is_empty() {
             found.frozen.clear();
             found.links.clear();
+            found.kept.clear();
             return [PathBuf::new()].into();
-        };
-        found.frozen.retain(|path| !path.starts_with(&folder));
-        found.links.retain(|path, _| !path.starts_with(&folder));
-        found.frozen.insert(folder.clone());
-        whole.insert(folder);
+        }
+        let chosen = fullest(holding, too_many);
+        let is_left = |path: &Path| !path.ancestors().any(|folder| chosen.contains(folder));
+        found.frozen.retain(|path| is_left(path));
+        found.links.retain(|path, _| is_left(path));
+        found.kept.retain(|path| is_left(path));
+        found.frozen.extend(chosen.iter().cloned());
+        whole.extend(chosen);
     }
-    whole
+}
+
+/// The folders that hold most, until they hold `enough` together.
+fn fullest(holding: BTreeMap<&Path, usize>, enough: usize) -> BTreeSet<PathBuf> {
+    let mut folders: Vec<(usize, &Path)> =
+        holding.into_iter().map(|(folder, count)| (count, folder)).collect();
+    folders.sort_unstable();
+    let mut held = 0;
+    let chosen = folders.into_iter().rev().take_while(|(count, _)| {
+        let is_needed = held < enough;
+        held += count;
+        is_needed
+    });
+    chosen.map(|(_, folder)| folder.to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -188,5 +306,50 @@ mod tests {
         assert_eq!(gathered(&mut found, 2), [PathBuf::new()].into());
         let left = Found { hidden: [PathBuf::from("secret")].into(), ..Found::default() };
         assert_eq!(found, left);
+    }
+
+    fn hidden(paths: &[&str]) -> Found {
+        Found { hidden: paths.iter().map(PathBuf::from).collect(), ..Found::default() }
+    }
+
+    #[test]
+    fn what_fits_is_hidden_by_name() {
+        let mut found = hidden(&["a/1", "a/2", "b/c/1", "1"]);
+        assert_eq!(emptied(&mut found, 7), BTreeSet::new());
+        assert_eq!(found, hidden(&["a/1", "a/2", "b/c/1", "1"]));
+    }
+
+    #[test]
+    fn the_fullest_folders_are_hidden_whole() {
+        let mut found = hidden(&["a/1", "a/2", "b/c/1", "b/c/2", "b/c/3", "b/c/d/1", "1"]);
+        found.frozen.insert("b/c/.envrc".into());
+        found.kept.insert("b/c/link".into());
+        assert_eq!(emptied(&mut found, 8), [PathBuf::from("b/c")].into());
+        assert_eq!(found, hidden(&["a/1", "a/2", "b/c", "1"]));
+        assert_eq!(emptied(&mut found, 5), [PathBuf::from("a")].into());
+        assert_eq!(found, hidden(&["a", "b/c", "1"]));
+    }
+
+    #[test]
+    fn many_folders_are_hidden_by_the_one_around_them() {
+        let names: Vec<String> = (0..5000).map(|number| format!("packages/{number}/.env")).collect();
+        let mut found = Found { hidden: names.iter().map(PathBuf::from).collect(), ..Found::default() };
+        assert_eq!(emptied(&mut found, 100), [PathBuf::from("packages")].into());
+        assert_eq!(found, hidden(&["packages"]));
+    }
+
+    #[test]
+    fn if_no_folder_does_everything_is_hidden() {
+        let mut found = hidden(&["1", "2", "3", "a/1"]);
+        found.frozen.insert(".envrc".into());
+        assert_eq!(emptied(&mut found, 2), [PathBuf::new()].into());
+        assert_eq!(found, Found::default());
+    }
+
+    #[test]
+    fn links_stay_with_the_folders_above_them() {
+        let mut found = hidden(&["conf/prod"]);
+        found.kept.insert("sub/.env".into());
+        assert_eq!(pinned(&found), ["conf", "sub", "sub/.env"].map(Path::new).into());
     }
 }

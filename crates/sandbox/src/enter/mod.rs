@@ -23,9 +23,11 @@ mod sockets;
 mod sources;
 mod supervise;
 mod usher;
+mod way;
 
 #[cfg(feature = "bare")]
 pub use self::bare::bare;
+pub use self::search::hidden_in;
 
 use std::fs::File;
 use std::io;
@@ -267,6 +269,7 @@ impl Prepared<'_> {
             landlock_abi: self.landlock,
             masked: masked.names,
             read_only: masked.read_only,
+            emptied: masked.emptied,
         };
         let agent = Agent {
             profile,

@@ -9,6 +9,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 use crate::layers::{Layer, Layers};
 use crate::sys::{self, MountAttributes};
 
+/// Takes hold of something, or of nothing if the box's user cannot reach it: then it cannot inside either.
 pub(super) fn found(
     folder: &impl rustix::fd::AsFd,
     name: impl rustix::path::Arg,
@@ -17,7 +18,7 @@ pub(super) fn found(
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve) {
         Ok(found) => Ok(Some(found)),
-        Err(Errno::NOENT | Errno::ACCESS) => Ok(None),
+        Err(Errno::ACCESS) => Ok(None),
         Err(error) => Err(error),
     }
 }

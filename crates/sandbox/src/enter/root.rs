@@ -280,6 +280,13 @@ impl Root {
         mount::put(&empty, &found)
     }
 
+    /// Lays an empty folder over one that is held.
+    pub(super) fn hide_folder(&self, held: &OwnedFd) -> rustix::io::Result<()> {
+        let empty = mount::open_tree(&self.empty_folder)?;
+        mount::set(empty.as_fd(), false, UNCHANGEABLE)?;
+        mount::put(&empty, held)
+    }
+
     /// Opens something inside, without following links.
     pub(super) fn open(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -5,17 +5,22 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tribune_contract::{Failed, Pattern, Stage};
+use tribune_contract::{Failed, Patterns, Reached, Stage};
 
 use super::failure::At as _;
 use super::sockets::answers;
+use super::way::{self, Way};
 use crate::names::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
+
+/// How often a folder is looked through while others move what is in it. What is removed all the time stops nobody.
+const TRIES: usize = 4;
 
 /// What is covered, by its path from the root of the workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,13 +29,15 @@ pub(super) struct Found {
     pub(super) frozen: BTreeSet<PathBuf>,
     /// Frozen names that are links, with the file in the workspace that each leads to, if it does.
     pub(super) links: BTreeMap<PathBuf, Option<PathBuf>>,
+    /// Links that lead to any of that, and folders that they lead through. They stay where and as they are.
+    pub(super) kept: BTreeSet<PathBuf>,
 }
 
 /// What is looked for in a shown folder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// Where the folder is inside, for links that name it.
-    pub(super) target: &'a Path,
+    /// Where the folder is inside and where on this machine, for links that name it.
+    pub(super) names: &'a [&'a Path],
     pub(super) hide: &'a [String],
     pub(super) freeze: &'a [String],
     /// Whether a program inside could reach who listens at a socket there. In an overlay nobody can.
@@ -39,135 +46,223 @@ pub(super) struct Wanted<'a> {
 
 /// Looks through a folder.
 pub(super) fn search(folder: &OwnedFd, wanted: Wanted<'_>) -> Result<Found, Failed> {
-    let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
     let mut search = Search {
         root: folder,
-        target: wanted.target,
-        hide: patterns(wanted.hide),
-        freeze: patterns(wanted.freeze),
+        names: wanted.names,
+        hide: Patterns::new(wanted.hide),
+        freeze: Patterns::new(wanted.freeze),
         sockets: wanted.sockets,
         found: Found::default(),
         hidden_inodes: BTreeSet::new(),
         frozen_inodes: BTreeSet::new(),
+        led: VecDeque::new(),
         seen: 0,
+        has_moved: false,
     };
-    search.walk(Look::ForNames)?;
-    if !search.hidden_inodes.is_empty() || !search.frozen_inodes.is_empty() {
-        search.seen = 0;
-        search.walk(Look::ForOtherNames)?;
+    for _ in 0..TRIES {
+        (search.seen, search.has_moved) = (0, false);
+        search.plain_ways()?;
+        search.ways_through_links()?;
+        if !search.hidden_inodes.is_empty() || !search.frozen_inodes.is_empty() {
+            search.seen = 0;
+            search.other_names()?;
+        }
+        if !search.has_moved {
+            break;
+        }
     }
     Ok(search.found)
 }
 
-/// What a walk is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    ForNames,
-    /// Of files that were found and have several.
-    ForOtherNames,
+/// What is hidden in a folder, for whoever opens files there from outside of a box. The folder is known by all of `names`. It is
+/// what the same patterns hide in a box: by their own names, by where hidden links lead, and through links to folders.
+pub fn hidden_in(folder: &OwnedFd, names: &[&Path], hide: &[String]) -> Result<BTreeSet<PathBuf>, Failed> {
+    let wanted = Wanted { names, hide, freeze: &[], sockets: false };
+    search(folder, wanted).map(|found| found.hidden)
+}
+
+/// A folder that is to be looked at.
+#[derive(Debug, Clone, Default)]
+struct Visit {
+    /// Its path without links.
+    path: PathBuf,
+    /// How far the way to it has come in the patterns.
+    hide: Reached,
+    freeze: Reached,
+    /// Whether all of it is hidden or frozen already.
+    is_hidden: bool,
+    is_frozen: bool,
+    /// If the way goes through links: what must stay for it to lead here.
+    through: Option<Rc<Vec<PathBuf>>>,
+}
+
+impl Visit {
+    fn hidden(path: PathBuf) -> Self {
+        Self { path, is_hidden: true, ..Self::default() }
+    }
+
+    const fn is_vain(&self) -> bool {
+        self.hide.is_empty() && self.freeze.is_empty() && !self.is_hidden && !self.is_frozen
+    }
 }
 
 #[derive(Debug)]
 struct Search<'a> {
     root: &'a OwnedFd,
-    target: &'a Path,
-    hide: Vec<Pattern>,
-    freeze: Vec<Pattern>,
+    names: &'a [&'a Path],
+    hide: Patterns,
+    freeze: Patterns,
     sockets: bool,
     found: Found,
     /// Files with several names, by device and inode.
     hidden_inodes: BTreeSet<(u64, u64)>,
     frozen_inodes: BTreeSet<(u64, u64)>,
+    /// Folders that links lead to whose names are the beginning of a pattern.
+    led: VecDeque<Visit>,
     seen: usize,
+    /// Whether a folder was no longer where it was listed.
+    has_moved: bool,
 }
 
 impl Search<'_> {
-    /// Goes through folder after folder, the nearest first. Whether a folder is frozen already goes with it.
-    fn walk(&mut self, look: Look) -> Result<(), Failed> {
-        let mut folders = VecDeque::from([(PathBuf::new(), false)]);
-        while let Some((path, is_frozen)) = folders.pop_front() {
-            let is_too_much = self.seen > MAX_NAMES || path.as_os_str().as_bytes().len() > MAX_FOLDER_BYTES;
-            if is_too_much && !path.as_os_str().is_empty() {
-                self.cover_unseen(path, is_frozen);
-                continue;
-            }
-            let Some(folder) = self.open(&path)? else { continue };
-            let entries = entries(&folder).at(
-                Stage::Workspace,
-                format_args!("searching `{}` in the workspace", path.display()),
-                "Check the disk that the workspace is on",
-            )?;
-            self.seen += entries.len();
-            let inner = match look {
-                Look::ForNames => self.names(&folder, &path, &entries, is_frozen),
-                Look::ForOtherNames => self.other_names(&folder, &path, &entries),
-            };
-            folders.extend(inner);
+    /// Goes through folder after folder, the nearest first.
+    fn plain_ways(&mut self) -> Result<(), Failed> {
+        let start = Visit { hide: self.hide.start(), freeze: self.freeze.start(), ..Visit::default() };
+        let mut folders = VecDeque::from([start]);
+        while let Some(visit) = folders.pop_front() {
+            folders.extend(self.visit(&visit)?);
         }
         Ok(())
     }
 
-    /// A folder, or nothing if it is gone or the sandbox's user cannot read it: then it cannot inside either.
-    fn open(&self, path: &Path) -> Result<Option<OwnedFd>, Failed> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-        let name = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        match rustix::fs::openat2(self.root, name, flags, Mode::empty(), resolve) {
-            Ok(folder) => Ok(Some(folder)),
-            Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(error) => Err(error).at(
-                Stage::Workspace,
-                format_args!("searching `{}` in the workspace", path.display()),
-                "Check the disk that the workspace is on",
-            ),
+    /// Goes through what links lead to, as far as more is hidden or frozen by such a way than by the plain one. No folder is
+    /// looked at twice for the same, so that links in a circle come to an end.
+    fn ways_through_links(&mut self) -> Result<(), Failed> {
+        let mut been: BTreeMap<PathBuf, Visit> = BTreeMap::new();
+        while let Some(mut visit) = self.led.pop_front() {
+            let before = been.entry(visit.path.clone()).or_insert_with(|| {
+                let (hide, freeze) = self.reached(&visit.path);
+                Visit { hide, freeze, ..Visit::default() }
+            });
+            visit.hide = visit.hide.beyond(&before.hide);
+            visit.freeze = visit.freeze.beyond(&before.freeze);
+            let is_more = visit.is_hidden && !before.is_hidden || visit.is_frozen && !before.is_frozen;
+            if visit.hide.is_empty() && visit.freeze.is_empty() && !is_more {
+                continue;
+            }
+            before.hide = before.hide.and(&visit.hide);
+            before.freeze = before.freeze.and(&visit.freeze);
+            before.is_hidden |= visit.is_hidden;
+            before.is_frozen |= visit.is_frozen;
+            let inner = self.visit(&visit)?;
+            self.led.extend(inner.into_iter().filter(|inner| !inner.is_vain()));
         }
+        Ok(())
     }
 
-    fn cover_unseen(&mut self, path: PathBuf, is_frozen: bool) {
-        if !self.hide.is_empty() {
-            self.found.hidden.insert(path);
-        } else if !is_frozen && !self.freeze.is_empty() {
-            self.found.frozen.insert(path);
+    /// How far the plain way to a folder comes.
+    fn reached(&self, path: &Path) -> (Reached, Reached) {
+        let start = (self.hide.start(), self.freeze.start());
+        path.components().fold(start, |(hide, freeze), part| {
+            let name = part.as_os_str().to_string_lossy();
+            (self.hide.step(&hide, &name), self.freeze.step(&freeze, &name))
+        })
+    }
+
+    /// Looks at one folder. Returns the folders in it.
+    fn visit(&mut self, visit: &Visit) -> Result<Vec<Visit>, Failed> {
+        if self.is_too_much(&visit.path) {
+            if visit.is_hidden {
+                // So is this.
+            } else if !self.hide.is_empty() {
+                self.found.hidden.insert(visit.path.clone());
+            } else if !visit.is_frozen && !self.freeze.is_empty() {
+                self.found.frozen.insert(visit.path.clone());
+            }
+            return Ok(Vec::new());
         }
+        let Some((folder, entries)) = self.list(&visit.path)? else { return Ok(Vec::new()) };
+        Ok(match visit.is_hidden {
+            true => self.names_in_hidden(&folder, visit, &entries),
+            false => self.names(&folder, visit, &entries),
+        })
+    }
+
+    /// What is in a hidden folder is hidden, and what has other names elsewhere under those too. Links in it lead to what has its
+    /// own name.
+    fn names_in_hidden(&mut self, folder: &OwnedFd, visit: &Visit, entries: &[Entry]) -> Vec<Visit> {
+        let mut inner = Vec::new();
+        for entry in entries {
+            match entry.kind {
+                FileType::Symlink => {}
+                FileType::Directory => {
+                    let path = visit.path.join(OsStr::from_bytes(&entry.name));
+                    inner.push(Visit { path, ..visit.clone() });
+                }
+                _ => self.hidden_inodes.extend(linked(folder, &entry.name)),
+            }
+        }
+        inner
+    }
+
+    fn is_too_much(&self, path: &Path) -> bool {
+        let bytes = path.as_os_str().as_bytes().len();
+        bytes != 0 && (self.seen > MAX_NAMES || bytes > MAX_FOLDER_BYTES)
+    }
+
+    /// A folder with its names, or nothing if it is gone or the sandbox's user cannot read it: then it cannot inside either.
+    fn list(&mut self, path: &Path) -> Result<Option<(OwnedFd, Vec<Entry>)>, Failed> {
+        const REMEDY: &str = "Check the disk that the workspace is on";
+        let doing = format_args!("searching `{}` in the workspace", path.display());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let name = if is_root(path) { Path::new(".") } else { path };
+        let folder = match rustix::fs::openat2(self.root, name, flags, Mode::empty(), resolve) {
+            Err(Errno::ACCESS) => return Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                self.has_moved = true;
+                return Ok(None);
+            }
+            folder => folder.at(Stage::Workspace, doing, REMEDY)?,
+        };
+        let entries = entries(&folder).at(Stage::Workspace, doing, REMEDY)?;
+        self.seen += entries.len();
+        Ok(Some((folder, entries)))
     }
 
     /// Finds the names in a folder. Returns the folders in it that are to be searched.
-    fn names(
-        &mut self,
-        folder: &OwnedFd,
-        path: &Path,
-        entries: &[Entry],
-        in_frozen: bool,
-    ) -> Vec<(PathBuf, bool)> {
+    fn names(&mut self, folder: &OwnedFd, visit: &Visit, entries: &[Entry]) -> Vec<Visit> {
         let is_repository =
             is_repository(|wanted| entries.iter().any(|entry| entry.name == wanted.as_bytes()));
+        let (in_frozen, is_plain) = (visit.is_frozen, visit.through.is_none());
         let mut inner = Vec::new();
         for entry in entries {
-            let own = path.join(OsStr::from_bytes(&entry.name));
+            let own = visit.path.join(OsStr::from_bytes(&entry.name));
             // A name that is no text is compared as what can be read of it.
-            let shown = own.to_string_lossy();
-            let is_hidden = self.hide.iter().any(|pattern| pattern.matches(&shown));
+            let name = String::from_utf8_lossy(&entry.name);
+            let is_hidden = self.hide.matches(&visit.hide, &name);
             let is_frozen = in_frozen
-                || self.freeze.iter().any(|pattern| pattern.matches(&shown))
-                || (!self.freeze.is_empty() && is_gits(entry, is_repository));
+                || self.freeze.matches(&visit.freeze, &name)
+                || (is_plain && !self.freeze.is_empty() && is_gits(entry, is_repository));
+            let is_found = is_hidden || is_frozen && !in_frozen;
+            if let Some(through) = visit.through.as_ref().filter(|_| is_found) {
+                self.found.kept.extend(through.iter().cloned());
+            }
             match entry.kind {
-                FileType::Symlink => {
-                    let end = (is_hidden || is_frozen).then(|| self.end(folder, entry, path)).flatten();
-                    if is_hidden {
-                        self.found.hidden.extend(end);
-                    } else if is_frozen {
-                        self.link(own, end, in_frozen);
-                    }
-                }
+                FileType::Symlink => self.link(visit, &own, (is_hidden, is_frozen)),
                 FileType::Socket if self.sockets && answers(folder, &entry.name) => {
                     self.found.hidden.insert(own);
                 }
-                FileType::Directory if is_hidden => drop(self.found.hidden.insert(own)),
+                FileType::Directory if is_hidden => {
+                    self.found.hidden.insert(own.clone());
+                    inner.push(Visit::hidden(own));
+                }
                 FileType::Directory => {
                     if is_frozen && !in_frozen {
                         self.found.frozen.insert(own.clone());
                     }
-                    inner.push((own, is_frozen));
+                    let through = visit.through.clone();
+                    inner.push(Visit { path: own, is_frozen, through, ..self.further(visit, &name) });
                 }
                 _ if is_hidden => {
                     self.hidden_inodes.extend(linked(folder, &entry.name));
@@ -185,66 +280,104 @@ impl Search<'_> {
         inner
     }
 
-    /// A link with a frozen name: it stays as it is, and so does what it leads to. A repository is looked at by itself.
-    fn link(&mut self, own: PathBuf, end: Option<PathBuf>, in_frozen: bool) {
-        let stat =
-            end.as_ref().and_then(|end| rustix::fs::statat(self.root, end, AtFlags::SYMLINK_NOFOLLOW).ok());
-        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
-        let is_git = own.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
-        let file = end.clone().filter(|_| kind == Some(FileType::RegularFile));
-        if let Some(end) = end
-            && (kind == Some(FileType::RegularFile) || kind == Some(FileType::Directory) && !is_git)
-        {
-            self.found.frozen.insert(end);
+    /// How far a name in a folder leads.
+    fn further(&self, from: &Visit, name: &str) -> Visit {
+        let (hide, freeze) = (self.hide.step(&from.hide, name), self.freeze.step(&from.freeze, name));
+        Visit { hide, freeze, ..Visit::default() }
+    }
+
+    /// A link. If it is hidden or frozen it stays, and so does all that it leads through; its end is hidden or frozen too.
+    fn link(&mut self, visit: &Visit, own: &Path, (is_hidden, is_frozen): (bool, bool)) {
+        let name = own.file_name().unwrap_or_default().to_string_lossy();
+        let mut further = Visit { is_frozen, ..self.further(visit, &name) };
+        // What holds everywhere holds on the plain way too.
+        further.hide = further.hide.beyond(&self.hide.start());
+        further.freeze = further.freeze.beyond(&self.freeze.start());
+        if !is_hidden && further.is_vain() {
+            return;
         }
-        if !in_frozen {
-            self.found.links.insert(own, file);
+        let Way { passed, end, steps } = way::follow(self.root, self.names, own);
+        self.seen += steps;
+        if is_hidden || is_frozen {
+            self.found.kept.extend(passed.iter().cloned());
+        }
+        if is_hidden {
+            if let Some((end, kind)) = end.filter(|(end, _)| !is_root(end)) {
+                self.hidden_inodes.extend(linked(self.root, end.as_os_str().as_bytes()));
+                self.found.hidden.insert(end.clone());
+                self.led.extend((kind == FileType::Directory).then(|| Visit::hidden(end)));
+            }
+            return;
+        }
+        let is_git = name.eq_ignore_ascii_case(".git");
+        let file = match &end {
+            Some((file, FileType::RegularFile)) => Some(file.clone()),
+            _ => None,
+        };
+        if is_frozen && !visit.is_frozen {
+            self.found.links.insert(own.to_owned(), file.clone());
+        }
+        if let Some(file) = file.filter(|_| is_frozen) {
+            self.frozen_inodes.extend(linked(self.root, file.as_os_str().as_bytes()));
+            self.found.frozen.insert(file);
+        }
+        if let Some((folder, FileType::Directory)) = end {
+            // A repository is looked at by itself, and so is everything.
+            further.is_frozen &= !is_git && !is_root(&folder);
+            if further.is_frozen {
+                self.found.frozen.insert(folder.clone());
+            }
+            let before = visit.through.iter().flat_map(|through| through.iter().cloned());
+            further.through = Some(Rc::new(before.chain(passed).collect()));
+            further.path = folder;
+            self.led.push_back(further);
         }
     }
 
-    fn other_names(&mut self, folder: &OwnedFd, path: &Path, entries: &[Entry]) -> Vec<(PathBuf, bool)> {
-        let mut inner = Vec::new();
-        for entry in entries {
-            let own = path.join(OsStr::from_bytes(&entry.name));
-            match entry.kind {
-                FileType::Directory if self.found.hidden.contains(&own) => {}
-                FileType::Directory => {
-                    let is_frozen = self.found.frozen.contains(&own);
-                    inner.push((own, is_frozen));
+    /// Finds the other names of files that were found and have several.
+    fn other_names(&mut self) -> Result<(), Failed> {
+        let mut folders = VecDeque::from([(PathBuf::new(), false)]);
+        while let Some((path, is_frozen)) = folders.pop_front() {
+            if self.is_too_much(&path) {
+                if !self.hide.is_empty() {
+                    self.found.hidden.insert(path);
+                } else if !is_frozen {
+                    self.found.frozen.insert(path);
                 }
-                FileType::Symlink => {}
-                _ => {
-                    let Some(inode) = linked(folder, &entry.name) else { continue };
-                    if self.hidden_inodes.contains(&inode) {
-                        self.found.hidden.insert(own);
-                    } else if self.frozen_inodes.contains(&inode) {
-                        self.found.frozen.insert(own);
+                continue;
+            }
+            let Some((folder, entries)) = self.list(&path)? else { continue };
+            for entry in entries {
+                let own = path.join(OsStr::from_bytes(&entry.name));
+                match entry.kind {
+                    FileType::Directory if self.found.hidden.contains(&own) => {}
+                    FileType::Directory => {
+                        let is_frozen = is_frozen || self.found.frozen.contains(&own);
+                        folders.push_back((own, is_frozen));
+                    }
+                    FileType::Symlink => {}
+                    _ => {
+                        let Some(inode) = linked(&folder, &entry.name) else { continue };
+                        if self.hidden_inodes.contains(&inode) {
+                            self.found.hidden.insert(own);
+                        } else if self.frozen_inodes.contains(&inode) {
+                            self.found.frozen.insert(own);
+                        }
                     }
                 }
             }
         }
-        inner
+        Ok(())
     }
+}
 
-    /// Where a link leads, if that is in the workspace.
-    fn end(&self, folder: &OwnedFd, link: &Entry, path: &Path) -> Option<PathBuf> {
-        let text = rustix::fs::readlinkat(folder, OsStr::from_bytes(&link.name), Vec::new()).ok()?;
-        let text = Path::new(OsStr::from_bytes(text.as_bytes()));
-        let way = match text.strip_prefix(self.target) {
-            Ok(inside) => inside.to_owned(),
-            Err(_) => path.join(text),
-        };
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let end = rustix::fs::openat2(self.root, &way, flags, Mode::empty(), resolve).ok()?;
-        let place = |fd: &OwnedFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();
-        let end = place(&end)?.strip_prefix(place(self.root)?).ok()?.to_owned();
-        (!end.as_os_str().is_empty()).then_some(end)
-    }
+fn is_root(path: &Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 /// The device and inode of a file that has several names.
 fn linked(folder: &OwnedFd, name: &[u8]) -> Option<(u64, u64)> {
     let stat = rustix::fs::statat(folder, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    (stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino))
+    let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    (stat.st_nlink > 1 && !is_folder).then_some((stat.st_dev, stat.st_ino))
 }

@@ -103,11 +103,22 @@ fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// When a process was started, which with its id tells it from all others.
+/// What the kernel marks a process with that is ending (`PF_EXITING`).
+const ENDING: u64 = 4;
+
+/// When a process was started, which with its id tells it from all others. One that has ended and that nobody has looked after
+/// yet is gone, and so is one that is about to: it does nothing more.
 fn started(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, which may hold anything, ends with the last parenthesis; the 20th field after it is the start.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    // The name, which may hold anything, ends with the last parenthesis. Behind it are the state, and among the others the
+    // marks and the start.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let &[state, _, _, _, _, _, marks, ..] = fields.as_slice() else { return None };
+    let is_ending = marks.parse::<u64>().ok()? & ENDING != 0;
+    if is_ending || matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.get(19)?.parse().ok()
 }
 
 /// Cgroups that belong to processes which are gone, whatever house they were of: one that never starts again would not sweep.
@@ -381,5 +392,21 @@ mod tests {
     fn a_process_is_told_from_a_later_one_with_its_number() {
         assert!(started(std::process::id()).is_some_and(|start| start > 0));
         assert_eq!(started(u32::MAX), None);
+    }
+    /// Whoever started a process may take its time to look after it.
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it is about a process that ends at once, and not about what it does"
+    )]
+    fn a_process_that_ended_is_gone_before_anybody_looks_after_it() {
+        use rustix::process::{WaitId, WaitIdOptions};
+        assert!(started(std::process::id()).is_some());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        assert!(Path::new(&format!("/proc/{}/stat", child.id())).exists());
+        assert_eq!(started(child.id()), None);
+        child.wait().unwrap();
     }
 }

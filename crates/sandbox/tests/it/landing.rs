@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tribune_contract::{HOST_TRAPS, Workspace, WorkspaceSource};
@@ -248,6 +249,12 @@ fn usage_is_counted() {
     assert_eq!(std::fs::metadata(field.layers.upper().join("a")).unwrap().mode() & 0o777, 0);
 }
 
+/// Landings during which the folder was swapped.
+const RACES: usize = 300;
+
+/// How long they may take on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Somebody swaps a folder of the workspace with a link to elsewhere, all the time.
 fn landing_never_leaves_the_folder() {
     let field = Field::with(&[("folder/file", "a")]);
@@ -255,29 +262,41 @@ fn landing_never_leaves_the_folder() {
     std::fs::write(outside.path().join("file"), "outside").unwrap();
     symlink(outside.path(), field.lower().join("link")).unwrap();
     let (folder, link) = (field.lower().join("folder"), field.lower().join("link"));
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (is_over, swaps) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let swap = || {
+        while !is_over.load(Ordering::Relaxed) {
+            let flags = rustix::fs::RenameFlags::EXCHANGE;
+            rustix::fs::renameat_with(rustix::fs::CWD, &folder, rustix::fs::CWD, &link, flags).unwrap();
+            swaps.fetch_add(1, Ordering::Relaxed);
+        }
+    };
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                let flags = rustix::fs::RenameFlags::EXCHANGE;
-                let _ = rustix::fs::renameat_with(rustix::fs::CWD, &folder, rustix::fs::CWD, &link, flags);
+        let swapping = scope.spawn(swap);
+        let began = Instant::now();
+        let (mut tries, mut races, mut landed, mut left) = (0, 0, 0, 0);
+        // The race is run when landings came to both ends while the folder was another at their end than at their beginning.
+        while races < RACES || landed == 0 || left == 0 {
+            if began.elapsed() > PATIENCE || swapping.is_finished() {
+                is_over.store(true, Ordering::Relaxed);
+                panic!("there was no race: {tries} tries, {races} races, {landed} landed, {left} left");
             }
-        });
-        let until = Instant::now() + Duration::from_secs(3);
-        let mut tries = 0;
-        while Instant::now() < until {
             let upper = field.layers.upper().join("folder");
             std::fs::create_dir_all(&upper).unwrap();
             std::fs::write(upper.join("file"), format!("evil {tries}")).unwrap();
             std::fs::write(upper.join(format!("new-{tries}")), "evil").unwrap();
+            let before = swaps.load(Ordering::Relaxed);
             // Whatever comes of it, it stays inside.
-            let _ =
+            let done =
                 land(&field.lower(), &field.layers, &paths(&["folder/file", &format!("folder/new-{tries}")]));
+            races += usize::from(swaps.load(Ordering::Relaxed) != before);
+            match done {
+                Ok(done) => (landed, left) = (landed + done.landed.len(), left + done.unlanded.len()),
+                Err(_) => left += 1,
+            }
             std::fs::remove_dir_all(&upper).unwrap();
             tries += 1;
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(tries > 100, "only {tries}");
+        is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(std::fs::read_to_string(outside.path().join("file")).unwrap(), "outside");
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);

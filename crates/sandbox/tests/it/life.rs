@@ -287,7 +287,8 @@ fn failures_name_their_cause() {
     assert!(text.contains("/nowhere/program"), "{text}");
 
     let mut unmounted = shell("true");
-    unmounted.mounts = vec![Mount::ReadOnly { source: "/nowhere/folder".into(), target: "/there".into() }];
+    unmounted.mounts =
+        vec![Mount::ReadOnly { source: "/nowhere/folder".into(), target: "/there".into(), hide: Vec::new() }];
     let (at, text) = stage(&unmounted);
     assert_eq!(at, Stage::Mounts);
     assert!(text.contains("/nowhere/folder"), "{text}");

@@ -5,12 +5,18 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tribune_contract::{HOST_TRAPS, Workspace, WorkspaceSource};
-use tribune_sandbox::Streams;
+use tribune_contract::{HOST_TRAPS, LaunchProfile, Mount, Workspace, WorkspaceSource};
+use tribune_sandbox::workspace::Layers;
+use tribune_sandbox::{Child, Streams};
 
 use crate::stage::{Ran, Test, finish, launcher, shell};
 
 pub(crate) const TESTS: &[Test] = &[
+    (
+        "a_box_moves_nothing_that_another_is_about_to_cover",
+        a_box_moves_nothing_that_another_is_about_to_cover,
+    ),
+    ("what_is_moved_while_a_box_starts_is_hidden", what_is_moved_while_a_box_starts_is_hidden),
     ("links_with_frozen_names_stop_nothing", links_with_frozen_names_stop_nothing),
     ("too_many_names_make_their_folder_read_only", too_many_names_make_their_folder_read_only),
     (
@@ -20,6 +26,15 @@ pub(crate) const TESTS: &[Test] = &[
     ("folders_too_deep_to_look_into_are_read_only", folders_too_deep_to_look_into_are_read_only),
     ("names_that_are_no_text_are_protected", names_that_are_no_text_are_protected),
     ("folders_above_what_is_hidden_stay", folders_above_what_is_hidden_stay),
+    ("hidden_links_stay_and_so_do_their_ways", hidden_links_stay_and_so_do_their_ways),
+    ("hidden_links_stay_in_an_overlay", hidden_links_stay_in_an_overlay),
+    ("paths_are_hidden_through_links_to_folders", paths_are_hidden_through_links_to_folders),
+    ("the_ways_of_frozen_links_stay", the_ways_of_frozen_links_stay),
+    ("links_by_the_name_on_this_machine_are_known", links_by_the_name_on_this_machine_are_known),
+    ("links_in_circles_stop_nothing", links_in_circles_stop_nothing),
+    ("too_many_hidden_names_hide_their_folder", too_many_hidden_names_hide_their_folder),
+    ("too_many_hidden_names_at_the_top_hide_all_of_it", too_many_hidden_names_at_the_top_hide_all_of_it),
+    ("names_are_hidden_in_shown_folders_too", names_are_hidden_in_shown_folders_too),
     ("sockets_of_its_own_work", sockets_of_its_own_work),
     ("a_socket_is_shown_as_nothing_else", a_socket_is_shown_as_nothing_else),
 ];
@@ -31,7 +46,17 @@ fn direct(folder: &Path, line: &str) -> (Ran, Vec<String>) {
 
 /// The same, where some names are hidden.
 fn direct_without(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>) {
+    let child = started_without(folder, hide, line);
+    let read_only = child.started().read_only.clone();
+    (finish(child), read_only)
+}
+
+fn started_without(folder: &Path, hide: &[&str], line: &str) -> Child {
     let house = tempfile::tempdir().unwrap();
+    launcher(house.path()).launch(&hiding(folder, hide, line), Streams::captured()).unwrap()
+}
+
+fn hiding(folder: &Path, hide: &[&str], line: &str) -> LaunchProfile {
     let mut profile = shell(line);
     profile.cwd = "/workspace".into();
     profile.workspace = Some(Workspace {
@@ -40,9 +65,7 @@ fn direct_without(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>
         hide: hide.iter().map(|&name| name.to_owned()).collect(),
         freeze: HOST_TRAPS.map(str::to_owned).into(),
     });
-    let child = launcher(house.path()).launch(&profile, Streams::captured()).unwrap();
-    let read_only = child.started().read_only.clone();
-    (finish(child), read_only)
+    profile
 }
 
 fn workspace() -> TempDir {
@@ -70,6 +93,277 @@ fn folders_above_what_is_hidden_stay() {
     assert_eq!(moved.stdout, "config\nsub\nmade\n", "{}", moved.stderr);
     let (found, _) = direct_without(folder.path(), &hide, "find . -type f -exec cat {} +");
     assert_eq!(found.stdout, "made\n", "{}", found.stderr);
+}
+
+/// Reads every file there is by every name it has.
+const READ_ALL: &str = "find . -type f -exec cat {} + ; find . -type l -exec cat {} + 2>/dev/null";
+
+/// Lets whoever runs in a box change everything there.
+fn open_up(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder, open).unwrap();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            open_up(&entry.path());
+        }
+    }
+}
+
+/// Hidden links, straight, in a chain, through a link to a folder and through `..`, with a file each of which they lead to.
+fn with_hidden_links() -> TempDir {
+    let folder = workspace();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["conf", "sub", "real", "over/deep"] {
+        std::fs::create_dir_all(at(name)).unwrap();
+    }
+    for name in ["conf/straight", "conf/chained", "real/through", "over/up"] {
+        std::fs::write(at(name), "hidden-words\n").unwrap();
+    }
+    std::fs::hard_link(at("conf/straight"), at("other-name")).unwrap();
+    for (to, name) in [
+        ("conf/straight", ".env"),
+        ("../first", "sub/.env"),
+        ("second", "first"),
+        ("/workspace/conf/chained", "second"),
+        ("../by/through", "real/.env"),
+        ("real", "by"),
+        ("deep/../up", "over/.env"),
+    ] {
+        std::os::unix::fs::symlink(to, at(name)).unwrap();
+    }
+    open_up(folder.path());
+    folder
+}
+
+/// Tries to make each of them lead elsewhere.
+const LEAD_ASTRAY: &str = "for name in .env sub/.env first second real/.env by over/.env; do \
+    rm -f $name; mv $name moved; ln -sfn plain $name; done 2>/dev/null; \
+    rmdir over/deep; mv over/deep moved; mv conf moved; mv real moved; mv sub moved; mv over moved; echo made > plain; cat plain";
+
+fn hidden_links_stay_and_so_do_their_ways() {
+    let folder = with_hidden_links();
+    let (first, _) = direct_without(folder.path(), &[".env"], READ_ALL);
+    assert_eq!(first.stdout, "", "{}", first.stderr);
+    let (ran, _) = direct_without(folder.path(), &[".env"], LEAD_ASTRAY);
+    assert_eq!(ran.stdout, "made\n");
+    let (found, _) = direct_without(folder.path(), &[".env"], READ_ALL);
+    assert_eq!(found.stdout, "made\n", "{}", found.stderr);
+}
+
+fn hidden_links_stay_in_an_overlay() {
+    let folder = with_hidden_links();
+    let house = tempfile::tempdir().unwrap();
+    let layers = Layers::create(house.path().join("layers"), folder.path()).unwrap();
+    let run = |line: &str| {
+        let mut profile = shell(line);
+        profile.cwd = "/workspace".into();
+        profile.workspace = Some(Workspace {
+            target: "/workspace".into(),
+            source: WorkspaceSource::Overlay {
+                lower: folder.path().to_owned(),
+                layers: layers.folder().to_owned(),
+            },
+            hide: vec![".env".to_owned()],
+            freeze: Vec::new(),
+        });
+        finish(launcher(house.path()).launch(&profile, Streams::captured()).unwrap()).stdout
+    };
+    assert_eq!([LEAD_ASTRAY, READ_ALL].map(run), ["made\n", "made\n"]);
+}
+
+fn paths_are_hidden_through_links_to_folders() {
+    let folder = workspace();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["elsewhere/secrets", "elsewhere/plain", "deep/er/keys/private"] {
+        std::fs::create_dir_all(at(name)).unwrap();
+        std::fs::write(at(name).join("file"), format!("{name}\n")).unwrap();
+    }
+    std::fs::hard_link(at("elsewhere/secrets/file"), at("other-name")).unwrap();
+    for (to, name) in
+        [("elsewhere", "config"), ("../er/keys", "deep/er/k"), ("deep/er", "way"), ("..", "deep/er/up")]
+    {
+        std::os::unix::fs::symlink(to, at(name)).unwrap();
+    }
+    open_up(folder.path());
+    let hide = ["config/secrets", "way/**/k/private"];
+    let (ran, _) = direct_without(
+        folder.path(),
+        &hide,
+        "find . -type f -exec cat {} + ; rm -f config way deep/er/k 2>/dev/null; mv elsewhere/secrets moved; mv deep moved; echo made > plain",
+    );
+    assert_eq!(ran.stdout, "elsewhere/plain\n", "{}", ran.stderr);
+    let (found, _) =
+        direct_without(folder.path(), &hide, "cat plain; cat elsewhere/*/file deep/er/keys/private/file");
+    assert_eq!(found.stdout, "made\nelsewhere/plain\n");
+}
+
+fn the_ways_of_frozen_links_stay() {
+    let folder = workspace();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["dots", "machine"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    for name in ["dots/rc", "machine/config.toml"] {
+        std::fs::write(at(name), "as it was").unwrap();
+    }
+    std::fs::hard_link(at("dots/rc"), at("other-name")).unwrap();
+    for (to, name) in [("a", ".bashrc"), ("d/rc", "a"), ("dots", "d"), ("machine", ".cargo")] {
+        std::os::unix::fs::symlink(to, at(name)).unwrap();
+    }
+    open_up(folder.path());
+    let (ran, _) = direct(
+        folder.path(),
+        "mkdir evil; echo evil > evil/rc; echo evil > evil/config.toml; for name in a d .cargo; do rm -f $name; ln -sfn evil $name; done \
+         2>/dev/null; rm -f a; ln -s evil/rc a; echo evil > machine/config.toml; echo evil > other-name; mv dots moved; echo ran",
+    );
+    assert_eq!(ran.stdout, "ran\n");
+    for name in [".bashrc", ".cargo/config.toml", "other-name"] {
+        assert_eq!(std::fs::read_to_string(at(name)).unwrap(), "as it was", "{name}");
+    }
+}
+
+fn links_by_the_name_on_this_machine_are_known() {
+    let folder = workspace();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("rc"), "as it was").unwrap();
+    std::fs::write(at("key"), "hidden-words").unwrap();
+    std::os::unix::fs::symlink(at("rc"), at(".bashrc")).unwrap();
+    std::os::unix::fs::symlink(
+        format!("../{}/key", folder.path().file_name().unwrap().to_str().unwrap()),
+        at(".env"),
+    )
+    .unwrap();
+    open_up(folder.path());
+    let (ran, _) = direct_without(folder.path(), &[".env"], "echo evil > rc; cat key; echo ran");
+    assert_eq!(ran.stdout, "ran\n");
+    assert_eq!(std::fs::read_to_string(at("rc")).unwrap(), "as it was");
+}
+
+fn links_in_circles_stop_nothing() {
+    let folder = workspace();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(at("a/b")).unwrap();
+    for (to, name) in
+        [("..", "a/b/up"), (".", "a/self"), ("../..", "a/b/x"), (".env", ".env"), ("b", "a/b/b")]
+    {
+        std::os::unix::fs::symlink(to, at(name)).unwrap();
+    }
+    std::fs::write(at("a/b/key"), "hidden-words").unwrap();
+    let (ran, _) = direct_without(folder.path(), &["a/**/x/**/key", ".env"], "cat a/b/key; echo ran");
+    assert_eq!(ran.stdout, "ran\n");
+}
+
+fn too_many_hidden_names_hide_their_folder() {
+    let folder = workspace();
+    std::fs::create_dir_all(folder.path().join("keys/many")).unwrap();
+    for number in 0..2100 {
+        std::fs::write(folder.path().join(format!("keys/many/{number}.pem")), "hidden-words").unwrap();
+    }
+    for name in ["keys/plain", "one.pem"] {
+        std::fs::write(folder.path().join(name), name).unwrap();
+    }
+    open_up(folder.path());
+    let child = started_without(
+        folder.path(),
+        &["*.pem"],
+        "cat keys/plain; ls keys/many; cat one.pem; mv keys moved",
+    );
+    assert_eq!(child.started().emptied, ["keys/many"]);
+    assert_eq!(finish(child).stdout, "keys/plain");
+    assert!(folder.path().join("keys/many/7.pem").exists());
+}
+
+fn too_many_hidden_names_at_the_top_hide_all_of_it() {
+    let folder = workspace();
+    for number in 0..2100 {
+        std::fs::write(folder.path().join(format!("{number}.pem")), "hidden-words").unwrap();
+    }
+    let child = started_without(folder.path(), &["*.pem"], "ls -A; cat 7.pem; echo made > plain; echo ran");
+    assert_eq!(child.started().emptied, ["."]);
+    assert_eq!(finish(child).stdout, "ran\n");
+}
+
+/// Somebody of this machine moves a folder with hidden files to and fro.
+fn what_is_moved_while_a_box_starts_is_hidden() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    let folder = workspace();
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let others = folder.path().join("before");
+    for made in [&here, &others] {
+        std::fs::create_dir(made).unwrap();
+    }
+    std::fs::write(here.join("key.pem"), "hidden-words\n").unwrap();
+    // Covered first, so that there is time in between.
+    for number in 0..1000 {
+        std::fs::write(others.join(format!("{number}.pem")), "").unwrap();
+    }
+    open_up(folder.path());
+    let (is_over, moves) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let told = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for (from, to) in [(&here, &there), (&there, &here)] {
+                    std::fs::rename(from, to).unwrap();
+                    moves.fetch_add(1, Ordering::Relaxed);
+                    // Long enough to be found.
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+            }
+        });
+        let (mut starts, mut told) = (0, Vec::new());
+        while starts < STARTS && told.is_empty() {
+            let before = moves.load(Ordering::Relaxed);
+            let house = tempfile::tempdir().unwrap();
+            let profile = hiding(folder.path(), &["*.pem"], "cat here/* there/* 2>/dev/null; echo ran");
+            // Who is moved all the time is not shown at all.
+            let Ok(child) = launcher(house.path()).launch(&profile, Streams::captured()) else { continue };
+            starts += usize::from(moves.load(Ordering::Relaxed) != before);
+            told.extend(Some(finish(child).stdout).filter(|told| told != "ran\n"));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        told
+    });
+    assert_eq!(told, Vec::<String>::new());
+}
+
+/// Tries to move folders above what is hidden, and counts its tries, until it is told to stop.
+const MOVE: &str = "
+import os
+tries = 0
+while not os.path.exists('stop'):
+    for one, other in [('config', 'c2'), ('config/deep', 'd2'), ('sub', 's2')]:
+        for before, after in [(one, other), (other, one)]:
+            try: os.rename(before, after)
+            except OSError: continue
+            print('moved', before)
+    tries += 1
+    open('tries.new', 'w').write(str(tries)); os.rename('tries.new', 'tries')
+";
+
+/// Boxes that start while another tries to move what they cover.
+const STARTS: usize = 10;
+
+fn a_box_moves_nothing_that_another_is_about_to_cover() {
+    let folder = workspace();
+    for (name, file) in [("config/deep/secrets", "s"), ("sub", ".env")] {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        std::fs::write(folder.path().join(name).join(file), "hidden-words\n").unwrap();
+    }
+    open_up(folder.path());
+    let hide = ["config/deep/secrets", ".env"];
+    let mover = started_without(folder.path(), &hide, &format!("python3 -c \"{MOVE}\""));
+    let tries = || std::fs::read_to_string(folder.path().join("tries")).unwrap_or_default();
+    let mut starts = 0;
+    while starts < STARTS {
+        let before = tries();
+        let (ran, _) =
+            direct_without(folder.path(), &hide, "find . \\( -name s -o -name .env \\) -exec cat {} +");
+        assert_eq!(ran.stdout, "", "{}", ran.stderr);
+        starts += usize::from(!before.is_empty() && tries() != before);
+    }
+    std::fs::write(folder.path().join("stop"), "").unwrap();
+    assert_eq!(finish(mover).ok(), "");
 }
 
 fn links_with_frozen_names_stop_nothing() {
@@ -153,6 +447,22 @@ fn names_that_are_no_text_are_protected() {
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "[core]\n");
 }
 
+fn names_are_hidden_in_shown_folders_too() {
+    let folder = with_hidden_links();
+    std::fs::write(folder.path().join("plain"), "plain\n").unwrap();
+    let mut profile = shell(&format!("cd /opt/shown; ({READ_ALL}; cat /opt/file) | sort"));
+    let hide = vec![".env".to_owned()];
+    let shown = |name: &str, target: &str| Mount::ReadOnly {
+        source: folder.path().join(name),
+        target: target.into(),
+        hide: hide.clone(),
+    };
+    profile.mounts = vec![shown("", "/opt/shown"), shown("plain", "/opt/file")];
+    let child = launcher(folder.path()).launch(&profile, Streams::captured()).unwrap();
+    // By the name that the folder has in the box `/workspace/conf/chained` leads nowhere.
+    assert_eq!(finish(child).ok(), "hidden-words\nplain\nplain\n");
+}
+
 /// Listens at a socket in the workspace and connects to it, whatever was left there.
 const TALK: &str = "
 import os, socket
@@ -178,7 +488,7 @@ fn a_socket_is_shown_as_nothing_else() {
     let socket = folder.path().join("server.sock");
     let _server = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let mut profile = shell("true");
-    profile.mounts = vec![tribune_contract::Mount::ReadOnly { source: socket, target: "/opt/x".into() }];
+    profile.mounts = vec![Mount::ReadOnly { source: socket, target: "/opt/x".into(), hide: Vec::new() }];
     let refused = launcher(folder.path()).launch(&profile, Streams::captured()).unwrap_err().to_string();
     assert!(refused.contains("`/opt/x` is a socket"), "{refused}");
 }

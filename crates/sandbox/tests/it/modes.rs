@@ -123,6 +123,6 @@ fn landlock_ends_what_it_started() {
     assert_eq!(run(&weaker(&line, workspace.path())).unwrap().ok(), "left\n");
     assert_eq!(crate::stage::marked(&seconds), []);
     let mut mounted = weaker("true", workspace.path());
-    mounted.mounts = vec![Mount::ReadOnly { source: "/usr".into(), target: "/usr".into() }];
+    mounted.mounts = vec![Mount::ReadOnly { source: "/usr".into(), target: "/usr".into(), hide: Vec::new() }];
     assert_eq!(run(&mounted).unwrap().ok(), "");
 }

@@ -84,8 +84,11 @@ fn echo(listener: UnixListener) {
 /// A program of this test, inside, with a relay to `socket`.
 pub(crate) fn inside(args: &[&str], socket: &std::path::Path) -> LaunchProfile {
     let mut profile = profile("/opt/program", args);
-    profile.mounts =
-        vec![Mount::ReadOnly { source: std::env::current_exe().unwrap(), target: "/opt/program".into() }];
+    profile.mounts = vec![Mount::ReadOnly {
+        source: std::env::current_exe().unwrap(),
+        target: "/opt/program".into(),
+        hide: Vec::new(),
+    }];
     profile.relays = vec![Relay { name: "echo".into(), port: 4000, socket: socket.to_owned(), token: None }];
     profile
 }

@@ -65,7 +65,8 @@ fn cargo_build() {
     let field =
         Field::with(&[("Cargo.toml", manifest), ("src/main.rs", "fn main() { println!(\"built\"); }\n")]);
     let mut profile = shell("cargo run -q --offline");
-    profile.mounts = vec![Mount::ReadOnly { source: sysroot.into(), target: "/opt/rust".into() }];
+    profile.mounts =
+        vec![Mount::ReadOnly { source: sysroot.into(), target: "/opt/rust".into(), hide: Vec::new() }];
     profile.env.insert("PATH".into(), "/opt/rust/bin:/usr/bin:/bin".into());
     assert_eq!(field.run(profile).ok(), "built\n");
 }

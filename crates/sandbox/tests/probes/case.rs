@@ -186,8 +186,8 @@ fn profile(probe: &Probe, laid: &Laid, folder: &Path) -> LaunchProfile {
     profile.runs_as = RunsAs::User { uid: AGENT, gid: AGENT };
     profile.cwd = "/workspace".into();
     profile.mounts = vec![
-        Mount::ReadOnly { source: folder.join("probe"), target: "/opt/probe".into() },
-        Mount::ReadOnly { source: folder.join("shelf"), target: "/shelf".into() },
+        Mount::ReadOnly { source: folder.join("probe"), target: "/opt/probe".into(), hide: Vec::new() },
+        Mount::ReadOnly { source: folder.join("shelf"), target: "/shelf".into(), hide: Vec::new() },
     ];
     profile.workspace = Some(Workspace {
         target: "/workspace".into(),

@@ -12,7 +12,7 @@ use crate::fixture::Place;
 use crate::killing::start;
 
 /// The cgroups that a process made for its boxes.
-fn groups_of(process: u32) -> Vec<PathBuf> {
+pub(crate) fn groups_of(process: u32) -> Vec<PathBuf> {
     let (mut folders, mut found) = (vec![PathBuf::from("/sys/fs/cgroup")], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
@@ -110,9 +110,10 @@ fn l2_a_run_whose_terminal_is_killed_leaves_nothing_running_and_is_on_record() {
     let id = run.id();
     assert_eq!(!groups_of(id).is_empty(), has_groups);
     run.signal(Signal::KILL);
-    run.end();
     within("all are gone", || sleeping(&mark).is_empty());
+    // Whoever started it has not looked after it yet: dead is dead.
     within("what held them is gone", || groups_of(id).is_empty());
+    run.end();
     let closed =
         || site.events(&session("lost"), "session_lifecycle").last().is_some_and(|last| last == "closed");
     within("the session is closed", closed);

@@ -7,6 +7,8 @@ mod seated;
 mod streams;
 mod userland;
 
+pub(crate) use ending::groups_of;
+
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -238,6 +240,15 @@ fn l7_a_run_does_not_see_what_is_hidden() {
         assert_eq!((ran.code, ran.out.as_str()), (0, "one\n"), "{mode}: {ran:?}");
         assert_eq!(site.read(".env").as_deref(), Some("hush"), "{mode}");
     }
+    // In folders beside it neither.
+    let other = tempfile::tempdir().unwrap();
+    for (file, text) in [(".env", "hush"), ("plain", "shown\n")] {
+        std::fs::write(other.path().join(file), text).unwrap();
+    }
+    let shown = other.path().canonicalize().unwrap();
+    let line = format!("cat {0}/.env {0}/plain", shown.display());
+    let ran = site.run(&["--ro", shown.to_str().unwrap(), "--", "sh", "-c", &line]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "shown\n"), "{ran:?}");
     site.end();
 }
 

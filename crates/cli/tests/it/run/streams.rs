@@ -1,12 +1,16 @@
 //! What a run is connected to.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use super::Site;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::{Site, within};
 use crate::fixture::said;
+use crate::house::Running;
 
 /// More than a pipe holds, and no whole number of pieces.
 const LARGE: usize = 3_000_001;
@@ -65,6 +69,56 @@ for stream in range(3):
         let refused = said(command.stdin(stdin).stdout(stdout).output().unwrap());
         assert!(refused.code == 64 && refused.out.is_empty(), "{refused:?}");
         assert!(refused.err.contains(&format!("the standard {name} is a folder")), "{refused:?}");
+    }
+    site.end();
+}
+
+#[test]
+fn streams_that_do_not_wait_lose_nothing() {
+    let site = Site::new();
+    let socket = || {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (OwnedFd::from(ours), OwnedFd::from(theirs))
+    };
+    let pipe = || {
+        let (ours, theirs) = std::io::pipe().unwrap();
+        (OwnedFd::from(ours), OwnedFd::from(theirs))
+    };
+    for (ours, theirs) in [socket(), pipe()] {
+        rustix::io::ioctl_fionbio(&theirs, true).unwrap();
+        let line = format!("head -c {LARGE} /dev/zero && echo whole");
+        let mut command = site.command(&["run", "-q", "--", "sh", "-c", &line]);
+        command.stdin(Stdio::null()).stdout(theirs.try_clone().unwrap());
+        let mut run = command.spawn().unwrap();
+        drop(command);
+        // Nobody reads until no more can be written.
+        within("it is full", || {
+            let mut full = [PollFd::new(&theirs, PollFlags::OUT)];
+            rustix::event::poll(&mut full, Some(&Timespec::default())).unwrap() == 0
+        });
+        drop(theirs);
+        let mut told = Vec::new();
+        File::from(ours).read_to_end(&mut told).unwrap();
+        assert_eq!((told.len(), told.ends_with(b"\0whole\n")), (LARGE + 6, true));
+        assert!(run.wait().unwrap().success());
+    }
+    for (ours, theirs) in [socket(), {
+        let (theirs, ours) = pipe();
+        (ours, theirs)
+    }] {
+        rustix::io::ioctl_fionbio(&theirs, true).unwrap();
+        let mut ours = File::from(ours);
+        let mut command = site.command(&["run", "-q", "--", "sh", "-c", "echo ready; cat"]);
+        let run = Running::fed(command.stdin(theirs));
+        drop(command);
+        for word in ["ready", "one", "two"] {
+            if word != "ready" {
+                writeln!(ours, "{word}").unwrap();
+            }
+            run.until_out(word);
+        }
+        drop(ours);
+        assert!(run.end().0.success());
     }
     site.end();
 }

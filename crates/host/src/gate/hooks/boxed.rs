@@ -78,8 +78,10 @@ impl Shared {
         reads.sort_unstable();
         // What is in a folder that is there comes with it.
         reads.dedup_by(|inner, outer| inner.starts_with(outer));
-        profile.mounts =
-            reads.into_iter().map(|path| Mount::ReadOnly { source: path.clone(), target: path }).collect();
+        profile.mounts = reads
+            .into_iter()
+            .map(|path| Mount::ReadOnly { source: path.clone(), target: path, hide: Vec::new() })
+            .collect();
         profile.limits.wall_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1));
         Ok(profile)
     }

@@ -22,7 +22,7 @@ use crate::run::{EGRESS_PORT, proxy_variables};
 use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, capture, watched};
 
 /// Where the workspace is inside.
-pub(super) const WORKSPACE: &str = "/workspace";
+pub(in crate::tools) const WORKSPACE: &str = "/workspace";
 
 /// How much longer than its time a command is waited for: the sandbox ends it by itself.
 const GRACE: Duration = Duration::from_secs(10);
@@ -105,7 +105,7 @@ impl Launcher for BoxedLauncher {
         let mut child = started.map_err(|error| LaunchError::Sandbox(error.to_string()))?;
 
         let sandbox = held(self.mode, child.started(), &limits);
-        let read_only = child.started().read_only.clone();
+        let (read_only, emptied) = (child.started().read_only.clone(), child.started().emptied.clone());
         let outputs = (
             child.stdout().map(ChildStdout::from_std).transpose().map_err(LaunchError::Failed)?,
             child.stderr().map(ChildStderr::from_std).transpose().map_err(LaunchError::Failed)?,
@@ -142,7 +142,7 @@ impl Launcher for BoxedLauncher {
             Exit::Signal { signal } => Ended::Signal(signal),
             Exit::OutOfTime | Exit::Killed => Ended::OutOfTime,
         };
-        Ok(Exited { ended, stdout, stderr, sandbox, read_only })
+        Ok(Exited { ended, stdout, stderr, sandbox, read_only, emptied })
     }
 }
 

@@ -64,7 +64,7 @@ impl Launcher for DirectLauncher {
             limits: [("wallMs".to_owned(), wall)].into(),
             masked: 0,
         };
-        Ok(Exited { ended, stdout, stderr, sandbox, read_only: Vec::new() })
+        Ok(Exited { ended, stdout, stderr, sandbox, read_only: Vec::new(), emptied: Vec::new() })
     }
 }
 

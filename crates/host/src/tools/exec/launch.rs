@@ -65,6 +65,8 @@ pub struct Exited {
     /// Folders of the workspace that it could not change at all, because they hold too much that programs of this machine
     /// obey; `.` is all of it.
     pub read_only: Vec<String>,
+    /// Folders of the workspace that looked empty to it, because too much in them is hidden; `.` is all of it.
+    pub emptied: Vec<String>,
 }
 
 /// How a command ended.

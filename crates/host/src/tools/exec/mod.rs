@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tribune_agents::{SessionKey, ToolSpec};
 
 pub use boxed::BoxedLauncher;
+pub(super) use boxed::WORKSPACE;
 pub use direct::DirectLauncher;
 pub(crate) use launch::watched;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
@@ -142,7 +143,7 @@ impl Exec {
 /// The folder of the workspace that a call names, as it is called from outside.
 pub(super) fn folder(cwd: Option<&str>) -> &str {
     let cwd = cwd.unwrap_or(".");
-    match cwd.strip_prefix(boxed::WORKSPACE) {
+    match cwd.strip_prefix(WORKSPACE) {
         Some("" | "/") => ".",
         Some(inner) if inner.starts_with('/') => inner.trim_start_matches('/'),
         Some(_) | None => cwd,
@@ -171,12 +172,7 @@ pub(super) async fn run(
     let exited = launcher.launch(launch).await.map_err(refused)?;
     trail.held_by(exited.sandbox);
     let mut output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
-    if !exited.read_only.is_empty() {
-        let folders = exited.read_only.join("`, `");
-        output.push_str(&format!(
-            "[read-only: `{folders}`, because programs of this machine obey too many names in it; ask the operator to tidy up]\n"
-        ));
-    }
+    output.push_str(&protected(&exited.read_only, &exited.emptied));
     match exited.ended {
         Ended::Code(code) => Ok(format!("exit code {code}\n{output}")),
         Ended::Signal(signal) => Ok(format!("ended by signal {signal}\n{output}")),
@@ -190,6 +186,24 @@ pub(super) async fn run(
         )),
         Ended::OverQuota(why) => Err(Refused::new(Code::Failed, format!("{why}\n{output}"))),
     }
+}
+
+/// What is said of folders that were protected as a whole.
+fn protected(read_only: &[String], emptied: &[String]) -> String {
+    let mut said = String::new();
+    if !read_only.is_empty() {
+        said.push_str(&format!(
+            "[read-only: `{}`, because programs of this machine obey too many names in it; ask the operator to tidy up]\n",
+            read_only.join("`, `")
+        ));
+    }
+    if !emptied.is_empty() {
+        said.push_str(&format!(
+            "[hidden: `{}` as a whole, because too many names in it are; ask the operator to tidy up]\n",
+            emptied.join("`, `")
+        ));
+    }
+    said
 }
 
 fn output(name: &str, captured: &Captured) -> String {
@@ -206,4 +220,20 @@ fn refused(error: LaunchError) -> Refused {
         LaunchError::Failed(_) => Code::Failed,
     };
     Refused::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::protected;
+
+    #[test]
+    fn folders_protected_as_a_whole_are_named() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(protected(&[], &[]), "");
+        let said = protected(&names(&["a", "b"]), &names(&["keys"]));
+        assert!(
+            said.contains("[read-only: `a`, `b`, because") && said.contains("[hidden: `keys` as a whole"),
+            "{said}"
+        );
+    }
 }

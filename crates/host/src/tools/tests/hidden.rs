@@ -42,3 +42,60 @@ async fn what_is_hidden_is_neither_read_nor_written() {
     assert_eq!(house.good("read", json!({ "path": "keys/public" })).await, "needle\n");
     house.good("write", json!({ "path": "keys/public", "content": "mine\n" })).await;
 }
+
+#[tokio::test]
+async fn what_hidden_names_and_links_lead_to_is_hidden_by_its_own_name_too() {
+    let hide = [".env", "config/secrets"].map(str::to_owned);
+    let house = Fixture::new().with(|tools| tools.hiding(&hide));
+    for file in ["conf/prod", "conf/by-box", "elsewhere/secrets/key", "elsewhere/plain", "prod"] {
+        house.write(file, "needle\n");
+    }
+    for (to, link) in [
+        ("conf/prod", ".env"),
+        ("/workspace/conf/by-box", "conf/.env"),
+        ("elsewhere", "config"),
+        ("/etc/passwd", "elsewhere/.env"),
+    ] {
+        symlink(to, house.inside(link)).unwrap();
+    }
+    for path in [
+        ".env",
+        "conf/prod",
+        "conf/by-box",
+        "config/secrets/key",
+        "elsewhere/secrets/key",
+        "elsewhere/secrets",
+        "config/../elsewhere/./secrets/key",
+    ] {
+        for (tool, input) in
+            [("read", json!({ "path": path })), ("search", json!({ "path": path, "query": "needle" }))]
+        {
+            let done = house.done(tool, input).await;
+            assert!(
+                done.outcome.content.contains("is hidden here"),
+                "{tool} {path}: {}",
+                done.outcome.content
+            );
+        }
+    }
+    for path in ["conf/prod", "elsewhere/secrets/new"] {
+        let done = house.done("write", json!({ "path": path, "content": "mine\n" })).await;
+        assert!(done.outcome.content.contains("is hidden here"), "{path}: {}", done.outcome.content);
+    }
+    let found = house.good("search", json!({ "query": "needle" })).await;
+    assert_eq!(found, "elsewhere/plain:1: needle\nprod:1: needle\n");
+    assert_eq!(house.good("read", json!({ "path": "config/plain" })).await, "needle\n");
+}
+
+/// A path is judged as it was spoken too: what it leads through may have come after the workspace was looked at.
+#[test]
+fn a_path_is_judged_as_spoken() {
+    let hidden = crate::tools::hidden::Hidden::new(&["config/secrets".to_owned()]);
+    for path in ["config/secrets/key", "./config//secrets", "x/../Config/secrets/key", "config/x/../secrets"]
+    {
+        assert!(hidden.covers_spoken(path), "{path}");
+    }
+    for path in ["config", "config/secrets/..", "secrets/key", "../config"] {
+        assert!(!hidden.covers_spoken(path), "{path}");
+    }
+}

@@ -60,6 +60,13 @@ pub(crate) const PROBES: &[Probe] = &[
         &[WorkspaceMasks],
         hidden_by_its_link,
     ),
+    Probe::new(
+        GROUP,
+        "hidden_link_removed",
+        "remove a hidden link, or move it, so that nobody knows what it led to",
+        &[WorkspaceMasks],
+        hidden_link_removed,
+    ),
     Probe::new(GROUP, "hidden_folder", "read what is in a hidden folder", &[WorkspaceMasks], hidden_folder),
     Probe::new(
         GROUP,
@@ -207,6 +214,16 @@ fn hidden_by_its_link(bait: &Bait) -> Outcome {
         Outcome::Shut(_) => says(&bait.workspace.join("sub/token.pem"), HUSH),
         open => open,
     }
+}
+
+fn hidden_link_removed(bait: &Bait) -> Outcome {
+    let (link, other) = (bait.workspace.join("sub/token.pem"), bait.workspace.join("sub/other"));
+    let is_moved = std::fs::rename(&link, &other).is_ok();
+    let is_replaced = std::fs::write(&other, "").and_then(|()| std::fs::rename(&other, &link)).is_ok();
+    let is_removed = std::fs::remove_file(&link).is_ok();
+    // What was done, and not what the calls said.
+    let is_there = std::fs::read_link(&link).is_ok();
+    Outcome::when(!is_there, format!("moved {is_moved}, replaced {is_replaced}, removed {is_removed}"))
 }
 
 fn hidden_folder(bait: &Bait) -> Outcome {
