@@ -15,7 +15,7 @@ pub(crate) enum ImportCommand {
     )]
     AcpRegistryEntry {
         /// Where the archive of this release is, with the program `tribune` in it.
-        #[arg(long, value_name = "URL")]
+        #[arg(long, value_name = "URL", value_parser = archive)]
         archive: String,
     },
 }
@@ -27,8 +27,27 @@ pub(crate) fn run(command: &ImportCommand, output: &mut Output) -> Result<Outcom
     Ok(Outcome::Done)
 }
 
+/// An address that the registry takes: editors unpack what is there, and run no installers.
+fn archive(text: &str) -> Result<String, String> {
+    let place = text.strip_prefix("https://").unwrap_or_default();
+    let is_address =
+        !place.is_empty() && !place.starts_with('/') && text.chars().all(|c| c.is_ascii_graphic());
+    if !is_address {
+        return Err("give the whole address, beginning with https://".to_owned());
+    }
+    if [".dmg", ".pkg", ".deb", ".rpm", ".msi"].iter().any(|kind| text.ends_with(kind)) {
+        return Err("the registry takes archives such as .tar.gz and .zip, and no installers".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// This machine as the registry calls it.
+fn platform(os: &str, arch: &str) -> String {
+    format!("{}-{arch}", if os == "macos" { "darwin" } else { os })
+}
+
 fn entry(archive: &str) -> Value {
-    let platform = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
+    let platform = platform(std::env::consts::OS, std::env::consts::ARCH);
     json!({
         "id": "tribune",
         "name": "Tribune",
@@ -39,4 +58,58 @@ fn entry(archive: &str) -> Value {
             "binary": { platform: { "archive": archive, "cmd": "./tribune", "args": ["acp"] } },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `agent.schema.json` of the registry asks for, member by member.
+    #[test]
+    fn the_entry_is_what_the_registry_takes() {
+        let entry = entry("https://example.com/tribune.tar.gz");
+        for required in ["id", "name", "version", "description", "distribution"] {
+            assert!(!entry[required].is_null() && entry[required] != "", "{required}: {entry}");
+        }
+        for (name, member) in entry.as_object().unwrap() {
+            let known = ["id", "name", "version", "description", "license", "distribution"];
+            assert!(known.contains(&name.as_str()), "{name}");
+            assert_eq!(member.is_string(), name != "distribution", "{name}");
+        }
+        let id = entry["id"].as_str().unwrap();
+        assert!(id.starts_with(|c: char| c.is_ascii_lowercase()));
+        assert!(id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
+        let version: Vec<&str> = entry["version"].as_str().unwrap().split('.').collect();
+        let is_number = |part: &&str| part.starts_with(|c: char| c.is_ascii_digit());
+        assert!(version.len() >= 3 && version[..3].iter().all(is_number), "{version:?}");
+        let distribution = entry["distribution"].as_object().unwrap();
+        assert_eq!(distribution.keys().collect::<Vec<_>>(), ["binary"]);
+        let targets = distribution["binary"].as_object().unwrap();
+        assert_eq!(targets.len(), 1);
+        for (platform, target) in targets {
+            let platforms = ["darwin-aarch64", "darwin-x86_64", "linux-aarch64", "linux-x86_64"];
+            assert!(platforms.contains(&platform.as_str()), "{platform}");
+            let expected = json!({ "archive": "https://example.com/tribune.tar.gz", "cmd": "./tribune", "args": ["acp"] });
+            assert_eq!(*target, expected);
+        }
+        assert_eq!(platform("macos", "aarch64"), "darwin-aarch64");
+    }
+
+    #[test]
+    fn an_archive_is_an_address_of_one() {
+        for good in ["https://example.com/tribune-linux-x86_64.tar.gz", "https://example.com/a.zip?b=c"] {
+            assert_eq!(archive(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "",
+            "tribune.tar.gz",
+            "http://example.com/a.zip",
+            "https://",
+            "https:///a.zip",
+            "https://a b",
+            "https://a/t.deb",
+        ] {
+            assert!(archive(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, holds_link};
-use crate::kernel::{EGRESS, LAND};
+use crate::kernel::{EGRESS, LAND, MCP, MCP_SERVER};
 use crate::{command, paths};
 
 /// Bytes of a path, as the kernel bounds one.
@@ -140,6 +140,7 @@ impl Args {
                 Part::Address => draft.address(),
                 Part::Method(default) => draft.method(*default),
                 Part::Command => draft.command(command),
+                Part::Program => draft.program(),
                 Part::Recipient => draft.recipient(),
                 Part::Message => draft.message(),
                 Part::Verb => draft.verb(),
@@ -164,6 +165,8 @@ enum Part {
     /// With the method of a call that names none.
     Method(Option<&'static str>),
     Command,
+    /// The one that stands under `command`, by its name.
+    Program,
     Recipient,
     Message,
     Verb,
@@ -186,6 +189,8 @@ impl Part {
             "browser" => &[Self::Address, Self::Verb],
             "exec" => &[Self::Command],
             "message" | "send_message" => &[Self::Recipient, Self::Message, Self::Verb],
+            MCP => &[Self::Verb, Self::Size(&["arguments"])],
+            MCP_SERVER => &[Self::Verb, Self::Program],
             "memory" => &[Self::Verb, Self::Size(&["content", "value", "text"])],
             "cron" | "gateway" | "nodes" | "spawn" | LAND => &[Self::Verb],
             _ => return None,
@@ -199,6 +204,7 @@ impl Part {
             Self::Address => &["host", "port", "scheme"],
             Self::Method(_) => &["method"],
             Self::Command => &["bytes", "parsed", "programs"],
+            Self::Program => &["programs"],
             Self::Recipient => &["recipient", "recipient_type"],
             Self::Message => &["attachments", "bytes", "links", "template"],
             Self::Verb => &["action", "name"],
@@ -294,6 +300,17 @@ impl<'a> Draft<'a> {
         // A rule that looks at programs must not be passed by a command that is no text.
         self.args.malformed |= self.input.get("command").is_none_or(|line| !line.is_string());
         self.size(&["command"]);
+    }
+
+    fn program(&mut self) {
+        let Some(command) = self.text(&["programs"], &["command"], MAX_PATH_BYTES) else { return };
+        let name = command.rsplit('/').next().unwrap_or_default();
+        let is_plain = !name.chars().any(|c| c.is_control() || command::is_hidden(c)) && name.trim() == name;
+        if (1..=MAX_WORD_BYTES).contains(&name.len()) && is_plain {
+            self.args.programs = Some(vec![name.to_owned()]);
+        } else {
+            self.args.malformed = true;
+        }
     }
 
     fn recipient(&mut self) {

@@ -62,7 +62,7 @@ fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
     let input = json!({
         "path": "a", "url": "https://a.example/", "method": "GET", "command": "ls", "to": "bob",
         "recipientType": "sender", "template": "t", "text": "x", "content": "x", "query": "x", "attachments": [],
-        "action": "list", "name": "n",
+        "action": "list", "name": "n", "arguments": { "a": 1 },
     });
     let tools = [
         "read",
@@ -82,6 +82,8 @@ fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
         "nodes",
         "spawn",
         LAND,
+        MCP,
+        MCP_SERVER,
         "deploy",
     ];
     for tool in tools {
@@ -93,6 +95,22 @@ fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
             .keys()
             .map(|key| if key == "recipientType" { "recipient_type" } else { key });
         assert_eq!(found.collect::<BTreeSet<_>>(), Args::attributes(tool), "{tool}");
+    }
+}
+
+#[test]
+fn a_call_of_a_server_is_known_by_its_names_and_a_start_by_its_program() {
+    let call = json!({ "name": "git", "action": "commit", "arguments": { "path": "/etc", "action": "x" } });
+    assert_eq!(of(MCP, call), r#"{"bytes":28,"action":"commit","name":"git"}"#);
+    let start = |command: &str| {
+        let input =
+            json!({ "action": "operator", "name": "git", "command": command, "args": ["--key", "k"] });
+        of(MCP_SERVER, input)
+    };
+    let known = r#"{"programs":["npx"],"action":"operator","name":"git"}"#;
+    assert_eq!((start("/usr/bin/npx").as_str(), start("npx").as_str()), (known, known));
+    for odd in ["", "/usr/bin/", "/bin/a\nb", "/bin/ls ", "/bin/l\u{200b}s"] {
+        assert!(start(odd).contains(r#""malformed":true"#), "{odd}");
     }
 }
 

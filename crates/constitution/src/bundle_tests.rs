@@ -23,13 +23,13 @@ fn the_default_law_is_valid() {
     assert_eq!((law.mandates().len(), law.mandate("clerk")), (2, None));
     assert_eq!(law.mandate("run").unwrap().tools(), ["egress"]);
     assert_eq!(law.texts().mandates["default"], DEFAULT_MANDATE_TEXT);
-    assert_eq!((law.manifests().len(), law.settings()), (18, &Settings::default()));
+    assert_eq!((law.manifests().len(), law.settings()), (20, &Settings::default()));
     assert!(DEFAULT_CONSTITUTION.len() < 4096, "the constitution is one page");
 }
 
 #[test]
 fn the_hash_is_what_the_format_says() {
-    let canonical = r##"{"constitution":"Be \"kind\".\n","kernel":4,"law":null,"mandates":{"clerk":"---\ntools: read\n---\nFile things.\n"},"manifests":{},"policies":{}}"##;
+    let canonical = r##"{"constitution":"Be \"kind\".\n","kernel":5,"law":null,"mandates":{"clerk":"---\ntools: read\n---\nFile things.\n"},"manifests":{},"policies":{}}"##;
     let own = hash("Be \"kind\".\n", &[("clerk", CLERK)]);
     assert_eq!(own.as_bytes(), &Domain::Constitution.hash(&[canonical.as_bytes()]));
     let text = own.to_string();

@@ -7,8 +7,8 @@
 use crate::bundle::Constitution;
 use crate::facts::{Asking, Facts, Provenance, SessionKind, Stage};
 use crate::inquiry::Inquiry;
-use crate::kernel::{BY_OPERATOR, EGRESS, LAND, LISTED, SPEND};
-use crate::mandate::shown;
+use crate::kernel::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP_SERVER, SPEND};
+use crate::mandate::{listed_as, shown};
 use crate::manifest::{Capability, Effect, Manifest, Risk};
 use crate::nearest::nearest;
 use crate::settings::{ANY_TOOL, BelowTrust, Exception, Mode};
@@ -68,7 +68,7 @@ impl Constitution {
             let would_allow = "an operator can give the agent a mandate in data/agent-roster.jsonl";
             return Some(inquiry.denied("mandate.unknown", "the agent has no mandate", Some(would_allow)));
         }
-        let tool = shown(&facts.tool);
+        let tool = shown(listed_as(&facts.tool));
         for name in &facts.mandates {
             let Some(mandate) = self.mandate(name) else {
                 let reason = format!("there is no mandate `{}`", shown(name));
@@ -309,12 +309,14 @@ fn obeyed(facts: &Facts, manifest: Option<&Manifest>, inquiry: &mut Inquiry<'_>)
     inquiry.spoke(decision, "path.obeyed", reason, Some(would_allow.to_owned()));
 }
 
-/// Where the operator has decided already: a list has the place that a box wants to connect to, or they land changes themselves.
+/// Where the operator has decided already: a list has the place that a box wants to connect to, or they land changes or bring an
+/// MCP server themselves.
 fn decided(facts: &Facts) -> Option<String> {
     match (facts.tool.as_str(), facts.args.action.as_deref()) {
         (EGRESS, Some(LISTED)) => Some("egress.listed".to_owned()),
         (LAND, Some(BY_OPERATOR)) => Some("landing.operator".to_owned()),
-        (EGRESS | LAND | SPEND, _) => None,
+        (MCP_SERVER, Some(BY_OPERATOR)) => Some("mcp_server.operator".to_owned()),
+        (EGRESS | LAND | MCP_SERVER | SPEND, _) => None,
         _ => (facts.asking == Some(Asking::ApproveAll)).then(|| "asking.approve_all".to_owned()),
     }
 }

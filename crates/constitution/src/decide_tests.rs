@@ -2,6 +2,7 @@ use super::*;
 use crate::bundle::Texts;
 use crate::facts::Veto;
 use crate::fixtures::{call, law, texts};
+use crate::kernel::MCP;
 use crate::labels::Labels;
 
 /// Decision and rules, in one line.
@@ -100,6 +101,51 @@ fn changes_of_a_box_land_by_the_operators_hand_or_a_persons_word() {
     let mut message = call("message");
     message.args.action = Some(BY_OPERATOR.to_owned());
     assert_eq!(said(&law.decide(&message)), "ask effect.side_effect", "the word means this in no other tool");
+}
+
+#[test]
+fn a_server_is_started_by_the_operators_hand_where_the_mandate_has_its_tools() {
+    let law = law("", "");
+    let start = |action: &str, mandate: &str| {
+        let mut facts = Facts { mandates: vec![mandate.into()], ..call(MCP_SERVER) };
+        facts.args.action = Some(action.to_owned());
+        facts
+    };
+    let own = law.decide(&start(BY_OPERATOR, "all"));
+    assert_eq!(
+        (said(&own).as_str(), own.waived_by.as_deref()),
+        ("allow mandate.allow", Some("mcp_server.operator"))
+    );
+    let barred = law.decide(&start(BY_OPERATOR, "reader"));
+    assert_eq!(said(&barred), "deny mandate.not_listed");
+    assert!(barred.reason.starts_with("`mcp` is not in the mandate `reader`"), "{}", barred.reason);
+    assert_eq!(said(&law.decide(&start("agent", "all"))), "ask effect.side_effect");
+    // It takes nothing out of the session, whatever that has read. The stop, objections and modes hold.
+    let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..start(BY_OPERATOR, "all") };
+    assert_eq!(said(&law.decide(&tainted)), "allow mandate.allow");
+    assert_eq!(said(&law.decide(&Facts { frozen: true, ..start(BY_OPERATOR, "all") })), "deny kernel.frozen");
+    let vetoed = Facts { vetoes: vec![Veto::new("scan", "no")], ..start(BY_OPERATOR, "all") };
+    assert_eq!(said(&law.decide(&vetoed)), "deny hook.scan");
+    let held = Facts { asking: Some(Asking::ApproveReads), ..start(BY_OPERATOR, "all") };
+    assert_eq!(said(&law.decide(&held)), "deny asking.approve_reads");
+}
+
+#[test]
+fn what_a_servers_tool_does_is_not_known_so_a_person_is_asked() {
+    let law = law("", "");
+    assert_eq!(said(&law.decide(&call(MCP))), "ask effect.side_effect");
+    let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..call(MCP) };
+    assert_eq!(said(&law.decide(&tainted)), "ask trust.below, trust.trifecta, effect.side_effect");
+    let permitted = crate::fixtures::law(
+        "",
+        "@id(\"p\") permit(principal, action == Tribune::Action::\"mcp\", resource);",
+    );
+    let served = Facts { labels: Labels::new(Trust::Verified, false), ..call(MCP) };
+    assert_eq!(said(&permitted.decide(&served)), "allow mandate.allow", "until its server has answered");
+    assert_eq!(said(&permitted.decide(&tainted)), "ask trust.below, trust.trifecta");
+    let mut operator = call(MCP);
+    operator.args.action = Some(BY_OPERATOR.to_owned());
+    assert_eq!(said(&law.decide(&operator)), "ask effect.side_effect", "a tool may have any name");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::bundle::{Constitution, Texts};
 use crate::facts::Facts;
 
 /// A mandate for everything there is a manifest for.
-const ALL: &str = "---\ntools: browser, cron, edit, egress, exec, gateway, memory, message, nodes, read, search, send_message, \
+const ALL: &str = "---\ntools: browser, cron, edit, egress, exec, gateway, mcp, memory, message, nodes, read, search, send_message, \
                    spawn, web_fetch, web_search, write\n---\n";
 
 pub(crate) fn texts() -> Texts {

@@ -11,7 +11,7 @@ use crate::trust::Trust::{self, Community, Owner, Untrusted, Verified};
 
 /// Counts up whenever a built-in manifest, the order of decisions or a kernel rule changes, so that no verdict of
 /// another kernel passes for one of this.
-pub const KERNEL_VERSION: u32 = 4;
+pub const KERNEL_VERSION: u32 = 5;
 
 /// What the house itself asks for an agent whose budget is used up: to spend more. It is in every mandate and is offered to
 /// nobody, and a person decides.
@@ -27,7 +27,15 @@ pub const LISTED: &str = "listed";
 /// agent can call it by itself.
 pub const LAND: &str = "landing";
 
-/// The action of a call of [`LAND`] that the operator asked for: whoever runs the house is the person that the effect needs.
+/// A call of a tool of an MCP server. Its name is the server's, its action the tool's.
+pub const MCP: &str = "mcp";
+
+/// What the house asks before it starts an MCP server for a session. It is in every mandate that has [`MCP`], and no agent can
+/// call it by itself.
+pub const MCP_SERVER: &str = "mcp_server";
+
+/// The action of a call of [`LAND`] or [`MCP_SERVER`] that the operator asked for: whoever runs the house is the person that the
+/// effect needs.
 pub const BY_OPERATOR: &str = "operator";
 
 /// One built-in manifest.
@@ -42,7 +50,7 @@ struct Row(
     Effect,
 );
 
-const BUILT_IN: [Row; 18] = [
+const BUILT_IN: [Row; 20] = [
     Row("browser", "Browser Control", &[NetHttps, FsRead], High, Verified, Untrusted, SideEffect),
     Row("cron", "Cron Scheduler", &[SystemSchedule], High, Owner, Verified, SideEffect),
     Row("edit", "File Edit", &[FsWrite], Medium, Verified, Verified, DraftOnly),
@@ -58,6 +66,18 @@ const BUILT_IN: [Row; 18] = [
     ),
     Row("gateway", "Gateway Control", &[SystemAdmin], Critical, Owner, Verified, SideEffect),
     Row(LAND, "Changes of a Box", &[FsWrite], High, Untrusted, Untrusted, SideEffect),
+    // What a server does with a call is not known: everything that a program in a box can.
+    Row(
+        MCP,
+        "Tool of an MCP Server",
+        &[ProcExec, FsRead, FsWrite, NetHttps],
+        Critical,
+        Verified,
+        Untrusted,
+        SideEffect,
+    ),
+    // Starting one takes nothing out of the session; each call does.
+    Row(MCP_SERVER, "MCP Server", &[FsRead, FsWrite], High, Untrusted, Untrusted, SideEffect),
     Row("memory", "Memory", &[MemoryRead, MemoryWrite], Low, Community, Verified, DraftOnly),
     Row("message", "Send Message", &[MessageSend], High, Owner, Verified, SideEffect),
     Row("nodes", "Node Control", &[DeviceControl], High, Owner, Verified, SideEffect),

@@ -49,7 +49,7 @@ pub use explain::Explanation;
 pub use facts::{AsAsked, Asking, Facts, FactsError, Provenance, SessionKind, Stage, Veto};
 pub use hash::ConstitutionHash;
 pub use inquiry::{Outcome, Step};
-pub use kernel::{BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, SPEND};
+pub use kernel::{BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, MCP, MCP_SERVER, SPEND};
 pub use labels::Labels;
 pub use mandate::{
     DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT,

@@ -13,6 +13,7 @@
 
 use serde::Serialize;
 
+use crate::kernel::{MCP, MCP_SERVER};
 use crate::nearest::nearest;
 use crate::prompt;
 
@@ -164,6 +165,7 @@ impl Mandate {
     }
 
     pub fn allows(&self, tool: &str) -> bool {
+        let tool = listed_as(tool);
         self.tools.binary_search_by(|own| own.as_str().cmp(tool)).is_ok()
     }
 
@@ -177,6 +179,11 @@ impl Mandate {
         }
         Ok(())
     }
+}
+
+/// The tool that a mandate names for another: whoever may use a server's tools may have it started.
+pub(crate) fn listed_as(tool: &str) -> &str {
+    if tool == MCP_SERVER { MCP } else { tool }
 }
 
 fn front_matter_line(

@@ -40,7 +40,7 @@ fn the_ten_are_as_agreed() {
         );
         assert_eq!((own.min_input_trust.as_str(), own.output_trust.as_str()), (min, output), "{id}");
     }
-    assert_eq!(Manifest::all_built_in().count(), 18);
+    assert_eq!(Manifest::all_built_in().count(), 20);
     assert!(Manifest::all_built_in().map(|own| own.id).is_sorted_by(|a, b| a < b));
 }
 
@@ -56,6 +56,7 @@ fn ways_out_and_private_readers_are_known() {
         "egress",
         "exec",
         "gateway",
+        "mcp",
         "message",
         "nodes",
         "send_message",
@@ -64,10 +65,14 @@ fn ways_out_and_private_readers_are_known() {
         "web_search",
     ];
     assert_eq!(with(false), inside);
-    assert_eq!(with(true).len(), inside.len() + 3, "edit, landing and write, when outside the workspace");
+    assert_eq!(
+        with(true).len(),
+        inside.len() + 4,
+        "edit, landing, mcp_server and write, when outside the workspace"
+    );
     let private: Vec<_> =
         Manifest::all_built_in().filter(Manifest::reads_private).map(|own| own.id).collect();
-    assert_eq!(private, ["browser", "exec", "memory", "nodes", "read", "search"]);
+    assert_eq!(private, ["browser", "exec", "mcp", "mcp_server", "memory", "nodes", "read", "search"]);
 }
 
 #[test]

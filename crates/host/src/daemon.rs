@@ -33,6 +33,7 @@ use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patienc
 use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
 use crate::home::Home;
 use crate::law::{self, LawError};
+use crate::mcp::McpServers;
 use crate::models::{
     AgentPrompts, Env, HouseSeats, Providers, RequestLog, Survey, process_env, survey, validate,
 };
@@ -151,6 +152,7 @@ pub struct Daemon {
     sessions: SessionManager,
     cli_backends: [CliBackend; 2],
     canaries: Arc<Canaries>,
+    mcp: Arc<McpServers>,
     brokers: Brokers,
     providers: Arc<Providers>,
     agents: Arc<Agents>,
@@ -218,6 +220,7 @@ impl Daemon {
         let egress = config.egress.clone();
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
         let purse = Arc::new(Purse::new(config.spend.clone(), parts));
+        let mcp = Arc::new(McpServers::new(home, config, Arc::clone(&redactor)));
         let tools = HostTools::new(
             home.root().to_owned(),
             Arc::clone(&mailbox),
@@ -230,6 +233,7 @@ impl Daemon {
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
             .with_status(Arc::clone(&status_slot))
             .with_purse(Arc::clone(&purse))
+            .with_mcp(Arc::clone(&mcp))
             .with_spawner(Arc::clone(&sub_agents) as Arc<dyn Spawner>);
         let tools = Arc::new(tools);
 
@@ -421,6 +425,7 @@ impl Daemon {
             sessions,
             cli_backends,
             canaries,
+            mcp,
             brokers,
             providers,
             agents,
@@ -490,6 +495,7 @@ impl Daemon {
         for backend in &self.cli_backends {
             backend.leave().await;
         }
+        self.mcp.leave().await;
         self.brokers.close().await;
         self.accepting.cancel();
         self.stopping.cancel();

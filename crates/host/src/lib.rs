@@ -22,6 +22,7 @@ pub mod home;
 pub mod keys;
 pub mod law;
 pub mod law_record;
+mod mcp;
 pub mod memory;
 pub mod models;
 mod net;

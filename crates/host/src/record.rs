@@ -334,6 +334,34 @@ pub enum EgressOutcome {
     Interrupted,
 }
 
+/// Where it is written which MCP servers were started for a session.
+pub fn mcp_entity(session: &str) -> String {
+    format!("{MCP_ENTITIES}{session}")
+}
+
+/// Histories that begin like this tell of MCP servers.
+pub const MCP_ENTITIES: &str = "mcp:";
+
+/// What became of an MCP server that was to be started, under the verdict that allowed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum McpRecord {
+    ServerStarted {
+        server: String,
+        /// The name of the program, without its folder.
+        program: String,
+        /// Hash of its command, its arguments and the names of its variables.
+        definition: String,
+        /// How many tools of it are offered.
+        tools: u64,
+    },
+    ServerNotStarted {
+        server: String,
+        program: String,
+        definition: String,
+    },
+}
+
 /// What an operator runs in a box, in the history of its session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

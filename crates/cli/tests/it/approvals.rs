@@ -365,7 +365,7 @@ fn a_conversation_decides_and_shows_how_the_law_stands() {
             "mode",
             "enforce",
             "manifests",
-            "18, of which 0",
+            "20, of which 0",
             "approvals",
             "none pending",
             "denied here",

@@ -7,7 +7,7 @@ use super::needless::{Needless, Rules, Worlds};
 use super::{Finding, Severity, asks, constants};
 use crate::bundle::Constitution;
 use crate::examples;
-use crate::kernel::{LAND, SPEND};
+use crate::kernel::{LAND, MCP, MCP_SERVER, SPEND};
 use crate::mandate::shown;
 use crate::reading::suggestion;
 use crate::rules::Rule;
@@ -18,7 +18,10 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
     let needless = rules.needless();
     let of_mandates = law.mandates().values().flat_map(|mandate| mandate.tools().iter().map(String::as_str));
     // These are the house's own calls, which no mandate has to name.
-    let mandated: BTreeSet<&str> = of_mandates.chain([SPEND, LAND]).collect();
+    let mut mandated: BTreeSet<&str> = of_mandates.chain([SPEND, LAND]).collect();
+    if mandated.contains(MCP) {
+        mandated.insert(MCP_SERVER);
+    }
     let mut findings = Vec::new();
     for (at, (rule, needless)) in law.rules().all().iter().zip(needless).enumerate() {
         findings.extend(rule.noticed.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));

@@ -27,7 +27,7 @@ pub(super) fn check_ascii(commands: &[Simple]) -> Result<(), Unparsed> {
 }
 
 /// Whether a character cannot be seen, or turns the text around it.
-pub(crate) fn is_hidden(c: char) -> bool {
+pub fn is_hidden(c: char) -> bool {
     match c {
         '\t' | '\n' | ' ' => false,
         c if c.is_control() || c.is_whitespace() => true,

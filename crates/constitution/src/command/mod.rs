@@ -26,7 +26,7 @@ mod wrappers;
 
 use std::collections::BTreeSet;
 
-pub(crate) use chars::is_hidden;
+pub use chars::is_hidden;
 pub use cover::covers_all;
 pub use grant::{Grant, GrantError};
 pub use programs::{UNKNOWN, programs};

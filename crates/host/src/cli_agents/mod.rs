@@ -41,7 +41,7 @@ use crate::registry::{Agents, RosterAgent};
 use crate::tools::Ground;
 
 /// Tools that change what is in a workspace.
-const CHANGING: [&str; 3] = ["write", "edit", "exec"];
+pub(crate) const CHANGING: [&str; 3] = ["write", "edit", "exec"];
 
 /// Starts the agents of a house.
 pub(crate) struct CliAgents {

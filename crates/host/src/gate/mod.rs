@@ -16,11 +16,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::Value;
-use tribune_agents::{SessionKey, ToolCall, ToolSpec};
+use tribune_agents::{AgentId, SessionKey, ToolCall, ToolSpec};
 use tribune_constitution::facts::FACTS_VERSION;
 use tribune_constitution::provenance::{TakenAs, is_owners};
 use tribune_constitution::{
-    Args, AsAsked, Capability, Constitution, Facts, Labels, Manifest, Provenance, SessionKind, Stage,
+    Args, AsAsked, Asking, Capability, Constitution, Facts, Labels, Manifest, Provenance, SessionKind, Stage,
     Verdict, Veto,
 };
 use tribune_ledger::cid::Domain;
@@ -247,7 +247,7 @@ impl Gate {
             exception_uses: Default::default(),
             vetoes,
             asked: asked.map(words).map(Box::new),
-            asking: self.agents.as_ref().and_then(|agents| agents.agent(key.agent())?.mode),
+            asking: self.mode_of(key.agent()),
         }
     }
 
@@ -366,6 +366,11 @@ impl Gate {
     pub(crate) fn gives(&self, row: &SessionRow, tool: &str) -> bool {
         row.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
             && row.mandates().all(|name| self.law.mandate(&name).is_some_and(|mandate| mandate.allows(tool)))
+    }
+
+    /// How far an agent is let go, if its line in the roster says.
+    pub(crate) fn mode_of(&self, agent: &AgentId) -> Option<Asking> {
+        self.agents.as_ref()?.agent(agent)?.mode
     }
 
     /// How risky a tool is, in the words of its manifest.

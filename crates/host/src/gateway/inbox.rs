@@ -404,6 +404,9 @@ impl Api {
         for backend in &self.others {
             backend.stop_all();
         }
+        if let Some(mcp) = self.sessions.governance().tools.mcp() {
+            mcp.stop_all();
+        }
         let cancelled = self.sessions.cancel_all();
         stopped?;
         Ok(Frozen { frozen: true, cancelled, already })

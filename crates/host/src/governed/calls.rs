@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcome, When};
-use tribune_constitution::{EGRESS, LAND, SPEND, Stage, Veto};
+use tribune_constitution::{EGRESS, LAND, MCP_SERVER, SPEND, Stage, Veto};
 use tribune_ledger::Cid;
 
 use super::desk::{Begun, Desk, Judged, Recorded};
@@ -109,6 +109,10 @@ impl Calls {
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
+        let call = match desk.governance.tools.mcp() {
+            Some(mcp) => mcp.as_the_law_knows(&desk.handle.key, call),
+            None => call,
+        };
         if let Err(refused) = self.check(desk, &call) {
             // The backend broke a rule of the toolbox; nothing was decided, so nothing is on record.
             answer.refuse(ToolOutcome::error(refused));
@@ -420,6 +424,9 @@ impl Calls {
         }
         if call.name == LAND {
             return Err(format!("there is no tool `{LAND}`: people land what was changed"));
+        }
+        if call.name == MCP_SERVER {
+            return Err(format!("there is no tool `{MCP_SERVER}`: the operator's editor brings servers"));
         }
         if call.input.to_string().len() > MAX_CALL_BYTES {
             return Err(format!("a call's input has at most {MAX_CALL_BYTES} bytes"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tribune_agents::{RuntimeError, SessionKey, SessionState, ToolCall};
-use tribune_constitution::{Decision, EGRESS, LAND, Labels, Stage, Verdict, Veto};
+use tribune_constitution::{Decision, EGRESS, LAND, Labels, MCP_SERVER, Stage, Trust, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 
 use super::Governance;
@@ -20,7 +20,7 @@ use crate::approval::record::{ApprovalRecord, Requested, Runner};
 use crate::approval::{MAX_PENDING, Ruling};
 use crate::gate::hooks::Who;
 use crate::gate::{Admission, Inquiry, Leave, Standing};
-use crate::record::{EgressRecord, VerdictRecord, egress_entity, payload, workspace_entity};
+use crate::record::{EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity};
 use crate::store::{Appended, SessionRow, StoreError};
 
 /// What connections brought into sessions, until their journals have taken it in.
@@ -29,22 +29,32 @@ pub(crate) type Seeped = Mutex<HashMap<SessionKey, Labels>>;
 /// What a connection brings into its session: whatever the other side sends.
 pub(crate) const BROUGHT_IN: Labels = Labels::UNKNOWN;
 
+/// What an MCP server brings into its session by being there: the words in which it tells of its tools. The operator chose the
+/// program, so they count like files and programs of this machine; what its tools answer counts for less.
+pub(crate) const SERVED: Labels = Labels::new(Trust::Verified, false);
+
 /// A history beside a session's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     Egress,
     Workspace,
+    Mcp,
 }
 
 impl Beside {
     fn of(call: &ToolCall) -> Self {
-        if call.name == LAND { Self::Workspace } else { Self::Egress }
+        match call.name.as_str() {
+            LAND => Self::Workspace,
+            MCP_SERVER => Self::Mcp,
+            _ => Self::Egress,
+        }
     }
 
     fn entity(self, key: &SessionKey) -> String {
         match self {
             Self::Egress => egress_entity(key.as_str()),
             Self::Workspace => workspace_entity(key.as_str()),
+            Self::Mcp => mcp_entity(key.as_str()),
         }
     }
 
@@ -52,6 +62,7 @@ impl Beside {
         match self {
             Self::Egress => "broker",
             Self::Workspace => "workspace",
+            Self::Mcp => "mcp",
         }
     }
 
@@ -60,6 +71,7 @@ impl Beside {
         match self {
             Self::Egress => Some(BROUGHT_IN),
             Self::Workspace => None,
+            Self::Mcp => Some(SERVED),
         }
     }
 }
@@ -132,6 +144,21 @@ impl Governance {
         }
     }
 
+    /// Leave for one call of the house for a session, if nobody has to be asked.
+    pub(super) async fn cross_at_once(
+        self: &Arc<Self>,
+        key: &Arc<SessionKey>,
+        call: ToolCall,
+    ) -> Result<Admission, Barred> {
+        let beside = Beside::of(&call);
+        let crossing = Crossing { governance: self, key, call, beside, carries: None };
+        let (_, standing) = crossing.standing().await?;
+        let vetoes = self.objections(&Who::of(&standing), &crossing.call).await;
+        let (leave, verdict, entry) =
+            crossing.judge(&standing, (Stage::Call, None), vetoes, Vec::new()).await?;
+        leave.map(|leave| crossing.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
+    }
+
     /// Writes down what became of a connection, under the verdict that allowed it.
     pub(crate) async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
         let parents = verdict.into_iter().collect();
@@ -193,9 +220,8 @@ impl Crossing<'_> {
         let outlives = self.beside == Beside::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
         let found = row.and_then(|row| Standing::of(&row).map(|standing| (row, standing)));
-        let (row, mut standing) = found.ok_or_else(|| {
-            Barred::unjudged("no_session", "the session is closed: open it again before connecting anywhere")
-        })?;
+        let (row, mut standing) = found
+            .ok_or_else(|| Barred::unjudged("no_session", "the session is closed: open it again first"))?;
         standing.labels = self.carries.map_or(standing.labels, |carried| standing.labels.meet(carried));
         Ok((row, standing))
     }

@@ -24,6 +24,7 @@ mod recover;
 mod resume;
 mod running;
 pub(crate) mod sequel;
+mod serving;
 pub(crate) mod showing;
 pub(crate) mod speech;
 mod told;
@@ -61,7 +62,7 @@ use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::tools::HostTools;
 use crate::vault::Vault;
 
-pub(crate) use crossing::{BROUGHT_IN, Barred};
+pub(crate) use crossing::{BROUGHT_IN, Barred, SERVED};
 pub use elsewhere::{AskedFor, Heard, Standpoint};
 pub use journal::Written;
 pub use recover::Recovered;

@@ -1,7 +1,7 @@
 //! Which tools a turn is told about.
 
 use tribune_agents::{RuntimeError, ToolSpec};
-use tribune_constitution::{Mandate, Stage};
+use tribune_constitution::{MCP, Mandate, Stage};
 use tribune_ledger::Cid;
 
 use super::desk::Desk;
@@ -12,25 +12,34 @@ use crate::tools::HostTools;
 
 /// Step four: each tool of the mandate passes the gate; those that could be called are offered.
 pub(super) fn offer(desk: &mut Desk, mandate: &Mandate, turn: Cid) -> Result<Vec<ToolSpec>, RuntimeError> {
-    let standing = desk.journal.standing.clone();
     let mut offered = Vec::new();
     for spec in HostTools::specs().iter().filter(|spec| mandate.allows(&spec.name)) {
-        let inquiry = Inquiry {
-            standing: &standing,
-            tool: &spec.name,
-            stage: Stage::Offer,
-            input: None,
-            asked: None,
-            runs: &Files::default,
-            owner_words: &[],
-            vetoes: Vec::new(),
-            approval: None,
-        };
-        let judgement = desk.governance.gate.judge(inquiry).map_err(failed)?;
-        let (verdict, _) = desk.verdict(judgement, None, vec![turn])?;
-        if verdict.is_offered() {
+        if is_offered(desk, &spec.name, turn)? {
             offered.push(spec.clone());
         }
     }
+    // All tools of servers are one to the law, until they are called.
+    let of_servers = desk.governance.tools.mcp().map(|mcp| mcp.specs(&desk.handle.key)).unwrap_or_default();
+    if !of_servers.is_empty() && mandate.allows(MCP) && is_offered(desk, MCP, turn)? {
+        offered.extend(of_servers);
+    }
     Ok(offered)
+}
+
+fn is_offered(desk: &mut Desk, tool: &str, turn: Cid) -> Result<bool, RuntimeError> {
+    let standing = desk.journal.standing.clone();
+    let inquiry = Inquiry {
+        standing: &standing,
+        tool,
+        stage: Stage::Offer,
+        input: None,
+        asked: None,
+        runs: &Files::default,
+        owner_words: &[],
+        vetoes: Vec::new(),
+        approval: None,
+    };
+    let judgement = desk.governance.gate.judge(inquiry).map_err(failed)?;
+    let (verdict, _) = desk.verdict(judgement, None, vec![turn])?;
+    Ok(verdict.is_offered())
 }

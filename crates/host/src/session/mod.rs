@@ -252,6 +252,10 @@ impl SessionManager {
             let key: &SessionKey = key;
             if loaded.get(key).is_some_and(|found| Arc::ptr_eq(found, &session)) {
                 loaded.remove(key);
+                // Whoever opens it again comes behind this, and brings them again.
+                if let Some(mcp) = shared.governance.tools.mcp() {
+                    mcp.end(key);
+                }
             }
         });
     }

@@ -9,8 +9,8 @@ use tribune_ledger::entry::EntryText;
 use super::law_reads;
 use crate::approval::Grant;
 use crate::approval::record::{ApprovalRecord, Decided, Requested, State};
-use crate::governed::BROUGHT_IN;
-use crate::record::{EGRESS_ENTITIES, Labelled, VerdictRecord};
+use crate::governed::{BROUGHT_IN, SERVED};
+use crate::record::{EGRESS_ENTITIES, Labelled, MCP_ENTITIES, VerdictRecord};
 
 /// The tables written here, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 5] = [
@@ -70,7 +70,8 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
     let dispatches = entry.payload.contains("\"stage\":\"dispatch\"");
     let excepts = entry.payload.contains("\"waivedBy\":\"exception.");
     let crosses = entry.entity_id.starts_with(EGRESS_ENTITIES);
-    if !dispatches && !excepts && !crosses {
+    let serves = entry.entity_id.starts_with(MCP_ENTITIES);
+    if !dispatches && !excepts && !crosses && !serves {
         return Ok(());
     }
     let Ok(record) = serde_json::from_str::<VerdictRecord>(&entry.payload) else { return Ok(()) };
@@ -88,6 +89,10 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
             "INSERT OR REPLACE INTO open_work (cid, kind, session_key, name) VALUES (?1, 'egress', ?2, ?3)",
             params![entry.cid.to_string(), record.facts.session, record.tool],
         );
+    }
+    if serves && record.verdict.is_allowed() {
+        // A server is about to be started, and its agent is told of its tools in its own words.
+        return taint_session(connection, &record.facts.session, SERVED);
     }
     if record.facts.stage != Stage::Dispatch || !record.verdict.is_allowed() {
         return Ok(());

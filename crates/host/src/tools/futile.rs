@@ -39,6 +39,7 @@ impl HostTools {
             | Request::WebFetch(_)
             | Request::WebSearch(_)
             | Request::Spawn(_)
+            | Request::Mcp(_)
             | Request::Spend(_) => None,
         }
     }

@@ -16,6 +16,7 @@ mod gateway;
 pub(crate) mod ground;
 mod hidden;
 mod input;
+mod mcp;
 mod memory;
 mod message;
 mod read;
@@ -45,6 +46,7 @@ use tribune_agents::{AgentId, SessionKey, ToolSpec};
 use crate::broker::WeakBrokers;
 use crate::clock::Clock;
 use crate::gate::Admission;
+use crate::mcp::McpServers;
 use crate::registry::Mailbox;
 use crate::spend::Purse;
 use cron::Asking;
@@ -113,6 +115,7 @@ pub struct HostTools {
     status: StatusSlot,
     purse: Option<Arc<Purse>>,
     brokers: Arc<OnceLock<WeakBrokers>>,
+    mcp: Option<Arc<McpServers>>,
     hidden: Arc<Hidden>,
 }
 
@@ -140,6 +143,7 @@ impl HostTools {
             status: StatusSlot::default(),
             purse: None,
             brokers: Arc::default(),
+            mcp: None,
             hidden: Arc::default(),
         }
     }
@@ -174,8 +178,20 @@ impl HostTools {
 
     /// The brokers, which need the gateway that needs the sessions that have this. Until then commands have no way out.
     pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
+        if let Some(mcp) = &self.mcp {
+            mcp.with_brokers(brokers.clone());
+        }
         // Nobody sets it twice.
         let _ = self.brokers.set(brokers);
+    }
+
+    /// The MCP servers that clients bring for their sessions.
+    pub(crate) fn with_mcp(self, mcp: Arc<McpServers>) -> Self {
+        Self { mcp: Some(mcp), ..self }
+    }
+
+    pub(crate) const fn mcp(&self) -> Option<&Arc<McpServers>> {
+        self.mcp.as_ref()
     }
 
     /// What agents want to be woken for.
@@ -239,6 +255,7 @@ impl HostTools {
             Request::WebSearch(search) => search.run(self.search.as_ref(), &self.egress, trail).await,
             Request::Spawn(spawn) => spawn.run(&*self.spawner, Some(session), trail).await,
             Request::Gateway(gateway) => gateway.run(&self.status),
+            Request::Mcp(mcp) => mcp.run(self.mcp.as_deref(), session, trail).await,
             Request::Spend(input) => self.spend(session, &input).await,
             Request::Absent(absent) => Err(absent.refused()),
             Request::OnDisk(request) => {

@@ -2,13 +2,14 @@
 
 use serde_json::Value;
 use tribune_agents::ToolCall;
-use tribune_constitution::SPEND;
+use tribune_constitution::{MCP, SPEND};
 
 use super::absent::{self, Absent};
 use super::cron::{self, Scheduling};
 use super::edit::{self, Edit};
 use super::exec::{self, Exec};
 use super::gateway::{self, Gateway};
+use super::mcp::Mcp;
 use super::memory::{self, Memory};
 use super::message::{self, Message};
 use super::read::{self, Read};
@@ -29,6 +30,7 @@ pub(super) enum Request {
     WebSearch(WebSearch),
     Gateway(Gateway),
     Spawn(Spawn),
+    Mcp(Mcp),
     Spend(Value),
     Absent(Absent),
 }
@@ -72,6 +74,7 @@ impl Request {
             web_search::NAME => WebSearch::new(input).map(Self::WebSearch),
             gateway::NAME => Gateway::new(input).map(Self::Gateway),
             spawn::NAME => Spawn::new(input).map(Self::Spawn),
+            MCP => Mcp::new(input).map(Self::Mcp),
             // Only the house makes this call, and it knows what is in it.
             SPEND => Ok(Self::Spend(input.clone())),
             absent::BROWSER => Ok(Self::Absent(Absent::Browser)),

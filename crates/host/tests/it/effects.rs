@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 66] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 67] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -48,6 +48,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 66] = [
     ("host/src/home.rs", &[(Effect::Writes, By::House)]),
     ("host/src/keys.rs", &[(Effect::Writes, By::House)]),
     ("host/src/law/archive.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/mcp/server.rs", &[(Effect::Starts, By::Gate)]),
     // Asks the kernel for a route; no packet leaves.
     ("host/src/net/mod.rs", &[(Effect::Reaches, By::House)]),
     ("host/src/profiles/install.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -96,7 +97,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 66] = [
 
 /// How many places each file has that start a program or reach out, and that the tools have for writing: one more in a file
 /// that is listed anyway is found too.
-const PLACES: [(&str, Effect, usize); 26] = [
+const PLACES: [(&str, Effect, usize); 27] = [
     ("agents/src/provider/client.rs", Effect::Reaches, 1),
     ("cli/src/approvals/draft.rs", Effect::Starts, 1),
     ("cli/src/detach.rs", Effect::Starts, 2),
@@ -108,6 +109,7 @@ const PLACES: [(&str, Effect, usize); 26] = [
     ("host/src/gate/hooks/boxed.rs", Effect::Starts, 1),
     ("host/src/gate/hooks/reach.rs", Effect::Starts, 1),
     ("host/src/gate/hooks/reach.rs", Effect::Reaches, 1),
+    ("host/src/mcp/server.rs", Effect::Starts, 1),
     ("host/src/net/mod.rs", Effect::Reaches, 1),
     ("host/src/profiles/install.rs", Effect::Starts, 2),
     ("host/src/programs.rs", Effect::Starts, 2),
@@ -269,7 +271,8 @@ fn l1_every_place_that_starts_reaches_out_or_writes_for_agents_is_counted() {
 #[test]
 fn l1_what_happens_for_agents_stands_behind_the_gate() {
     for (file, effects) in REGISTRY {
-        let is_tool = file.starts_with("host/src/tools/") || file.starts_with("host/src/broker/egress/");
+        let behind = ["host/src/tools/", "host/src/broker/egress/", "host/src/mcp/"];
+        let is_tool = behind.iter().any(|folder| file.starts_with(folder));
         for (effect, by) in effects {
             assert_eq!(*by == By::Gate, is_tool, "{file} {effect:?}");
         }
@@ -287,6 +290,9 @@ fn l1_what_happens_for_agents_stands_behind_the_gate() {
         .map(|_| "once")
         .collect();
     assert_eq!(dialling, ["once"]);
+    // MCP servers are started in one place, which takes an admission by value.
+    let server = std::fs::read_to_string(crates().join("host/src/mcp/server.rs")).unwrap();
+    assert!(program(&server).contains("pub(super) async fn start(\n        admission: Admission,"));
     // Changes of boxes are landed in one place, which takes an admission by value.
     let mut files = Vec::new();
     sources(&crates(), &mut files);

@@ -6,6 +6,7 @@
 
 mod acpx;
 mod sdk;
+mod servers;
 mod stdio;
 
 use std::path::{Path, PathBuf};

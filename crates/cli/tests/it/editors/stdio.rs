@@ -7,24 +7,26 @@ use serde_json::{Value, json};
 
 use super::{Desk, assert_valid};
 
-struct Editor {
+pub(super) struct Editor {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     /// Every line of both sides.
-    lines: String,
+    pub(super) lines: String,
+    /// What it answers when it is asked about a call.
+    pub(super) option: &'static str,
 }
 
 impl Editor {
-    fn start(desk: &Desk, args: &[&str]) -> Self {
+    pub(super) fn start(desk: &Desk, args: &[&str]) -> Self {
         let mut command = desk.place.command(&[&["acp"], args].concat());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, stdin, stdout, lines: String::new() }
+        Self { child, stdin, stdout, lines: String::new(), option: "allow_once" }
     }
 
-    fn call(&mut self, id: u64, method: &str, params: &Value) -> Value {
+    pub(super) fn call(&mut self, id: u64, method: &str, params: &Value) -> Value {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         loop {
             let mut line = String::new();
@@ -32,7 +34,7 @@ impl Editor {
             self.lines.push_str(&line);
             let said: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ACP: {line}"));
             if said["method"] == "session/request_permission" {
-                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
+                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": self.option } });
                 self.send(&json!({ "jsonrpc": "2.0", "id": said["id"], "result": outcome }));
             } else if said["id"] == id && said["method"].is_null() {
                 return said;

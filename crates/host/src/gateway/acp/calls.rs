@@ -1,6 +1,7 @@
 //! How a call looks in an editor: what it is, in one line; what it touches; what it changes.
 
 use serde_json::{Map, Value, json};
+use tribune_constitution::MCP;
 
 use super::folder::OWN;
 
@@ -51,7 +52,9 @@ fn title(tool: &str, input: &Value) -> String {
     let what = ["path", "command", "url", "query", "text", "to", "key"]
         .into_iter()
         .find_map(|field| input[field].as_str());
+    let of_server = input["name"].as_str().zip(input["action"].as_str()).filter(|_| tool == MCP);
     let title = match what {
+        _ if let Some((server, action)) = of_server => format!("{server}: {action}"),
         Some(what) => format!("{tool} {what}"),
         None => tool.to_owned(),
     };

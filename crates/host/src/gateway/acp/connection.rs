@@ -14,7 +14,6 @@ use super::prompting;
 use super::seat::Seat;
 use super::wire::{self, Fault, Id, Incoming};
 use crate::gateway::Gateway;
-use crate::gateway::api::short;
 use crate::gateway::outbox::{Frame, Outbox, Waiting, outbox};
 use crate::gateway::principal::Principal;
 
@@ -283,8 +282,8 @@ impl Connection {
                 let status = self.gateway.api.status(&self.who).await?;
                 plain(serde_json::to_value(status).unwrap_or_default())
             }
-            unknown => {
-                let what = format!("there is no method `{}` here", short(unknown));
+            _ => {
+                let what = "there is no such method here";
                 Err(Fault::new(wire::METHOD_NOT_FOUND, "method_not_found", what))
             }
         }
@@ -376,10 +375,7 @@ fn seat_of(state: &State, params: &Value) -> Result<Arc<Seat>, Fault> {
         return Err(Fault::params("`sessionId` is missing"));
     };
     state.seats.get(id).cloned().ok_or_else(|| {
-        let what = format!(
-            "the session `{}` is not open here: `session/new` or `session/load` opens one",
-            short(id)
-        );
+        let what = "`sessionId` is open nowhere here: `session/new` or `session/load` opens a session";
         Fault::new(wire::NOT_FOUND, "not_found", what)
     })
 }

@@ -23,26 +23,18 @@ pub(super) enum Chosen {
 /// Names that a sentence shows at most.
 const SHOWN: usize = 8;
 
-/// What a client asks for beside its folder and does not get: MCP servers and further folders. Each is a sentence for people, because
-/// nobody should believe to have what was left out in silence.
+/// What a client asks for beside its folder and does not get: further folders. Each is a sentence for people, because nobody should
+/// believe to have what was left out in silence.
 pub(super) fn left_out(params: &Value) -> Result<Vec<String>, Fault> {
-    let mut left_out = Vec::new();
-    let servers = list(params, "mcpServers")?;
-    if !servers.is_empty() {
-        let names = names(servers.iter().map(|server| server["name"].as_str().unwrap_or("unnamed")));
-        left_out.push(format!(
-            "Tribune runs no MCP servers for sessions, and the agent has no tools of theirs. Left out: {names}."
-        ));
-    }
     let folders = list(params, "additionalDirectories")?;
-    if !folders.is_empty() {
-        let names = names(folders.iter().map(|folder| folder.as_str().unwrap_or("unnamed")));
-        left_out.push(format!("A session of Tribune works in one folder. Out of its reach: {names}."));
+    if folders.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(left_out)
+    let names = names(folders.iter().map(|folder| folder.as_str().unwrap_or("unnamed").to_owned()));
+    Ok(vec![format!("A session of Tribune works in one folder. Out of its reach: {names}.")])
 }
 
-fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Fault> {
+pub(super) fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Fault> {
     match &params[name] {
         Value::Null => Ok(&[]),
         Value::Array(items) => Ok(items),
@@ -50,10 +42,11 @@ fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Fault> {
     }
 }
 
-fn names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+/// Names in a sentence: some of them, and only what can be read.
+pub(super) fn names(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = names.len().saturating_sub(SHOWN);
     let plain =
-        |name: &str| name.chars().filter(|c| !c.is_control() && *c != '`').take(200).collect::<String>();
+        |name: String| name.chars().filter(|c| !c.is_control() && *c != '`').take(200).collect::<String>();
     let mut shown = names.take(SHOWN).map(|name| format!("`{}`", plain(name))).collect::<Vec<_>>().join(", ");
     if more > 0 {
         shown.push_str(&format!(" and {more} more"));
@@ -123,22 +116,12 @@ mod tests {
     #[test]
     fn what_is_not_offered_is_told() {
         let ask = |params: Value| left_out(&params).map_err(|fault| fault.message);
-        let server = |name: &str| json!({ "name": name, "command": "y", "args": [], "env": [] });
-        let told =
-            ask(json!({ "mcpServers": [server("x`\n"), server("z")], "additionalDirectories": ["/tmp"] }))
-                .unwrap();
-        assert_eq!(told.len(), 2);
-        assert!(told[0].contains("MCP") && told[0].contains("`x`, `z`"), "{told:?}");
-        assert!(told[1].contains("in one folder") && told[1].contains("`/tmp`"), "{told:?}");
-        let many: Vec<Value> = (0..100).map(|n| server(&n.to_string())).collect();
-        assert!(ask(json!({ "mcpServers": many })).unwrap()[0].contains("`7` and 92 more"));
-        assert_eq!(ask(json!({ "mcpServers": [] })), Ok(Vec::new()));
+        let told = ask(json!({ "additionalDirectories": ["/tmp`\n", 7] })).unwrap();
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("in one folder") && told[0].contains("`/tmp`, `unnamed`"), "{told:?}");
+        assert_eq!(ask(json!({ "additionalDirectories": [] })), Ok(Vec::new()));
         assert_eq!(ask(json!({})), Ok(Vec::new()));
-        for wrong in
-            [json!({ "mcpServers": "x" }), json!({ "mcpServers": {} }), json!({ "additionalDirectories": 1 })]
-        {
-            assert!(ask(wrong).unwrap_err().contains("is a list"));
-        }
+        assert!(ask(json!({ "additionalDirectories": 1 })).unwrap_err().contains("is a list"));
         let missing = chosen(&Principal::Operator, &json!({ "mcpServers": [] }), Path::new("/nowhere"));
         assert!(missing.unwrap_err().message.contains("missing"));
     }

@@ -11,6 +11,7 @@ use super::replay::{self, Reach, Words};
 use super::seat::{Ahead, Seat};
 use super::teller::{Question, Teller, Told, chunk};
 use super::wire::{self, Fault};
+use crate::mcp::Bringing;
 use crate::session::{SessionError, Subscription};
 use crate::vault::Event;
 
@@ -44,6 +45,8 @@ impl Connection {
         }
         let place = seat.place().clone();
         let folder = self.open(&place).await?;
+        let not_there = self.bring_servers(&place, Bringing::IfNone).await;
+        seat.place().left_out.extend(not_there);
         let after = seat.told.borrow().seq;
         let anew = seat.follow_anew(after);
         let subscription = self.gateway.api.sessions.subscribe(&place.key, Some(after)).await?;

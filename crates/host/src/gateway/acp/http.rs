@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::{RawQuery, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -165,7 +165,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 pub(super) async fn posted(
     Who(who): Who,
     State(gateway): State<Arc<Gateway>>,
-    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    asked: RawQuery,
     headers: HeaderMap,
     body: Result<String, axum::extract::rejection::StringRejection>,
 ) -> Response {
@@ -178,7 +178,7 @@ pub(super) async fn posted(
 async fn post(
     gateway: &Arc<Gateway>,
     who: Principal,
-    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    asked: RawQuery,
     headers: &HeaderMap,
     body: Result<String, axum::extract::rejection::StringRejection>,
 ) -> Result<Response, ApiError> {
@@ -201,7 +201,7 @@ async fn post(
         if headers.contains_key(CONNECTION_ID) {
             return Err(ApiError::params("`initialize` opens a connection, and this one is open"));
         }
-        let wishes = asked.map_err(|error| ApiError::params(error.to_string()))?.0.checked()?;
+        let wishes = Asked::read(asked)?;
         let (connection, messages) = Connection::new(Arc::clone(gateway), who, wishes);
         return open(gateway, connection, messages, &body).await;
     }

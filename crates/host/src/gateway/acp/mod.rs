@@ -19,6 +19,7 @@ mod options;
 mod prompting;
 mod replay;
 mod seat;
+mod servers;
 mod sessions;
 mod socket;
 mod teller;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{FromRequestParts, State};
+use axum::extract::{FromRequestParts, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -40,9 +41,9 @@ use axum::{Extension, Router};
 use serde::Deserialize;
 use tribune_agents::{AgentId, SessionKey};
 
-use super::error::ApiError;
+use super::error::{ApiError, misnamed};
 use super::principal::Principal;
-use super::{Gateway, Seat, rest};
+use super::{Gateway, Seat, reading, rest};
 use connection::Wishes;
 
 /// Where it is.
@@ -61,10 +62,15 @@ struct Asked {
 }
 
 impl Asked {
+    /// What an address says. A name that is none is not repeated.
+    fn read(RawQuery(query): RawQuery) -> Result<Wishes, ApiError> {
+        reading::query::<Self>(query.as_deref().unwrap_or_default())?.checked()
+    }
+
     fn checked(self) -> Result<Wishes, ApiError> {
         let agent = self.agent.map(|id| id.parse::<AgentId>()).transpose();
         let session = self.session.map(|key| key.parse::<SessionKey>()).transpose();
-        let refuse = |error: tribune_agents::session::NameError| ApiError::params(error.to_string());
+        let refuse = |error| misnamed(&error);
         Ok(Wishes { agent: agent.map_err(refuse)?, session: session.map_err(refuse)? })
     }
 }
@@ -102,20 +108,15 @@ async fn came(
     Who(who): Who,
     State(gateway): State<Arc<Gateway>>,
     Extension(seat): Extension<Arc<Seat>>,
-    asked: Result<axum::extract::Query<Asked>, axum::extract::rejection::QueryRejection>,
+    asked: RawQuery,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
-        Ok(upgrade) => {
-            let wishes = asked
-                .map_err(|error| ApiError::params(error.to_string()))
-                .and_then(|asked| asked.0.checked());
-            match wishes {
-                Ok(wishes) => socket::upgraded(gateway, seat, who, wishes, upgrade),
-                Err(error) => error.into_response(),
-            }
-        }
+        Ok(upgrade) => match Asked::read(asked) {
+            Ok(wishes) => socket::upgraded(gateway, seat, who, wishes, upgrade),
+            Err(error) => error.into_response(),
+        },
         Err(_) => http::listened(&gateway, &who, &headers),
     }
 }

@@ -6,7 +6,6 @@ use tribune_agents::{AgentId, native};
 use super::connection::Connection;
 use super::seat::{Place, Seat};
 use super::wire::Fault;
-use crate::gateway::api::short;
 
 /// How questions of a session are answered while its client is connected. It says nothing about what the law forbids, and it is
 /// not kept: whoever comes back is asked again.
@@ -132,7 +131,7 @@ impl Connection {
         let word = params["modeId"].as_str().unwrap_or_default();
         let mode = Mode::parse(word).ok_or_else(|| {
             let known = Mode::ALL.map(Mode::as_str).join(", ");
-            Fault::params(format!("there is no mode `{}`: there are {known}", short(word)))
+            Fault::params(format!("`modeId` is no mode: there are {known}"))
         })?;
         if mode != Mode::Ask {
             // Whoever may not decide cannot have it decided either.
@@ -144,9 +143,7 @@ impl Connection {
 
     /// Which agent a value of the option `agent` names.
     pub(super) fn agent_named(&self, value: &str) -> Result<AgentId, Fault> {
-        let unknown = || {
-            Fault::params(format!("there is no agent `{}`: `tribune agents list` shows them", short(value)))
-        };
+        let unknown = || Fault::params("`value` is no agent: `tribune agents list` shows them");
         let agent: AgentId = value.parse().map_err(|_| unknown())?;
         self.gateway.api.agents.agent(&agent).map(|found| found.id).ok_or_else(unknown)
     }

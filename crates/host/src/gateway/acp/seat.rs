@@ -11,6 +11,7 @@ use tribune_agents::SessionKey;
 
 use super::options::Mode;
 use super::teller::Teller;
+use crate::mcp::Wanted;
 use crate::session::Subscription;
 
 /// Turns of one client that are remembered as its own, the newest.
@@ -64,14 +65,16 @@ pub(super) struct Place {
     /// Commands of the agent behind us.
     pub(super) commands: Vec<Value>,
     pub(super) has_title: bool,
+    /// The MCP servers that the client brought.
+    pub(super) servers: Arc<[Wanted]>,
     /// What the client asked for and does not get, to be told when it listens.
     pub(super) left_out: Vec<String>,
 }
 
 impl Place {
     pub(super) fn new(key: SessionKey, folder: PathBuf, model: Option<String>) -> Self {
-        let (commands, left_out) = (Vec::new(), Vec::new());
-        Self { key, folder, mode: Mode::Ask, model, commands, has_title: false, left_out }
+        let (commands, servers, left_out) = (Vec::new(), Arc::default(), Vec::new());
+        Self { key, folder, mode: Mode::Ask, model, commands, has_title: false, servers, left_out }
     }
 }
 

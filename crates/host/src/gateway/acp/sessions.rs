@@ -11,9 +11,10 @@ use super::folder::{self, Chosen, OWN};
 use super::options::{OWN_MODEL, modes};
 use super::replay;
 use super::seat::{Place, Seat};
+use super::servers::{self, Sent};
 use super::teller::Teller;
 use super::wire::{self, Fault};
-use crate::gateway::api::short;
+use crate::mcp::Bringing;
 use crate::registry::MAIN_AGENT;
 use crate::run::RUN_BACKEND;
 use crate::store::SessionRow;
@@ -25,7 +26,7 @@ type Opened = Result<(Value, Option<Arc<Seat>>), Fault>;
 
 impl Connection {
     pub(super) async fn new_session(self: &Arc<Self>, params: &Value) -> Opened {
-        let left_out = folder::left_out(params)?;
+        let (left_out, sent) = (folder::left_out(params)?, servers::sent(&self.who, params)?);
         let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
         let (wanted, agent) = {
             let mut state = self.state();
@@ -39,7 +40,7 @@ impl Connection {
                 self.sit_down(key.to_string(), key, chosen, None).await?
             }
         };
-        seat.place().left_out = left_out;
+        self.furnish(&seat, left_out, sent).await;
         self.start_here(&seat).await?;
         let result = self.described(&seat, true);
         Ok((result, Some(seat)))
@@ -108,14 +109,26 @@ impl Connection {
 
     /// Opens a session that was there before.
     async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<Seat>, Fault> {
-        let left_out = folder::left_out(params)?;
+        let (left_out, sent) = (folder::left_out(params)?, servers::sent(&self.who, params)?);
         let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
         let row = self.known(params).await?;
-        let key: SessionKey = row.key.parse().map_err(|_| not_found(&row.key))?;
+        let key: SessionKey = row.key.parse().map_err(|_| not_found())?;
         let id = params["sessionId"].as_str().unwrap_or_default().to_owned();
         let seat = self.sit_down_again(id, key, chosen).await?;
-        seat.place().left_out = left_out;
+        self.furnish(&seat, left_out, sent).await;
         Ok(seat)
+    }
+
+    /// Brings what a client sent into its session, and keeps what is to be told of it.
+    async fn furnish(&self, seat: &Seat, mut left_out: Vec<String>, sent: Sent) {
+        let place = {
+            let mut place = seat.place();
+            place.servers = sent.servers.into();
+            place.clone()
+        };
+        left_out.extend(sent.left_out);
+        left_out.extend(self.bring_servers(&place, Bringing::Anew).await);
+        seat.place().left_out = left_out;
     }
 
     /// Opens a session on the terms that it had. Only sessions that were opened here work in a folder of a client's.
@@ -150,14 +163,10 @@ impl Connection {
         let Some(id) = params["sessionId"].as_str() else {
             return Err(Fault::params("`sessionId` is missing"));
         };
-        let key: SessionKey = id.parse().map_err(|_| not_found(id))?;
+        let key: SessionKey = id.parse().map_err(|_| not_found())?;
         self.who.owns(&key)?;
         let sessions = &self.gateway.api.sessions;
-        let row = sessions
-            .row(&key)
-            .await?
-            .filter(|row| row.backend != RUN_BACKEND)
-            .ok_or_else(|| not_found(id))?;
+        let row = sessions.row(&key).await?.filter(|row| row.backend != RUN_BACKEND).ok_or_else(not_found)?;
         if row.turns > 0 || row.state != SessionState::Closed || key.channel() != Some(CHANNEL) {
             return Ok(row);
         }
@@ -283,10 +292,7 @@ impl Connection {
                 let models = offered.iter().find(|option| option["id"] == "model");
                 let known = models.and_then(|option| option["options"].as_array());
                 if !known.is_some_and(|known| known.iter().any(|option| option["value"] == value)) {
-                    let what = format!(
-                        "there is no model `{}` for this session: choose one of its options",
-                        short(value)
-                    );
+                    let what = "`value` is no model for this session: choose one of its options";
                     return Err(Fault::params(what));
                 }
                 let model = Some(value.to_owned()).filter(|value| value != OWN_MODEL);
@@ -297,10 +303,7 @@ impl Connection {
                 let told = seat.told.borrow().seq;
                 seat.follow_nothing(told);
             }
-            unknown => {
-                let what = format!("there is no option `{}`: there are agent and model", short(unknown));
-                return Err(Fault::params(what));
-            }
+            _ => return Err(Fault::params("`configId` is no option: there are agent and model")),
         }
         drop(attaching);
         let options = self.options(&seat.place());
@@ -340,10 +343,6 @@ impl Connection {
     }
 }
 
-fn not_found(id: &str) -> Fault {
-    Fault::new(
-        wire::NOT_FOUND,
-        "not_found",
-        format!("there is no session `{}`: `session/list` shows them", short(id)),
-    )
+fn not_found() -> Fault {
+    Fault::new(wire::NOT_FOUND, "not_found", "`sessionId` is no session: `session/list` shows them")
 }

@@ -6,6 +6,7 @@ mod permissions;
 mod prompts;
 mod protocol;
 mod sessions;
+mod silence;
 mod waiting;
 mod workspaces;
 
@@ -47,7 +48,11 @@ impl Editor {
     }
 
     pub(crate) async fn send(&mut self, message: &Value) {
-        self.sending.send(message.to_string()).await.unwrap();
+        self.send_text(&message.to_string()).await;
+    }
+
+    pub(crate) async fn send_text(&mut self, text: &str) {
+        self.sending.send(text.to_owned()).await.unwrap();
     }
 
     /// Sends a request; its answer is waited for with [`Self::answer`].

@@ -139,13 +139,17 @@ async fn servers_and_folders_that_a_session_does_not_get_are_told() {
     let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
     assert_eq!(editor.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
     let said = text_of(&editor.updates(&session), "agent_message_chunk");
-    assert!(said.contains("no MCP servers") && said.contains("`context`"), "{said}");
+    assert!(
+        said.contains("The MCP server `context` is not there: denied")
+            && said.contains("`mcp` is not in the mandate"),
+        "{said}"
+    );
     assert!(said.contains("`/srv/other`") && said.ends_with("on"), "{said}");
     // Whoever takes it up and asks for them again is told again, and nobody else.
     let mut again = wanted;
     again["sessionId"] = session.clone().into();
     assert!(editor.call("session/resume", again).await["result"].is_object());
-    editor.until(|message| message.to_string().contains("no MCP servers")).await;
+    editor.until(|message| message.to_string().contains("The MCP server")).await;
     assert!(editor.call("session/resume", load(&session, &cwd)).await["result"].is_object());
     assert_eq!(editor.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
     assert!(!text_of(&editor.updates(&session), "agent_message_chunk").contains("MCP"));

@@ -110,7 +110,7 @@ fn the_law_guide_has_every_manifest_of_the_kernel() {
 
 #[test]
 fn the_law_of_every_guide_passes_its_own_examples() {
-    for name in ["rpc.md", "rest.md", "approvals.md"] {
+    for name in ["rpc.md", "rest.md", "approvals.md", "editors.md"] {
         let fences = fences(name);
         let rules: Vec<&Fence> = fences.iter().filter(|fence| fence.kind() == "cedar").collect();
         let home = TempHome::new();
@@ -118,7 +118,7 @@ fn the_law_of_every_guide_passes_its_own_examples() {
             home.write(fence.file().unwrap(), &fence.text);
         }
         // A rule about a tool that no mandate of the guide has is tried all the same.
-        home.write("mandates/all.md", &format!("---\ntools: {}\n---\n", tools::NAMES.join(", ")));
+        home.write("mandates/all.md", &format!("---\ntools: mcp, {}\n---\n", tools::NAMES.join(", ")));
         let law = law::load(home.home.root()).unwrap_or_else(|error| panic!("{name}: {error}"));
         let tested = law.test();
         assert!(!rules.is_empty() && !tested.is_empty(), "{name}");

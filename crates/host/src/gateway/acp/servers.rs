@@ -1,0 +1,149 @@
+//! The MCP servers that a client sends with a session.
+
+use serde_json::Value;
+use tribune_agents::SessionKey;
+
+use super::connection::Connection;
+use super::folder::{list, names};
+use super::seat::Place;
+use super::wire::Fault;
+use crate::gateway::principal::Principal;
+use crate::mcp::{Bringing, Wanted, named_once};
+use crate::registry::CLI_BACKENDS;
+
+/// What a client sent: servers that may be started, and what is left out, in sentences.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    pub(super) servers: Vec<Wanted>,
+    pub(super) left_out: Vec<String>,
+}
+
+/// Reads `mcpServers`. Only the operator brings programs into the house.
+pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
+    let all = list(params, "mcpServers")?;
+    let name = |server: &Value| server["name"].as_str().unwrap_or("unnamed").to_owned();
+    let mut sent = Sent::default();
+    if who.operator().is_err() {
+        if !all.is_empty() {
+            let names = names(all.iter().map(name));
+            sent.left_out.push(format!("MCP servers are brought by the operator alone. Left out: {names}."));
+        }
+        return Ok(sent);
+    }
+    let is_remote = |server: &&Value| {
+        !server["url"].is_null() || server["type"].as_str().is_some_and(|kind| kind != "stdio")
+    };
+    let (remote, local): (Vec<&Value>, Vec<&Value>) = all.iter().partition(is_remote);
+    if !remote.is_empty() {
+        let names = names(remote.into_iter().map(name));
+        sent.left_out.push(format!(
+            "Tribune starts MCP servers that are programs of this machine, and connects to no others. Left out: {names}."
+        ));
+    }
+    let read = |server: &Value| {
+        Wanted::read(server)
+            .map_err(|what| Fault::params(format!("`mcpServers` has one that is none: {what}")))
+    };
+    let servers = local.into_iter().map(read).collect::<Result<Vec<Wanted>, Fault>>()?;
+    let (servers, others) = named_once(servers);
+    sent.servers = servers;
+    if !others.is_empty() {
+        let names = names(others.into_iter());
+        sent.left_out.push(format!(
+            "A session has at most 8 MCP servers, each with a name of its own. Left out: {names}."
+        ));
+    }
+    Ok(sent)
+}
+
+impl Connection {
+    /// Starts the servers of a place, whose session is open. Returns what is not there, in sentences.
+    pub(super) async fn bring_servers(&self, place: &Place, bringing: Bringing) -> Vec<String> {
+        let Place { key, servers, .. } = place;
+        if servers.is_empty() {
+            return Vec::new();
+        }
+        match self.brought(key, servers, bringing).await {
+            Ok(sentences) => sentences,
+            Err(fault) => vec![format!("The session's MCP servers are not there: {}.", fault.message)],
+        }
+    }
+
+    async fn brought(
+        &self,
+        key: &SessionKey,
+        servers: &[Wanted],
+        bringing: Bringing,
+    ) -> Result<Vec<String>, Fault> {
+        self.who.operator()?;
+        let sessions = &self.gateway.api.sessions;
+        let governance = sessions.governance();
+        let row = sessions.row(key).await?;
+        let Some((row, mcp)) = row.zip(governance.tools.mcp()) else { return Ok(Vec::new()) };
+        let left_out = |why: &str| {
+            let names = names(servers.iter().map(|server| server.name.clone()));
+            Ok(vec![format!("{why} Left out: {names}.")])
+        };
+        if CLI_BACKENDS.contains(&row.backend.as_str()) {
+            return left_out("An agent of another make gets no MCP servers from Tribune.");
+        }
+        if sessions.live(key).await?.0 {
+            return match bringing {
+                Bringing::Anew => {
+                    left_out("A turn is running in this session, with the MCP servers that it had before.")
+                }
+                Bringing::IfNone => Ok(Vec::new()),
+            };
+        }
+        Ok(mcp.bring(governance, &row, servers, bringing).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn server(name: &str) -> Value {
+        json!({ "name": name, "command": "y", "args": [], "env": [] })
+    }
+
+    fn ask(who: &Principal, servers: Value) -> Result<(Vec<String>, Vec<String>), String> {
+        let sent = sent(who, &json!({ "mcpServers": servers })).map_err(|fault| fault.message)?;
+        Ok((sent.servers.into_iter().map(|server| server.name).collect(), sent.left_out))
+    }
+
+    #[test]
+    fn the_operators_programs_are_taken_and_the_rest_is_told() {
+        let operator = Principal::Operator;
+        let all = json!([
+            server("git"), server("my files"), server("my/files"),
+            { "type": "http", "name": "far", "url": "https://example.org/mcp", "headers": [] },
+            { "type": "sse", "name": "farther", "url": "https://example.org/sse", "headers": [] },
+        ]);
+        let (servers, left_out) = ask(&operator, all.clone()).unwrap();
+        assert_eq!(servers, ["git", "my_files"]);
+        assert_eq!(left_out.len(), 2, "{left_out:?}");
+        assert!(left_out[0].contains("`far`, `farther`"), "{left_out:?}");
+        assert!(left_out[1].contains("a name of its own. Left out: `my_files`"), "{left_out:?}");
+        let many: Vec<Value> = (0..100).map(|n| server(&n.to_string())).collect();
+        let (servers, left_out) = ask(&operator, json!(many)).unwrap();
+        assert_eq!(servers.len(), 8);
+        assert!(left_out[0].contains("`15` and 84 more"), "{left_out:?}");
+        assert_eq!(ask(&operator, json!([])), Ok((vec![], vec![])));
+        assert_eq!(ask(&operator, Value::Null), Ok((vec![], vec![])));
+        for wrong in [
+            json!("x"),
+            json!({}),
+            json!([{ "name": "x" }]),
+            json!([7]),
+            json!([{ "name": "x", "command": 7 }]),
+        ] {
+            assert!(ask(&operator, wrong.clone()).unwrap_err().contains("`mcpServers`"), "{wrong}");
+        }
+        let stranger = Principal::Anonymous { id: "anonymous".parse().unwrap() };
+        let (servers, left_out) = ask(&stranger, all).unwrap();
+        assert!(servers.is_empty() && left_out[0].contains("the operator alone"), "{left_out:?}");
+    }
+}

@@ -1,0 +1,253 @@
+use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+
+use super::*;
+
+/// For things that happen; nothing here waits for it to pass.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The other end of a client.
+struct Played {
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    out: WriteHalf<DuplexStream>,
+}
+
+impl Played {
+    /// The next message of the client.
+    async fn hear(&mut self) -> Value {
+        let line = tokio::time::timeout(LONG, self.lines.next_line()).await.unwrap();
+        serde_json::from_str(&line.unwrap().unwrap()).unwrap()
+    }
+
+    async fn say(&mut self, line: &str) {
+        self.out.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn answer(&mut self, asked: &Value, result: Value) {
+        self.say(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": result }).to_string()).await;
+    }
+}
+
+fn pair() -> (Client, Played) {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (read, write) = tokio::io::split(ours);
+    let (lines, out) = tokio::io::split(theirs);
+    (Client::new(write, read), Played { lines: BufReader::new(lines).lines(), out })
+}
+
+fn wanted() -> Wanted {
+    Wanted::read(&json!({ "name": "probe", "command": "probe" })).unwrap()
+}
+
+async fn greet(client: &Client) -> Result<Listing, Fault> {
+    tokio::time::timeout(LONG, client.greet(&wanted(), &Redactor::new())).await.unwrap()
+}
+
+async fn call(client: &Client) -> Result<Value, Fault> {
+    client.call("add", &json!({ "a": 1 }), LONG).await
+}
+
+/// A call that nobody answers.
+async fn call_in_vain(client: &Client) -> Result<Value, Fault> {
+    client.call("add", &json!({ "a": 1 }), Duration::from_millis(5)).await
+}
+
+fn hello() -> Value {
+    json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "p" } })
+}
+
+fn tool(name: &str) -> Value {
+    json!({ "name": name, "inputSchema": { "type": "object" } })
+}
+
+#[tokio::test]
+async fn a_server_is_greeted_and_its_tools_are_read_page_by_page() {
+    let (client, mut server) = pair();
+    let serving = async {
+        let asked = server.hear().await;
+        assert_eq!(
+            (&asked["method"], &asked["params"]["protocolVersion"]),
+            (&json!("initialize"), &json!(VERSION))
+        );
+        server.answer(&asked, hello()).await;
+        let told = server.hear().await;
+        assert_eq!((&told["method"], &told["id"]), (&json!("notifications/initialized"), &Value::Null));
+        let first = server.hear().await;
+        assert_eq!((&first["method"], &first["params"]), (&json!("tools/list"), &json!({})));
+        server.answer(&first, json!({ "tools": [tool("a")], "nextCursor": "2" })).await;
+        let second = server.hear().await;
+        assert_eq!(second["params"], json!({ "cursor": "2" }));
+        server.answer(&second, json!({ "tools": [tool("b")] })).await;
+        server
+    };
+    let (listing, mut server) = tokio::join!(greet(&client), serving);
+    let names: Vec<String> = listing.unwrap().tools.into_iter().map(|tool| tool.spec.name).collect();
+    assert_eq!(names, ["mcp__probe__a", "mcp__probe__b"]);
+    let serving = async {
+        let asked = server.hear().await;
+        assert_eq!(asked["params"], json!({ "name": "add", "arguments": { "a": 1 } }));
+        server.answer(&asked, json!({ "content": [] })).await;
+    };
+    assert_eq!(tokio::join!(call(&client), serving).0, Ok(json!({ "content": [] })));
+}
+
+#[tokio::test]
+async fn l6_pages_without_an_end_come_to_one() {
+    let (client, mut server) = pair();
+    let serving = async {
+        let asked = server.hear().await;
+        server.answer(&asked, hello()).await;
+        server.hear().await;
+        for _ in 0..MAX_PAGES {
+            let asked = server.hear().await;
+            server.answer(&asked, json!({ "tools": [tool("a")], "nextCursor": "again" })).await;
+        }
+    };
+    let listing = tokio::join!(greet(&client), serving).0.unwrap();
+    assert_eq!((listing.tools.len(), listing.left_out), (1, MAX_PAGES - 1));
+}
+
+#[tokio::test]
+async fn l6_what_is_no_greeting_is_told_apart() {
+    for (greeting, expected) in [
+        (json!({ "protocolVersion": "2031-01-01" }), "version"),
+        (json!("hello"), "version"),
+        (Value::Null, "version"),
+    ] {
+        let (client, mut server) = pair();
+        let serving = async {
+            let asked = server.hear().await;
+            server.answer(&asked, greeting).await;
+        };
+        let Err(Fault::Nonsense(why)) = tokio::join!(greet(&client), serving).0 else { panic!("{expected}") };
+        assert!(why.contains(expected), "{why}");
+    }
+    // Without tools nobody asks for them.
+    let (client, mut server) = pair();
+    let serving = async {
+        let asked = server.hear().await;
+        server.answer(&asked, json!({ "protocolVersion": VERSION, "capabilities": {} })).await;
+    };
+    assert_eq!(tokio::join!(greet(&client), serving).0.unwrap().tools.len(), 0);
+}
+
+#[tokio::test]
+async fn l6_a_line_without_an_end_ends_its_server_and_not_the_house() {
+    let (client, mut server) = pair();
+    let flooding = async {
+        server.hear().await;
+        let flood = vec![b'x'; 1 << 16];
+        for _ in 0..(50 << 20) / flood.len() {
+            // It is cut off on the way.
+            if server.out.write_all(&flood).await.is_err() {
+                break;
+            }
+            if client.over.is_cancelled() {
+                break;
+            }
+        }
+    };
+    let (answer, ()) = tokio::join!(call(&client), flooding);
+    assert_eq!(answer, Err(Fault::Ended("it said more in one line than is listened to".to_owned())));
+    assert_eq!(call(&client).await, answer, "and there is nobody to ask from then on");
+}
+
+#[tokio::test]
+async fn l6_what_is_no_message_is_passed_over_for_a_while() {
+    let (client, mut server) = pair();
+    let serving = async {
+        let asked = server.hear().await;
+        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        for junk in ["log: started", "", "[]", "7", "null", "{}", r#"{"id":null}"#, "{\"a\":", &deep] {
+            server.say(junk).await;
+        }
+        // Answers to nothing, with ids of every kind; and a second one.
+        for id in [json!(0), json!(99), json!(-1), json!(1.5), json!("1"), json!([]), json!(u64::MAX)] {
+            server.say(&json!({ "jsonrpc": "2.0", "id": id, "result": "wrong" }).to_string()).await;
+        }
+        server.say(&json!({ "jsonrpc": "2.0", "method": "notifications/progress" }).to_string()).await;
+        server.answer(&asked, json!("right")).await;
+        server.answer(&asked, json!("twice")).await;
+        server
+    };
+    let (answer, mut server) = tokio::join!(call(&client), serving);
+    assert_eq!(answer, Ok(json!("right")));
+    let serving = async {
+        let asked = server.hear().await;
+        server
+            .say(&json!({ "jsonrpc": "2.0", "id": asked["id"], "error": { "message": "no" } }).to_string())
+            .await;
+        server
+    };
+    let (answer, mut server) = tokio::join!(call(&client), serving);
+    assert_eq!(answer, Err(Fault::Refused("no".to_owned())));
+    let flooding = async {
+        for _ in 0..=MAX_JUNK {
+            server.say("junk").await;
+        }
+        server
+    };
+    let (answer, _server) = tokio::join!(call(&client), flooding);
+    assert_eq!(answer, Err(Fault::Ended("it said too much that is not MCP".to_owned())));
+}
+
+#[tokio::test]
+async fn l6_bytes_that_are_no_text_end_it() {
+    let (client, mut server) = pair();
+    let serving = async { server.out.write_all(b"\xff\xfe\n").await.unwrap() };
+    let Err(Fault::Ended(why)) = tokio::join!(call(&client), serving).0 else { panic!() };
+    assert!(why.contains("no text"), "{why}");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_answers_whoever_waits() {
+    let (client, mut server) = pair();
+    let serving = async move {
+        server.hear().await;
+        drop(server);
+    };
+    let answer = tokio::join!(call(&client), serving).0;
+    assert_eq!(answer, Err(Fault::Ended("it closed its output".to_owned())));
+    client.over.cancelled().await;
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_given_up_and_told_so() {
+    let (client, mut server) = pair();
+    assert_eq!(call_in_vain(&client).await, Err(Fault::TimedOut));
+    let asked = server.hear().await;
+    let told = server.hear().await;
+    assert_eq!(told["method"], "notifications/cancelled");
+    assert_eq!(told["params"]["requestId"], asked["id"]);
+    // What comes late is an answer to nothing, and the next call has its own.
+    server.answer(&asked, json!("late")).await;
+    let serving = async {
+        let asked = server.hear().await;
+        server.answer(&asked, json!("new")).await;
+    };
+    assert_eq!(tokio::join!(call(&client), serving).0, Ok(json!("new")));
+}
+
+#[tokio::test]
+async fn l6_a_server_that_does_not_read_is_waited_for_no_longer_than_one_that_does_not_answer() {
+    let (ours, _theirs) = tokio::io::duplex(16);
+    let (read, write) = tokio::io::split(ours);
+    let client = Client::new(write, read);
+    for _ in 0..2 * MAX_UNWRITTEN {
+        assert_eq!(call_in_vain(&client).await, Err(Fault::TimedOut));
+    }
+}
+
+#[tokio::test]
+async fn a_server_may_ask_whether_we_are_there_and_gets_nothing_else() {
+    let (_client, mut server) = pair();
+    for (method, id) in [("ping", json!("x")), ("roots/list", json!(1)), ("sampling/createMessage", json!(2))]
+    {
+        server.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method }).to_string()).await;
+        let reply = server.hear().await;
+        assert_eq!(reply["id"], id);
+        match method {
+            "ping" => assert_eq!(reply["result"], json!({})),
+            _ => assert_eq!(reply["error"]["code"], -32601),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The box that a server runs in: the session's workspace, its program, and nothing else of this machine.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tribune_contract::{
+    HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
+};
+
+use super::wanted::Wanted;
+use crate::broker::WayOut;
+use crate::run::{EGRESS_PORT, proxy_variables};
+use crate::tools::PATH;
+
+/// Where the workspace is inside.
+const WORKSPACE: &str = "/workspace";
+
+/// What every box has of this machine.
+const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// What tells that a folder is one program with its parts: of Node, of Python, and of an environment of either.
+const MARKS: [&str; 4] = ["package.json", "pyproject.toml", "pyvenv.cfg", "lib/node_modules"];
+
+/// How far above its file a program's folder is looked for.
+const MAX_ABOVE: usize = 4;
+
+/// Parts of a path, with the root, below which a folder is somebody's and not a program's: `/home/ada` is nobody's to show.
+const MIN_DEPTH: usize = 4;
+
+/// Where a server is started.
+pub(super) struct Site {
+    pub(super) number: u64,
+    /// The house's own folder.
+    pub(super) home: PathBuf,
+    pub(super) workspace: PathBuf,
+    /// Whether the session may change anything there at all.
+    pub(super) may_change: bool,
+    /// Patterns of what no agent sees.
+    pub(super) hide: Vec<String>,
+    /// Bytes that it may let its workspace grow by.
+    pub(super) max_bytes: u64,
+}
+
+impl Site {
+    /// The box. Looks for the program on the disk.
+    pub(super) fn profile(&self, wanted: &Wanted, way_out: Option<&WayOut>) -> Result<LaunchProfile, String> {
+        let name = format!("mcp-{}-{}", std::process::id(), self.number);
+        let session = Session::new(name).map_err(|error| error.to_string())?;
+        let program = self.find(wanted)?;
+        let mut mounts = Vec::new();
+        self.show(&program, &mut mounts)?;
+        for file in wanted.args.iter().map(Path::new).filter(|path| path.is_absolute() && path.is_file()) {
+            self.show(file, &mut mounts)?;
+        }
+        let mut profile = LaunchProfile::new(session, self.inside(&program.to_string_lossy()));
+        profile.args = wanted.args.iter().map(|arg| self.inside(arg)).collect();
+        if let Some(way) = way_out {
+            profile.env.extend(proxy_variables(&way.places));
+            let (name, socket) = ("egress".to_owned(), way.sockets.egress());
+            profile.relays = vec![Relay { name, port: EGRESS_PORT, socket, token: None }];
+            if let Some(user) = way.user {
+                profile.runs_as = RunsAs::User { uid: user, gid: user };
+            }
+        }
+        // The home folder is the box's own, whatever it is elsewhere.
+        let given = wanted.env.iter().filter(|(name, _)| name != "HOME");
+        profile.env.extend(given.map(|(name, value)| (name.clone(), self.inside(value))));
+        profile.cwd = WORKSPACE.into();
+        profile.mounts = mounts;
+        let folder = self.workspace.clone();
+        let (source, freeze) = match self.may_change {
+            true => (WorkspaceSource::Direct { folder }, HOST_TRAPS.map(str::to_owned).into()),
+            false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
+        };
+        profile.workspace =
+            Some(Workspace { target: WORKSPACE.into(), source, hide: self.hide.clone(), freeze });
+        profile.limits.file_bytes = profile.limits.file_bytes.min(self.max_bytes);
+        Ok(profile)
+    }
+
+    /// The program on this machine.
+    fn find(&self, wanted: &Wanted) -> Result<PathBuf, String> {
+        let is_program = |path: &Path| {
+            path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        };
+        let command = Path::new(&wanted.command);
+        if wanted.command.contains('/') {
+            if !command.is_absolute() {
+                return Err("its `command` is neither a name nor a whole path".to_owned());
+            }
+            let missing = "its program is not there, or is none: look at `command` in the editor's settings";
+            return if is_program(command) { Ok(command.to_owned()) } else { Err(missing.to_owned()) };
+        }
+        let path = wanted.variable("PATH").unwrap_or(PATH);
+        let places = path.split(':').map(Path::new).filter(|place| place.is_absolute());
+        places.map(|place| place.join(command)).find(|found| is_program(found)).ok_or_else(|| {
+            format!(
+                "its program is not found in {}: give the whole path as `command` in the editor's settings",
+                if wanted.variable("PATH").is_some() { "the `PATH` that came with it" } else { PATH }
+            )
+        })
+    }
+
+    /// A path of this machine as it is called inside.
+    fn inside(&self, text: &str) -> String {
+        let workspace = self.workspace.to_string_lossy();
+        match text.strip_prefix(&*workspace) {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{WORKSPACE}{rest}"),
+            Some(_) | None => text.to_owned(),
+        }
+    }
+
+    /// Shows a file of a program, with what belongs to it, and where it leads if it is a link.
+    fn show(&self, file: &Path, mounts: &mut Vec<Mount>) -> Result<(), String> {
+        let behind = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        for file in [file, &behind] {
+            if file.starts_with(&self.workspace) || SYSTEM.iter().any(|own| file.starts_with(own)) {
+                continue;
+            }
+            let target = self.shown(file)?;
+            let source = target.canonicalize().map_err(|_| "its program cannot be read".to_owned())?;
+            if !mounts.iter().any(|mount| mount.target() == target) {
+                mounts.push(Mount::ReadOnly { source, target });
+            }
+        }
+        Ok(())
+    }
+
+    /// How much is shown of where a file lies: the program that it is part of, its folder, or the file alone.
+    fn shown(&self, file: &Path) -> Result<PathBuf, String> {
+        let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        let home = self.home.canonicalize().unwrap_or_else(|_| self.home.clone());
+        if real.starts_with(&home) || tribune_contract::is_the_systems(&real) {
+            let what =
+                "its program lies in Tribune's own home or in the running system, of which boxes see nothing";
+            return Err(what.to_owned());
+        }
+        // Hidden names of the workspace, and the house's own, are not to be seen by another way.
+        let fits = |folder: &Path| {
+            let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            let holds = |other: &Path| other.starts_with(&real);
+            real.components().count() >= MIN_DEPTH && !holds(&home) && !holds(&self.workspace)
+        };
+        let above = || file.ancestors().skip(1).take(MAX_ABOVE).take_while(|folder| fits(folder));
+        let is_marked = |folder: &&Path| MARKS.iter().any(|mark| folder.join(mark).exists());
+        // What was installed together is used together.
+        let installed = file.ancestors().skip(1).take_while(|folder| fits(folder));
+        let installed =
+            installed.filter(|folder| folder.file_name().is_some_and(|name| name == "node_modules")).last();
+        let found = installed.or_else(|| above().find(is_marked)).or_else(|| above().next());
+        Ok(found.unwrap_or(file).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A machine with a house, a project and programs.
+    struct Machine {
+        folder: TempDir,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let machine = Self { folder: tempfile::tempdir().unwrap() };
+            for file in [
+                "home/keys/key",
+                "project/.env",
+                "project/tools/server.py",
+                "node/package.json",
+                "node/build/index.js",
+                "all/node_modules/one/node_modules/two/index.js",
+                "all/node_modules/one/node_modules/two/package.json",
+                "venv/pyvenv.cfg",
+                "venv/bin/python",
+                "plain/bin/server",
+            ] {
+                let path = machine.at(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(&path, "").unwrap();
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            }
+            machine
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            // Deep enough to be nobody's own.
+            self.folder.path().canonicalize().unwrap().join("a/b").join(name)
+        }
+
+        fn site(&self) -> Site {
+            Site {
+                number: 1,
+                home: self.at("home"),
+                workspace: self.at("project"),
+                may_change: true,
+                hide: vec![".env".to_owned()],
+                max_bytes: 1 << 20,
+            }
+        }
+
+        fn profile(&self, command: &str, args: &[String]) -> Result<LaunchProfile, String> {
+            let path = self.at("plain/bin").to_string_lossy().into_owned();
+            let env = json!([
+                { "name": "PATH", "value": path }, { "name": "HOME", "value": "/root" },
+                { "name": "ROOT", "value": self.at("project/sub") }, { "name": "NEAR", "value": format!("{}2", self.at("project").display()) },
+            ]);
+            let sent = json!({ "name": "x", "command": command, "args": args, "env": env });
+            let profile = self.site().profile(&Wanted::read(&sent).unwrap(), None);
+            if let Ok(profile) = &profile {
+                profile.check().unwrap();
+            }
+            profile
+        }
+
+        fn text(&self, name: &str) -> String {
+            self.at(name).to_str().unwrap().to_owned()
+        }
+    }
+
+    fn targets(profile: &LaunchProfile) -> Vec<&Path> {
+        assert!(profile.mounts.iter().all(|mount| matches!(mount, Mount::ReadOnly { .. })));
+        profile.mounts.iter().map(Mount::target).collect()
+    }
+
+    #[test]
+    fn a_program_is_shown_with_what_belongs_to_it_and_nothing_else() {
+        let machine = Machine::new();
+        let script = machine.text("node/build/index.js");
+        let profile = machine.profile("/bin/sh", &[script.clone(), "plain".to_owned()]).unwrap();
+        assert_eq!(targets(&profile), [machine.at("node")]);
+        assert_eq!((profile.program.as_path(), &profile.args[0]), (Path::new("/bin/sh"), &script));
+        let installed = machine.text("all/node_modules/one/node_modules/two/index.js");
+        assert_eq!(
+            targets(&machine.profile("/bin/sh", &[installed]).unwrap()),
+            [machine.at("all/node_modules")]
+        );
+        let python = machine.text("venv/bin/python");
+        assert_eq!(targets(&machine.profile(&python, &[]).unwrap()), [machine.at("venv")]);
+        let found = machine.profile("server", &[]).unwrap();
+        assert_eq!(found.program, machine.at("plain/bin/server"));
+        assert_eq!(targets(&found), [machine.at("plain/bin")]);
+    }
+
+    #[test]
+    fn l7_the_workspace_is_where_it_always_is_and_seen_in_no_other_way() {
+        let machine = Machine::new();
+        let args =
+            [machine.text("project/tools/server.py"), machine.text("project"), machine.text("project2")];
+        let profile = machine.profile("/bin/sh", &args).unwrap();
+        assert_eq!(profile.args[..2], ["/workspace/tools/server.py", "/workspace"]);
+        assert_eq!(profile.args[2], args[2]);
+        assert!(targets(&profile).is_empty());
+        let env = &profile.env;
+        assert_eq!((env["ROOT"].as_str(), env["HOME"].as_str()), ("/workspace/sub", "/home/agent"));
+        assert!(env["NEAR"].ends_with("project2"));
+        // A folder that holds the project, or the house, is not shown for a file in it.
+        std::fs::write(machine.at("loose.py"), "").unwrap();
+        let profile = machine.profile("/bin/sh", &[machine.text("loose.py")]).unwrap();
+        assert_eq!(targets(&profile), [machine.at("loose.py")]);
+        let workspace = profile.workspace.unwrap();
+        assert_eq!((workspace.hide, workspace.freeze.is_empty()), (vec![".env".to_owned()], false));
+        let kept = Site { may_change: false, ..machine.site() };
+        let wanted = Wanted::read(&json!({ "name": "x", "command": "/bin/sh" })).unwrap();
+        let source = kept.profile(&wanted, None).unwrap().workspace.unwrap().source;
+        assert!(matches!(source, WorkspaceSource::ReadOnly { .. }));
+    }
+
+    #[test]
+    fn l7_no_name_leads_into_the_house() {
+        let machine = Machine::new();
+        std::os::unix::fs::symlink(machine.at("home/keys"), machine.at("plain/keys")).unwrap();
+        std::os::unix::fs::symlink(machine.at("home/keys/key"), machine.at("plain/bin/linked")).unwrap();
+        for file in ["home/keys/key", "plain/keys/key", "plain/bin/linked"] {
+            let refused = machine.profile("/bin/sh", &[machine.text(file)]).unwrap_err();
+            assert!(refused.contains("Tribune's own home"), "{file}: {refused}");
+            let refused = machine.profile(&machine.text(file), &[]).unwrap_err();
+            assert!(refused.contains("Tribune's own home"), "{file}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_told() {
+        let machine = Machine::new();
+        for (command, why) in [
+            ("bin/server", "neither a name nor a whole path"),
+            ("/nowhere/server", "not there"),
+            ("/usr", "not there"),
+            ("sh", "not found in the `PATH` that came with it"),
+        ] {
+            let refused = machine.profile(command, &[]).unwrap_err();
+            assert!(refused.contains(why), "{command}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! MCP servers that an operator's client brings for a session: each runs in a box of its own, its tools are offered to the session's
+//! agent, and each call of one goes through the gate like any other, as a call of `mcp`.
+//!
+//! A server has no rights beside its session's, and ends with it. Nothing else of MCP is spoken: no prompts, no resources, no
+//! sampling, no roots.
+
+mod answer;
+mod client;
+mod launching;
+mod server;
+mod tools;
+mod wanted;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
+use tribune_agents::{SessionKey, ToolCall, ToolSpec};
+use tribune_constitution::{Asking, BY_OPERATOR, MCP, MCP_SERVER};
+use tribune_redact::Redactor;
+use tribune_sandbox::{House, Launcher};
+
+pub(crate) use self::wanted::{MAX_SERVERS, Wanted};
+
+use self::client::Fault;
+use self::launching::Site;
+use self::server::{Server, short};
+use self::tools::PREFIX;
+use self::wanted::digest;
+use crate::broker::WeakBrokers;
+use crate::cli_agents::CHANGING;
+use crate::config::{Config, Sandbox};
+use crate::gate::Standing;
+use crate::governed::Governance;
+use crate::home::Home;
+use crate::record::McpRecord;
+use crate::store::SessionRow;
+use crate::tools::{Code, Ground, Refused, workspace_of};
+
+/// Servers of all sessions.
+const MAX_RUNNING: usize = 128;
+
+/// How long a call of a tool may take.
+const CALL: Duration = Duration::from_secs(300);
+
+/// The servers of all sessions.
+pub(crate) struct McpServers {
+    home: PathBuf,
+    sandbox: Sandbox,
+    hide: Vec<String>,
+    max_bytes: u64,
+    launcher: Launcher,
+    redactor: Arc<Redactor>,
+    brokers: OnceLock<WeakBrokers>,
+    sessions: Mutex<HashMap<SessionKey, Arc<Brought>>>,
+    launches: AtomicU64,
+    tasks: TaskTracker,
+}
+
+/// The servers of one session.
+#[derive(Debug)]
+struct Brought {
+    wanted: Vec<Wanted>,
+    ground: Ground,
+    servers: Vec<Server>,
+}
+
+impl Brought {
+    /// Whether these are the servers that are wanted there, all of them running.
+    fn fits(&self, wanted: &[Wanted], ground: &Ground) -> bool {
+        let is_whole = self.servers.len() == self.wanted.len() && self.servers.iter().all(Server::is_there);
+        is_whole && self.wanted == wanted && self.ground == *ground
+    }
+}
+
+/// Whether servers are brought in place of those that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bringing {
+    /// The client opens the session with these.
+    Anew,
+    /// The client had brought these before.
+    IfNone,
+}
+
+impl McpServers {
+    pub(crate) fn new(home: &Home, config: &Config, redactor: Arc<Redactor>) -> Self {
+        Self {
+            home: home.root().to_owned(),
+            sandbox: config.sandbox,
+            hide: config.workspaces.hide.clone(),
+            max_bytes: config.workspaces.max_bytes,
+            launcher: Launcher::this_program(House::of(home.root())),
+            redactor,
+            brokers: OnceLock::new(),
+            sessions: Mutex::default(),
+            launches: AtomicU64::new(0),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// The brokers, which need the gateway that needs the sessions that have this.
+    pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
+        // Nobody sets it twice.
+        let _ = self.brokers.set(brokers);
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionKey, Arc<Brought>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, session: &SessionKey) -> Option<Arc<Brought>> {
+        self.sessions().get(session).cloned()
+    }
+
+    /// Starts the servers that an operator's client brings for a session that is open. Returns what is not there, in sentences.
+    pub(crate) async fn bring(
+        &self,
+        governance: &Arc<Governance>,
+        row: &SessionRow,
+        wanted: &[Wanted],
+        bringing: Bringing,
+    ) -> Vec<String> {
+        let Some(standing) = Standing::of(row) else { return Vec::new() };
+        let (key, ground) = (Arc::clone(&standing.key), standing.ground());
+        let before = self.of(&key);
+        let is_kept = before.as_ref().is_some_and(|before| match bringing {
+            Bringing::Anew => before.fits(wanted, &ground),
+            Bringing::IfNone => before.ground == ground,
+        });
+        if is_kept {
+            return Vec::new();
+        }
+        drop(before);
+        self.end(&key);
+        let starting =
+            wanted.iter().map(|wanted| self.start(governance, (row, &key, &ground), wanted.clone()));
+        let mut servers: Vec<Server> = Vec::new();
+        let mut sentences = Vec::new();
+        for (wanted, started) in wanted.iter().zip(join_all(starting).await) {
+            match started {
+                Ok(server) => {
+                    sentences.extend(unoffered(&server));
+                    servers.push(server);
+                }
+                Err(why) => {
+                    let why = why.trim_end_matches('.');
+                    sentences.push(format!("The MCP server `{}` is not there: {why}.", wanted.name));
+                }
+            }
+        }
+        let brought = Brought { wanted: wanted.to_vec(), ground, servers };
+        self.sessions().insert((*key).clone(), Arc::new(brought));
+        sentences
+    }
+
+    async fn start(
+        &self,
+        governance: &Arc<Governance>,
+        (row, key, ground): (&SessionRow, &Arc<SessionKey>, &Ground),
+        wanted: Wanted,
+    ) -> Result<Server, String> {
+        match self.sandbox {
+            Sandbox::Full => {}
+            Sandbox::Landlock | Sandbox::Off => {
+                let what = "servers run in all of the sandbox or not at all, and `sandbox` in config.json5 is not \"full\"";
+                return Err(what.to_owned());
+            }
+        }
+        if self.tasks.len() >= MAX_RUNNING {
+            return Err(format!("{MAX_RUNNING} servers are running: close sessions that have some"));
+        }
+        let number = self.launches.fetch_add(1, Ordering::Relaxed);
+        let mut input = wanted.described();
+        input["action"] = BY_OPERATOR.into();
+        let call = ToolCall { id: format!("mcp-{number:016x}"), name: MCP_SERVER.to_owned(), input };
+        let admission = governance.leave_to_serve(key, call).await.map_err(|barred| barred.message)?;
+        let verdict = admission.entry();
+        let way_out = match self.brokers.get().and_then(WeakBrokers::upgrade) {
+            Some(brokers) => brokers.open_for_command(key).await.map_err(|error| error.to_string())?,
+            None => return Err("the daemon is stopping and starts nothing".to_owned()),
+        };
+        let workspace = workspace_of(&self.home, ground).map_err(|refused| refused.sentence)?;
+        let site = Site {
+            number,
+            home: self.home.clone(),
+            workspace: workspace.canonicalize().unwrap_or(workspace),
+            may_change: may_change(governance, key, row),
+            hide: self.hide.clone(),
+            max_bytes: self.max_bytes,
+        };
+        let means = (self.launcher.clone(), &*self.redactor, &self.tasks);
+        let started = Server::start(admission, wanted.clone(), (site, way_out), means).await;
+        let (server, program) = (wanted.name.clone(), wanted.program().to_owned());
+        let definition = digest(&wanted.described());
+        let record = match &started {
+            Ok(own) => {
+                McpRecord::ServerStarted { server, program, definition, tools: own.tools.len() as u64 }
+            }
+            Err(_) => McpRecord::ServerNotStarted { server, program, definition },
+        };
+        governance.note_server(key, verdict, &record).await;
+        started
+    }
+
+    /// What the session's agent is told of.
+    pub(crate) fn specs(&self, session: &SessionKey) -> Vec<ToolSpec> {
+        let brought = self.of(session);
+        let servers = brought.iter().flat_map(|brought| &brought.servers).filter(|server| server.is_there());
+        servers.flat_map(|server| server.tools.iter().map(|tool| tool.spec.clone())).collect()
+    }
+
+    /// A call of a server's tool as the law knows it. It says which tool it was that the agent was told of; other calls stay as
+    /// they are.
+    pub(crate) fn as_the_law_knows(&self, session: &SessionKey, call: ToolCall) -> ToolCall {
+        let brought = call.name.starts_with(PREFIX).then(|| self.of(session)).flatten();
+        let servers = brought.iter().flat_map(|brought| &brought.servers);
+        let mut tools = servers.flat_map(|server| server.tools.iter().map(move |tool| (server, tool)));
+        let Some((server, tool)) = tools.find(|(_, tool)| tool.spec.name == call.name) else { return call };
+        let input = json!({
+            "name": server.wanted.name, "action": tool.name, "arguments": call.input, "definition": tool.definition,
+        });
+        ToolCall { id: call.id, name: MCP.to_owned(), input }
+    }
+
+    /// Calls a tool. The leave for it was given.
+    pub(crate) async fn call(
+        &self,
+        session: &SessionKey,
+        (server, tool, definition): (&str, &str, &str),
+        arguments: &Value,
+    ) -> Result<String, Refused> {
+        let brought = self.of(session);
+        let mut servers = brought.iter().flat_map(|brought| &brought.servers);
+        let Some(found) = servers.find(|found| found.wanted.name == server) else {
+            return Err(Refused::new(
+                Code::Unavailable,
+                format!(
+                    "the MCP server `{}` is not there: whoever has the session open in their editor brings it when they open it again",
+                    short(server)
+                ),
+            ));
+        };
+        let Some(known) = found.tools.iter().find(|known| known.name == tool) else {
+            let what = format!("the MCP server `{server}` has no tool `{}`", short(tool));
+            return Err(Refused::new(Code::NotFound, what));
+        };
+        if known.definition != definition {
+            let what = format!(
+                "`{tool}` of the MCP server `{server}` is not what it was when this was asked for: ask again"
+            );
+            return Err(Refused::new(Code::Conflict, what));
+        }
+        let plain = |text: &str| found.redactor.redact(text).into_owned();
+        match found.client.call(tool, arguments, CALL).await {
+            Ok(result) => match answer::read(&result) {
+                Some((text, false)) => Ok(plain(&text)),
+                Some((text, true)) => Err(Refused::new(Code::Failed, plain(&text))),
+                None => {
+                    let what =
+                        format!("the MCP server `{server}` answered what is no result: try another way");
+                    Err(Refused::new(Code::Failed, what))
+                }
+            },
+            Err(Fault::Ended(why)) => Err(Refused::new(
+                Code::Unavailable,
+                format!(
+                    "the MCP server `{server}` is gone ({}): do without it; it is started again when the session is opened again",
+                    plain(&why)
+                ),
+            )),
+            Err(Fault::TimedOut) => {
+                let what = format!(
+                    "the MCP server `{server}` did not answer within {} s and was told that nobody waits: ask for less",
+                    CALL.as_secs()
+                );
+                Err(Refused::new(Code::TimedOut, what))
+            }
+            Err(Fault::Refused(why)) => {
+                let what = format!("the MCP server `{server}` refused: {}", plain(&short(&why)));
+                Err(Refused::new(Code::Failed, what))
+            }
+            Err(Fault::Nonsense(why)) => Err(Refused::new(Code::Failed, why)),
+        }
+    }
+
+    /// Ends the servers of a session.
+    pub(crate) fn end(&self, session: &SessionKey) {
+        let brought = self.sessions().remove(session);
+        for server in brought.iter().flat_map(|brought| &brought.servers) {
+            server.end();
+        }
+    }
+
+    /// Ends every server.
+    pub(crate) fn stop_all(&self) {
+        let all: Vec<SessionKey> = self.sessions().keys().cloned().collect();
+        for session in all {
+            self.end(&session);
+        }
+    }
+
+    /// Ends every server, and waits until they are gone.
+    pub(crate) async fn leave(&self) {
+        self.stop_all();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl std::fmt::Debug for McpServers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("McpServers")
+    }
+}
+
+/// Whether a session may change its workspace in any way.
+fn may_change(governance: &Governance, key: &SessionKey, row: &SessionRow) -> bool {
+    let mode = governance.gate.mode_of(key.agent());
+    let is_kept = matches!(mode, Some(Asking::ApproveReads | Asking::DenyAll));
+    !is_kept && CHANGING.into_iter().any(|tool| governance.gate.gives(row, tool))
+}
+
+/// Tools of a server that nobody should believe to have.
+fn unoffered(server: &Server) -> Option<String> {
+    let name = &server.wanted.name;
+    match (server.tools.len(), server.left_out) {
+        (0, 0) => Some(format!("The MCP server `{name}` has no tools.")),
+        (_, 0) => None,
+        (_, left_out) => Some(format!(
+            "Of the MCP server `{name}`, {left_out} tools are left out: their names or schemas cannot be offered, or there are too many."
+        )),
+    }
+}
+
+/// The servers of a list, each under a name of its own. Those whose names are taken come back as they are called.
+pub(crate) fn named_once(servers: Vec<Wanted>) -> (Vec<Wanted>, Vec<String>) {
+    let (mut once, mut others): (Vec<Wanted>, Vec<String>) = (Vec::new(), Vec::new());
+    for server in servers {
+        let is_taken = once.iter().any(|own| own.name == server.name);
+        match is_taken || once.len() >= MAX_SERVERS {
+            true => others.push(server.name),
+            false => once.push(server),
+        }
+    }
+    (once, others)
+}

@@ -1,0 +1,51 @@
+//! `mcp`: a tool of an MCP server that was brought for the session. Agents know it by another name, and its server alone knows what
+//! it does.
+
+use serde_json::{Value, json};
+use tribune_agents::SessionKey;
+use tribune_constitution::MCP;
+
+use super::done::{Answer, Code, Refused, Resource, Trail};
+use super::input::Input;
+use crate::mcp::McpServers;
+
+/// Which tool of which server, and with what.
+#[derive(Debug)]
+pub(super) struct Mcp {
+    server: String,
+    tool: String,
+    definition: String,
+    arguments: Value,
+}
+
+impl Mcp {
+    pub(super) fn new(input: &Value) -> Result<Self, String> {
+        let fields = Input::new(MCP, input, &["name", "action", "arguments", "definition"])?;
+        let arguments = match input.get("arguments") {
+            None | Some(Value::Null) => json!({}),
+            Some(arguments @ Value::Object(_)) => arguments.clone(),
+            Some(_) => return Err("the arguments of a tool of an MCP server are an object".to_owned()),
+        };
+        Ok(Self {
+            server: fields.text("name")?.to_owned(),
+            tool: fields.text("action")?.to_owned(),
+            definition: fields.text("definition")?.to_owned(),
+            arguments,
+        })
+    }
+
+    pub(super) async fn run(
+        self,
+        servers: Option<&McpServers>,
+        session: &SessionKey,
+        trail: &Trail,
+    ) -> Answer {
+        let Some(servers) = servers else {
+            return Err(Refused::new(Code::Unavailable, "there are no MCP servers here: do without"));
+        };
+        // It has the workspace, and tells nobody what it does there.
+        trail.read(Resource::Workspace)?;
+        trail.write(Resource::Workspace)?;
+        servers.call(session, (&self.server, &self.tool, &self.definition), &self.arguments).await
+    }
+}
