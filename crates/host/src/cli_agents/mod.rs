@@ -274,6 +274,11 @@ impl Spawner for CliAgents {
         })
     }
 
+    /// A canary is over in seconds, and nobody may be refused because the house was busy.
+    fn needs_room(&self, session: &Handle) -> bool {
+        !self.played.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&session.key)
+    }
+
     fn remember(&self, session: &Handle, conversation: &str) {
         let played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Played { play, .. }) = played.get(&session.key) {

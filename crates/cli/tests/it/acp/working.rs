@@ -170,6 +170,45 @@ async fn an_agent_that_dies_is_started_anew_and_takes_up_its_conversation() {
     }
 }
 
+/// It is killed between two turns, and spoken to at once: nobody but its conversation notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_killed_between_two_turns_is_started_anew_unnoticed() {
+    let mut rig = Rig::new(Setting::default()).await;
+    for turn in 1..=20_u32 {
+        let said = rig.plays(json!(["turns"])).await;
+        assert_eq!(said.of_type("error").len(), 0, "{said:#?}");
+        assert!(said.text == format!("turn {turn}"), "{said:#?}");
+        let own = rig.agent_processes();
+        assert!(!own.is_empty());
+        for pid in own {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            // It may be gone with another one.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+    rig.end();
+}
+
+/// More sessions than agents may run: each goes on where it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_sessions_than_agents_may_run_go_on_one_after_the_other() {
+    let config = "{ canary: { untried: ['played'] }, cliAgents: { maxRunning: 2 } }";
+    let mut rig = Rig::new(Setting { config, ..Setting::default() }).await;
+    let keys: Vec<String> = (0..4).map(|peer| format!("agent:coder:rpc:local:dm:peer-{peer}")).collect();
+    for key in &keys {
+        rig.client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    }
+    for turn in 1..=3 {
+        for key in &keys {
+            let running = rig.begins_in(key, json!(["turns"])).await;
+            let said = rig.ended(running).await;
+            assert_eq!(said.text, format!("turn {turn}"), "{key}: {said:#?}");
+            assert!(rig.agent_processes().len() <= 2, "{:?}", rig.agent_processes());
+        }
+    }
+    rig.end();
+}
+
 /// The daemon is killed while a call of its agent waits. The answer that is given after that lets the same call go, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_an_answer_after_the_daemon_was_killed_releases_the_call_once() {
