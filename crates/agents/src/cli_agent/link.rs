@@ -48,6 +48,11 @@ pub(crate) enum Heard {
         params: Value,
         line: String,
     },
+    /// Something beside the protocol.
+    Aside {
+        method: String,
+        line: String,
+    },
 }
 
 /// Why nothing comes back.
@@ -106,7 +111,9 @@ impl Ear {
     /// The next thing that is said. Never `None` while the link is there.
     pub(crate) async fn next(&mut self) -> Option<Heard> {
         let heard = self.heard.recv().await?;
-        let (Heard::Told { what, .. } | Heard::Asked { params: what, .. }) = &heard;
+        let (Heard::Told { what, .. } | Heard::Asked { params: what, .. }) = &heard else {
+            return Some(heard);
+        };
         if let Some((id, Told::UnderWay)) = self.link.0.tongue.call(what) {
             let mut known = self.link.known();
             // More than a turn may have: it is ended for that.
@@ -132,6 +139,7 @@ impl Drop for Ear {
                     let _ = self.link.0.out.try_send(self.link.0.tongue.refuse_unheard(&id, &method));
                 }
                 Heard::Told { what, .. } => self.link.note_misdeed(&what),
+                Heard::Aside { .. } => {}
             }
         }
     }
@@ -328,6 +336,7 @@ impl Link {
             Message::Asked { id, method, params } => {
                 self.hand_over(Heard::Asked { id, method, params, line }).await;
             }
+            Message::Aside(method) => self.hand_over(Heard::Aside { method, line }).await,
             Message::Idle => {}
         }
         true
@@ -349,7 +358,7 @@ impl Link {
                 self.send(self.0.tongue.refuse_unheard(&id, &method)).await;
             }
             Some(Heard::Told { what, .. }) => self.note_misdeed(&what),
-            None => {}
+            Some(Heard::Aside { .. }) | None => {}
         }
     }
 

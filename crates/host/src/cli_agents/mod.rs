@@ -6,6 +6,7 @@
 
 mod census;
 mod clearing;
+mod git;
 mod launching;
 mod process;
 mod room;

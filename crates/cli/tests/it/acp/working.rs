@@ -189,6 +189,45 @@ async fn an_agent_that_is_killed_between_two_turns_is_started_anew_unnoticed() {
     rig.end();
 }
 
+/// Instructions look empty to it, and git in its box does not take them for emptied.
+#[tokio::test(flavor = "multi_thread")]
+async fn git_in_a_box_leaves_what_is_hidden_as_it_is() {
+    let place = Rig::furnished(Setting::default());
+    let profile = place.home().join("profiles/played.json5");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    std::fs::write(&profile, text.replace("hide: ['.played']", "hide: ['.played', 'AGENTS.md']")).unwrap();
+    let folder = place.home().join("agents/coder/workspace");
+    std::fs::create_dir_all(folder.join("deep")).unwrap();
+    for file in ["AGENTS.md", "deep/AGENTS.md"] {
+        std::fs::write(folder.join(file), "words for agents\n").unwrap();
+    }
+    let git = |words: &[&str]| {
+        let named = ["-c", "user.name=x", "-c", "user.email=x@x"];
+        let run = std::process::Command::new("git").current_dir(&folder).args(named).args(words).output();
+        let run = run.unwrap();
+        assert!(run.status.success(), "{run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "first"]);
+    let mut rig = Rig::on(place, &[]).await;
+    let command = "wc -c < AGENTS.md; echo more >> notes.txt; \
+                   git -c user.name=y -c user.email=y@y commit -qam second; git show --stat --format=%s HEAD";
+    let acts = json!([run("c", command)]);
+    let said = rig.plays(acts).await;
+    let results = said.of_type("tool_result");
+    let result = results.last().unwrap()["content"].as_str().unwrap();
+    assert!(result.starts_with("0\n"), "it sees nothing of them: {result}");
+    assert!(
+        result.contains("second") && result.contains("notes.txt") && !result.contains("AGENTS"),
+        "{result}"
+    );
+    assert_eq!(git(&["show", "HEAD:AGENTS.md"]), "words for agents\n");
+    assert_eq!(git(&["show", "HEAD:deep/AGENTS.md"]), "words for agents\n");
+    rig.end();
+}
+
 /// More sessions than agents may run: each goes on where it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn more_sessions_than_agents_may_run_go_on_one_after_the_other() {

@@ -126,6 +126,11 @@ async fn is_started_anew(agent: Agent) {
     house.kill_agent().await;
     let after = house.does(&[Order::Write("made.txt", "again")]).await;
     assert_ne!(after.stop, "error", "{after:#?}");
+    // One of them begins afresh, and says so.
+    let notices: Vec<&str> =
+        after.of_type("notice").iter().filter_map(|notice| notice["code"].as_str()).collect();
+    let expected: &[&str] = if agent == Agent::Opencode { &["context_lost"] } else { &[] };
+    assert_eq!(notices, expected, "{after:#?}");
     assert_eq!(house.rig.workspace("made.txt").as_deref().map(str::trim_end), Some("again"), "{after:#?}");
     house.rig.end();
 }

@@ -6,6 +6,7 @@
 //! The programs are where `scripts/test` has installed them with `tribune agents install`; `TRIBUNE_E2E_AGENTS` says where that is.
 
 mod canary;
+mod cannot;
 mod denied;
 mod edited;
 mod matrix;

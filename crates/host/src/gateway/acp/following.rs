@@ -126,6 +126,16 @@ impl Connection {
         for told in told.unwrap_or_default() {
             match told {
                 Told::Update(update) => self.update(&seat.id, &update).await,
+                Told::Said { update, beside } => self.update_beside(&seat.id, &update, &beside).await,
+                Told::Aside { method, mut params } => {
+                    if params.get("sessionId").is_some() {
+                        params["sessionId"] = seat.id.clone().into();
+                    }
+                    self.send(Some(&seat.id), wire::notification(&method, &params)).await;
+                }
+                Told::Answered { turn, answer } => {
+                    seat.told.send_modify(|told| told.answer = Some((turn, answer)));
+                }
                 Told::Began { turn } => self.began(seat, &turn, when).await,
                 Told::Asked(question) => matters.push(Matter::Asked(question)),
                 Told::Decided { id } => matters.push(Matter::Decided(id)),
@@ -162,7 +172,13 @@ impl Connection {
                 Told::Failed { turn, code, message } => {
                     seat.told.send_modify(|told| told.failure = Some((turn, code, message)));
                 }
-                Told::Update(_) | Told::Began { .. } | Told::Notice(_) | Told::Used { .. } => {}
+                Told::Update(_)
+                | Told::Said { .. }
+                | Told::Aside { .. }
+                | Told::Answered { .. }
+                | Told::Began { .. }
+                | Told::Notice(_)
+                | Told::Used { .. } => {}
             }
         }
         seat.told.send_modify(|told| told.seq = told.seq.max(event.seq));
