@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::options::Mode;
+use super::passed::beside;
 use super::seat::Seat;
-use super::teller::{Question, beside};
+use super::teller::Question;
 use super::wire;
 use crate::gateway::inbox::DecisionBody;
 

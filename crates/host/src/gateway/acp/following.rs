@@ -28,7 +28,7 @@ pub(super) enum When<'a> {
 /// What an event says of a question.
 #[derive(Debug)]
 pub(super) enum Matter {
-    Asked(Question),
+    Asked(Box<Question>),
     /// It is over.
     Decided(String),
 }
@@ -82,7 +82,7 @@ impl Connection {
                     for event in events {
                         for matter in self.show(seat, &mut teller, event, When::Now).await {
                             match matter {
-                                Matter::Asked(question) => self.ask_leave(seat, question),
+                                Matter::Asked(question) => self.ask_leave(seat, *question),
                                 Matter::Decided(id) => seat.decided(&id),
                             }
                         }
@@ -137,7 +137,7 @@ impl Connection {
                     seat.told.send_modify(|told| told.answer = Some((turn, answer)));
                 }
                 Told::Began { turn } => self.began(seat, &turn, when).await,
-                Told::Asked(question) => matters.push(Matter::Asked(question)),
+                Told::Asked(question) => matters.push(Matter::Asked(Box::new(question))),
                 Told::Decided { id } => matters.push(Matter::Decided(id)),
                 Told::Failed { turn, code, message } => {
                     seat.told.send_modify(|told| told.failure = Some((turn, code, message)));
@@ -166,7 +166,7 @@ impl Connection {
         let mut matters = Vec::new();
         for told in told.unwrap_or_default() {
             match told {
-                Told::Asked(question) => matters.push(Matter::Asked(question)),
+                Told::Asked(question) => matters.push(Matter::Asked(Box::new(question))),
                 Told::Decided { id } => matters.push(Matter::Decided(id)),
                 Told::Commands(of_agent) => seat.place().commands = of_agent,
                 Told::Failed { turn, code, message } => {

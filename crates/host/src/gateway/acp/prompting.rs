@@ -7,8 +7,9 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::StopReason;
 
 use super::connection::Connection;
+use super::passed::beside;
 use super::seat::{Running, Seat};
-use super::teller::{Told, beside, chunk};
+use super::teller::{Told, chunk};
 use super::wire::{self, Fault};
 use super::{blocks, commands};
 use crate::governed::showing;

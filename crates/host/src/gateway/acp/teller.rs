@@ -11,6 +11,7 @@ use tribune_agents::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent};
 use tribune_ledger::{EntryQuality, LedgerEntry};
 
 use super::calls;
+use super::passed::{Around, OURS, beside, came, words};
 use crate::approval::record::Requested;
 
 /// Something that a client is to be told, or that is to be done about it.
@@ -85,15 +86,6 @@ pub(super) struct Teller {
 struct Request {
     call: Map<String, Value>,
     beside: Map<String, Value>,
-}
-
-/// A message of the agent's without its words.
-#[derive(Debug, Clone)]
-struct Around {
-    update: Value,
-    beside: Map<String, Value>,
-    /// It went out with words.
-    is_told: bool,
 }
 
 /// A call that waits, to be known again when the calls of its turn are forgotten.
@@ -357,12 +349,12 @@ impl Teller {
         beside.remove("sessionId");
         match kind {
             AROUND_MESSAGE => {
-                let around = Around { update: Value::Object(said), beside, is_told: false };
-                return self.around_message.replace(around).and_then(Around::untold).into_iter().collect();
+                let around = Around::new(said, beside);
+                self.around_message.replace(around).and_then(Around::untold).into_iter().collect()
             }
             AROUND_THOUGHT => {
-                let around = Around { update: Value::Object(said), beside, is_told: false };
-                return self.around_thought.replace(around).and_then(Around::untold).into_iter().collect();
+                let around = Around::new(said, beside);
+                self.around_thought.replace(around).and_then(Around::untold).into_iter().collect()
             }
             "tool_call" | "tool_call_update" => {
                 calls::as_clients_know_it(&mut said, &self.folder);
@@ -426,41 +418,6 @@ impl Teller {
     fn request(&self, id: &str) -> Option<&Request> {
         let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
         self.requests.get(id).or_else(|| self.requests.get(whole))
-    }
-}
-
-impl Around {
-    /// What went out with no words, as a message without any.
-    fn untold(self) -> Option<Told> {
-        (!self.is_told).then_some(Told::Said { update: self.update, beside: self.beside })
-    }
-}
-
-/// Methods beside the protocol that are ours to say.
-const OURS: &str = "_tribune/";
-
-/// Words of the agent's, with what stood around them.
-fn words(around: &mut Option<Around>, kind: &str, text: &str) -> Told {
-    let Some(around) = around else { return chunk(kind, text) };
-    around.is_told = true;
-    let mut update = around.update.clone();
-    update["content"]["text"] = text.into();
-    Told::Said { update, beside: around.beside.clone() }
-}
-
-/// What an agent said, as it came.
-fn came(said: Map<String, Value>, beside: Map<String, Value>) -> Told {
-    match beside.is_empty() {
-        true => Told::Update(Value::Object(said)),
-        false => Told::Said { update: Value::Object(said), beside },
-    }
-}
-
-/// Puts members of ours beside those of another.
-pub(super) fn beside(theirs: &mut Value, ours: Value) {
-    match (theirs, ours) {
-        (Value::Object(theirs), Value::Object(ours)) => theirs.extend(ours),
-        (theirs, ours) => *theirs = ours,
     }
 }
 
