@@ -4,10 +4,11 @@ use super::{Agent, House, Order};
 use crate::acp::FREE;
 
 /// The lines of the guide's table: the profile, and what it cannot do.
-const TABLE: [(&str, &str); 5] = [
+const TABLE: [(&str, &str); 6] = [
     ("claude", "asking about an edit of a file that it was not let read"),
     ("codex", "`read`"),
     ("gemini", "fetching a page"),
+    ("gemini", "going on after its process was killed, each time"),
     ("opencode", "searching in files, on a machine without `rg`"),
     ("opencode", "going on after its process was killed"),
 ];

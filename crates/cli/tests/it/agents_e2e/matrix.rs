@@ -126,11 +126,15 @@ async fn is_started_anew(agent: Agent) {
     house.kill_agent().await;
     let after = house.does(&[Order::Write("made.txt", "again")]).await;
     assert_ne!(after.stop, "error", "{after:#?}");
-    // One of them begins afresh, and says so.
+    // Those that begin afresh say so. One of them does or does not, by how much it had written down by then.
     let notices: Vec<&str> =
         after.of_type("notice").iter().filter_map(|notice| notice["code"].as_str()).collect();
-    let expected: &[&str] = if agent == Agent::Opencode { &["context_lost"] } else { &[] };
-    assert_eq!(notices, expected, "{after:#?}");
+    let is_as_told = match agent {
+        Agent::Opencode => notices == ["context_lost"],
+        Agent::Gemini => notices.is_empty() || notices == ["context_lost"],
+        Agent::Claude | Agent::ClaudeCode | Agent::Codex => notices.is_empty(),
+    };
+    assert!(is_as_told, "{after:#?}");
     assert_eq!(house.rig.workspace("made.txt").as_deref().map(str::trim_end), Some("again"), "{after:#?}");
     house.rig.end();
 }
