@@ -1,5 +1,5 @@
 //! What the daemon adds to an agent of another make: the same agent spoken with directly, without a box, and through the daemon in
-//! one; what keeping it between turns is worth; and what twenty that do nothing take.
+//! one, with a call that the law decides and without; what keeping it between turns is worth; and what twenty that do nothing take.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,9 +11,15 @@ use tribune_host::Home;
 
 use crate::log::TempHome;
 use crate::server::{Server, percentile};
-use crate::turns::{ms, turn};
+use crate::turns::{ms, turn, turn_saying};
 
 const TURNS: usize = 500;
+
+/// What makes the agent ask leave for a call before it answers.
+const CALLS: &str = "call";
+
+/// What it calls then.
+const COMMAND: &str = "true";
 
 /// Agents that are kept at once.
 const KEPT: usize = 20;
@@ -34,7 +40,8 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     furnish(&home, &program.to_string_lossy(), &place.path().to_string_lossy())?;
 
-    let (started, direct) = directly(&program)?;
+    let (started, direct) = directly(&program, "hello")?;
+    let (_, direct_calls) = directly(&program, CALLS)?;
     let server = Server::start(&home)?;
     runtime.block_on(async {
         let mut client = server.client().await?;
@@ -51,6 +58,10 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         for _ in 0..TURNS {
             warm.push(turn(&mut client, &key(0)).await?);
         }
+        let mut calls = Vec::with_capacity(TURNS);
+        for _ in 0..TURNS {
+            calls.push(turn_saying(&mut client, &key(0), CALLS).await?);
+        }
         let (p50, of_direct) = (percentile(&warm, 50), percentile(&direct, 50));
         println!(
             "  directly            p50 {:>7.3} ms   p99 {:>7.3} ms   started in {:.1} ms",
@@ -64,6 +75,16 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
             ms(percentile(&warm, 99)),
             p50.as_secs_f64() / of_direct.as_secs_f64(),
             ms(p50.saturating_sub(of_direct))
+        );
+        let (with_call, of_direct_call) = (percentile(&calls, 50), percentile(&direct_calls, 50));
+        println!(
+            "  with a call, directly p50 {:>7.3} ms; judged, on record and told of through the daemon p50 {:>7.3} ms   p99 {:>7.3} ms   \
+             = {:.1} x, {:.3} ms more than a turn without",
+            ms(of_direct_call),
+            ms(with_call),
+            ms(percentile(&calls, 99)),
+            with_call.as_secs_f64() / of_direct_call.as_secs_f64(),
+            ms(with_call.saturating_sub(p50))
         );
         let first = percentile(&cold, 50);
         println!(
@@ -91,7 +112,14 @@ fn furnish(home: &Home, program: &str, folder: &str) -> Result<(), Box<dyn Error
     for (file, text) in [
         // Nothing is tried meanwhile.
         ("config.json5", "{ canary: { every: 'off' } }".to_owned()),
-        ("mandates/work.md", "---\ntools: read\n---\n# For work\n".to_owned()),
+        ("mandates/work.md", "---\ntools: read, exec\n---\n# For work\n".to_owned()),
+        (
+            "policy/law.cedar",
+            "@id(\"free\") permit(principal, action in Tribune::Action::\"side_effect\", resource);"
+                .to_owned(),
+        ),
+        // Whatever the session has taken in by then.
+        ("policy/law.json5", "{ overrides: { exec: \"off\" } }".to_owned()),
         ("profiles/fake.json5", profile.to_string()),
         ("data/agent-roster.jsonl", format!("{agent}\n")),
     ] {
@@ -103,17 +131,17 @@ fn furnish(home: &Home, program: &str, folder: &str) -> Result<(), Box<dyn Error
 }
 
 /// Speaks with the agent as the daemon does, and with nothing in between: how long its start takes, and each turn.
-fn directly(program: &std::path::Path) -> Result<(Duration, Vec<Duration>), Box<dyn Error>> {
+fn directly(program: &std::path::Path, words: &str) -> Result<(Duration, Vec<Duration>), Box<dyn Error>> {
     let started = Instant::now();
     let mut child = Command::new(program).arg(AGENT).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut pipes = Pipes::of(&mut child)?;
-    pipes.ask(1, "initialize")?;
-    pipes.ask(2, "session/new")?;
+    pipes.ask(1, "initialize", words)?;
+    pipes.ask(2, "session/new", words)?;
     let started = started.elapsed();
     let mut taken = Vec::with_capacity(TURNS);
     for n in 0..TURNS {
         let began = Instant::now();
-        pipes.ask(3 + n, "session/prompt")?;
+        pipes.ask(3 + n, "session/prompt", words)?;
         taken.push(began.elapsed());
     }
     drop(pipes);
@@ -133,9 +161,9 @@ impl Pipes {
         Ok(Self { stdin, stdout })
     }
 
-    /// Asks, and reads until the answer.
-    fn ask(&mut self, id: usize, method: &str) -> Result<(), Box<dyn Error>> {
-        let params = json!({ "sessionId": "s", "prompt": [{ "type": "text", "text": "hello" }] });
+    /// Asks, says yes to whatever is asked meanwhile, and reads until the answer.
+    fn ask(&mut self, id: usize, method: &str, words: &str) -> Result<(), Box<dyn Error>> {
+        let params = json!({ "sessionId": "s", "prompt": [{ "type": "text", "text": words }] });
         writeln!(
             self.stdin,
             "{}",
@@ -147,7 +175,11 @@ impl Pipes {
                 return Err("the agent ended".into());
             }
             let message: Value = serde_json::from_str(&line)?;
-            if message["id"] == id {
+            if message["method"] == "session/request_permission" {
+                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "yes" } });
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome });
+                writeln!(self.stdin, "{answer}")?;
+            } else if message["id"] == id {
                 return Ok(());
             }
         }
@@ -157,16 +189,41 @@ impl Pipes {
 /// The argument that makes this program the agent.
 pub(crate) const AGENT: &str = "acp-agent";
 
-/// The agent: says two words in each turn.
+/// The agent: says two words in each turn, and asks leave for a call before that if it is told so.
 pub(crate) fn play() -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout().lock();
-    for line in std::io::stdin().lock().lines() {
+    let mut lines = std::io::stdin().lock().lines();
+    let mut turns = 0;
+    while let Some(line) = lines.next() {
         let message: Value = serde_json::from_str(&line?)?;
         let Some(method) = message["method"].as_str() else { continue };
         let result = match method {
             "initialize" => json!({ "protocolVersion": 1, "agentCapabilities": {} }),
             "session/new" => json!({ "sessionId": "s" }),
             "session/prompt" => {
+                turns += 1;
+                // What the house says to an agent that begins comes before what is said to it.
+                let said = message["params"]["prompt"].as_array().and_then(|blocks| blocks.last());
+                if said.is_some_and(|said| said["text"] == CALLS) {
+                    let id = format!("c{turns}");
+                    let call = json!({ "toolCallId": id, "title": COMMAND, "kind": "execute", "rawInput": { "command": COMMAND } });
+                    let options = json!([{ "optionId": "yes", "name": "Yes", "kind": "allow_once" }]);
+                    let params = json!({ "sessionId": "s", "toolCall": call, "options": options });
+                    let ask = json!({ "jsonrpc": "2.0", "id": turns, "method": "session/request_permission", "params": params });
+                    writeln!(out, "{ask}")?;
+                    out.flush()?;
+                    let answer: Value = serde_json::from_str(&lines.next().ok_or("no answer")??)?;
+                    if answer["result"]["outcome"]["optionId"] != "yes" {
+                        return Err("the call was refused".into());
+                    }
+                    let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": "completed" });
+                    let params = json!({ "sessionId": "s", "update": update });
+                    writeln!(
+                        out,
+                        "{}",
+                        json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })
+                    )?;
+                }
                 for word in ["The quick brown fox ", "jumps over the lazy dog."] {
                     let content = json!({ "type": "text", "text": word });
                     let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });

@@ -100,7 +100,15 @@ impl Syncs {
 }
 
 pub(crate) async fn turn(client: &mut Client, key: &str) -> Result<Duration, Box<dyn Error>> {
-    let params = json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": SCRIPT }] } });
+    turn_saying(client, key, SCRIPT).await
+}
+
+pub(crate) async fn turn_saying(
+    client: &mut Client,
+    key: &str,
+    words: &str,
+) -> Result<Duration, Box<dyn Error>> {
+    let params = json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": words }] } });
     let started = Instant::now();
     let result = client.call("turn.run", &params).await?;
     let taken = started.elapsed();

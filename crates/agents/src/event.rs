@@ -92,6 +92,10 @@ pub enum EventKind {
     },
 }
 
+/// Kinds of `AgentUpdate` that tell what an agent says around its words and its thoughts, without these.
+pub const AROUND_MESSAGE: &str = "agent_message_chunk/around";
+pub const AROUND_THOUGHT: &str = "agent_thought_chunk/around";
+
 /// The code of a notice that tells names in a workspace which programs of this machine obey.
 pub const OBEYED: &str = "obeyed_names";
 

@@ -20,7 +20,7 @@ pub mod session;
 
 pub use cli_agent::CliBackend;
 pub use content::{ContentBlock, Message, Role};
-pub use event::{EventKind, OBEYED, RuntimeEvent, StopReason, Usage};
+pub use event::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, OBEYED, RuntimeEvent, StopReason, Usage};
 pub use native::NativeBackend;
 pub use profile::Profile;
 pub use rehearsal::{RehearsalBackend, Scenes};

@@ -76,7 +76,8 @@ fn canaries(status: &Value, paint: Paint) -> Vec<String> {
         let state = match canary["state"].as_str().unwrap_or_default() {
             "live" => paint.good(&format!("live, tried {} ago", since(&word(canary, "at")))),
             "ungoverned" => paint.bad(&format!("UNGOVERNED, not run: {detail}")),
-            "not_tried" => paint.unsure(&format!("not tried: {detail}")),
+            "not_tried" => paint.bad(&format!("not tried, not run: {detail}")),
+            "untried" => paint.unsure(&format!("not tried, run because canary.untried names it: {detail}")),
             "off" => paint.unsure("off: nobody tries whether the gate holds it"),
             state => state.to_owned(),
         };

@@ -291,9 +291,10 @@ impl Daemon {
             Arc::clone(&governance),
         ));
         let spawner = || Arc::clone(&cli_agents) as Arc<dyn cli_agent::Spawner>;
+        let berths = cli_agent::Berths::new(config.cli_agents.max_running);
         let cli_backends = [
-            CliBackend::acp(spawner(), cli_agent::IDLE),
-            CliBackend::claude_code(spawner(), cli_agent::IDLE),
+            CliBackend::acp(spawner(), cli_agent::IDLE, &berths),
+            CliBackend::claude_code(spawner(), cli_agent::IDLE, &berths),
         ];
         check_models(&providers, &agents, &governance).await?;
         canary::sweep(home);
@@ -308,7 +309,7 @@ impl Daemon {
             stage(acp),
             stage(claude_code),
         ];
-        let canaries = Canaries::new(&governance, &agents, stages, config.canary.every);
+        let canaries = Canaries::new(&governance, &agents, stages, &config.canary);
         let built_in = [
             (BACKEND, rehearsal),
             (native::BACKEND, native),

@@ -1,8 +1,10 @@
 //! Agents that speak ACP: JSON-RPC, one message per line. How they are started, kept and judged is [`crate::cli_agent`]'s.
 //!
-//! [`wire`] is JSON-RPC; [`handshake`] the first words; [`turn`] a turn, with [`options`] for how its questions are answered. Nothing
+//! [`wire`] is JSON-RPC; [`handshake`] the first words; [`turn`] a turn, with [`options`] for how its questions are answered and
+//! [`around`] for what it says beside its words. Nothing
 //! of the client side is offered but files that the profile names: terminals are not.
 
+mod around;
 mod handshake;
 mod options;
 mod turn;

@@ -10,6 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::around::{Around, Words, answered, says_more};
 use super::handshake::told;
 use super::options::{Choice, cancelled, choose};
 use super::{ASK, wire};
@@ -42,6 +43,7 @@ pub(super) struct AcpTurn {
     callbacks: FuturesUnordered<BoxFuture<'static, String>>,
     /// Callbacks so far, to give each an id.
     called_back: usize,
+    around: Around,
     cancel: CancellationToken,
     is_cancelled: bool,
 }
@@ -120,6 +122,7 @@ impl AcpTurn {
             leaves: Leaves::new(Arc::clone(&input.tools), Arc::clone(&live.workspace), under_way),
             callbacks: FuturesUnordered::new(),
             called_back: 0,
+            around: Around::default(),
             cancel: input.cancel.clone(),
             is_cancelled: false,
         }
@@ -138,13 +141,16 @@ impl AcpTurn {
     async fn hear(&mut self, heard: Heard) -> Option<Step> {
         let told_of = match &heard {
             Heard::Told { what: params, .. } | Heard::Asked { params, .. } => &params["sessionId"],
+            Heard::Aside { method, line } => return handed_on(method, line).and_then(Step::said),
         };
         if *told_of != self.conversation.as_str() {
             let what = "the agent spoke of a session that is not this one, and was stopped";
             return Some(Step::Failed(RuntimeError::new("agent_protocol", what)));
         }
         match heard {
-            Heard::Told { line, what } => self.update(&line, &what["update"]).await,
+            Heard::Told { line, what } => self.update(&line, &what).await,
+            // Looked at above.
+            Heard::Aside { .. } => None,
             Heard::Asked { id, method, params, line } if method == ASK => {
                 self.asked(id, &params, &line).await
             }
@@ -156,12 +162,19 @@ impl AcpTurn {
         }
     }
 
-    async fn update(&mut self, line: &str, update: &Value) -> Option<Step> {
+    async fn update(&mut self, line: &str, params: &Value) -> Option<Step> {
+        let update = &params["update"];
         let text = || update["content"]["text"].as_str().filter(|_| update["content"]["type"] == "text");
         match (update["sessionUpdate"].as_str().unwrap_or_default(), text()) {
-            ("agent_message_chunk", Some(text)) => Step::said(EventKind::TextDelta { text: text.to_owned() }),
+            ("agent_message_chunk", Some(text)) => {
+                let around = self.around.changed(Words::Message, params);
+                let words = EventKind::TextDelta { text: text.to_owned() };
+                Some(Step::Said(around.into_iter().chain([words]).collect()))
+            }
             ("agent_thought_chunk", Some(text)) => {
-                Step::said(EventKind::ReasoningDelta { text: text.to_owned() })
+                let around = self.around.changed(Words::Thought, params);
+                let words = EventKind::ReasoningDelta { text: text.to_owned() };
+                Some(Step::Said(around.into_iter().chain([words]).collect()))
             }
             ("user_message_chunk", _) => None,
             // The house's own events tell what was asked and decided; this is how the agent shows it.
@@ -215,7 +228,8 @@ impl AcpTurn {
             }
             Err(untold) => return Some(Step::Failed(untold.into())),
         }
-        None
+        // Before anyone is asked about it.
+        says_more(params).then(|| handed_on(ASK, line)).flatten().and_then(Step::said)
     }
 
     /// Something is to be done for the agent. Returns the line that refuses it, if it is.
@@ -300,7 +314,7 @@ impl AcpTurn {
             return step;
         }
         self.leaves.close_books().await;
-        let mut kinds = Vec::new();
+        let mut kinds: Vec<EventKind> = answered(&answer).into_iter().collect();
         let count =
             |name: &str| u32::try_from(answer["usage"][name].as_u64().unwrap_or(0)).unwrap_or(u32::MAX);
         if answer["usage"].is_object() {

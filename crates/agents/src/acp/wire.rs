@@ -21,6 +21,7 @@ pub(super) fn parse(line: &str) -> Option<Message> {
     match id {
         None if method == "session/update" => Some(Message::Told(params)),
         // Extensions that nobody here knows.
+        None if method.starts_with('_') => Some(Message::Aside(method)),
         None => Some(Message::Idle),
         Some(id @ (Value::Number(_) | Value::String(_))) => Some(Message::Asked { id, method, params }),
         Some(_) => None,
@@ -66,6 +67,7 @@ mod tests {
         assert_eq!(parse(r#"{"id":"x-1","method":"m","params":{"a":1}}"#), Some(asked(json!("x-1"))));
         assert_eq!(parse(r#"{"method":"session/update","params":1}"#), Some(Message::Told(json!(1))));
         assert_eq!(parse(r#"{"method":"n"}"#), Some(Message::Idle));
+        assert_eq!(parse(r#"{"method":"_n","params":{"a":1}}"#), Some(Message::Aside("_n".into())));
         assert_eq!(
             parse(r#"{"id":3,"result":null}"#),
             Some(Message::Answer { id: 3, result: Ok(Value::Null) })

@@ -31,6 +31,7 @@ pub(super) async fn shake_hands(
             Some(heard) = heard.next() => match heard {
                 // The end of a turn that never began: it does not have the conversation that it was started with.
                 Heard::Told { what, .. } => is_refused |= what["type"] == "result",
+                Heard::Aside { .. } => {}
                 Heard::Asked { id, method, .. } => link.send(tongue.refuse_unheard(&id, &method)).await,
             },
             answer = &mut asking => break answer,

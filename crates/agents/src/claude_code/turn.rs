@@ -92,6 +92,9 @@ impl ClaudeTurn {
     async fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Asked { id, method, params, line } => self.asked(&id, &method, &params, &line).await,
+            Heard::Aside { method, line } => {
+                self.steps.extend(handed_on(&method, &line).and_then(Step::said));
+            }
             Heard::Told { line, what } => match what["type"].as_str().unwrap_or_default() {
                 "stream_event" if is_own(&what) => {
                     let piece = self.speech.piece(&what["event"]);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
+use super::berths::Berths;
 use super::instructions;
 use super::pool::{Found, Live, Pool};
 use super::spawner::Spawner;
@@ -35,18 +36,23 @@ impl std::fmt::Debug for CliBackend {
 }
 
 impl CliBackend {
-    /// Agents that speak ACP. `spawner` starts them, and each is kept for so long without a turn.
-    pub fn acp(spawner: Arc<dyn Spawner>, idle: Duration) -> Self {
-        Self::speaking(&Acp, spawner, idle)
+    /// Agents that speak ACP. `spawner` starts them, and each is kept for so long without a turn, if `berths` has room.
+    pub fn acp(spawner: Arc<dyn Spawner>, idle: Duration, berths: &Arc<Berths>) -> Self {
+        Self::speaking(&Acp, spawner, idle, berths)
     }
 
     /// Claude Code, spoken with in its own stream-json.
-    pub fn claude_code(spawner: Arc<dyn Spawner>, idle: Duration) -> Self {
-        Self::speaking(&ClaudeCode, spawner, idle)
+    pub fn claude_code(spawner: Arc<dyn Spawner>, idle: Duration, berths: &Arc<Berths>) -> Self {
+        Self::speaking(&ClaudeCode, spawner, idle, berths)
     }
 
-    fn speaking(tongue: &'static dyn Tongue, spawner: Arc<dyn Spawner>, idle: Duration) -> Self {
-        Self { pool: Arc::new(Pool::new(tongue, spawner, idle)) }
+    fn speaking(
+        tongue: &'static dyn Tongue,
+        spawner: Arc<dyn Spawner>,
+        idle: Duration,
+        berths: &Arc<Berths>,
+    ) -> Self {
+        Self { pool: Arc::new(Pool::new(tongue, spawner, idle, Arc::clone(berths))) }
     }
 
     /// What it is called in the roster.
@@ -78,78 +84,93 @@ impl AgentRuntime for CliBackend {
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
         let (backend, handle) = (self.clone(), handle.clone());
         let events = async_stream::stream! {
-            let (live, found) = tokio::select! {
-                started = backend.pool.agent(&handle) => match started {
-                    Ok(started) => started,
-                    Err(error) => {
-                        yield Err(error);
+            if let Some(most) = backend.pool.has_no_room_for(&handle) {
+                let message = format!(
+                    "{most} agents run and all are at work: this turn begins when one of them is done; cliAgents.maxRunning in \
+                     config.json5 says how many may run"
+                );
+                yield Ok(EventKind::Notice { code: "waiting_for_room".to_owned(), message });
+            }
+            let mut is_first = true;
+            loop {
+                let (live, found) = tokio::select! {
+                    started = backend.pool.agent(&handle) => match started {
+                        Ok(started) => started,
+                        Err(error) => {
+                            yield Err(error);
+                            return;
+                        }
+                    },
+                    () = input.cancel.cancelled() => {
+                        yield Ok(EventKind::Done { stop_reason: crate::StopReason::Cancelled });
                         return;
                     }
-                },
-                () = input.cancel.cancelled() => {
-                    yield Ok(EventKind::Done { stop_reason: crate::StopReason::Cancelled });
+                };
+                let busy = Busy { pool: Arc::clone(&backend.pool), live: live.clone(), handle: handle.clone(), is_over: false };
+                if let Some(what) = live.link.misdeed() {
+                    let (id, tool) = ("between-turns".to_owned(), "unknown".to_owned());
+                    yield Ok(EventKind::Ungoverned { id, tool, what });
                     return;
                 }
-            };
-            let busy = Busy { pool: Arc::clone(&backend.pool), live: live.clone(), handle: handle.clone(), is_over: false };
-            if let Some(what) = live.link.misdeed() {
-                let (id, tool) = ("between-turns".to_owned(), "unknown".to_owned());
-                yield Ok(EventKind::Ungoverned { id, tool, what });
-                return;
-            }
-            let began = Instant::now();
-            let fresh = found == Found::Started && live.conversation.began != Began::TakenUp;
-            if found == Found::Started && live.conversation.began == Began::Lost {
-                let message = "the agent was started anew and could not take up what was said before: it begins afresh";
-                yield Ok(EventKind::Notice { code: "context_lost".to_owned(), message: message.to_owned() });
-            }
-            if let Err(error) = live.conversation.takes.check(&input.content) {
-                // Nothing was said, and the agent can go on.
-                busy.over();
-                yield Err(error);
-                return;
-            }
-            let mut instructions = None;
-            if let Some(name) = live.instructions.as_deref().filter(|_| fresh) {
-                match instructions::read(&*input.tools, name).await {
-                    Ok(text) => instructions = Some(text),
-                    Err(message) => {
-                        yield Ok(EventKind::Notice { code: "instructions_not_read".to_owned(), message });
+                let began = Instant::now();
+                let fresh = found == Found::Started && live.conversation.began != Began::TakenUp;
+                if found == Found::Started && live.conversation.began == Began::Lost {
+                    let message = "the agent was started anew and could not take up what was said before: it begins afresh";
+                    yield Ok(EventKind::Notice { code: "context_lost".to_owned(), message: message.to_owned() });
+                }
+                if let Err(error) = live.conversation.takes.check(&input.content) {
+                    // Nothing was said, and the agent can go on.
+                    busy.over();
+                    yield Err(error);
+                    return;
+                }
+                let mut instructions = None;
+                if let Some(name) = live.instructions.as_deref().filter(|_| fresh) {
+                    match instructions::read(&*input.tools, name).await {
+                        Ok(text) => instructions = Some(text),
+                        Err(message) => {
+                            yield Ok(EventKind::Notice { code: "instructions_not_read".to_owned(), message });
+                        }
                     }
                 }
-            }
-            let prompt = prompt(&input, fresh, instructions.as_deref(), &live.profile);
-            let mut turn = backend.pool.tongue().begin(&live, &input, &prompt);
-            loop {
-                match turn.next().await {
-                    Step::Said(kinds) => for kind in kinds {
-                        yield Ok(kind);
-                    },
-                    Step::Named(conversation) => backend.pool.spawner().remember(&handle, &conversation),
-                    Step::Over(kinds, ended) => {
-                        // Agents leave commands running, which nobody waits for any more and which would go on for ever.
-                        if input.cancel.is_cancelled() && live.has_stragglers(began).await {
-                            live.end().await;
-                        }
-                        busy.over();
-                        if let Some(notice) = obeyed(&backend.pool.spawner().obeyed(&handle).await) {
-                            yield Ok(notice);
-                        }
-                        for kind in kinds {
+                let prompt = prompt(&input, fresh, instructions.as_deref(), &live.profile);
+                let mut turn = backend.pool.tongue().begin(&live, &input, &prompt);
+                loop {
+                    match turn.next().await {
+                        Step::Said(kinds) => for kind in kinds {
                             yield Ok(kind);
+                        },
+                        Step::Named(conversation) => backend.pool.spawner().remember(&handle, &conversation),
+                        Step::Over(kinds, ended) => {
+                            // Agents leave commands running, which nobody waits for any more and which would go on for ever.
+                            if input.cancel.is_cancelled() && live.has_stragglers(began).await {
+                                live.end().await;
+                            }
+                            busy.over();
+                            if let Some(notice) = obeyed(&backend.pool.spawner().obeyed(&handle).await) {
+                                yield Ok(notice);
+                            }
+                            for kind in kinds {
+                                yield Ok(kind);
+                            }
+                            if let Err(error) = ended {
+                                yield Err(error);
+                            }
+                            return;
                         }
-                        if let Err(error) = ended {
-                            yield Err(error);
+                        Step::Ungoverned { id, tool, what } => {
+                            yield Ok(EventKind::Ungoverned { id, tool, what });
+                            return;
                         }
-                        return;
-                    }
-                    Step::Ungoverned { id, tool, what } => {
-                        yield Ok(EventKind::Ungoverned { id, tool, what });
-                        return;
-                    }
-                    Step::Failed(error) => {
-                        yield Err(live.explain(error));
-                        return;
+                        // It was gone, or going, before it was spoken to. It asked for nothing, so that nothing was done for it.
+                        Step::Failed(_) if is_first && found == Found::Running && live.link.has_gone_unheard() && !input.cancel.is_cancelled() => {
+                            is_first = false;
+                            break;
+                        }
+                        Step::Failed(error) => {
+                            yield Err(live.explain(error));
+                            return;
+                        }
                     }
                 }
             }

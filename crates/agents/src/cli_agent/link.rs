@@ -48,6 +48,11 @@ pub(crate) enum Heard {
         params: Value,
         line: String,
     },
+    /// Something beside the protocol.
+    Aside {
+        method: String,
+        line: String,
+    },
 }
 
 /// Why nothing comes back.
@@ -106,7 +111,9 @@ impl Ear {
     /// The next thing that is said. Never `None` while the link is there.
     pub(crate) async fn next(&mut self) -> Option<Heard> {
         let heard = self.heard.recv().await?;
-        let (Heard::Told { what, .. } | Heard::Asked { params: what, .. }) = &heard;
+        let (Heard::Told { what, .. } | Heard::Asked { params: what, .. }) = &heard else {
+            return Some(heard);
+        };
         if let Some((id, Told::UnderWay)) = self.link.0.tongue.call(what) {
             let mut known = self.link.known();
             // More than a turn may have: it is ended for that.
@@ -132,6 +139,7 @@ impl Drop for Ear {
                     let _ = self.link.0.out.try_send(self.link.0.tongue.refuse_unheard(&id, &method));
                 }
                 Heard::Told { what, .. } => self.link.note_misdeed(&what),
+                Heard::Aside { .. } => {}
             }
         }
     }
@@ -153,6 +161,10 @@ struct Shared {
     known: Mutex<HashSet<String>>,
     /// What the agent did while it should have rested.
     misdeed: Mutex<Option<String>>,
+    /// Nothing was said since somebody began to listen.
+    is_silent: AtomicBool,
+    /// It was the agent that ended, before anything else broke the link.
+    is_gone: AtomicBool,
     /// The agent said its last word.
     ended: CancellationToken,
     broken: CancellationToken,
@@ -178,6 +190,8 @@ impl Link {
             is_resting: AtomicBool::new(false),
             known: Mutex::default(),
             misdeed: Mutex::default(),
+            is_silent: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
             ended: CancellationToken::new(),
             broken: CancellationToken::new(),
             fault: OnceLock::new(),
@@ -219,6 +233,7 @@ impl Link {
         let number = self.0.ears.fetch_add(1, Ordering::Relaxed) + 1;
         self.0.is_resting.store(false, Ordering::Relaxed);
         self.0.garbage.store(0, Ordering::Relaxed);
+        self.0.is_silent.store(true, Ordering::Relaxed);
         self.known().clear();
         *self.listener() = Some(say);
         Ear { link: self.clone(), hearing, number, heard }
@@ -241,8 +256,26 @@ impl Link {
         self.0.broken.cancel();
     }
 
+    /// The same when the agent's program is not there any more.
+    pub(crate) fn break_as_gone(&self, how: impl Into<String>) {
+        if self.0.fault.set(how.into()).is_ok() {
+            self.0.is_gone.store(true, Ordering::Relaxed);
+        }
+        self.0.broken.cancel();
+    }
+
+    /// Whether the agent's program ended and said nothing since somebody began to listen: it may not have heard what it was told.
+    pub(crate) fn has_gone_unheard(&self) -> bool {
+        self.0.is_gone.load(Ordering::Relaxed) && self.0.is_silent.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn is_broken(&self) -> bool {
         self.0.broken.is_cancelled()
+    }
+
+    /// Whether the agent says nothing any more: its output is at its end, or the link is broken.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_broken() || self.0.ended.is_cancelled()
     }
 
     pub(crate) async fn broken(&self) -> String {
@@ -303,12 +336,14 @@ impl Link {
             Message::Asked { id, method, params } => {
                 self.hand_over(Heard::Asked { id, method, params, line }).await;
             }
+            Message::Aside(method) => self.hand_over(Heard::Aside { method, line }).await,
             Message::Idle => {}
         }
         true
     }
 
     async fn hand_over(&self, heard: Heard) {
+        self.0.is_silent.store(false, Ordering::Relaxed);
         let listener = self.listener().clone();
         let unheard = match listener {
             Some(listener) => tokio::select! {
@@ -323,7 +358,7 @@ impl Link {
                 self.send(self.0.tongue.refuse_unheard(&id, &method)).await;
             }
             Some(Heard::Told { what, .. }) => self.note_misdeed(&what),
-            None => {}
+            Some(Heard::Aside { .. }) | None => {}
         }
     }
 
@@ -376,7 +411,7 @@ async fn write(link: Link, mut stdin: impl AsyncWrite + Unpin, mut lines: mpsc::
         };
         match tokio::time::timeout(WRITE_PATIENCE, writing).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return link.break_off(format!("it takes no more input ({error})")),
+            Ok(Err(error)) => return link.break_as_gone(format!("it takes no more input ({error})")),
             Err(_) => return link.break_off("it does not read what it is told"),
         }
     }

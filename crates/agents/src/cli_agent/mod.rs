@@ -5,11 +5,12 @@
 //! does without asking is put there too, when it tells of it; what would not have been allowed ends the turn as ungoverned. An
 //! agent that keeps silent about what it does is bounded by its box alone.
 //!
-//! [`spawner`] is what the host brings; [`tongue`] what a protocol brings; [`pool`] keeps one agent for each session; [`link`] is a
+//! [`spawner`] is what the host brings; [`tongue`] what a protocol brings; [`pool`] keeps one agent for each session, [`berths`] how many there are; [`link`] is a
 //! pair of pipes to one, with [`lines`] below; [`leaves`] the questions of a turn, with [`calls`] its calls; [`instructions`] what
 //! the workspace has to say to agents; [`backend`] puts them together.
 
 pub(crate) mod backend;
+mod berths;
 pub(crate) mod calls;
 pub(crate) mod house_words;
 mod instructions;
@@ -24,6 +25,7 @@ mod spawner;
 pub(crate) mod tongue;
 
 pub use backend::{CliBackend, IDLE};
+pub use berths::Berths;
 pub use spawner::{Census, Process, Spawned, Spawner};
 
 /// Bytes of what an agent says that has no event of its own, and is handed on as it came.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::berths::{Berth, Berths, Usage};
 use super::link::Link;
 use super::spawner::{Census, Process, Spawned, Spawner};
 use super::tongue::{Began, Conversation, FirstWords, Tongue, Unmet};
@@ -39,6 +39,7 @@ pub(crate) struct Pool {
     tasks: TaskTracker,
     leaving: CancellationToken,
     idle: Duration,
+    berths: Arc<Berths>,
 }
 
 /// An agent that runs.
@@ -56,8 +57,7 @@ pub(crate) struct Live {
     closing: CancellationToken,
     /// Nothing of it is left.
     gone: CancellationToken,
-    /// Whether a turn runs.
-    busy: Arc<watch::Sender<bool>>,
+    usage: Usage,
 }
 
 /// The newest of what an agent said on its standard error.
@@ -85,7 +85,12 @@ pub(crate) enum Found {
 }
 
 impl Pool {
-    pub(crate) fn new(tongue: &'static dyn Tongue, spawner: Arc<dyn Spawner>, idle: Duration) -> Self {
+    pub(crate) fn new(
+        tongue: &'static dyn Tongue,
+        spawner: Arc<dyn Spawner>,
+        idle: Duration,
+        berths: Arc<Berths>,
+    ) -> Self {
         Self {
             tongue,
             spawner,
@@ -93,6 +98,7 @@ impl Pool {
             tasks: TaskTracker::new(),
             leaving: CancellationToken::new(),
             idle,
+            berths,
         }
     }
 
@@ -104,23 +110,36 @@ impl Pool {
         &*self.spawner
     }
 
+    /// How many run, if the session's agent has to be started and waits until the turn of another one ends.
+    pub(crate) fn has_no_room_for(&self, session: &Handle) -> Option<usize> {
+        let slot = {
+            let agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+            agents.get(&*session.key).map(Arc::clone)
+        };
+        // Whoever holds it is starting it.
+        let is_there = slot.is_some_and(|slot| {
+            slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|live| !live.is_over()))
+        });
+        let waits = !is_there && self.spawner.needs_room(session) && self.berths.is_full();
+        waits.then(|| self.berths.most())
+    }
+
     /// The session's agent, started if none runs.
     pub(crate) async fn agent(&self, session: &Handle) -> Result<(Live, Found), RuntimeError> {
         if self.leaving.is_cancelled() {
-            return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
+            return Err(draining());
         }
         let slot = {
             let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(agents.entry((*session.key).clone()).or_default())
         };
         let mut slot = slot.lock().await;
-        if let Some(live) =
-            slot.as_ref().filter(|live| !live.link.is_broken() && !live.closing.is_cancelled())
-        {
-            live.busy.send_replace(true);
+        if let Some(live) = slot.as_ref().filter(|live| !live.is_over() && live.usage.claim()) {
             return Ok((live.clone(), Found::Running));
         }
-        *slot = None;
+        if let Some(over) = slot.take() {
+            over.buried().await;
+        }
         let live = self.start(session).await?;
         *slot = Some(live.clone());
         Ok((live, Found::Started))
@@ -145,6 +164,14 @@ impl Pool {
 
     /// Starts an agent. `afresh` is how its conversation came about if it has none from before.
     async fn start_once(&self, session: &Handle, afresh: Began) -> Result<Live, Unmet> {
+        let closing = self.leaving.child_token();
+        let berth = match self.spawner.needs_room(session) {
+            true => {
+                let taking = self.leaving.run_until_cancelled(self.berths.take(&closing)).await;
+                taking.ok_or_else(|| Unmet::Failed(draining()))?
+            }
+            false => self.berths.squeeze_in(&closing),
+        };
         let Spawned {
             stdin,
             stdout,
@@ -165,18 +192,11 @@ impl Pool {
             return Err(Unmet::Failed(RuntimeError::new("no_profile", what)));
         }
         let (link, reading, writing) = Link::new(self.tongue, stdin, stdout);
-        let (closing, stderr) = (self.leaving.child_token(), Stderr::default());
-        let busy = Arc::new(watch::Sender::new(true));
+        let (usage, stderr) = (berth.usage(), Stderr::default());
         self.tasks.spawn(reading);
         self.tasks.spawn(writing);
         self.tasks.spawn(collect(pipe, stderr.clone(), link.clone()));
-        let keeper = Keeper {
-            link: link.clone(),
-            process,
-            closing: closing.clone(),
-            busy: busy.subscribe(),
-            idle: self.idle,
-        };
+        let keeper = Keeper { link: link.clone(), process, closing: closing.clone(), berth, idle: self.idle };
         let (spawner, kept, handle) = (Arc::clone(&self.spawner), stderr.clone(), session.clone());
         let gone = CancellationToken::new();
         // However the keeper ends, it is the last.
@@ -210,7 +230,7 @@ impl Pool {
             stderr,
             closing,
             gone,
-            busy,
+            usage,
         })
     }
 
@@ -219,8 +239,7 @@ impl Pool {
         let slot = self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(slot) = slot else { return };
         if let Some(live) = slot.lock().await.take() {
-            live.closing.cancel();
-            let _ = tokio::time::timeout(2 * GOODBYE, live.gone.cancelled()).await;
+            live.buried().await;
         }
     }
 
@@ -248,10 +267,21 @@ impl Pool {
 }
 
 impl Live {
+    /// Whether it takes no turn any more.
+    fn is_over(&self) -> bool {
+        self.link.has_ended() || self.closing.is_cancelled()
+    }
+
+    /// Waits until nothing of one that is over is left, within bounds: the next one has the same home folder.
+    async fn buried(&self) {
+        self.closing.cancel();
+        let _ = tokio::time::timeout(2 * GOODBYE, self.gone.cancelled()).await;
+    }
+
     /// A turn is over.
     pub(crate) fn rest(&self, spawner: &dyn Spawner, session: &Handle) {
         self.link.rest();
-        self.busy.send_replace(false);
+        self.usage.rest();
         spawner.keep_stderr(session, &self.stderr.text());
     }
 
@@ -281,6 +311,10 @@ impl Live {
     }
 }
 
+fn draining() -> RuntimeError {
+    RuntimeError::new("draining", "the daemon is stopping and starts no agents")
+}
+
 /// Breaks the link unless the first words came to an end.
 struct Unborn(Option<Link>);
 
@@ -303,7 +337,8 @@ struct Keeper {
     link: Link,
     process: Box<dyn Process>,
     closing: CancellationToken,
-    busy: watch::Receiver<bool>,
+    /// Its room, which is free when nothing of it is left.
+    berth: Berth,
     idle: Duration,
 }
 
@@ -323,17 +358,17 @@ impl Keeper {
             _ = self.link.broken() => Why::Broken,
             () = self.link.ended() => Why::Silent,
             () = self.closing.cancelled() => Why::Told,
-            () = unused(&mut self.busy, self.idle) => Why::Told,
+            () = self.berth.unused(self.idle) => Why::Told,
         };
         match why {
             Why::Gone(how) => {
                 // What it said before its end comes before its end.
                 let _ = tokio::time::timeout(LAST_WORD, self.link.ended()).await;
-                return self.link.break_off(how);
+                return self.link.break_as_gone(how);
             }
             Why::Silent => {
                 if let Ok(how) = tokio::time::timeout(LAST_WORD, self.process.ended()).await {
-                    return self.link.break_off(how);
+                    return self.link.break_as_gone(how);
                 }
                 self.link.break_off("it closed its output");
             }
@@ -347,22 +382,6 @@ impl Keeper {
             }
         }
         self.process.kill().await;
-    }
-}
-
-/// Waits until no turn ran for so long.
-async fn unused(busy: &mut watch::Receiver<bool>, idle: Duration) {
-    loop {
-        if *busy.borrow_and_update() {
-            if busy.changed().await.is_err() {
-                return;
-            }
-            continue;
-        }
-        match tokio::time::timeout(idle, busy.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => return,
-        }
     }
 }
 

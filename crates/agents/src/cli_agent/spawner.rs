@@ -18,6 +18,11 @@ pub trait Spawner: Send + Sync {
     /// Starts the agent of a session.
     async fn spawn(&self, session: &Handle) -> Result<Spawned, RuntimeError>;
 
+    /// Whether the session's agent counts among those that may run at once.
+    fn needs_room(&self, _session: &Handle) -> bool {
+        true
+    }
+
     /// Keeps the agent's own name for the conversation, so that it can be taken up after a restart.
     fn remember(&self, session: &Handle, conversation: &str);
 

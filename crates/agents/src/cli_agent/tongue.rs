@@ -119,6 +119,8 @@ pub(crate) enum Message {
     },
     /// To no request that we could have made.
     Stray,
+    /// Something beside the protocol that a client may know, by its method.
+    Aside(String),
     /// Nothing that anyone here needs.
     Idle,
 }

@@ -30,7 +30,15 @@ pub(super) fn check(home: &Home) -> Option<Found> {
     }
     if let Some(unknown) = others.iter().find(|canary| canary["state"] == "not_tried") {
         let (subject, detail) = (word(unknown, "subject"), word(unknown, "detail"));
-        return Some(warn(format!("whether the gate holds `{subject}` is not known: {detail}")));
+        return Some(warn(format!(
+            "`{subject}` is not run, because whether the gate holds it is not known: {detail}"
+        )));
+    }
+    if let Some(unknown) = others.iter().find(|canary| canary["state"] == "untried") {
+        let (subject, detail) = (word(unknown, "subject"), word(unknown, "detail"));
+        return Some(warn(format!(
+            "`{subject}` is run because canary.untried names it, and whether the gate holds it is not known: {detail}"
+        )));
     }
     if others.iter().any(|canary| canary["state"] == "off") {
         return Some(warn(

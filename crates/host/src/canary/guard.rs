@@ -6,11 +6,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use tribune_agents::{
-    AgentRuntime, CloseReason, EventKind, EventStream, Handle, Reach, RuntimeError, SessionInput,
-    SessionStatus, TurnInput,
+    AgentRuntime, CloseReason, EventKind, EventStream, Handle, Reach, RuntimeError, RuntimeEvent,
+    SessionInput, SessionStatus, StopReason, TurnInput,
 };
 
 use super::Canaries;
+
+/// The end of a turn that was cancelled before it began.
+const CANCELLED: RuntimeEvent =
+    RuntimeEvent { seq: 1, kind: EventKind::Done { stop_reason: StopReason::Cancelled } };
 
 /// A backend whose agents are looked at first.
 #[derive(Clone)]
@@ -31,8 +35,11 @@ impl AgentRuntime for Guarded {
             let agent = own.key.agent();
             let admitted = tokio::select! {
                 admitted = guarded.canaries.admit(agent) => admitted,
-                // The backend sees it too, and ends the turn in its own way.
-                () = input.cancel.cancelled() => guarded.canaries.check_known(agent),
+                () = input.cancel.cancelled() => match guarded.canaries.check_known(agent) {
+                    // Nothing was said to anyone.
+                    Ok(()) => return stream::iter([Ok(CANCELLED)]).boxed(),
+                    Err(refused) => Err(refused),
+                },
             };
             match admitted {
                 Ok(()) => guarded.inner.run_turn(&own, input),

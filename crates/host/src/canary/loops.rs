@@ -14,7 +14,7 @@ use tribune_agents::{AgentId, RuntimeError, SessionKey};
 
 use super::model::Loopback;
 use super::play::{Milestone, Play, Probe};
-use super::trial::{Scene, Stage};
+use super::trial::{Obstacle, Scene, Stage};
 
 /// Tribune's own loop.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Stage for NativeStage {
         false
     }
 
-    fn obstacle(&self, _: &str) -> Option<String> {
+    fn obstacle(&self, _: &str) -> Option<Obstacle> {
         None
     }
 
@@ -106,7 +106,7 @@ impl Stage for RehearsalStage {
         false
     }
 
-    fn obstacle(&self, _: &str) -> Option<String> {
+    fn obstacle(&self, _: &str) -> Option<Obstacle> {
         None
     }
 

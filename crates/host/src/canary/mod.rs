@@ -18,7 +18,7 @@ pub mod record;
 mod trial;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ use self::play::Feat;
 pub(crate) use self::play::{Milestone, Play};
 pub(crate) use self::record::millis;
 use self::record::{MarkRecord, Occasion};
-pub(crate) use self::trial::{Scene, Stage, Step, Subject, Trial, is_canary, sweep};
+pub(crate) use self::trial::{Obstacle, Scene, Stage, Step, Subject, Trial, is_canary, sweep};
+use crate::config::CanaryConfig;
 use crate::governed::Governance;
 use crate::registry::Agents;
 
@@ -47,6 +48,8 @@ pub(crate) struct Canaries {
     stages: BTreeMap<&'static str, Arc<dyn Stage>>,
     /// How often all of them are tried; `None`: never.
     every: Option<Duration>,
+    /// Subjects that are run though nobody could try them, because the operator says so.
+    untried: BTreeSet<String>,
     known: Mutex<BTreeMap<Subject, Standing>>,
     tasks: TaskTracker,
     leaving: CancellationToken,
@@ -61,8 +64,16 @@ struct Standing {
     /// The log was asked what stands against it.
     is_recalled: bool,
     is_running: bool,
+    /// Canaries so far: whoever waited for one need not have another.
+    trials: u64,
     /// One at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Standing {
+    fn outcome(&self) -> Option<&Outcome> {
+        self.told.as_ref().map(|told| &told.outcome)
+    }
 }
 
 /// What stands against a subject.
@@ -104,7 +115,8 @@ struct Told {
 pub(crate) struct Standpoint {
     pub(crate) subject: Subject,
     pub(crate) agents: Vec<String>,
-    /// `live`, `not_tried`, `waiting`, `running`, `off`, or `ungoverned`, which is not run.
+    /// `live`; `ungoverned` and `not_tried`, which are not run; `untried`, which is, because the operator says so; `waiting`,
+    /// `running`; or `off`.
     pub(crate) state: &'static str,
     pub(crate) detail: Option<String>,
     pub(crate) at: Option<Timestamp>,
@@ -122,13 +134,14 @@ impl Canaries {
         governance: &Arc<Governance>,
         agents: &Arc<Agents>,
         stages: impl IntoIterator<Item = (&'static str, Arc<dyn Stage>)>,
-        every: Option<Duration>,
+        config: &CanaryConfig,
     ) -> Arc<Self> {
         Arc::new(Self {
             governance: Arc::clone(governance),
             agents: Arc::clone(agents),
             stages: stages.into_iter().collect(),
-            every,
+            every: config.every,
+            untried: config.untried.iter().cloned().collect(),
             known: Mutex::default(),
             tasks: TaskTracker::new(),
             leaving: CancellationToken::new(),
@@ -203,40 +216,80 @@ impl Canaries {
         });
     }
 
-    /// Whether an agent may be spoken to. Waits for the first canary of its kind.
+    /// Whether an agent may be spoken to: a canary of its kind was stopped, and nothing stands against it. Waits for the first
+    /// canary, and for another where the last one could not be tried.
     pub(crate) async fn admit(self: &Arc<Self>, agent: &AgentId) -> Result<(), RuntimeError> {
         let Some(subject) = self.subject_of(agent) else { return Ok(()) };
         let Some(stage) = self.stages.get(subject.backend.as_str()) else { return Ok(()) };
         self.recall(&subject).await;
-        let is_due = self.every.is_some() && stage.has_hands() && stage.obstacle(&subject.name).is_none();
-        if is_due && self.standing(&subject).told.is_none() {
-            self.first(&subject, Occasion::FirstUse).await;
+        self.check(&subject, agent)?;
+        if self.every.is_none() || !stage.has_hands() {
+            return Ok(());
         }
-        self.check(&subject, agent)
+        match stage.obstacle(&subject.name) {
+            // Whoever would start it says so in its own words.
+            Some(Obstacle::NotRunnable(_)) => return Ok(()),
+            Some(Obstacle::NothingToTry(why)) => return self.excepted(&subject, agent, &why),
+            None => {}
+        }
+        if self.wants_canary(&subject) {
+            self.first(&subject, Occasion::FirstUse).await;
+            self.check(&subject, agent)?;
+        }
+        match self.standing(&subject).outcome() {
+            Some(Outcome::Live) => Ok(()),
+            Some(Outcome::NotTried { why }) => self.excepted(&subject, agent, why),
+            // Looked at above.
+            Some(Outcome::NotStopped { .. }) => self.check(&subject, agent),
+            None => Err(draining()),
+        }
     }
 
-    /// The same by what is known already.
+    /// What stands against an agent by what is known already.
     fn check_known(&self, agent: &AgentId) -> Result<(), RuntimeError> {
         self.subject_of(agent).map_or(Ok(()), |subject| self.check(&subject, agent))
     }
 
     fn check(&self, subject: &Subject, agent: &AgentId) -> Result<(), RuntimeError> {
-        let Standing { told, marked, .. } = self.standing(subject);
+        let standing = self.standing(subject);
         let name = &subject.name;
         let refused = |what: String| Err(RuntimeError::new("ungoverned", what));
-        if let Some(Told { outcome: Outcome::NotStopped { what }, .. }) = told {
+        if let Some(Outcome::NotStopped { what }) = standing.outcome() {
             return refused(format!(
                 "UNGOVERNED: agents of `{name}` are not run, because its canary was not stopped ({what}): look at the settings of \
                  the profile, then run `tribune agents test {agent}`"
             ));
         }
-        if let Some(Mark { what, .. }) = marked {
+        if let Some(Mark { what, .. }) = standing.marked {
             return refused(format!(
                 "UNGOVERNED: agents of `{name}` are not run any more, because one did what nobody allowed ({what}): look at the \
                  session's record and the profile's settings, then run `tribune agents test {agent}`"
             ));
         }
         Ok(())
+    }
+
+    /// What could not be tried is run only if the operator says so.
+    fn excepted(&self, subject: &Subject, agent: &AgentId, why: &str) -> Result<(), RuntimeError> {
+        let name = &subject.name;
+        if self.untried.contains(name) {
+            return Ok(());
+        }
+        let what = format!(
+            "agents of `{name}` are not run, because nobody knows whether the gate holds them: its canary could not be tried \
+             ({why}); run `tribune agents test {agent}` to see how far it comes, or name `{name}` in canary.untried in \
+             config.json5 to have it run all the same"
+        );
+        Err(RuntimeError::new("untried", what))
+    }
+
+    /// Whether nobody knows yet how the subject stands, and somebody has to.
+    fn wants_canary(&self, subject: &Subject) -> bool {
+        match self.standing(subject).outcome() {
+            None => true,
+            Some(Outcome::NotTried { .. }) => !self.untried.contains(&subject.name),
+            Some(Outcome::Live | Outcome::NotStopped { .. }) => false,
+        }
     }
 
     /// An agent did what nobody allowed. That is on record too, for whoever starts the daemon next.
@@ -275,7 +328,8 @@ impl Canaries {
         Some(match state {
             "live" => format!("live, tried at {at}"),
             "ungoverned" => format!("UNGOVERNED, so that the agent is not run: {detail}"),
-            "not_tried" => format!("not tried: {detail}"),
+            "not_tried" => format!("not tried, so that the agent is not run: {detail}"),
+            "untried" => format!("not tried, and run because canary.untried names it: {detail}"),
             "running" => "being tried".to_owned(),
             "off" => "nobody tries whether it holds".to_owned(),
             _ => "not tried yet".to_owned(),
@@ -286,16 +340,20 @@ impl Canaries {
         let Standing { told, marked, is_running, .. } = self.standing(&subject);
         let stage = self.stages.get(subject.backend.as_str());
         let obstacle = stage.and_then(|stage| stage.obstacle(&subject.name));
+        let not_tried = if self.untried.contains(&subject.name) { "untried" } else { "not_tried" };
         let outcome = told.as_ref().map(|told| &told.outcome);
         let (state, detail) = match (outcome, marked) {
             (Some(Outcome::NotStopped { what }), _) => ("ungoverned", Some(what.clone())),
             (_, Some(Mark { what, .. })) => ("ungoverned", Some(what)),
             (Some(Outcome::Live), None) => ("live", None),
-            (Some(Outcome::NotTried { why }), None) => ("not_tried", Some(why.clone())),
+            (Some(Outcome::NotTried { why }), None) => (not_tried, Some(why.clone())),
             (None, None) if is_running => ("running", None),
             (None, None) if self.every.is_none() => ("off", None),
-            (None, None) if obstacle.is_some() => ("not_tried", obstacle),
-            (None, None) => ("waiting", None),
+            (None, None) => match obstacle {
+                Some(Obstacle::NotRunnable(error)) => ("not_tried", Some(error.message)),
+                Some(Obstacle::NothingToTry(why)) => (not_tried, Some(why)),
+                None => ("waiting", None),
+            },
         };
         let (at, took) = (told.as_ref().map(|told| told.at), told.map(|told| told.took));
         Standpoint { subject, agents, state, detail, at, took }
@@ -323,13 +381,13 @@ impl Canaries {
         all.collect::<BTreeMap<_, _>>().into_iter().collect()
     }
 
-    /// Tries a subject that was never tried; whoever comes meanwhile waits for the same canary.
+    /// Tries a subject of which nothing is known; whoever comes meanwhile waits for the same canary.
     async fn first(self: &Arc<Self>, subject: &Subject, occasion: Occasion) {
-        let turn = Arc::clone(&self.standing(subject).turn);
+        let Standing { turn, trials, .. } = self.standing(subject);
         let (canaries, subject) = (Arc::clone(self), subject.clone());
         let trying = self.tasks.spawn(async move {
             let _turn = turn.lock_owned().await;
-            if canaries.standing(&subject).told.is_none() {
+            if canaries.standing(&subject).trials == trials && canaries.wants_canary(&subject) {
                 canaries.carry_out(&subject, occasion).await;
             }
         });
@@ -355,16 +413,20 @@ impl Canaries {
         let trial = self.leaving.run_until_cancelled(trying).await;
         self.change(subject, |standing| standing.is_running = false);
         let trial = trial?;
-        // What could not begin says nothing of the agent, and is tried again by the next who needs to know.
+        let (at, told) = (self.governance.clock.now(), trial.outcome.clone());
+        let told = Told { outcome: told, at, took: trial.took };
+        // What could not begin says nothing of the agent: it takes away nothing that is known of it.
         let is_known = trial.session.is_some() && !self.governance.gate.is_frozen();
         if is_known {
             record::write(&self.governance, subject, &trial, occasion).await;
-            let at = self.governance.clock.now();
-            self.change(subject, |standing| {
-                // What stands against it from a turn stays: somebody looks at what happened; a clock does not.
-                standing.told = Some(Told { outcome: trial.outcome.clone(), at, took: trial.took });
-            });
         }
+        self.change(subject, |standing| {
+            standing.trials += 1;
+            // What stands against it from a turn stays: somebody looks at what happened; a clock does not.
+            if is_known || standing.told.is_none() {
+                standing.told = Some(told);
+            }
+        });
         match &trial.outcome {
             Outcome::Live => {
                 tracing::info!(subject = subject.name, took = millis(trial.took), "a canary was stopped")

@@ -10,8 +10,8 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::native::NoHouse;
 use tribune_agents::{
-    AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, SessionInput, SessionKey,
-    SessionMode, Speaker, TurnInput,
+    AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, RuntimeError, SessionInput,
+    SessionKey, SessionMode, Speaker, TurnInput,
 };
 use tribune_constitution::{DEFAULT_MANDATE, Decision};
 
@@ -50,7 +50,7 @@ pub(crate) trait Stage: Send + Sync {
     fn has_hands(&self) -> bool;
 
     /// Why it cannot be tried now.
-    fn obstacle(&self, name: &str) -> Option<String>;
+    fn obstacle(&self, name: &str) -> Option<Obstacle>;
 
     fn play(&self, nonce: &str) -> Play;
 
@@ -60,6 +60,24 @@ pub(crate) trait Stage: Send + Sync {
     /// What is said so that the probe is tried.
     fn words(&self, probe: &Probe) -> String {
         probe.words()
+    }
+}
+
+/// Why a backend cannot be tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// It cannot be run either.
+    NotRunnable(RuntimeError),
+    /// It can be run, and nobody can make it try anything.
+    NothingToTry(String),
+}
+
+impl Obstacle {
+    fn why(self) -> String {
+        match self {
+            Self::NotRunnable(error) => error.message,
+            Self::NothingToTry(why) => why,
+        }
     }
 }
 
@@ -118,8 +136,8 @@ pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn Stage, sub
         took: began.elapsed(),
         session: None,
     };
-    if let Some(why) = stage.obstacle(name) {
-        return not_tried(why);
+    if let Some(obstacle) = stage.obstacle(name) {
+        return not_tried(obstacle.why());
     }
     let Some((nonce, key)) = session_of(name) else {
         return not_tried("this machine gives no random numbers".to_owned());

@@ -9,8 +9,8 @@ use tribune_contract::{
 };
 use tribune_sandbox::workspace::Standing;
 
-use super::Looked;
 use super::room::Room;
+use super::{Looked, git};
 use crate::broker::SessionSockets;
 use crate::home::Home;
 use crate::profiles;
@@ -80,6 +80,8 @@ impl Seat {
         launch.args = words.into_iter().chain(filled.command).collect();
         launch.env.extend(proxy_variables(&[]));
         launch.env.extend(QUIET_GIT.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let (name, value) = git::VARIABLE;
+        launch.env.insert(name.to_owned(), value.to_owned());
         launch.env.extend(filled.environment);
         launch.env.insert("HOME".to_owned(), HOME.to_owned());
         launch.cwd = WORKSPACE.into();
@@ -88,6 +90,7 @@ impl Seat {
         for (path, text) in filled.system {
             launch.mounts.push(Mount::Text { target: Path::new("/etc").join(path), text });
         }
+        launch.mounts.extend(git::mounts(profile.hide().iter().chain(&self.hide).map(String::as_str)));
         launch.relays = vec![relay("egress", EGRESS_PORT, sockets.egress())];
         if profile.model().is_some() {
             launch.relays.push(relay("model", MODEL_PORT, sockets.model()));

@@ -6,6 +6,7 @@
 
 mod census;
 mod clearing;
+mod git;
 mod launching;
 mod process;
 mod room;
@@ -272,6 +273,11 @@ impl Spawner for CliAgents {
             conversation,
             instructions,
         })
+    }
+
+    /// A canary is over in seconds, and nobody may be refused because the house was busy.
+    fn needs_room(&self, session: &Handle) -> bool {
+        !self.played.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&session.key)
     }
 
     fn remember(&self, session: &Handle, conversation: &str) {

@@ -7,7 +7,7 @@ use tribune_agents::SessionKey;
 use tribune_agents::cli_agent::CliBackend;
 
 use super::{CliAgents, Played};
-use crate::canary::{Play, Scene, Stage};
+use crate::canary::{Obstacle, Play, Scene, Stage};
 use crate::gateway::model_of;
 
 /// What an agent is told that its model is called, where the roster names none.
@@ -29,14 +29,14 @@ impl Stage for CliStage {
         true
     }
 
-    fn obstacle(&self, name: &str) -> Option<String> {
+    fn obstacle(&self, name: &str) -> Option<Obstacle> {
         match self.cli_agents.installed(name) {
-            Ok(profile) if profile.model().is_none() => Some(
+            Ok(profile) if profile.model().is_none() => Some(Obstacle::NothingToTry(
                 "its profile names no model of the house, so that it cannot be made to try anything"
                     .to_owned(),
-            ),
+            )),
             Ok(_) => None,
-            Err(error) => Some(error.message),
+            Err(error) => Some(Obstacle::NotRunnable(error)),
         }
     }
 

@@ -60,6 +60,7 @@ pub struct Config {
     pub models: ModelsConfig,
     pub spend: SpendConfig,
     pub canary: CanaryConfig,
+    pub cli_agents: CliAgentsConfig,
 }
 
 /// Where and to whom the gateway listens.
@@ -145,6 +146,15 @@ pub struct EgressConfig {
 pub struct CanaryConfig {
     /// How often; `None`: never, not even before an agent is first used.
     pub every: Option<Duration>,
+    /// Profiles whose agents are run though they could not be tried.
+    pub untried: Vec<String>,
+}
+
+/// Agents of other makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CliAgentsConfig {
+    /// How many run at once. Each is a tree of processes with hundreds of megabytes.
+    pub max_running: usize,
 }
 
 /// How the web is searched.

@@ -10,11 +10,11 @@ use super::models::RawModels;
 use super::spend::RawSpend;
 use super::values::{
     Address, AllowedHost, Anonymous, Bounded, DeniedHost, Endpoint, Every, HiddenName, Host, List, LogLevel,
-    Origin, Sandbox, Word,
+    Origin, ProfileName, Sandbox, Word,
 };
 use super::{
-    CanaryConfig, Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig, SessionsConfig,
-    TranscriptConfig, WebSearchConfig, WorkspacesConfig,
+    CanaryConfig, CliAgentsConfig, Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig,
+    SessionsConfig, TranscriptConfig, WebSearchConfig, WorkspacesConfig,
 };
 use crate::broker::Unlisted;
 use crate::tools::EgressMode;
@@ -39,6 +39,7 @@ pub(super) struct RawConfig {
     models: RawModels,
     spend: RawSpend,
     canary: RawCanary,
+    cli_agents: RawCliAgents,
 }
 
 impl Default for RawConfig {
@@ -57,6 +58,7 @@ impl Default for RawConfig {
             models: RawModels::default(),
             spend: RawSpend::default(),
             canary: RawCanary::default(),
+            cli_agents: RawCliAgents::default(),
         }
     }
 }
@@ -189,11 +191,24 @@ struct RawWebSearch {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct RawCanary {
     every: Every,
+    untried: List<ProfileName>,
 }
 
 impl Default for RawCanary {
     fn default() -> Self {
-        Self { every: Every(Some(Duration::from_hours(12))) }
+        Self { every: Every(Some(Duration::from_hours(12))), untried: List::default() }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawCliAgents {
+    max_running: Bounded<1, 4096>,
+}
+
+impl Default for RawCliAgents {
+    fn default() -> Self {
+        Self { max_running: Bounded(32) }
     }
 }
 
@@ -213,6 +228,7 @@ impl From<RawConfig> for Config {
             models,
             spend,
             canary,
+            cli_agents,
         } = raw;
         Self {
             gateway: GatewayConfig {
@@ -254,7 +270,11 @@ impl From<RawConfig> for Config {
             hooks: hooks.0.into_iter().map(|hook| hook.0).collect(),
             models: models.into(),
             spend: spend.into(),
-            canary: CanaryConfig { every: canary.every.0 },
+            canary: CanaryConfig {
+                every: canary.every.0,
+                untried: canary.untried.0.into_iter().map(|name| name.0).collect(),
+            },
+            cli_agents: CliAgentsConfig { max_running: cli_agents.max_running.count() },
         }
     }
 }

@@ -43,7 +43,8 @@ fn the_example_shows_every_key() {
             "hooks",
             "models",
             "spend",
-            "canary"
+            "canary",
+            "cliAgents"
         ]
     );
     let mut keys = BTreeSet::new();
@@ -53,7 +54,7 @@ fn the_example_shows_every_key() {
         }
         keys.insert(section);
     }
-    assert_eq!(keys.len(), 48, "{keys:?}");
+    assert_eq!(keys.len(), 51, "{keys:?}");
     for key in keys {
         assert!(EXAMPLE.lines().any(|line| line.trim_start().starts_with(&format!("{key}: "))), "{key}");
     }
@@ -80,7 +81,8 @@ fn values_are_read() {
                 {on: "before_tool_call", command: ["/bin/check", "-x"], reads: ["/opt/lists"], timeoutMs: 10},
                 {on: "gateway_start", url: "http://[::1]:9000/up"},
             ],
-            canary: {every: "30m"},
+            canary: {every: "30m", untried: ["mine"]},
+            cliAgents: {maxRunning: 3},
         }"#,
     );
     assert_eq!(
@@ -139,7 +141,8 @@ fn values_are_read() {
             ],
             models: Config::default().models,
             spend: Config::default().spend,
-            canary: CanaryConfig { every: Some(Duration::from_mins(30)) },
+            canary: CanaryConfig { every: Some(Duration::from_mins(30)), untried: vec!["mine".to_owned()] },
+            cli_agents: CliAgentsConfig { max_running: 3 },
         }
     );
 }
@@ -149,7 +152,7 @@ fn unknown_keys_name_the_nearest() {
     for (text, said) in [
         (
             "{\n  gatway: {},\n}",
-            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, workspaces, egress, webSearch, hooks, models, spend, canary",
+            "config.json5:2:3: unknown key `gatway`: did you mean `gateway`? The keys here are gateway, sessions, transcript, log, redact, sandbox, workspaces, egress, webSearch, hooks, models, spend, canary, cliAgents",
         ),
         (
             "{\n  gateway: {\n    /* ü */ \"adress\": 1 } }",

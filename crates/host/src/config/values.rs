@@ -120,6 +120,10 @@ pub(super) struct DeniedHost(pub(super) HostPort);
 #[derive(Debug)]
 pub(super) struct HiddenName(pub(super) String);
 
+/// The name of a profile.
+#[derive(Debug)]
+pub(super) struct ProfileName(pub(super) String);
+
 /// The address of a search engine.
 #[derive(Debug)]
 pub(super) struct Endpoint(pub(super) SearchEndpoint);
@@ -258,6 +262,20 @@ impl FromText for HiddenName {
     }
 }
 
+impl FromText for ProfileName {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let is_name =
+            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        match is_name {
+            true => Ok(Self(text.to_owned())),
+            false => Err(format!(
+                "is {}, which names no profile: write a name like \"generic\"; `tribune agents` lists them",
+                shown(text)
+            )),
+        }
+    }
+}
+
 impl FromText for Endpoint {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map(Self).map_err(|_: String| {
@@ -311,7 +329,7 @@ macro_rules! from_text {
         }
     )+};
 }
-from_text!(Word<T: Words>, Address, Host, Origin, AllowedHost, DeniedHost, HiddenName, Endpoint);
+from_text!(Word<T: Words>, Address, Host, Origin, AllowedHost, DeniedHost, HiddenName, ProfileName, Endpoint);
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

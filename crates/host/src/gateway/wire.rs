@@ -517,7 +517,8 @@ pub struct CanaryInfo {
     pub subject: String,
     /// The agents of the roster that it stands for.
     pub agents: Vec<String>,
-    /// `live`; `ungoverned`, which is not run; `not_tried`; `waiting`, `running`; or `off`.
+    /// `live`; `ungoverned` or `not_tried`, which are not run; `untried`, which is, because `canary.untried` names it; `waiting`,
+    /// `running`; or `off`.
     pub state: String,
     /// What was not stopped, or why it was not tried.
     pub detail: Option<String>,

@@ -9,8 +9,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tribune_agents::{
-    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, OBEYED, Reach, RuntimeError, RuntimeEvent,
-    Speaker, StopReason, ToolOutcome, TurnInput, Usage,
+    AROUND_MESSAGE, AROUND_THOUGHT, AgentRuntime, ContentBlock, EventKind, EventStream, Handle, OBEYED,
+    Reach, RuntimeError, RuntimeEvent, Speaker, StopReason, ToolOutcome, TurnInput, Usage,
 };
 use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
@@ -32,12 +32,14 @@ use crate::vault::EVENTS_KEPT;
 
 /// What an ACP agent tells beside its conversation. It has no place in the order of what is said, so that nothing has to be let out
 /// before it.
-const ASIDE: [&str; 5] = [
+const ASIDE: [&str; 7] = [
     "available_commands_update",
     "config_option_update",
     "current_mode_update",
     "session_info_update",
     "usage_update",
+    AROUND_MESSAGE,
+    AROUND_THOUGHT,
 ];
 
 /// How long a cancelled backend may take to end its turn before it is cut off. Together with what is written down

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{CliBackend, Spawner};
+use tribune_agents::cli_agent::{Berths, CliBackend, Spawner};
 use tribune_agents::{AgentRuntime, CloseReason, ContentBlock, Leave, Speaker, TurnInput};
 
 use super::played::{Part, Stage, Troupe, profile};
@@ -43,7 +43,7 @@ fn troupe(starts: usize) -> Troupe {
 }
 
 fn backend(troupe: &Arc<Troupe>) -> CliBackend {
-    CliBackend::acp(Arc::clone(troupe) as Arc<dyn Spawner>, IDLE)
+    CliBackend::acp(Arc::clone(troupe) as Arc<dyn Spawner>, IDLE, &Berths::new(32))
 }
 
 async fn said(backend: &CliBackend, peer: &str) -> String {

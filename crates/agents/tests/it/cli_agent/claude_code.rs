@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{CliBackend, Spawner};
+use tribune_agents::cli_agent::{Berths, CliBackend, Spawner};
 use tribune_agents::{EventKind, Leave, StopReason};
 
 use super::played::{Part, Stage, Troupe, profile};
@@ -92,7 +92,7 @@ fn troupe(parts: Vec<Part>) -> Arc<Troupe> {
 }
 
 fn backend(troupe: &Arc<Troupe>) -> CliBackend {
-    CliBackend::claude_code(Arc::clone(troupe) as Arc<dyn Spawner>, IDLE)
+    CliBackend::claude_code(Arc::clone(troupe) as Arc<dyn Spawner>, IDLE, &Berths::new(32))
 }
 
 /// Plays one part for one turn.

@@ -3,6 +3,7 @@
 mod acp;
 mod claude_code;
 mod played;
+mod room;
 
 use std::sync::{Arc, Mutex};
 

@@ -23,6 +23,7 @@ cancelled = threading.Event()
 answers = {}
 inbox = queue.Queue()
 afterwards = []
+results = []
 next_id = 0
 
 
@@ -57,8 +58,8 @@ def ask(method, params):
     return answers[mine].get()
 
 
-def update(session, fields):
-    send({"method": "session/update", "params": {"sessionId": session, "update": fields}})
+def update(session, fields, beside={}):
+    send({"method": "session/update", "params": {"sessionId": session, "update": fields, **beside}})
 
 
 def say(session, text):
@@ -100,10 +101,14 @@ def act(session, act):
     if "say" in act:
         say(session, act["say"])
     elif "update" in act:
-        update(act.get("session", session), act["update"])
+        update(act.get("session", session), act["update"], act.get("beside", {}))
+    elif "notify" in act:
+        send({"method": act["notify"][0], "params": {"sessionId": session, **act["notify"][1]}})
+    elif "result" in act:
+        results.append(act["result"])
     elif "ask" in act:
         call = act["ask"]
-        params = {"sessionId": session, "toolCall": call, "options": act.get("options", OPTIONS)}
+        params = {"sessionId": session, "toolCall": call, "options": act.get("options", OPTIONS), **act.get("beside", {})}
         outcome = ask("session/request_permission", params)["result"]["outcome"]
         say(session, f"[{outcome.get('optionId', outcome['outcome'])}]")
         if "do" not in act:
@@ -237,7 +242,12 @@ def prompted(session, params):
             reason = act(session, each)
         if reason:
             break
-    return {"stopReason": reason or "end_turn", "usage": {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}}
+    result = {"stopReason": reason or "end_turn", "usage": {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}}
+    while results:
+        more = results.pop()
+        result["usage"].update(more.pop("usage", {}))
+        result.update(more)
+    return result
 
 
 def answer(message):

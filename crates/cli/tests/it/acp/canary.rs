@@ -105,31 +105,84 @@ async fn l1_an_agent_that_is_not_stopped_is_refused_before_its_first_turn() {
     }
 }
 
-/// What cannot be made to try anything is told, and bounded by its box.
+/// What cannot be made to try anything is not run, and says why and what to do; unless the operator says that it is.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_tried_is_told_and_runs() {
-    for (role, why) in
-        [("idle", "did not ask its model"), ("handless", "no tool"), ("exit:session/prompt", "ended")]
-    {
-        let mut rig = house(role).await;
-        let canary = known(&mut rig).await;
+async fn l1_what_cannot_be_tried_is_refused_unless_the_operator_says_otherwise() {
+    let no_model = Setting { config: "{}", ..Setting::default() };
+    for (setting, why) in [
+        (setting("idle"), "did not ask its model"),
+        (setting("handless"), "no tool"),
+        (setting("exit:session/prompt"), "ended"),
+        (setting("exit:initialize"), "ended"),
+        (no_model, "names no model of the house"),
+    ] {
+        let role = setting.role;
+        let house = |untried: &str| format!("{{ canary: {{ untried: [{untried}] }}, {PROVIDERS} }}");
+        let mut rig = Rig::new(Setting { config: &house(""), ..setting }).await;
+        let refused = rig.plays(json!([{ "do": { "run": "touch real.txt" } }, { "say": "hello" }])).await;
+        let (code, message) = refused.error();
+        assert_eq!((code.as_str(), refused.text.as_str()), ("untried", ""), "{role}: {refused:#?}");
+        assert!(message.contains(why) && message.contains("tribune agents test coder"), "{role}: {message}");
+        assert_eq!((message.lines().count(), rig.workspace("real.txt")), (1, None), "{role}: {message}");
+        let canary = standing(&mut rig).await;
         assert_eq!(canary["state"], "not_tried", "{role}: {canary:#}");
         assert!(canary["detail"].as_str().unwrap().contains(why), "{role}: {canary:#}");
-        if role != "exit:session/prompt" {
+        let said = rig.place.call(&["status"]);
+        assert!(said.out.contains("played: not tried, not run: "), "{role}: {said:?}");
+        let doctor = rig.place.call(&["doctor"]);
+        assert!(doctor.out.contains("`played` is not run, because"), "{role}: {doctor:?}");
+        rig.end();
+
+        let mut rig = Rig::new(Setting { config: &house("'played'"), ..setting }).await;
+        if !role.starts_with("exit:") {
             assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello", "{role}");
         }
+        let canary = known(&mut rig).await;
+        assert_eq!(canary["state"], "untried", "{role}: {canary:#}");
         rig.end();
     }
-    let mut rig = Rig::new(Setting::default()).await;
-    let canary = standing(&mut rig).await;
-    assert_eq!(canary["state"], "not_tried", "without a model: {canary:#}");
-    assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello");
-    rig.end();
     let config = format!("{{ canary: {{ every: 'off' }}, {PROVIDERS} }}");
     let mut rig = Rig::new(Setting { config: &config, ..setting("rash") }).await;
     assert_eq!(standing(&mut rig).await["state"], "off");
     assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello");
     rig.end();
+}
+
+/// What went wrong once is tried again before the next turn: nobody has to come and say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_what_could_not_be_tried_is_tried_again_when_it_is_used() {
+    let mut rig = house("idle").await;
+    let refused = rig.plays(json!([{ "say": "hello" }])).await;
+    assert_eq!(refused.error().0, "untried", "{refused:#?}");
+    // The same program, which does otherwise from now on.
+    let program = rig.place.path("played").join("agent.py");
+    let text = std::fs::read_to_string(&program).unwrap();
+    std::fs::write(&program, text.replace("ROLE = sys.argv[1]", "ROLE = \"honest\"")).unwrap();
+    assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello");
+    assert_eq!(standing(&mut rig).await["state"], "live");
+    let place = rig.end();
+    let outcomes = on_record(&Home::at(place.home()));
+    assert_eq!(outcomes.last().map(String::as_str), Some("live"), "{outcomes:?}");
+    assert!(outcomes[..outcomes.len() - 1].iter().all(|outcome| outcome == "not_tried"), "{outcomes:?}");
+}
+
+/// Whoever cancels while the canary is tried is answered at once, and nothing is said to the agent.
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_a_turn_that_waits_for_a_canary_can_be_cancelled() {
+    let mut rig = house("silent:initialize").await;
+    let running = rig.begins(json!([{ "say": "hello" }])).await;
+    let mut operator = rig.operator().await;
+    let cancel = json!({ "session_key": super::KEY });
+    // The turn may not have begun yet.
+    let played = loop {
+        operator.call("session.cancel", &cancel).await.unwrap();
+        if let Ok(played) =
+            tokio::time::timeout(std::time::Duration::from_millis(50), rig.ended(running)).await
+        {
+            break played;
+        }
+    };
+    assert_eq!((played.stop.as_str(), played.text.as_str()), ("cancelled", ""), "{played:#?}");
 }
 
 /// What an agent did in a turn is not forgotten by a clock, and is cleared by someone who looked at it and tried it again.
@@ -244,6 +297,6 @@ async fn a_standing_agent_that_is_not_installed_keeps_nobody_waiting() {
         })
     };
     until("the daemon's log says so", log).await;
-    assert!(place.ok(&["status"]).contains("claude: not tried: "));
+    assert!(place.ok(&["status"]).contains("claude: not tried, not run: "));
     assert_eq!(place.call(&["chat", "hello"]).code, 0);
 }

@@ -33,7 +33,11 @@ pub(crate) const ASK: &str = r#"
     unless { context.approved };
 "#;
 
+/// Most of these agents have no model, so that no canary can be made of them.
+pub(super) const UNTRIED: &str = "{ canary: { untried: ['played'] } }";
+
 /// How a house with a played agent is set up.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub(super) role: &'a str,
     pub(super) tools: &'a str,
@@ -47,7 +51,8 @@ pub(super) struct Setting<'a> {
 
 impl Default for Setting<'_> {
     fn default() -> Self {
-        Self { role: "", tools: "read, write, edit, exec", law: FREE, profile: "", roster: "", config: "{}" }
+        let tools = "read, write, edit, exec";
+        Self { role: "", tools, law: FREE, profile: "", roster: "", config: UNTRIED }
     }
 }
 
@@ -135,9 +140,19 @@ impl Rig {
     }
 
     pub(super) async fn begins(&mut self, acts: Value) -> u64 {
+        self.begins_in(KEY, acts).await
+    }
+
+    /// In another session.
+    pub(super) async fn begins_in(&mut self, key: &str, acts: Value) -> u64 {
         // In hex, so that none of it counts as the owner's own words.
         let script: String = acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
-        self.client.send("turn.run", &say(KEY, &script)).await.unwrap()
+        self.client.send("turn.run", &say(key, &script)).await.unwrap()
+    }
+
+    /// The processes of played agents, as this machine sees them.
+    pub(super) fn agent_processes(&self) -> Vec<u32> {
+        below(self.daemon(), "/agent.py")
     }
 
     /// Says something, and waits for the end of the turn.
@@ -295,4 +310,31 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("this did not happen: {what}");
+}
+
+/// The processes below a daemon that were called with this.
+pub(crate) fn below(daemon: u32, called_with: &str) -> Vec<u32> {
+    let all: Vec<(u32, u32, String)> = processes();
+    let mut family = vec![daemon];
+    let mut at = 0;
+    while at < family.len() {
+        let parent = family[at];
+        family.extend(all.iter().filter(|(_, of, _)| *of == parent).map(|(pid, ..)| *pid));
+        at += 1;
+    }
+    let own = all.iter().filter(|(pid, _, line)| family.contains(pid) && line.contains(called_with));
+    own.map(|(pid, ..)| *pid).collect()
+}
+
+/// Every process of this machine: its number, its parent's, and what it was called with.
+pub(crate) fn processes() -> Vec<(u32, u32, String)> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let one = |entry: std::fs::DirEntry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        Some((pid, parent, String::from_utf8_lossy(&line).into_owned()))
+    };
+    entries.filter_map(one).collect()
 }

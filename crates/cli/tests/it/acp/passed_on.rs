@@ -89,6 +89,118 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
     rig.end();
 }
 
+/// An agent that says something that nobody knows wherever it can: all of it reaches the client, and no secret does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_knows_reaches_the_client_wherever_it_stands() {
+    const KEY: &str = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789";
+    let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let project = tempfile::tempdir().unwrap();
+    let folder = project.path().canonicalize().unwrap();
+    let theirs = |n: u32| json!({ "theirs": { "deep": [n, { "x": null }], "of": "ünïcode" } });
+    let chunk = |kind: &str, text: &str, n: u32| {
+        json!({ "sessionUpdate": kind, "messageId": format!("m{n}"), "_meta": theirs(n), "other": [n],
+                "content": { "type": "text", "text": text, "annotations": { "priority": n }, "_meta": theirs(n) } })
+    };
+    let beside = |n: u32| json!({ "_meta": theirs(n), "next to it": n });
+    let call = json!({
+        "toolCallId": "w1", "title": "Write it", "kind": "edit", "_meta": theirs(7), "unknown": [theirs(8)],
+        "content": [{ "type": "diff", "path": "/workspace/made.txt", "newText": "by hand", "_meta": theirs(9) }],
+    });
+    let options = json!([
+        { "optionId": "yes", "name": "Yes", "kind": "allow_once", "_meta": theirs(10), "unknown": 1 },
+        { "optionId": "no", "name": "No", "kind": "reject_once" },
+    ]);
+    let plan = json!({ "sessionUpdate": "plan", "entries": [], "_meta": theirs(11) });
+    let acts = json!([
+        { "say": "Plain words. " },
+        { "update": chunk("agent_message_chunk", "Words with more. ", 1), "beside": beside(1) },
+        { "update": chunk("agent_message_chunk", "", 2) },
+        { "update": chunk("agent_thought_chunk", "A thought. ", 3), "beside": beside(3) },
+        // A secret in two pieces, with something else around each.
+        { "update": chunk("agent_message_chunk", &format!("It is {}", &KEY[..20]), 4) },
+        { "update": chunk("agent_message_chunk", &format!("{}, really. ", &KEY[20..]), 5) },
+        { "update": plan, "beside": beside(11) },
+        { "notify": ["_theirs/weather", { "sun": theirs(12), "key": KEY }] },
+        { "notify": ["_tribune/event", { "forged": true }] },
+        { "ask": call, "options": options, "beside": beside(6), "do": { "write": ["/workspace/made.txt", "by hand"] } },
+        { "result": { "_meta": theirs(13), "unknown": 13, "usage": { "thoughtTokens": 5 } } },
+    ]);
+    let (ended, heard) = plays(&rig, &folder, acts).await;
+    assert_eq!(std::fs::read_to_string(folder.join("made.txt")).unwrap(), "by hand");
+    assert_eq!(
+        (&ended["stopReason"], &ended["unknown"], &ended["_meta"]["theirs"], &ended["usage"]),
+        (
+            &json!("end_turn"),
+            &json!(13),
+            &theirs(13)["theirs"],
+            &json!({ "inputTokens": 11, "outputTokens": 7, "totalTokens": 18, "thoughtTokens": 5 })
+        ),
+        "{ended:#}"
+    );
+    assert!(ended["_meta"]["tribune"]["turn"].is_string(), "{ended:#}");
+
+    let of = |kind: &str| {
+        heard.iter().filter(|said| said["params"]["update"]["sessionUpdate"] == kind).collect::<Vec<_>>()
+    };
+    let words = of("agent_message_chunk");
+    // Everything but its text, and that all together.
+    let around = |said: &Value| {
+        let mut params = said["params"].clone();
+        params["update"]["content"]["text"] = "".into();
+        params["sessionId"] = "s".into();
+        params
+    };
+    let expected = |kind: &str, n: u32, has_beside: bool| {
+        let mut params = json!({ "sessionId": "s", "update": chunk(kind, "", n) });
+        if has_beside {
+            params.as_object_mut().unwrap().extend(beside(n).as_object().unwrap().clone());
+        }
+        params
+    };
+    let mut arounds: Vec<Value> = words.iter().map(|said| around(said)).collect();
+    arounds.dedup();
+    let bare = json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": "" } });
+    let (plain, more): (Vec<_>, Vec<_>) = arounds.iter().cloned().partition(|said| said["update"] == bare);
+    assert!(plain.len() >= 2, "what has nothing around it has nothing: {arounds:#?}");
+    assert_eq!(
+        more,
+        [
+            expected("agent_message_chunk", 1, true),
+            expected("agent_message_chunk", 2, false),
+            expected("agent_message_chunk", 4, false),
+            expected("agent_message_chunk", 5, false),
+        ],
+        "{arounds:#?}"
+    );
+    let text: String =
+        words.iter().map(|said| said["params"]["update"]["content"]["text"].as_str().unwrap()).collect();
+    assert!(text.starts_with("Plain words. Words with more. It is [redacted"), "{text}");
+    assert!(text.contains("], really. "), "{text}");
+    let thoughts = of("agent_thought_chunk");
+    assert_eq!(around(thoughts[0]), expected("agent_thought_chunk", 3, true), "{thoughts:#?}");
+
+    let said = of("plan")[0];
+    assert_eq!((&said["params"]["update"], &said["params"]["_meta"]), (&plan, &theirs(11)));
+    let weather = heard.iter().find(|said| said["method"] == "_theirs/weather").unwrap();
+    assert_eq!(weather["params"]["sun"], theirs(12));
+    assert_eq!(weather["params"]["sessionId"], said["params"]["sessionId"], "the client's own name for it");
+    assert!(heard.iter().all(|said| said["method"] != "_tribune/event"), "that is the house's to say");
+
+    let asked = heard.iter().find(|said| said["method"] == "session/request_permission").unwrap();
+    let shown = &asked["params"]["toolCall"];
+    assert_eq!((&shown["unknown"], &shown["_meta"]["theirs"]), (&call["unknown"], &theirs(7)["theirs"]));
+    let meta = &asked["params"]["_meta"];
+    assert_eq!(meta["tribune"]["agent_request"]["toolCall"]["content"][0]["_meta"], theirs(9), "{meta:#}");
+    assert_eq!(
+        (&meta["theirs"], &meta["tribune"]["agent_request"]["options"]),
+        (&theirs(6)["theirs"], &options)
+    );
+    assert_eq!(meta["tribune"]["agent_request"]["next to it"], 6);
+    let all = serde_json::to_string(&heard).unwrap();
+    assert!(!all.contains(KEY) && !all.contains(&KEY[10..30]), "{all}");
+    rig.end();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_agent_says_keeps_its_order() {
     let rig = Rig::new(Setting::default()).await;

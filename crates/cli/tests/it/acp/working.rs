@@ -170,6 +170,84 @@ async fn an_agent_that_dies_is_started_anew_and_takes_up_its_conversation() {
     }
 }
 
+/// It is killed between two turns, and spoken to at once: nobody but its conversation notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_killed_between_two_turns_is_started_anew_unnoticed() {
+    let mut rig = Rig::new(Setting::default()).await;
+    for turn in 1..=20_u32 {
+        let said = rig.plays(json!(["turns"])).await;
+        assert_eq!(said.of_type("error").len(), 0, "{said:#?}");
+        assert!(said.text == format!("turn {turn}"), "{said:#?}");
+        let own = rig.agent_processes();
+        assert!(!own.is_empty());
+        for pid in own {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            // It may be gone with another one.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+    rig.end();
+}
+
+/// Instructions look empty to it, and git in its box does not take them for emptied.
+#[tokio::test(flavor = "multi_thread")]
+async fn git_in_a_box_leaves_what_is_hidden_as_it_is() {
+    let place = Rig::furnished(Setting::default());
+    let profile = place.home().join("profiles/played.json5");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    std::fs::write(&profile, text.replace("hide: ['.played']", "hide: ['.played', 'AGENTS.md']")).unwrap();
+    let folder = place.home().join("agents/coder/workspace");
+    std::fs::create_dir_all(folder.join("deep")).unwrap();
+    for file in ["AGENTS.md", "deep/AGENTS.md"] {
+        std::fs::write(folder.join(file), "words for agents\n").unwrap();
+    }
+    let git = |words: &[&str]| {
+        let named = ["-c", "user.name=x", "-c", "user.email=x@x"];
+        let run = std::process::Command::new("git").current_dir(&folder).args(named).args(words).output();
+        let run = run.unwrap();
+        assert!(run.status.success(), "{run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "first"]);
+    let mut rig = Rig::on(place, &[]).await;
+    let command = "wc -c < AGENTS.md; echo more >> notes.txt; \
+                   git -c user.name=y -c user.email=y@y commit -qam second; git show --stat --format=%s HEAD";
+    let acts = json!([run("c", command)]);
+    let said = rig.plays(acts).await;
+    let results = said.of_type("tool_result");
+    let result = results.last().unwrap()["content"].as_str().unwrap();
+    assert!(result.starts_with("0\n"), "it sees nothing of them: {result}");
+    assert!(
+        result.contains("second") && result.contains("notes.txt") && !result.contains("AGENTS"),
+        "{result}"
+    );
+    assert_eq!(git(&["show", "HEAD:AGENTS.md"]), "words for agents\n");
+    assert_eq!(git(&["show", "HEAD:deep/AGENTS.md"]), "words for agents\n");
+    rig.end();
+}
+
+/// More sessions than agents may run: each goes on where it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_sessions_than_agents_may_run_go_on_one_after_the_other() {
+    let config = "{ canary: { untried: ['played'] }, cliAgents: { maxRunning: 2 } }";
+    let mut rig = Rig::new(Setting { config, ..Setting::default() }).await;
+    let keys: Vec<String> = (0..4).map(|peer| format!("agent:coder:rpc:local:dm:peer-{peer}")).collect();
+    for key in &keys {
+        rig.client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    }
+    for turn in 1..=3 {
+        for key in &keys {
+            let running = rig.begins_in(key, json!(["turns"])).await;
+            let said = rig.ended(running).await;
+            assert_eq!(said.text, format!("turn {turn}"), "{key}: {said:#?}");
+            assert!(rig.agent_processes().len() <= 2, "{:?}", rig.agent_processes());
+        }
+    }
+    rig.end();
+}
+
 /// The daemon is killed while a call of its agent waits. The answer that is given after that lets the same call go, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_an_answer_after_the_daemon_was_killed_releases_the_call_once() {

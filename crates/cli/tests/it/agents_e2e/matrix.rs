@@ -1,7 +1,7 @@
 //! What each agent does under each law. One agent after the other would take minutes, so each has tests of its own.
 
-use super::{Agent, House, Order, PLANTED, SECRET, processes};
-use crate::acp::{ASK, FREE, Rig, until};
+use super::{Agent, House, Order, PLANTED, SECRET};
+use crate::acp::{ASK, FREE, Rig, processes, until};
 use crate::boxed::mark;
 
 /// Everything is free but this.
@@ -119,19 +119,22 @@ async fn is_cancelled(agent: Agent) {
     house.rig.end();
 }
 
-/// Its process is killed between two turns; the next one starts it anew, or says that the one after does, if the end of the process
-/// was not noticed yet.
+/// Its process is killed between two turns; the next one starts it anew.
 async fn is_started_anew(agent: Agent) {
     let mut house = House::open(agent, FREE).await;
     house.rig.hears("hello").await;
     house.kill_agent().await;
-    let mut after = house.does(&[Order::Write("made.txt", "again")]).await;
-    if after.stop == "error" {
-        let (code, message) = after.error();
-        assert_eq!(code, "agent_ended", "{message}");
-        assert!(message.contains("the next turn starts it anew"), "{message}");
-        after = house.does(&[Order::Write("made.txt", "again")]).await;
-    }
+    let after = house.does(&[Order::Write("made.txt", "again")]).await;
+    assert_ne!(after.stop, "error", "{after:#?}");
+    // Those that begin afresh say so. One of them does or does not, by how much it had written down by then.
+    let notices: Vec<&str> =
+        after.of_type("notice").iter().filter_map(|notice| notice["code"].as_str()).collect();
+    let is_as_told = match agent {
+        Agent::Opencode => notices == ["context_lost"],
+        Agent::Gemini => notices.is_empty() || notices == ["context_lost"],
+        Agent::Claude | Agent::ClaudeCode | Agent::Codex => notices.is_empty(),
+    };
+    assert!(is_as_told, "{after:#?}");
     assert_eq!(house.rig.workspace("made.txt").as_deref().map(str::trim_end), Some("again"), "{after:#?}");
     house.rig.end();
 }

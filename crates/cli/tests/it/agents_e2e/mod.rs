@@ -6,6 +6,7 @@
 //! The programs are where `scripts/test` has installed them with `tribune agents install`; `TRIBUNE_E2E_AGENTS` says where that is.
 
 mod canary;
+mod cannot;
 mod denied;
 mod edited;
 mod matrix;
@@ -19,7 +20,7 @@ use tribune_host::law_record::Verdicts;
 use tribune_host::{Home, Reader};
 use tribune_testkit::FakeUpstream;
 
-use crate::acp::{Rig, until};
+use crate::acp::{Rig, below, until};
 use crate::fixture::Place;
 
 /// What the daemon has as the provider's key: nothing that any box should hold.
@@ -232,16 +233,7 @@ impl House {
 
     /// The agent's processes, as this machine sees them.
     fn processes(&self) -> Vec<u32> {
-        let all: Vec<(u32, u32, String)> = processes();
-        let mut family = vec![self.rig.daemon()];
-        let mut at = 0;
-        while at < family.len() {
-            let parent = family[at];
-            family.extend(all.iter().filter(|(_, of, _)| *of == parent).map(|(pid, ..)| *pid));
-            at += 1;
-        }
-        let own = all.iter().filter(|(pid, _, line)| family.contains(pid) && line.contains("/opt/agent/"));
-        own.map(|(pid, ..)| *pid).collect()
+        below(self.rig.daemon(), "/opt/agent/")
     }
 
     /// Ends the agent from outside, and waits until nothing of it is left.
@@ -260,19 +252,6 @@ impl House {
     fn model_heard(&self, words: &str) -> bool {
         self.model.requests().iter().any(|request| request.text().contains(words))
     }
-}
-
-/// Every process of this machine: its number, its parent's, and what it was called with.
-fn processes() -> Vec<(u32, u32, String)> {
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let one = |entry: std::fs::DirEntry| {
-        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
-        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
-        Some((pid, parent, String::from_utf8_lossy(&line).into_owned()))
-    };
-    entries.filter_map(one).collect()
 }
 
 /// Where the agents are installed.

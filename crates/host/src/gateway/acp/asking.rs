@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::options::Mode;
+use super::passed::beside;
 use super::seat::Seat;
 use super::teller::Question;
 use super::wire;
@@ -131,6 +132,13 @@ fn params(seat: &Seat, question: &Question) -> Value {
     let option =
         |(id, name, kind): &(&str, &str, &str)| json!({ "optionId": id, "name": name, "kind": kind });
     let options: Vec<Value> = OPTIONS.iter().map(option).collect();
-    let meta = json!({ "tribune": { "approval": question.id, "reason": question.reason } });
+    let mut of_agent = question.of_agent.clone();
+    let mut meta = of_agent.remove("_meta").unwrap_or_default();
+    let mut tribune = json!({ "approval": question.id, "reason": question.reason });
+    if !of_agent.is_empty() {
+        // Its own answers among them, which are for the house to choose from.
+        tribune["agent_request"] = Value::Object(of_agent);
+    }
+    beside(&mut meta, json!({ "tribune": tribune }));
     json!({ "sessionId": seat.id, "toolCall": question.call, "options": options, "_meta": meta })
 }

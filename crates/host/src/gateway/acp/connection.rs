@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -128,7 +128,15 @@ impl Connection {
 
     /// Sends something about a session.
     pub(super) async fn update(&self, session: &str, update: &Value) {
-        let params = json!({ "sessionId": session, "update": update });
+        self.update_beside(session, update, &Map::new()).await;
+    }
+
+    /// The same, with what else stands in the message.
+    pub(super) async fn update_beside(&self, session: &str, update: &Value, beside: &Map<String, Value>) {
+        let mut params = json!({ "sessionId": session, "update": update });
+        for (name, value) in beside.iter().filter(|(name, _)| *name != "sessionId" && *name != "update") {
+            params[name] = value.clone();
+        }
         self.send(Some(session), wire::notification("session/update", &params)).await;
     }
 

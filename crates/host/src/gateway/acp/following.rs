@@ -29,7 +29,7 @@ pub(super) enum When<'a> {
 /// What an event says of a question.
 #[derive(Debug)]
 pub(super) enum Matter {
-    Asked(Question),
+    Asked(Box<Question>),
     /// It is over.
     Decided(String),
 }
@@ -85,7 +85,7 @@ impl Connection {
                     for event in events {
                         for matter in self.show(seat, &mut teller, event, When::Now).await {
                             match matter {
-                                Matter::Asked(question) => self.ask_leave(seat, question),
+                                Matter::Asked(question) => self.ask_leave(seat, *question),
                                 Matter::Decided(id) => seat.decided(&id),
                             }
                         }
@@ -129,8 +129,18 @@ impl Connection {
         for told in told.unwrap_or_default() {
             match told {
                 Told::Update(update) => self.update(&seat.id, &update).await,
+                Told::Said { update, beside } => self.update_beside(&seat.id, &update, &beside).await,
+                Told::Aside { method, mut params } => {
+                    if params.get("sessionId").is_some() {
+                        params["sessionId"] = seat.id.clone().into();
+                    }
+                    self.send(Some(&seat.id), wire::notification(&method, &params)).await;
+                }
+                Told::Answered { turn, answer } => {
+                    seat.told.send_modify(|told| told.answer = Some((turn, answer)));
+                }
                 Told::Began { turn } => self.began(seat, &turn, when).await,
-                Told::Asked(question) => matters.push(Matter::Asked(question)),
+                Told::Asked(question) => matters.push(Matter::Asked(Box::new(question))),
                 Told::Decided { id } => matters.push(Matter::Decided(id)),
                 Told::Failed { turn, code, message } => {
                     seat.told.send_modify(|told| told.failure = Some((turn, code, message)));
@@ -159,13 +169,19 @@ impl Connection {
         let mut matters = Vec::new();
         for told in told.unwrap_or_default() {
             match told {
-                Told::Asked(question) => matters.push(Matter::Asked(question)),
+                Told::Asked(question) => matters.push(Matter::Asked(Box::new(question))),
                 Told::Decided { id } => matters.push(Matter::Decided(id)),
                 Told::Commands(of_agent) => seat.place().commands = of_agent,
                 Told::Failed { turn, code, message } => {
                     seat.told.send_modify(|told| told.failure = Some((turn, code, message)));
                 }
-                Told::Update(_) | Told::Began { .. } | Told::Notice(_) | Told::Used { .. } => {}
+                Told::Update(_)
+                | Told::Said { .. }
+                | Told::Aside { .. }
+                | Told::Answered { .. }
+                | Told::Began { .. }
+                | Told::Notice(_)
+                | Told::Used { .. } => {}
             }
         }
         seat.told.send_modify(|told| told.seq = told.seq.max(event.seq));

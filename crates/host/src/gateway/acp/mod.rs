@@ -16,6 +16,7 @@ mod following;
 mod http;
 mod listing;
 mod options;
+mod passed;
 mod prompting;
 mod replay;
 mod seat;

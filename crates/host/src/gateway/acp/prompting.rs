@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::StopReason;
 
 use super::connection::Connection;
+use super::passed::beside;
 use super::seat::{Running, Seat};
 use super::teller::{Told, chunk};
 use super::wire::{self, Fault};
@@ -104,8 +105,9 @@ impl Connection {
         // What was said before the end is told before the end.
         let mut told = seat.told.subscribe();
         let told = told.wait_for(|told| told.is_over || told.seq >= end.last_seq).await;
-        let failure = told.ok().and_then(|told| told.failure.clone());
-        result(&end, failure)
+        let told = told.map(|told| told.clone()).unwrap_or_default();
+        let answer = told.answer.filter(|(turn, _)| *turn == end.turn).map(|(_, answer)| answer);
+        result(&end, told.failure, answer.unwrap_or_default())
     }
 
     /// A session is called after the first thing that was said in it.
@@ -122,7 +124,12 @@ impl Connection {
     }
 }
 
-fn result(end: &TurnEnd, failure: Option<(String, String, String)>) -> Result<Value, Fault> {
+/// The answer to a prompt, with what else the agent behind us answered.
+fn result(
+    end: &TurnEnd,
+    failure: Option<(String, String, String)>,
+    answer: Map<String, Value>,
+) -> Result<Value, Fault> {
     let reason = match end.stop_reason {
         StopReason::EndTurn => "end_turn",
         StopReason::MaxTokens => "max_tokens",
@@ -139,5 +146,9 @@ fn result(end: &TurnEnd, failure: Option<(String, String, String)>) -> Result<Va
     let (input, output) = (end.usage.input_tokens, end.usage.output_tokens);
     let usage =
         json!({ "totalTokens": input.saturating_add(output), "inputTokens": input, "outputTokens": output });
-    Ok(json!({ "stopReason": reason, "usage": usage, "_meta": { "tribune": { "turn": end.turn } } }))
+    let mut result = Value::Object(answer);
+    result["stopReason"] = reason.into();
+    beside(&mut result["usage"], usage);
+    beside(&mut result["_meta"], json!({ "tribune": { "turn": end.turn } }));
+    Ok(result)
 }

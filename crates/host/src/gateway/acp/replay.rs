@@ -131,7 +131,7 @@ async fn next(subscription: &mut Subscription, head: u64) -> Result<Option<Vec<E
 fn sort(matters: Vec<Matter>, open: &mut Vec<Question>) {
     for matter in matters {
         match matter {
-            Matter::Asked(question) => open.push(question),
+            Matter::Asked(question) => open.push(*question),
             Matter::Decided(id) => open.retain(|question| question.id != id),
         }
     }

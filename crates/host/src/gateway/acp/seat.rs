@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
@@ -87,6 +87,8 @@ pub(super) struct Progress {
     pub(super) is_over: bool,
     /// The newest failure: of which turn, its word, and why.
     pub(super) failure: Option<(String, String, String)>,
+    /// The newest answer of an agent to its prompt that says more than ours would: of which turn, and what it says.
+    pub(super) answer: Option<(String, Map<String, Value>)>,
 }
 
 /// Turns that the client itself asked for: it knows what it said.
@@ -163,7 +165,7 @@ impl Seat {
         let over = CancellationToken::new();
         std::mem::replace(&mut *locked(&self.following), over.clone()).cancel();
         self.take_waiting();
-        self.told.send_modify(|told| *told = Progress { seq, is_over: true, failure: None });
+        self.told.send_modify(|told| *told = Progress { seq, is_over: true, ..Progress::default() });
         over
     }
 

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use tribune_agents::{EventKind, RuntimeEvent};
+use tribune_agents::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent};
 use tribune_ledger::{EntryQuality, LedgerEntry};
 
 use super::calls;
+use super::passed::{Around, OURS, beside, came, words};
 use crate::approval::record::Requested;
 
 /// Something that a client is to be told, or that is to be done about it.
@@ -18,6 +19,12 @@ use crate::approval::record::Requested;
 pub(super) enum Told {
     /// A `session/update`.
     Update(Value),
+    /// The same of the agent behind us, with what else stood in its message.
+    Said { update: Value, beside: Map<String, Value> },
+    /// Something that it said beside the protocol.
+    Aside { method: String, params: Value },
+    /// Its answer to the prompt of a turn says more than ours would.
+    Answered { turn: String, answer: Map<String, Value> },
     /// A turn begins: its words are shown to those who did not say them.
     Began { turn: String },
     /// A call waits for a person.
@@ -47,6 +54,8 @@ pub(super) struct Question {
     pub(super) reason: String,
     /// Which rules ask.
     pub(super) rules: Vec<String>,
+    /// What the agent behind us said in its question, beside the call.
+    pub(super) of_agent: Map<String, Value>,
 }
 
 /// Tells one session's events.
@@ -65,6 +74,18 @@ pub(super) struct Teller {
     entries: HashMap<String, String>,
     /// Calls that wait for a person, by the approval's id. They may outlive their turn.
     waiting: HashMap<String, Waiting>,
+    /// Questions of the agent behind us that say more than the calls of this turn, by its ids.
+    requests: HashMap<String, Request>,
+    /// What stands around the words of the agent behind us, and around its thoughts.
+    around_message: Option<Around>,
+    around_thought: Option<Around>,
+}
+
+/// A question of the agent's: the call, and what stands beside it.
+#[derive(Debug, Clone)]
+struct Request {
+    call: Map<String, Value>,
+    beside: Map<String, Value>,
 }
 
 /// A call that waits, to be known again when the calls of its turn are forgotten.
@@ -96,6 +117,9 @@ impl Teller {
             calls: HashMap::new(),
             entries: HashMap::new(),
             waiting: HashMap::new(),
+            requests: HashMap::new(),
+            around_message: None,
+            around_thought: None,
         }
     }
 
@@ -103,14 +127,20 @@ impl Teller {
     pub(super) fn tell(&mut self, event: RuntimeEvent) -> Vec<Told> {
         let RuntimeEvent { seq, kind } = event;
         match kind {
-            EventKind::TextDelta { text } => vec![chunk("agent_message_chunk", &text)],
-            EventKind::ReasoningDelta { text } => vec![chunk("agent_thought_chunk", &text)],
+            EventKind::TextDelta { text } => {
+                vec![words(&mut self.around_message, "agent_message_chunk", &text)]
+            }
+            EventKind::ReasoningDelta { text } => {
+                vec![words(&mut self.around_thought, "agent_thought_chunk", &text)]
+            }
             EventKind::TurnStarted { turn } => {
                 self.turn.clone_from(&turn);
                 self.turn_seq = seq;
                 (self.tokens, self.tokens_before) = (0, 0);
                 self.calls.clear();
                 self.entries.clear();
+                self.requests.clear();
+                (self.around_message, self.around_thought) = (None, None);
                 vec![Told::Began { turn }]
             }
             EventKind::ToolCall { id, name, input } => self.called(&id, &name, &input),
@@ -140,7 +170,10 @@ impl Teller {
                 vec![Told::Notice(format!("a letter from {from} was put before the words of this turn"))]
             }
             EventKind::AgentUpdate { kind, line } => self.agent_said(&kind, &line),
-            EventKind::Done { .. } => Vec::new(),
+            EventKind::Done { .. } => {
+                let around = [self.around_thought.take(), self.around_message.take()];
+                around.into_iter().flatten().filter_map(Around::untold).collect()
+            }
         }
     }
 
@@ -165,6 +198,12 @@ impl Teller {
         let mut shown = calls::shown(name, input, &self.folder);
         shown.insert("toolCallId".to_owned(), acp_id.clone().into());
         shown.insert("status".to_owned(), "pending".into());
+        if let Some(request) = self.request(id) {
+            // What is only the agent's to say.
+            for (field, value) in &request.call {
+                shown.entry(field.clone()).or_insert_with(|| value.clone());
+            }
+        }
         let call = Call { id: acp_id, shown: shown.clone(), own_words: false };
         self.calls.insert(id.to_owned(), call);
         vec![update(if is_known { "tool_call_update" } else { "tool_call" }, shown)]
@@ -245,7 +284,8 @@ impl Teller {
         let mut shown = call.shown.clone();
         shown.insert("status".to_owned(), "pending".into());
         let meta = json!({ "approval": id, "request": entry.cid.to_string() });
-        shown.insert("_meta".to_owned(), json!({ "tribune": meta }));
+        beside(shown.entry("_meta").or_insert(Value::Null), json!({ "tribune": meta }));
+        let of_agent = self.request(word("call_id")).map(|request| request.beside.clone());
         let told = about(&call.id, meta);
         let waiting = Waiting {
             call_id: word("call_id").to_owned(),
@@ -257,7 +297,8 @@ impl Teller {
         let rules = entry.payload.get("rules").and_then(|rules| serde_json::from_value(rules.clone()).ok());
         let rules = rules.unwrap_or_default();
         let turn = self.turn.clone();
-        vec![told, Told::Asked(Question { id, call: Value::Object(shown), turn, reason, rules })]
+        let of_agent = of_agent.unwrap_or_default();
+        vec![told, Told::Asked(Question { id, call: Value::Object(shown), turn, reason, rules, of_agent })]
     }
 
     fn decided(&mut self, id: String, state: &str) -> Vec<Told> {
@@ -285,15 +326,36 @@ impl Teller {
         shown.insert("status".to_owned(), "pending".into());
         shown.insert("_meta".to_owned(), json!({ "tribune": { "approval": id } }));
         let (reason, rules) = (requested.reason.clone(), requested.rules.clone());
-        Question { id, call: Value::Object(shown), turn: String::new(), reason, rules }
+        let (turn, of_agent) = (String::new(), Map::new());
+        Question { id, call: Value::Object(shown), turn, reason, rules, of_agent }
     }
 
     /// What an agent that speaks ACP said, as it came.
     fn agent_said(&mut self, kind: &str, line: &str) -> Vec<Told> {
         let Ok(mut line) = serde_json::from_str::<Value>(line) else { return Vec::new() };
-        let said = line["params"]["update"].take();
-        let Value::Object(mut said) = said else { return Vec::new() };
+        let mut beside = fields(line["params"].take());
         match kind {
+            "session/prompt" => {
+                let answer = fields(line["result"].take());
+                return vec![Told::Answered { turn: self.turn.clone(), answer }];
+            }
+            "session/request_permission" => return self.agent_asked(beside),
+            method if method.starts_with('_') && !method.starts_with(OURS) => {
+                return vec![Told::Aside { method: method.to_owned(), params: Value::Object(beside) }];
+            }
+            _ => {}
+        }
+        let Some(Value::Object(mut said)) = beside.remove("update") else { return Vec::new() };
+        beside.remove("sessionId");
+        match kind {
+            AROUND_MESSAGE => {
+                let around = Around::new(said, beside);
+                self.around_message.replace(around).and_then(Around::untold).into_iter().collect()
+            }
+            AROUND_THOUGHT => {
+                let around = Around::new(said, beside);
+                self.around_thought.replace(around).and_then(Around::untold).into_iter().collect()
+            }
             "tool_call" | "tool_call_update" => {
                 calls::as_clients_know_it(&mut said, &self.folder);
                 let Some(id) = said.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
@@ -314,7 +376,7 @@ impl Teller {
                     shown.remove("sessionUpdate");
                     self.calls.insert(id.clone(), Call { id, shown, own_words: true });
                 }
-                vec![Told::Update(Value::Object(said))]
+                vec![came(said, beside)]
             }
             "available_commands_update" => {
                 let commands = said.get("availableCommands").and_then(Value::as_array).cloned();
@@ -325,8 +387,37 @@ impl Teller {
                 let said = json!({ "sessionUpdate": "session_info_update", "_meta": { "tribune": { "agent_update": said } } });
                 vec![Told::Update(said)]
             }
-            _ => vec![Told::Update(Value::Object(said))],
+            _ => vec![came(said, beside)],
         }
+    }
+
+    /// What it said of a call in its question for leave, if that is more than we know.
+    fn agent_asked(&mut self, mut params: Map<String, Value>) -> Vec<Told> {
+        let mut call = fields(params.remove("toolCall").unwrap_or_default());
+        params.remove("sessionId");
+        calls::as_clients_know_it(&mut call, &self.folder);
+        let Some(id) = call.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
+            return Vec::new();
+        };
+        let mut told = Vec::new();
+        if let Some(known) = self.calls.get_mut(&id) {
+            known.shown.extend(call.iter().map(|(name, value)| (name.clone(), value.clone())));
+            known.shown.insert("toolCallId".to_owned(), known.id.clone().into());
+            let mut said = call.clone();
+            said.insert("toolCallId".to_owned(), known.id.clone().into());
+            told.push(update("tool_call_update", said));
+        } else {
+            // People are shown the call in our words; its own stand beside them.
+            params.insert("toolCall".to_owned(), Value::Object(call.clone()));
+        }
+        self.requests.insert(id, Request { call, beside: params });
+        told
+    }
+
+    /// The agent's own question for a call, by the house's id: the second and later parts of one are called `ID.2`, `ID.3`.
+    fn request(&self, id: &str) -> Option<&Request> {
+        let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
+        self.requests.get(id).or_else(|| self.requests.get(whole))
     }
 }
 

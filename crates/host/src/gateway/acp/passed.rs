@@ -1,0 +1,53 @@
+//! What an agent that speaks ACP says, on its way to a client: as it came, with the words that may be shown.
+
+use serde_json::{Map, Value};
+
+use super::teller::{Told, chunk};
+
+/// A message of the agent's without its words.
+#[derive(Debug, Clone)]
+pub(super) struct Around {
+    update: Value,
+    beside: Map<String, Value>,
+    /// It went out with words.
+    is_told: bool,
+}
+
+impl Around {
+    pub(super) fn new(update: Map<String, Value>, beside: Map<String, Value>) -> Self {
+        Self { update: Value::Object(update), beside, is_told: false }
+    }
+
+    /// What went out with no words, as a message without any.
+    pub(super) fn untold(self) -> Option<Told> {
+        (!self.is_told).then_some(Told::Said { update: self.update, beside: self.beside })
+    }
+}
+
+/// Methods beside the protocol that are ours to say.
+pub(super) const OURS: &str = "_tribune/";
+
+/// Words of the agent's, with what stood around them.
+pub(super) fn words(around: &mut Option<Around>, kind: &str, text: &str) -> Told {
+    let Some(around) = around else { return chunk(kind, text) };
+    around.is_told = true;
+    let mut update = around.update.clone();
+    update["content"]["text"] = text.into();
+    Told::Said { update, beside: around.beside.clone() }
+}
+
+/// What an agent said, as it came.
+pub(super) fn came(said: Map<String, Value>, beside: Map<String, Value>) -> Told {
+    match beside.is_empty() {
+        true => Told::Update(Value::Object(said)),
+        false => Told::Said { update: Value::Object(said), beside },
+    }
+}
+
+/// Puts members of ours beside those of another.
+pub(super) fn beside(theirs: &mut Value, ours: Value) {
+    match (theirs, ours) {
+        (Value::Object(theirs), Value::Object(ours)) => theirs.extend(ours),
+        (theirs, ours) => *theirs = ours,
+    }
+}
