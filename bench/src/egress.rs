@@ -78,7 +78,11 @@ fn serve(mut stream: TcpStream) {
 fn measure(server: &str, relay: Relay) -> Result<(), Box<dyn Error>> {
     let launcher = Launcher::this_program(House::of("bench".as_ref()));
     let mut profile = LaunchProfile::new(Session::new("bench")?, "/opt/bench");
-    profile.mounts = vec![Mount::ReadOnly { source: std::env::current_exe()?, target: "/opt/bench".into() }];
+    profile.mounts = vec![Mount::ReadOnly {
+        source: std::env::current_exe()?,
+        target: "/opt/bench".into(),
+        hide: Vec::new(),
+    }];
     profile.args = ["sandbox-fetch", server].map(str::to_owned).into();
     profile.relays = vec![relay];
     let (mut inside, mut outside) = (vec![], vec![]);

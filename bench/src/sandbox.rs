@@ -59,7 +59,8 @@ fn starts(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
     first_instruction::write(folder.path())?;
     let inside = format!("{FOLDER}/{NAME}");
     let mut profile = profile(&inside, &[])?;
-    profile.mounts = vec![Mount::ReadOnly { source: folder.path().to_owned(), target: FOLDER.into() }];
+    profile.mounts =
+        vec![Mount::ReadOnly { source: folder.path().to_owned(), target: FOLDER.into(), hide: Vec::new() }];
     let mut bwrap = Command::new("bwrap");
     bwrap.args(BWRAP.split_whitespace());
     bwrap.arg("--ro-bind").arg(folder.path()).args([FOLDER, &inside]);

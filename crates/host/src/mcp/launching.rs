@@ -120,7 +120,7 @@ impl Site {
             let target = self.shown(file)?;
             let source = target.canonicalize().map_err(|_| "its program cannot be read".to_owned())?;
             if !mounts.iter().any(|mount| mount.target() == target) {
-                mounts.push(Mount::ReadOnly { source, target });
+                mounts.push(Mount::ReadOnly { source, target, hide: self.hide.clone() });
             }
         }
         Ok(())
