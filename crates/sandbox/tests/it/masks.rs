@@ -35,6 +35,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("too_many_hidden_names_hide_their_folder", too_many_hidden_names_hide_their_folder),
     ("too_many_hidden_names_at_the_top_hide_all_of_it", too_many_hidden_names_at_the_top_hide_all_of_it),
     ("names_are_hidden_in_shown_folders_too", names_are_hidden_in_shown_folders_too),
+    (
+        "what_the_kernel_tells_of_the_host_is_told_to_nobody",
+        what_the_kernel_tells_of_the_host_is_told_to_nobody,
+    ),
     ("sockets_of_its_own_work", sockets_of_its_own_work),
     ("a_socket_is_shown_as_nothing_else", a_socket_is_shown_as_nothing_else),
 ];
@@ -70,6 +74,17 @@ fn hiding(folder: &Path, hide: &[&str], line: &str) -> LaunchProfile {
 
 fn workspace() -> TempDir {
     tempfile::tempdir().unwrap()
+}
+
+/// Whether a file is covered or for root alone makes no difference to whoever is in the sandbox.
+fn what_the_kernel_tells_of_the_host_is_told_to_nobody() {
+    let folder = workspace();
+    let line = "for f in cmdline interrupts kallsyms kcore key-users keys kmsg latency_stats locks sched_debug slabinfo \
+                sysrq-trigger timer_list vmallocinfo; do \
+                if [ -r /proc/$f ] && [ -n \"$(timeout 1 head -c 1 /proc/$f | tr '\\0' x)\" ]; then echo tells $f; fi; \
+                if [ -w /proc/$f ]; then echo takes $f; fi; done; head -c 3 /proc/version";
+    let (ran, _) = direct(folder.path(), line);
+    assert_eq!(ran.ok(), "Lin");
 }
 
 fn folders_above_what_is_hidden_stay() {
