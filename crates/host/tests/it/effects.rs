@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 67] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 68] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -81,6 +81,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 67] = [
     ("sandbox/src/enter/search.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/sockets.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/sources.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/enter/way.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/host/cgroup.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/host/streams.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/host/usher.rs", &[(Effect::Starts, By::Sandbox)]),
