@@ -7,21 +7,26 @@ use crate::provider::{AssistantPart, Said, UserPart};
 /// Characters of a message that are kept.
 const EXCERPT_CHARS: usize = 280;
 
-/// Characters of a whole digest. The oldest lines go first.
-const MAX_CHARS: usize = 24_000;
+/// Bytes of a whole digest at most, however much room there is. The oldest lines go first.
+pub(super) const MAX_BYTES: usize = 24_000;
+
+/// With less room than this a digest says nothing.
+pub(super) const LEAST_BYTES: usize = 512;
 
 /// What the digest begins with; a digest of a digest takes up its lines.
 const HEADING: &str = "[earlier turns, shortened; the ledger has each of them under its CID]";
 
-/// A digest of everything before the last `keep_turns` turns, if there is anything.
-pub(super) fn digest(conversation: &[Remembered], keep_turns: usize) -> Option<Summary> {
+/// Where the last `keep_turns` turns begin, if there is anything before them.
+pub(super) fn before(conversation: &[Remembered], keep_turns: usize) -> Option<usize> {
     let begins =
         |(at, one): (usize, &Remembered)| (at == 0 || conversation[at - 1].turn != one.turn).then_some(at);
     let starts: Vec<usize> = conversation.iter().enumerate().filter_map(begins).collect();
     let messages = *starts.len().checked_sub(keep_turns.max(1)).and_then(|turn| starts.get(turn))?;
-    if messages == 0 {
-        return None;
-    }
+    (messages > 0).then_some(messages)
+}
+
+/// A digest of the first so many messages, of at most so many bytes.
+pub(super) fn digest(conversation: &[Remembered], messages: usize, most: usize) -> Summary {
     let old = &conversation[..messages];
     let mut turns: Vec<String> = old.iter().map(|one| one.turn.clone()).collect();
     turns.dedup();
@@ -29,13 +34,13 @@ pub(super) fn digest(conversation: &[Remembered], keep_turns: usize) -> Option<S
     for one in old {
         lines.extend(line(one));
     }
-    let mut length = HEADING.chars().count();
+    let mut length = HEADING.len();
     let kept: Vec<&String> = lines
         .iter()
         .rev()
         .take_while(|line| {
-            length += line.chars().count() + 1;
-            length <= MAX_CHARS
+            length += line.len() + 1;
+            length <= most
         })
         .collect();
     let mut text = HEADING.to_owned();
@@ -43,7 +48,7 @@ pub(super) fn digest(conversation: &[Remembered], keep_turns: usize) -> Option<S
         text.push('\n');
         text.push_str(line);
     }
-    Some(Summary { messages, turns, said: Said::user(text) })
+    Summary { messages, turns, said: Said::user(text) }
 }
 
 fn line(one: &Remembered) -> Vec<String> {
@@ -109,7 +114,7 @@ mod tests {
     #[test]
     fn the_last_turns_stay_and_the_others_are_pointed_to() {
         let all = conversation(6);
-        let summary = digest(&all, 2).unwrap();
+        let summary = digest(&all, before(&all, 2).unwrap(), MAX_BYTES);
         assert_eq!((summary.messages, summary.turns.len()), (8, 4));
         assert_eq!(summary.turns[0], all[0].turn);
         let Said::User(parts) = &summary.said else { panic!() };
@@ -120,15 +125,14 @@ mod tests {
                 && text.contains("agent: answer 3")
         );
         assert!(!text.contains("question 4"));
-        assert_eq!(digest(&all, 6), None);
-        assert_eq!(digest(&[], 2), None);
+        assert_eq!((before(&all, 6), before(&[], 2)), (None, None));
     }
 
     #[test]
     fn a_digest_of_a_digest_keeps_its_lines_and_its_bound() {
         let mut all = conversation(5);
         for _ in 0..50 {
-            let summary = digest(&all, 2).unwrap();
+            let summary = digest(&all, before(&all, 2).unwrap(), MAX_BYTES);
             let mut next = vec![Remembered { turn: summary.turns[0].clone(), said: summary.said.clone() }];
             next.extend(all.split_off(summary.messages));
             let before = next.len();
@@ -139,7 +143,7 @@ mod tests {
             all = next;
             let Said::User(parts) = &all[0].said else { panic!() };
             let [UserPart::Text(text)] = parts.as_slice() else { panic!() };
-            assert!(text.chars().count() <= MAX_CHARS + 1 && text.matches(HEADING).count() == 1);
+            assert!(text.len() <= MAX_BYTES && text.matches(HEADING).count() == 1);
         }
     }
 }

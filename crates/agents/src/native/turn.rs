@@ -8,14 +8,14 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::calls::{Names, Repeats, carry_out, not_run, wanted};
-use super::digest::digest;
-use super::house::{Asked, Came, House, Remembered};
+use super::digest::{LEAST_BYTES, MAX_BYTES, before, digest};
+use super::house::{Asked, Came, House, Remembered, Summary};
 use super::repair::repaired;
 use super::round::{Out, Round, Tally, round};
 use super::seat::Seat;
 use super::{Leave, words};
 use crate::event::{EventKind, RuntimeEvent, StopReason};
-use crate::provider::budget::{reserve, window};
+use crate::provider::budget::{estimate, reserve, window};
 use crate::provider::{
     Answer, AssistantPart, Correction, Ended, ModelRequest, ProviderError, Said, TokenUsage, UserPart, fits,
 };
@@ -29,6 +29,9 @@ const MAX_RAISES: usize = 3;
 
 /// Events on their way to whoever listens.
 const EVENTS: usize = 64;
+
+/// What a digest counts beside its bytes, as one more message with one more part.
+const AROUND: usize = 64;
 
 /// What calls are told that are not carried out because the answer was cut.
 const CUT: &str = "not carried out: the answer ended before the call was complete";
@@ -221,9 +224,8 @@ impl Turn {
                     return Ok((request, asked));
                 }
                 Err(error) => {
-                    let summary =
-                        may_shorten.then(|| digest(&self.conversation, self.seat.keep_turns)).flatten();
-                    let Some(summary) = summary else {
+                    let room = u64::from(window.saturating_sub(reserved));
+                    let Some(summary) = may_shorten.then(|| self.shortened(request, room)).flatten() else {
                         return Err(RuntimeError::new("over_budget", error.to_string()));
                     };
                     self.input.house.compact(&summary).await?;
@@ -235,6 +237,17 @@ impl Turn {
             }
         }
         Err(RuntimeError::new("over_budget", "the conversation does not fit the model: begin a new one"))
+    }
+
+    /// What the conversation becomes so that it fits: as many of the last turns as can stay beside a digest of the others.
+    fn shortened(&self, mut request: ModelRequest, room: u64) -> Option<Summary> {
+        (1..=self.seat.keep_turns.max(1)).rev().find_map(|turns| {
+            let old = before(&self.conversation, turns)?;
+            request.messages = self.conversation[old..].iter().map(|one| one.said.clone()).collect();
+            let left = usize::try_from(room.checked_sub(estimate(&request))?).unwrap_or(usize::MAX);
+            let left = left.saturating_sub(AROUND).min(MAX_BYTES);
+            (left >= LEAST_BYTES).then(|| digest(&self.conversation, old, left))
+        })
     }
 
     fn request(&self) -> ModelRequest {

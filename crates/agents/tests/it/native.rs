@@ -386,6 +386,32 @@ async fn a_long_conversation_is_shortened_and_says_what_it_left_out() {
     assert!(said.contains("answer 10"), "the last turns stay as they are");
 }
 
+/// However little room there is: a digest of less, then fewer turns beside it.
+#[tokio::test]
+async fn a_conversation_never_grows_too_long_to_go_on() {
+    let house = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    for n in 0..40 {
+        house.upstream.reply(Say::new().text(&"answer ".repeat(100)).usage(0, 0, 0).anthropic());
+        let (_, end) = house.turn(&format!("question {n} {}", "padding ".repeat(80))).await;
+        assert_eq!(end, Ok(StopReason::EndTurn), "{n}");
+    }
+    let bodies = house.bodies();
+    let said = bodies.last().unwrap()["messages"].to_string();
+    assert!(said.contains("earlier turns, shortened") && said.contains("question 39 padding"), "{said}");
+}
+
+#[tokio::test]
+async fn what_was_too_long_to_be_sent_does_not_stand_in_the_way_of_the_next_turn() {
+    let house = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    let (_, end) = house.turn(&"word ".repeat(2_000)).await;
+    assert_eq!(end.unwrap_err().code, "over_budget");
+    house.upstream.reply(Say::new().text("here").anthropic());
+    let (_, end) = house.turn("are you there?").await;
+    assert_eq!(end, Ok(StopReason::EndTurn));
+    let said = house.bodies().last().unwrap()["messages"].to_string();
+    assert!(said.contains("are you there?") && said.contains("user: word word"), "{said}");
+}
+
 #[tokio::test]
 async fn a_turn_is_cancelled_in_the_answer_and_in_a_call() {
     let house = Rig::new(Dialect::Anthropic, Tools::default()).await;

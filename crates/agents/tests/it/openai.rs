@@ -87,6 +87,31 @@ async fn what_is_sent() {
     assert_snapshot!(bodies.join("\n\n"));
 }
 
+/// Turns that failed leave words without an answer, and some servers refuse two messages of a user's in a row.
+#[tokio::test]
+async fn words_without_an_answer_are_sent_with_those_that_follow() {
+    let upstream = FakeUpstream::start().await;
+    let image = UserPart::Image { mime_type: "image/png".into(), data: "AA==".into() };
+    for (second, wanted) in [
+        (Said::user("two"), serde_json::json!("one\n\ntwo")),
+        (
+            Said::User(vec![image]),
+            serde_json::json!([
+                { "type": "text", "text": "one" },
+                { "type": "image_url", "image_url": { "url": "data:image/png;base64,AA==" } },
+            ]),
+        ),
+    ] {
+        upstream.reply(Say::new().text("ok").openai());
+        answered(&client(Dialect::OpenAi, &upstream), &request(vec![Said::user("one"), second])).await;
+        let sent = upstream.requests().pop().unwrap().json();
+        let users: Vec<_> =
+            sent["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "user").collect();
+        assert_eq!(users.len(), 1, "{users:?}");
+        assert_eq!(users[0]["content"], wanted);
+    }
+}
+
 #[tokio::test]
 async fn a_server_without_a_key() {
     let upstream = FakeUpstream::start().await;

@@ -89,6 +89,9 @@ fn hint_at_own_keys(trials: &Value, home: &Home, output: &Output) {
 }
 
 fn is_known_here(target: Option<&str>, home: &Home) -> bool {
-    let id = target.unwrap_or_default().split(':').next().unwrap_or_default();
-    house::from_here(home).is_ok_and(|(providers, _)| providers.enabled(id).is_ok())
+    let target = target.unwrap_or_default();
+    house::from_here(home).is_ok_and(|(providers, _)| match target.parse() {
+        Ok(model) => providers.resolve(&model).is_ok(),
+        Err(_) => providers.enabled(target).is_ok(),
+    })
 }

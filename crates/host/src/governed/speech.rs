@@ -64,10 +64,14 @@ impl Voice {
         }
     }
 
-    /// What was held back because it might have become a secret.
+    /// What was held back because it might have become a secret, or the beginning of an instruction.
     fn pause(&mut self, redactor: &Redactor, is_withheld: &mut bool) -> String {
         let held = std::mem::replace(&mut self.redacting, redactor.stream()).finish();
-        self.disclose(&held, is_withheld)
+        let mut text = self.disclose(&held, is_withheld);
+        if let Some(disclosure) = &mut self.disclosure {
+            text.push_str(&disclosure.pause().text);
+        }
+        text
     }
 
     /// What was held back.
@@ -234,6 +238,29 @@ mod tests {
         let (said, is_withheld) = heard(ChannelClass::CliLocal, &base);
         assert!(is_withheld);
         assert!(said.concat().contains("[withheld"), "{said:?}");
+    }
+
+    #[test]
+    fn whoever_stops_to_do_something_has_said_the_whole_sentence() {
+        let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut said = speech.say("Let me look at the file welcome").unwrap_or_default();
+        said.push_str(&speech.pause().unwrap_or_default());
+        assert_eq!(said, "Let me look at the file welcome");
+        said.extend(speech.say("It says hello"));
+        said.extend(speech.rest());
+        assert_eq!(said, "Let me look at the file welcomeIt says hello");
+    }
+
+    #[test]
+    fn instructions_are_withheld_whatever_is_done_between_their_words() {
+        let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let base = base_prompt().content;
+        let mut said = String::new();
+        for word in base.split_inclusive(' ') {
+            said.extend(speech.say(word));
+            said.extend(speech.pause());
+        }
+        assert!(speech.is_withheld && said.len() < 200, "{said}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tribune_agents::{
@@ -508,6 +509,19 @@ impl<R: AgentRuntime + 'static> Running<R> {
         self.end(said, RuntimeError::new("ungoverned", what).into()).await
     }
 
+    /// What is shown of an error. Some quote what was sent, and with it the agent's instructions.
+    fn error_words(&mut self, error: RuntimeError) -> (String, String) {
+        let RuntimeError { code, message } = error;
+        let message = self.desk.governance.redactor.redact(&message).into_owned();
+        if self.speech.discloses(&Value::from(message.as_str())) {
+            return (
+                code,
+                "it failed; why is withheld, since that quotes the agent's instructions".to_owned(),
+            );
+        }
+        (code, message)
+    }
+
     /// Step eight: the turn is complete. `said` is what came before its end and is not written yet.
     async fn end(&mut self, said: Vec<EventKind>, end: End) -> Result<Step, RuntimeError> {
         for kind in said {
@@ -526,6 +540,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         self.calls.give_up(&mut self.desk).await?;
         let outputs_hash = self.desk.content(&[ContentBlock::text(&self.output)])?;
         let End { stop_reason, error } = end;
+        let error = error.map(|error| self.error_words(error));
         let record = Turn {
             phase: TurnPhase::Completed { outputs_hash, stop_reason, usage: self.usage },
             timestamp: self.desk.journal.now().to_string(),
@@ -540,9 +555,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let parents = [Some(self.turn), self.calls.last_result].into_iter().flatten().collect();
         let session_id = Arc::clone(&self.desk.handle.session_id);
         let entry = self.desk.line(EntryQuality::Turn, &session_id, parents, &record)?;
-        if let Some(error) = error {
-            let message = self.desk.governance.redactor.redact(&error.message).into_owned();
-            self.desk.event(EventKind::Error { code: error.code, message });
+        if let Some((code, message)) = error {
+            self.desk.event(EventKind::Error { code, message });
         }
         self.desk.event(EventKind::LedgerAppend { entry: Box::new(entry) });
         self.desk.event(EventKind::Done { stop_reason });

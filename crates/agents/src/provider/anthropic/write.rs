@@ -178,10 +178,10 @@ fn messages(conversation: &[Said]) -> Vec<Message<'_>> {
     messages
 }
 
-/// Empty texts are refused upstream, so they are left out.
+/// Empty texts are refused upstream, and so are those of spaces alone; they are left out.
 fn user_block(part: &UserPart) -> Option<Block<'_>> {
     match part {
-        UserPart::Text(text) => (!text.is_empty()).then_some(Block::Text { text }),
+        UserPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
         UserPart::Image { mime_type, data } => {
             Some(Block::Image { source: Source { r#type: "base64", media_type: mime_type, data } })
         }
@@ -196,7 +196,7 @@ fn assistant_block(part: &AssistantPart) -> Option<Block<'_>> {
         AssistantPart::RedactedThinking { data } => Some(Block::RedactedThinking { data }),
         // Another dialect's.
         AssistantPart::ReasoningDetail(_) => None,
-        AssistantPart::Text(text) => (!text.is_empty()).then_some(Block::Text { text }),
+        AssistantPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
         AssistantPart::ToolUse { id: call, name, arguments, .. } => {
             Some(Block::ToolUse { id: id(call), name, input: arguments::object(arguments) })
         }

@@ -9,6 +9,8 @@
 //! always and as it came. Signed thoughts are Anthropic's and stay out; the signature of a
 //! call is Gemini's and goes back with it.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,7 +32,13 @@ pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> ser
     }
     for said in &request.messages {
         match said {
-            Said::User(parts) => messages.extend(user(parts)),
+            Said::User(parts) => match (messages.last_mut(), user(parts)) {
+                // Turns that failed leave words without an answer, and some servers insist on turns.
+                (Some(Message::User { content }), Some(Message::User { content: more })) => {
+                    content.append(more)
+                }
+                (_, said) => messages.extend(said),
+            },
             Said::Assistant(parts) => messages.extend(assistant(parts, dialect)),
             Said::Results(results) => messages.extend(results.iter().map(result)),
         }
@@ -118,14 +126,30 @@ enum Message<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Content<'a> {
-    Text(&'a str),
+    Text(Cow<'a, str>),
     Parts(Vec<Part<'a>>),
+}
+
+impl<'a> Content<'a> {
+    fn append(&mut self, more: Self) {
+        *self = match (std::mem::replace(self, Self::Parts(Vec::new())), more) {
+            (Self::Text(text), Self::Text(more)) => Self::Text(format!("{text}\n\n{more}").into()),
+            (text, more) => Self::Parts(text.into_parts().into_iter().chain(more.into_parts()).collect()),
+        };
+    }
+
+    fn into_parts(self) -> Vec<Part<'a>> {
+        match self {
+            Self::Text(text) => vec![Part::Text { text }],
+            Self::Parts(parts) => parts,
+        }
+    }
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Part<'a> {
-    Text { text: &'a str },
+    Text { text: Cow<'a, str> },
     ImageUrl { image_url: ImageUrl },
 }
 
@@ -163,7 +187,7 @@ fn user(parts: &[UserPart]) -> Option<Message<'_>> {
     let parts: Vec<Part<'_>> = parts
         .iter()
         .filter_map(|part| match part {
-            UserPart::Text(text) => (!text.is_empty()).then_some(Part::Text { text }),
+            UserPart::Text(text) => (!text.is_empty()).then_some(Part::Text { text: text.into() }),
             UserPart::Image { mime_type, data } => Some(Part::ImageUrl {
                 image_url: ImageUrl { url: format!("data:{mime_type};base64,{data}") },
             }),
@@ -172,7 +196,7 @@ fn user(parts: &[UserPart]) -> Option<Message<'_>> {
     match parts.as_slice() {
         [] => None,
         // The form that every server takes.
-        [Part::Text { text }] => Some(Message::User { content: Content::Text(text) }),
+        [Part::Text { text }] => Some(Message::User { content: Content::Text(text.clone()) }),
         _ => Some(Message::User { content: Content::Parts(parts) }),
     }
 }

@@ -113,6 +113,14 @@ impl Disclosure {
         self.passed(text)
     }
 
+    /// The output stops for a while: what was held back may be shown, since it is no run yet. What comes later goes on with it all the
+    /// same.
+    pub fn pause(&mut self) -> Passed {
+        let text = std::mem::take(&mut self.held);
+        self.before += text.len() as u64;
+        self.passed(text)
+    }
+
     /// The output is over: what was held back may be shown, since nothing can become of it any more.
     pub fn finish(&mut self) -> Passed {
         if self.is_closed {
