@@ -409,7 +409,7 @@ async fn compaction_triggers_and_preserves_invariants() {
     for n in 0..14 {
         upstream.reply(Say::new().text(&format!("answer {n}")).usage(0, 0, 0).anthropic());
         let (events, end) =
-            turn(&mut client, KEY, &format!("question {n} {}", "x".repeat(500))).await.unwrap();
+            turn(&mut client, KEY, &format!("question {n} {}", "x".repeat(1_000))).await.unwrap();
         assert_eq!(end["stop_reason"], "end_turn", "{n}: {events:?}");
         turns.push(end["turn"].as_str().unwrap().to_owned());
     }
