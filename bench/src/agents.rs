@@ -2,7 +2,7 @@
 //! one, with a call that the law decides and without; what keeping it between turns is worth; and what twenty that do nothing take.
 
 use std::error::Error;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -217,22 +217,12 @@ pub(crate) fn play() -> Result<(), Box<dyn Error>> {
                         return Err("the call was refused".into());
                     }
                     let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": "completed" });
-                    let params = json!({ "sessionId": "s", "update": update });
-                    writeln!(
-                        out,
-                        "{}",
-                        json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })
-                    )?;
+                    tell(&mut out, &update)?;
                 }
                 for word in ["The quick brown fox ", "jumps over the lazy dog."] {
                     let content = json!({ "type": "text", "text": word });
                     let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
-                    let params = json!({ "sessionId": "s", "update": update });
-                    writeln!(
-                        out,
-                        "{}",
-                        json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })
-                    )?;
+                    tell(&mut out, &update)?;
                 }
                 json!({ "stopReason": "end_turn" })
             }
@@ -242,4 +232,10 @@ pub(crate) fn play() -> Result<(), Box<dyn Error>> {
         out.flush()?;
     }
     Ok(())
+}
+
+/// Says how the turn goes on.
+fn tell(out: &mut impl Write, update: &Value) -> std::io::Result<()> {
+    let params = json!({ "sessionId": "s", "update": update });
+    writeln!(out, "{}", json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
 }

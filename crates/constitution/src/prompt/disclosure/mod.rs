@@ -4,7 +4,7 @@
 //! lists, quotations and JSON put between the words (`reading`). Each reading is a stream of the letters a–z that is
 //! compared with the secret texts, forwards and backwards (`automaton`, `run`). Once [`RUN`] letters in a row are theirs,
 //! everything from the first of them on is withheld and the rest of the answer with it; likewise once pieces of at least
-//! [`PIECE`] letters add up to [`PIECES`], so that other words between do not help.
+//! [`PIECE`] letters add up to [`PIECES`], so that other words between sentences do not help.
 //!
 //! Until then the output flows, except for the end of it that could still become such a run: in prose that is the few
 //! letters that happen to stand in a secret text too, about a word, and never more than [`RUN`] times
