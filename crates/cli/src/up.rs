@@ -114,7 +114,7 @@ async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outc
         token: daemon.token_path().to_owned(),
         recovered: daemon.recovered().clone(),
         // INVARIANT: names, numbers and texts are JSON.
-        survey: serde_json::to_value(daemon.survey()).unwrap_or_default(),
+        survey: serde_json::to_value(daemon.survey().await).unwrap_or_default(),
         stop: "Ctrl-C".to_owned(),
     };
     // A daemon whose greeting cannot be written serves all the same.

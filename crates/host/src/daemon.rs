@@ -259,6 +259,7 @@ impl Daemon {
             transcripts,
             redactor,
             requests,
+            answers: providers.answers().clone(),
             prompts: AgentPrompts::new(home.root().to_owned()),
             purse,
             turn_limit: config.sessions.turn,
@@ -456,8 +457,9 @@ impl Daemon {
         &self.brokers
     }
 
-    /// Providers and models, and which agent uses what.
-    pub fn survey(&self) -> Survey {
+    /// Providers and models, and which agent uses what. Waits a moment for those that the start asks.
+    pub async fn survey(&self) -> Survey {
+        self.providers.answers().settled().await;
         survey(&self.providers, &self.agents.all())
     }
 
@@ -541,8 +543,9 @@ async fn check_models(
     governance.work.spawn(async move {
         let checked = tokio::select! {
             () = leaving.cancelled() => return,
-            checked = validate(providers, others) => checked,
+            checked = validate(Arc::clone(&providers), others) => checked,
         };
+        providers.answers().settle();
         for checked in checked {
             if let Some(fault) = checked.fault {
                 tracing::warn!("{} cannot be used yet: {fault}", checked.model);

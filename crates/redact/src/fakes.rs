@@ -201,6 +201,14 @@ pub(crate) fn by_prefix() -> Vec<(&'static str, &'static str, String)> {
         ("plaid-token", "access-production-", UUID.to_owned()),
         ("plaid-token", "access-sandbox-", UUID.to_owned()),
         ("easypost-key", "EZAK", alnum(54)),
+        ("voyage-key", "pa-", token(43)),
+        ("sourcegraph-token", "sgp_", hex(40)),
+        ("posthog-key", "phx_", alnum(43)),
+        ("airtable-token", "pat", format!("{}.{}", alnum(14), hex(64))),
+        ("resend-key", "re_", format!("{}_{}", alnum(8), alnum(24))),
+        ("razorpay-key", "rzp_live_", alnum(14)),
+        ("razorpay-key", "rzp_test_", alnum(14)),
+        ("twitter-token", "AAAAAAAAAAAAAAAAAAAAA", alnum(90)),
         ("age-key", "AGE-SECRET-KEY-1", upper(58)),
     ]
 }

@@ -14,6 +14,7 @@ mod calls;
 mod digest;
 pub mod house;
 mod repair;
+mod room;
 mod round;
 pub mod seat;
 mod turn;

@@ -11,13 +11,15 @@ use super::calls::{Names, Repeats, carry_out, not_run, wanted};
 use super::digest::{LEAST_BYTES, MAX_BYTES, before, digest};
 use super::house::{Asked, Came, House, Remembered, Summary};
 use super::repair::repaired;
+use super::room::cut_to;
 use super::round::{Out, Round, Tally, round};
 use super::seat::Seat;
 use super::{Leave, words};
 use crate::event::{EventKind, RuntimeEvent, StopReason};
-use crate::provider::budget::{estimate, reserve, window};
+use crate::provider::budget::{estimate, head, message, reserve, window};
 use crate::provider::{
-    Answer, AssistantPart, Correction, Ended, ModelRequest, ProviderError, Said, TokenUsage, UserPart, fits,
+    Answer, AssistantPart, Correction, Ended, ModelRequest, ProviderError, Said, TokenUsage, ToolResult,
+    UserPart, fits,
 };
 use crate::runtime::{EventStream, RuntimeError, TurnInput};
 
@@ -32,6 +34,9 @@ const EVENTS: usize = 64;
 
 /// What a digest counts beside its bytes, as one more message with one more part.
 const AROUND: usize = 64;
+
+/// What stands for the turn under way, whose CID is not known before it ends.
+const NOW: &str = "now";
 
 /// What calls are told that are not carried out because the answer was cut.
 const CUT: &str = "not carried out: the answer ended before the call was complete";
@@ -171,6 +176,7 @@ impl Turn {
         for (call, result) in calls.iter().zip(&results) {
             circling |= self.repeats.over(call, result.is_error);
         }
+        let results = cut_to(self.room(&request, &results), results);
         self.keep(Said::Results(results)).await?;
         if circling {
             let what = "the model made the same failing call over and over, and was stopped: say what it should do instead";
@@ -237,6 +243,21 @@ impl Turn {
             }
         }
         Err(RuntimeError::new("over_budget", "the conversation does not fit the model: begin a new one"))
+    }
+
+    /// How many bytes these results may have so that the next request fits: behind everything that was said, or behind this
+    /// turn alone if the turns before it are shortened for them.
+    fn room(&self, request: &ModelRequest, results: &[ToolResult]) -> u64 {
+        let emptied = |result: &ToolResult| ToolResult { content: String::new(), ..result.clone() };
+        let around = message(&Said::Results(results.iter().map(emptied).collect()));
+        let sent = request.messages.len();
+        let answer: u64 = self.conversation[sent..].iter().map(|one| message(&one.said)).sum();
+        let behind_all = self.correction.estimate(request) + answer;
+        let own = self.conversation.iter().filter(|one| one.turn == NOW).map(|one| message(&one.said));
+        let behind_turn = head(request) + own.sum::<u64>() + (LEAST_BYTES + AROUND) as u64;
+        let window = u64::from(window(&self.seat.limits, self.seat.is_local));
+        let reserved = u64::from(reserve(self.seat.max_output_tokens, &self.seat.limits));
+        window.saturating_sub(reserved + around + behind_all.min(behind_turn))
     }
 
     /// What the conversation becomes so that it fits: as many of the last turns as can stay beside a digest of the others.
@@ -310,7 +331,7 @@ impl Turn {
             return Ok(());
         }
         self.input.house.keep(std::slice::from_ref(&said)).await?;
-        self.conversation.push(Remembered { turn: "now".to_owned(), said });
+        self.conversation.push(Remembered { turn: NOW.to_owned(), said });
         Ok(())
     }
 }

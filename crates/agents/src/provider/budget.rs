@@ -49,8 +49,8 @@ fn own(text: &str) -> u64 {
     ascii.div_ceil(2) + (bytes(text) - ascii)
 }
 
-/// Everything before the messages.
-fn head(request: &ModelRequest) -> u64 {
+/// At most how many tokens everything before the messages has.
+pub fn head(request: &ModelRequest) -> u64 {
     let system: u64 = request.system.iter().map(|part| own(part) + PART_TOKENS).sum();
     let tools = request.tools.iter().map(|tool| {
         TOOL_TOKENS + own(&tool.name) + own(&tool.description) + own(&tool.input_schema.to_string())
@@ -59,7 +59,8 @@ fn head(request: &ModelRequest) -> u64 {
     REQUEST_TOKENS + system + telling + tools.sum::<u64>()
 }
 
-fn message(said: &Said) -> u64 {
+/// At most how many tokens a message has.
+pub fn message(said: &Said) -> u64 {
     let parts: u64 = match said {
         Said::User(parts) => parts.iter().map(|part| PART_TOKENS + user(part)).sum(),
         Said::Assistant(parts) => parts.iter().map(|part| PART_TOKENS + assistant(part)).sum(),

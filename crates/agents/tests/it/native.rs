@@ -412,6 +412,35 @@ async fn what_was_too_long_to_be_sent_does_not_stand_in_the_way_of_the_next_turn
     assert!(said.contains("are you there?") && said.contains("user: word word"), "{said}");
 }
 
+/// A result that is longer than the window is told in part, and the turn goes on; what was before it makes room.
+#[tokio::test]
+async fn what_came_of_a_call_is_cut_to_the_room_that_there_is() {
+    for reported in [true, false] {
+        let long = format!("first {} last", "line of a file\n".repeat(10_000));
+        let tools = Tools::new(&[("read", ToolOutcome::good(&long)), ("stat", ToolOutcome::good("short"))]);
+        let house = Rig::with(Dialect::Anthropic, tools, 12_000, Home::default()).await;
+        let say = |say: Say| if reported { say.anthropic() } else { say.usage(0, 0, 0).anthropic() };
+        for n in 0..3 {
+            house.upstream.reply(say(Say::new().text("understood")));
+            let (_, end) = house.turn(&format!("note {n} {}", "padding ".repeat(150))).await;
+            assert_eq!(end, Ok(StopReason::EndTurn));
+        }
+        house.upstream.reply(say(Say::new().call("c1", "stat", "{}").call("c2", "read", "{}")));
+        house.upstream.reply(say(Say::new().call("c3", "read", "{}")));
+        house.upstream.reply(say(Say::new().text("long")));
+        let (_, end) = house.turn("read it").await;
+        assert_eq!(end, Ok(StopReason::EndTurn), "reported: {reported}");
+        let bodies = house.bodies();
+        let said = bodies[4]["messages"].to_string();
+        assert!(said.contains("short") && said.contains("first line of a file"), "{said}");
+        assert!(said.contains("bytes left out") && said.contains("line of a file\\n last"), "{said}");
+        assert!(bodies[5]["messages"].to_string().matches("bytes left out").count() == 2);
+        // The next turn finds what was told, and not what was left out.
+        house.upstream.reply(say(Say::new().text("yes")));
+        assert_eq!(house.turn("and now?").await.1, Ok(StopReason::EndTurn));
+    }
+}
+
 #[tokio::test]
 async fn a_turn_is_cancelled_in_the_answer_and_in_a_call() {
     let house = Rig::new(Dialect::Anthropic, Tools::default()).await;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use tribune_agents::provider::catalog::BUILT_IN;
 use tribune_agents::provider::{BaseUrl, Dialect, ModelLimits, ModelRef, ThinkingForm};
+use tribune_constitution::nearest::nearest;
 
 use super::values::{Bounded, FromText, TextVisitor, Word, Words, shown};
 
@@ -87,27 +88,72 @@ pub struct ProviderConfig {
     pub is_configured: bool,
 }
 
+/// The section, with what its parts say of each other checked.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Written")]
+pub(super) struct RawModels(ModelsConfig);
+
+/// The section as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct RawModels {
+struct Written {
     default: Option<Reference>,
     keep_turns: Bounded<1, 1000>,
     providers: Providers,
 }
 
-impl Default for RawModels {
+impl Default for Written {
     fn default() -> Self {
         Self { default: None, keep_turns: Bounded(4), providers: Providers(built_in()) }
     }
 }
 
+impl From<Written> for ModelsConfig {
+    fn from(written: Written) -> Self {
+        Self {
+            default: written.default.map(|reference| reference.0),
+            keep_turns: written.keep_turns.count(),
+            providers: written.providers.0,
+        }
+    }
+}
+
+impl Default for RawModels {
+    fn default() -> Self {
+        Self(Written::default().into())
+    }
+}
+
+impl TryFrom<Written> for RawModels {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let models = ModelsConfig::from(written);
+        let Some(default) = &models.default else { return Ok(Self(models)) };
+        let own = models.providers.get(default.provider());
+        if own.is_some_and(|provider| provider.models.contains_key(default.model())) {
+            return Ok(Self(models));
+        }
+        let declared = models
+            .providers
+            .iter()
+            .flat_map(|(id, provider)| provider.models.keys().map(move |model| format!("{id}:{model}")));
+        let declared: Vec<String> = declared.collect();
+        let names: Vec<&str> = declared.iter().map(String::as_str).collect();
+        let default = default.to_string();
+        let meant =
+            nearest(&default, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+        Err(format!(
+            "`models.default` is {}, which no provider has: {meant}declare it under `models.providers`, or choose one that \
+             `tribune models` lists",
+            shown(&default)
+        ))
+    }
+}
+
 impl From<RawModels> for ModelsConfig {
     fn from(raw: RawModels) -> Self {
-        Self {
-            default: raw.default.map(|reference| reference.0),
-            keep_turns: raw.keep_turns.count(),
-            providers: raw.providers.0,
-        }
+        raw.0
     }
 }
 

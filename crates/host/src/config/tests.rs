@@ -466,6 +466,18 @@ fn providers_that_cannot_be_are_refused_with_their_place() {
 }
 
 #[test]
+fn a_default_model_that_no_provider_has_is_refused() {
+    for (models, said) in [
+        ("default: 'moonshot:kimi-k1-128'", "did you mean `moonshot:kimi-k1-128k`?"),
+        ("default: 'moonshoot:kimi-k1-128k'", "did you mean `moonshot:kimi-k1-128k`?"),
+        ("default: 'ollama:qwen3'", "which no provider has: declare it under `models.providers`"),
+    ] {
+        let refused = refusal(&format!("{{models: {{{models}}}}}"));
+        assert!(refused.starts_with("config.json5:1:") && refused.contains(said), "{models}: {refused}");
+    }
+}
+
+#[test]
 fn a_canary_is_tried_every_so_often_or_said_to_be_off() {
     let every =
         |text: &str| parse(&format!("{{ canary: {{ every: {text} }} }}")).map(|config| config.canary.every);

@@ -33,6 +33,13 @@ impl Api {
         Ok(survey(&self.providers, &self.agents.all()))
     }
 
+    /// The same, for who looks in the first moments: waits for the providers that the start asks.
+    pub async fn provider_list(&self, who: &Principal) -> Result<Survey, ApiError> {
+        who.operator()?;
+        self.providers.answers().settled().await;
+        self.providers(who)
+    }
+
     /// Asks providers, which costs a few tokens each.
     pub async fn provider_test(&self, who: &Principal, test: ProviderTest) -> Result<Trials, ApiError> {
         let survey = self.providers(who)?;
@@ -57,7 +64,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
 /// Providers and models, and which agent uses what. Of keys it tells whether they are there.
 #[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = 200, description = "what there is", body = Survey), (status = "default", description = "an error", body = ErrorBody)))]
 async fn provider_list(State(app): App, Operator(who): Operator) -> Answer<Survey> {
-    app.api.providers(&who).map(Json)
+    app.api.provider_list(&who).await.map(Json)
 }
 
 /// Tries providers: is the key there, does the provider answer, does the model. Makes real requests of a few tokens.

@@ -313,7 +313,7 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         "approver.remove" => value(api.approver_remove(who, request.params::<ById>()?.id).await?),
         "provider.list" => {
             request.no_params()?;
-            value(api.providers(who)?)
+            value(api.provider_list(who).await?)
         }
         "provider.test" => value(api.provider_test(who, request.params::<ProviderTest>()?).await?),
         "proxy.pass" => value(api.proxy_pass(who, request.params::<PassAsk>()?)?),

@@ -189,6 +189,9 @@ impl House for TurnHouse {
         if let Some(reservation) = reserved {
             Self::pay(reservation, &asked).await;
         }
+        if asked.came == Came::Through {
+            self.governance.answers.note(&asked.model, None);
+        }
         let turn = self.turn.to_string();
         let record = RequestRecord {
             request_id: format!(

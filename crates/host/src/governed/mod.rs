@@ -52,7 +52,7 @@ use crate::cli_agents::Room;
 use crate::clock::Clock;
 use crate::gate::{Gate, Standing};
 use crate::home::Home;
-use crate::models::{AgentPrompts, RequestLog};
+use crate::models::{AgentPrompts, Answers, RequestLog};
 use crate::record::{Lifecycle, Opening};
 use crate::registry::board::Board;
 use crate::registry::mailbox::Mailbox;
@@ -86,6 +86,8 @@ pub struct Governance {
     /// Takes secrets out of whatever is shown, kept in the clear or sent.
     pub redactor: Arc<Redactor>,
     pub requests: RequestLog,
+    /// How models answered when they were last asked.
+    pub answers: Answers,
     pub prompts: AgentPrompts,
     pub(crate) purse: Arc<Purse>,
     /// How long a turn may take.

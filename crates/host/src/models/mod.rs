@@ -4,6 +4,7 @@
 //! Keys come from the environment alone and go to their provider alone: nothing here shows, logs or stores one.
 
 mod agent_prompt;
+mod answers;
 pub mod providers;
 mod request_log;
 mod seats;
@@ -13,6 +14,7 @@ mod trial;
 mod validate;
 
 pub use agent_prompt::AgentPrompts;
+pub use answers::Answers;
 pub use providers::{Env, Provider, Providers, process_env};
 pub use request_log::{RequestLog, RequestRecord};
 pub use seats::HouseSeats;

@@ -8,6 +8,7 @@ use tribune_agents::RuntimeError;
 use tribune_agents::provider::{ApiKey, Client, Endpoint, ModelLimits, ModelRef, Patience, ProviderError};
 use tribune_constitution::nearest::nearest;
 
+use super::answers::Answers;
 use crate::config::{ModelsConfig, ProviderConfig};
 
 /// Characters of a name that no provider has which a sentence repeats.
@@ -27,6 +28,7 @@ pub struct Providers {
     all: BTreeMap<String, Provider>,
     default: Option<ModelRef>,
     keep_turns: usize,
+    answers: Answers,
 }
 
 /// One provider.
@@ -68,7 +70,12 @@ impl Providers {
             (id.clone(), Provider { id: id.clone(), config: config.clone(), has_key, client })
         };
         let all = config.providers.iter().map(provider).collect();
-        Self { all, default: config.default.clone(), keep_turns: config.keep_turns }
+        Self {
+            all,
+            default: config.default.clone(),
+            keep_turns: config.keep_turns,
+            answers: Answers::default(),
+        }
     }
 
     /// The keys that must never be shown: what the environment holds for any provider.
@@ -98,6 +105,11 @@ impl Providers {
         let first = with_default.next()?;
         // Two are a choice, which nobody made.
         with_default.next().is_none().then_some(first)
+    }
+
+    /// How models answered when they were last asked.
+    pub const fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     pub const fn keep_turns(&self) -> usize {

@@ -1,5 +1,5 @@
 //! What there is to talk to: providers, their models, and which agent uses which. Found without asking anyone, so it costs
-//! nothing and works before the daemon runs. Of a key it says whether it is there, and nothing else.
+//! nothing and works before the daemon runs; what was found by asking before is told too. Of a key it says whether it is there, and nothing else.
 
 use serde::Serialize;
 use tribune_agents::native;
@@ -68,7 +68,7 @@ pub struct AgentModel {
     pub backend: String,
     /// `provider:model`.
     pub model: Option<String>,
-    /// Why it cannot be used, as far as that is known without asking.
+    /// Why it cannot be used, as far as that is known without asking again.
     pub fault: Option<String>,
 }
 
@@ -140,7 +140,10 @@ fn used(agent: &RosterAgent, providers: &Providers) -> (Option<String>, Option<S
     };
     let fault = match providers.resolve(&model) {
         Err(error) => Some(error.message),
-        Ok((provider, _)) => provider.lacks(),
+        Ok((provider, _)) => provider.lacks().or_else(|| {
+            let fault = providers.answers().last(&model)??;
+            Some(format!("{fault} (when it was last asked; `tribune providers test {model}` asks again)"))
+        }),
     };
     (Some(model.to_string()), fault)
 }

@@ -79,8 +79,15 @@ pub async fn try_out(
 ) -> Result<Trials, RuntimeError> {
     let chosen = chosen(providers, survey, target)?;
     let trials = chosen.iter().map(|(provider, model)| try_one(provider, model.as_ref(), till));
-    let providers = join_all(trials).await;
-    Ok(Trials { ok: !providers.is_empty() && providers.iter().all(|trial| trial.ok), providers })
+    let trials = join_all(trials).await;
+    for ((_, model), trial) in chosen.iter().zip(&trials) {
+        // What was not asked, for want of a key or of money, says nothing of the model.
+        let asked = trial.checks.last().filter(|check| check.took_ms.is_some());
+        if let (Some((model, _)), Some(last)) = (model, asked) {
+            providers.answers().note(model, (!trial.ok).then(|| last.message.clone()));
+        }
+    }
+    Ok(Trials { ok: !trials.is_empty() && trials.iter().all(|trial| trial.ok), providers: trials })
 }
 
 /// Whether anything would be tried, and so whether anything is to be paid for.

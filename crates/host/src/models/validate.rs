@@ -57,6 +57,7 @@ pub async fn validate(providers: Arc<Providers>, models: Vec<ModelRef>) -> Vec<V
             }
         };
         if validation != StartupValidation::Off {
+            providers.answers().note(&model, fault.clone());
             found.push(Validation { model, fault, is_strict: validation == StartupValidation::Strict });
         }
     }

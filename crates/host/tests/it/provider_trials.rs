@@ -50,6 +50,38 @@ async fn a_provider_that_works_is_asked_for_its_models_and_for_a_word() {
     daemon.stop().await;
 }
 
+/// What asking found is told until asking finds something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_was_refused_at_the_start_is_told_until_the_model_answers() {
+    let upstream = FakeUpstream::start().await;
+    let refused = json!({ "type": "error", "error": { "type": "authentication_error", "message": "no" } });
+    upstream.reply(Reply::json(401, &refused));
+    let daemon = start(home(), &models(&upstream, "startupValidation: 'warn'")).await;
+    let mut client = daemon.operator().await;
+    let fault = async |client: &mut Client| {
+        client.call("provider.list", &json!({})).await.unwrap()["agents"][0]["fault"].clone()
+    };
+    let told = fault(&mut client).await;
+    let told = told.as_str().unwrap();
+    assert!(
+        told.contains("refused") && told.contains("`tribune providers test fake:m` asks again"),
+        "{told}"
+    );
+    assert!(!told.contains(SECRET), "{told}");
+    open(&mut client).await;
+    upstream.reply(Say::new().text("hello").anthropic());
+    turn(&mut client, KEY, "hello").await;
+    assert_eq!(fault(&mut client).await, Value::Null);
+    upstream.reply(Reply::json(401, &refused));
+    tried(&mut client, json!("fake:m")).await;
+    assert!(fault(&mut client).await.is_string());
+    upstream.lists(&["m"]).reply(Say::new().text("ok").anthropic());
+    tried(&mut client, json!("fake:m")).await;
+    assert_eq!(fault(&mut client).await, Value::Null);
+    drop(client);
+    daemon.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_failure_is_one_line_without_a_key_or_an_escape() {
     let upstream = FakeUpstream::start().await;

@@ -43,16 +43,27 @@ pub(super) type Places = std::ops::Range<u32>;
 
 impl Automaton {
     pub(super) fn new(texts: &[&str]) -> Self {
+        Self::of(texts.iter().flat_map(|text| variants(text)))
+    }
+
+    /// Of how far it is from each letter to the next, which is the same however far the letters were shifted.
+    pub(super) fn of_steps(texts: &[&str]) -> Self {
+        let steps = |text: &&str| {
+            let [forwards, ..] = variants(text);
+            forwards.windows(2).map(|pair| step_between(pair[0], pair[1])).collect()
+        };
+        Self::of(texts.iter().map(steps))
+    }
+
+    fn of(texts: impl Iterator<Item = Vec<Letter>>) -> Self {
         let root = State { next: [ROOT; LETTERS + 1], link: ROOT, length: 0, end: 0 };
         let mut automaton = Self { states: vec![root] };
         let mut last = ROOT;
         for text in texts {
-            for variant in variants(text) {
-                for letter in variant {
-                    last = automaton.extend(last, letter.into());
-                }
-                last = automaton.extend(last, BORDER);
+            for letter in text {
+                last = automaton.extend(last, letter.into());
             }
+            last = automaton.extend(last, BORDER);
         }
         automaton
     }
@@ -117,6 +128,11 @@ impl Automaton {
         self.states.push(state);
         (self.states.len() - 1) as u32
     }
+}
+
+/// How far it is from one letter to the next, around the alphabet.
+pub(super) const fn step_between(from: Letter, to: Letter) -> Letter {
+    (to + LETTERS as Letter - from) % LETTERS as Letter
 }
 
 /// The letters of a text, in the orders in which someone might tell them.

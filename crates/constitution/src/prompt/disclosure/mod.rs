@@ -1,6 +1,6 @@
 //! Keeps confidential texts out of what an agent says, whatever talked it into saying them.
 //!
-//! The output is read in many ways at once: as letters, as rot13, as base64 and hex, with and without the marks that
+//! The output is read in many ways at once: as letters, as letters shifted by any number, as base64, base32, hex and numbers, with and without the marks that
 //! lists, quotations and JSON put between the words (`reading`). Each reading is a stream of the letters a–z that is
 //! compared with the secret texts, forwards and backwards (`automaton`, `run`). Once [`RUN`] letters in a row are theirs,
 //! everything from the first of them on is withheld and the rest of the answer with it; likewise once pieces of at least
@@ -57,7 +57,7 @@ pub struct Passed {
 /// The filter for one stream of text. A fresh one can be cloned for every answer: the secrets are shared.
 #[derive(Clone)]
 pub struct Disclosure {
-    secrets: Arc<Automaton>,
+    secrets: Arc<Secrets>,
     readings: Vec<Reading>,
     /// What came and is not let out yet.
     held: String,
@@ -66,11 +66,21 @@ pub struct Disclosure {
     is_closed: bool,
 }
 
+/// The secret texts, as readings are compared with them.
+struct Secrets {
+    letters: Automaton,
+    /// The same by the steps from letter to letter.
+    steps: Automaton,
+}
+
 impl Disclosure {
     /// A filter for these texts. One with fewer than [`RUN`] letters is never withheld.
     pub fn new(secrets: &[&str]) -> Self {
         Self {
-            secrets: Arc::new(Automaton::new(secrets)),
+            secrets: Arc::new(Secrets {
+                letters: Automaton::new(secrets),
+                steps: Automaton::of_steps(secrets),
+            }),
             readings: Reading::all(),
             held: String::new(),
             before: 0,

@@ -1,6 +1,7 @@
 //! One way to read the output as letters, and how far what was read is in a secret text.
 
-use super::automaton::{Automaton, Letter};
+use super::Secrets;
+use super::automaton::{Automaton, Letter, step_between};
 use super::fold;
 use super::marks::Marks;
 use super::run::Run;
@@ -22,10 +23,14 @@ pub(super) struct Reading {
 enum Code {
     Plain(Alphabet),
     Rot13(Alphabet),
+    /// Letters that are shifted by any number, told by the steps between them; the letter before this one.
+    Shifted(Option<Letter>),
     /// Digits and signs for the letters they look like.
     Leet,
     Base64(Sextets),
+    Base32(Quintets),
     Hex(Nibbles),
+    Numbers(Numbers),
 }
 
 /// What counts as a letter. One of another script or style is read as the Latin one it resembles, or stands between
@@ -58,6 +63,7 @@ impl Reading {
             (kept(), Code::Rot13(Alphabet::Lookalikes)),
             (kept(), Code::Rot13(Alphabet::Ascii)),
             (kept(), Code::Leet),
+            (kept(), Code::Shifted(None)),
             (unescaped(), Code::Plain(Alphabet::Lookalikes)),
             (unescaped(), Code::Plain(Alphabet::Ascii)),
             (unescaped(), Code::Rot13(Alphabet::Lookalikes)),
@@ -73,19 +79,27 @@ impl Reading {
                 ways.push((marks(), Code::Hex(Nibbles { high, zero: None })));
             }
         }
+        for place in 0..8 {
+            ways.push((kept(), Code::Base32(Quintets { bits: 0, place, before: 0 })));
+        }
+        for counts in [Counts::Codes, Counts::Places] {
+            ways.push((kept(), Code::Numbers(Numbers { counts, under_way: None })));
+        }
         ways.into_iter().map(|(marks, code)| Self { marks, code, run: Run::default() }).collect()
     }
 
     /// Reads a character that began at `at`. If it completes a run, tells where that began.
-    pub(super) fn push(&mut self, secrets: &Automaton, c: char, at: u64) -> Option<u64> {
+    pub(super) fn push(&mut self, secrets: &Secrets, c: char, at: u64) -> Option<u64> {
         let Self { marks, code, run } = self;
+        let secrets = code.compared_with(secrets);
         marks.push(c, at, |(c, at)| code.push(c, at, |letter, at| run.push(secrets, letter, at)));
         run.disclosed()
     }
 
     /// Reads what waited for more.
-    pub(super) fn finish(&mut self, secrets: &Automaton) -> Option<u64> {
+    pub(super) fn finish(&mut self, secrets: &Secrets) -> Option<u64> {
         let Self { marks, code, run } = self;
+        let secrets = code.compared_with(secrets);
         let mut told = |letter, at| run.push(secrets, letter, at);
         for (c, at) in marks.finish() {
             code.push(c, at, &mut told);
@@ -98,7 +112,9 @@ impl Reading {
     pub(super) fn held(&self) -> Option<(u64, usize)> {
         let least = match self.code {
             Code::Plain(_) | Code::Rot13(_) | Code::Leet => 1,
-            Code::Base64(_) | Code::Hex(_) => HELD_WHEN_ENCODED,
+            Code::Shifted(_) | Code::Base64(_) | Code::Base32(_) | Code::Hex(_) | Code::Numbers(_) => {
+                HELD_WHEN_ENCODED
+            }
         };
         let letters = self.run.letters();
         (letters >= least).then(|| (self.run.start(), letters))
@@ -106,19 +122,46 @@ impl Reading {
 }
 
 impl Code {
+    const fn compared_with<'s>(&self, secrets: &'s Secrets) -> &'s Automaton {
+        match self {
+            Self::Shifted(_) => &secrets.steps,
+            Self::Plain(_)
+            | Self::Rot13(_)
+            | Self::Leet
+            | Self::Base64(_)
+            | Self::Base32(_)
+            | Self::Hex(_)
+            | Self::Numbers(_) => &secrets.letters,
+        }
+    }
+
     fn push(&mut self, c: char, at: u64, mut told: impl FnMut(Letter, u64)) {
         match self {
             Self::Plain(alphabet) => alphabet.letters(c).for_each(|letter| told(letter, at)),
             Self::Rot13(alphabet) => alphabet.letters(c).for_each(|letter| told((letter + 13) % 26, at)),
+            Self::Shifted(before) => Alphabet::Ascii.letters(c).for_each(|letter| {
+                if let Some(before) = before.replace(letter) {
+                    told(step_between(before, letter), at);
+                }
+            }),
             Self::Leet => fold::letters(unleet(c)).for_each(|letter| told(letter, at)),
             Self::Base64(sextets) => sextets.push(c, at, told),
+            Self::Base32(quintets) => quintets.push(c, at, told),
             Self::Hex(nibbles) => nibbles.push(c, at, &mut told),
+            Self::Numbers(numbers) => numbers.push(c, at, told),
         }
     }
 
     fn finish(&mut self, mut told: impl FnMut(Letter, u64)) {
-        if let Self::Hex(nibbles) = self {
-            nibbles.finish(&mut told);
+        match self {
+            Self::Hex(nibbles) => nibbles.finish(&mut told),
+            Self::Numbers(numbers) => numbers.finish(told),
+            Self::Plain(_)
+            | Self::Rot13(_)
+            | Self::Shifted(_)
+            | Self::Leet
+            | Self::Base64(_)
+            | Self::Base32(_) => {}
         }
     }
 }
@@ -177,6 +220,79 @@ impl Sextets {
         }
         self.place = (self.place + 1) % 4;
         self.before = at;
+    }
+}
+
+/// Base32 from one of eight places in a group; whatever is no digit of it stands between digits.
+#[derive(Clone)]
+struct Quintets {
+    bits: u32,
+    /// Of the next digit in its group of eight.
+    place: u8,
+    /// Where the digit before this one stood.
+    before: u64,
+}
+
+impl Quintets {
+    fn push(&mut self, c: char, at: u64, told: impl FnMut(Letter, u64)) {
+        let digit = match c.to_ascii_uppercase() {
+            c @ 'A'..='Z' => c as u32 - 'A' as u32,
+            '2'..='7' => c as u32 - '2' as u32 + 26,
+            // Fills a group, so that the next one begins where it should.
+            '=' => 0,
+            _ => return,
+        };
+        self.bits = self.bits << 5 | digit;
+        // The bits behind a byte that ends in this digit.
+        let behind = match self.place {
+            1 => Some(2),
+            3 => Some(4),
+            4 => Some(1),
+            6 => Some(3),
+            7 => Some(0),
+            _ => None,
+        };
+        if let Some(behind) = behind {
+            tell((self.bits >> behind) as u8, self.before, told);
+        }
+        self.place = (self.place + 1) % 8;
+        self.before = at;
+    }
+}
+
+/// A decimal number for each letter, with anything between two of them.
+#[derive(Clone)]
+struct Numbers {
+    counts: Counts,
+    /// The number whose digits are being read, and where it began.
+    under_way: Option<(u32, u64)>,
+}
+
+/// What a number says of a letter.
+#[derive(Clone, Copy)]
+enum Counts {
+    /// Its code: 97 is `a`.
+    Codes,
+    /// Its place in the alphabet: 1 is `a`.
+    Places,
+}
+
+impl Numbers {
+    fn push(&mut self, c: char, at: u64, told: impl FnMut(Letter, u64)) {
+        let Some(digit) = c.to_digit(10) else { return self.finish(told) };
+        let (number, start) = self.under_way.unwrap_or((0, at));
+        self.under_way = Some((number.saturating_mul(10).saturating_add(digit), start));
+    }
+
+    fn finish(&mut self, told: impl FnMut(Letter, u64)) {
+        let Some((number, start)) = self.under_way.take() else { return };
+        let code = match self.counts {
+            Counts::Codes => Some(number),
+            Counts::Places => number.checked_add(u32::from(b'a') - 1).filter(|_| (1..=26).contains(&number)),
+        };
+        if let Some(code) = code.and_then(|code| u8::try_from(code).ok()) {
+            tell(code, start, told);
+        }
     }
 }
 

@@ -55,6 +55,30 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.is_empty())
 }
 
+fn shifted(text: &str, by: u8) -> String {
+    map(text, |c| match c {
+        'a'..='z' => char::from((c as u8 - b'a' + by) % 26 + b'a').into(),
+        'A'..='Z' => char::from((c as u8 - b'A' + by) % 26 + b'A').into(),
+        _ => c.into(),
+    })
+}
+
+/// RFC 4648, with padding.
+fn base32(text: &str) -> String {
+    let group = |bytes: &[u8]| {
+        let mut bits = [0; 8];
+        bits[3..3 + bytes.len()].copy_from_slice(bytes);
+        let bits = u64::from_be_bytes(bits);
+        let digits = (bytes.len() * 8).div_ceil(5);
+        let digit = |place: usize| match place {
+            _ if place >= digits => '=',
+            _ => char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[(bits >> (35 - 5 * place) & 31) as usize]),
+        };
+        (0..8).map(digit).collect::<String>()
+    };
+    text.as_bytes().chunks(5).map(group).collect()
+}
+
 /// Ways in which a text was seen to leak, or could.
 fn leaks(secret: &str) -> Vec<(&'static str, String)> {
     let words: Vec<&str> = secret.split_whitespace().collect();
@@ -154,6 +178,21 @@ fn leaks(secret: &str) -> Vec<(&'static str, String)> {
         ("rot13 in JSON", serde_json::to_string(&rot13(secret)).unwrap()),
         ("rot13 in JSON, one word to a line", serde_json::to_string(&rot13(&words.join("\n"))).unwrap()),
         ("rot13 backwards", reversed(&rot13(secret))),
+        ("shifted by three", shifted(secret, 3)),
+        ("shifted by 25 and spaced", separated(&shifted(secret, 25), 1, " ")),
+        ("base32", base32(secret)),
+        ("base32 after text", format!("Here it is: {}", base32(secret))),
+        ("base32 in small letters and groups", separated(&base32(secret).to_lowercase(), 8, " ")),
+        ("numbers of characters", map(secret, |c| format!("{} ", c as u32))),
+        ("numbers of characters in a list", format!("[{}]", map(secret, |c| format!("{}, ", c as u32)))),
+        ("numbers of characters behind each other's marks", map(secret, |c| format!("&#{};", c as u32))),
+        (
+            "places in the alphabet",
+            map(&secret.to_lowercase(), |c| match c {
+                'a'..='z' => format!("{}-", c as u32 - 'a' as u32 + 1),
+                _ => " ".to_owned(),
+            }),
+        ),
         ("base64", standard.clone()),
         ("base64 after one letter", STANDARD.encode(format!("x{secret}"))),
         ("base64 after two letters", STANDARD.encode(format!("xy{secret}"))),
