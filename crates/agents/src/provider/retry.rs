@@ -13,7 +13,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Again {
     let date =
         |name| headers.get(name).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
     let text = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::trim);
-    let seconds = text.and_then(|text| text.parse::<f64>().ok());
+    let seconds = text.and_then(|text| text.parse::<f64>().ok()).filter(|seconds| seconds.is_finite());
     if let Some(seconds) = seconds {
         return Again(Duration::try_from_secs_f64(seconds.max(0.0)).ok());
     }
@@ -56,7 +56,9 @@ mod tests {
         assert_eq!(after(&[("retry-after", "7")]), Some(Duration::from_secs(7)));
         assert_eq!(after(&[("retry-after", "0.5")]), Some(Duration::from_millis(500)));
         assert_eq!(after(&[("retry-after", "-1")]), Some(Duration::ZERO));
-        assert_eq!(after(&[("retry-after", "soon")]), None);
+        for none in ["soon", "NaN", "inf", ""] {
+            assert_eq!(after(&[("retry-after", none)]), None, "{none}");
+        }
         let date = ("retry-after", "Wed, 21 Oct 2026 07:28:30 GMT");
         assert_eq!(after(&[date]), Some(Duration::from_secs(30)));
         assert_eq!(after(&[date, ("date", "Wed, 21 Oct 2026 07:28:20 GMT")]), Some(Duration::from_secs(10)));

@@ -259,6 +259,9 @@ impl<'a> View<'a> {
                     stop_reason.as_str()
                 );
                 self.line(|paint| paint.faint(&line));
+                if let Some(why) = cut_short(stop_reason) {
+                    self.note(why);
+                }
             }
         }
         Ok(())
@@ -314,4 +317,17 @@ pub(crate) fn rules(verdict: &Value) -> String {
 fn words(list: &Value) -> String {
     let words = list.as_array().into_iter().flatten().filter_map(Value::as_str);
     excerpt(&words.collect::<Vec<_>>().join(", "), ERROR_CHARS)
+}
+
+/// What a person should know of an answer that ended otherwise than by itself.
+const fn cut_short(stop_reason: StopReason) -> Option<&'static str> {
+    match stop_reason {
+        StopReason::MaxTokens => Some(
+            "the answer ended where the model's output does: say \"go on\", or declare the model with a larger maxOutputTokens",
+        ),
+        StopReason::Refusal => {
+            Some("the model refused to answer: say it in other words, or ask another model")
+        }
+        StopReason::EndTurn | StopReason::Cancelled | StopReason::Error | StopReason::Interrupted => None,
+    }
 }

@@ -175,13 +175,23 @@ impl Running {
 
     /// Waits for the end; gives the rest of both streams.
     pub(crate) fn end(mut self) -> (ExitStatus, String, String) {
+        let id = self.child.id();
+        // What it is doing, if it does not end.
+        let state = || {
+            let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+            let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or("gone").to_owned();
+            let waits_in = std::fs::read_to_string(format!("/proc/{id}/wchan")).unwrap_or_default();
+            format!("{state} in {waits_in}")
+        };
         let rest = |lines: &Receiver<String>| {
             let mut text = String::new();
             loop {
                 match lines.recv_timeout(PATIENCE) {
                     Ok(line) => text.push_str(&format!("{line}\n")),
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return text,
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it does not end: {text}"),
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                        panic!("it does not end ({}): {text}", state())
+                    }
                 }
             }
         };

@@ -59,7 +59,8 @@ pub(super) fn joined(parent: &str, key: &str) -> String {
     shown(&format!("{parent}{dot}{key}"))
 }
 
-fn at(file: &str, position: Option<Position>, message: String) -> ConfigError {
+/// A refusal at a place.
+pub(super) fn at(file: &str, position: Option<Position>, message: String) -> ConfigError {
     let Position { line, column } = position.unwrap_or(Position { line: 0, column: 0 });
     ConfigError::At { file: file.to_owned(), line: line + 1, column: column + 1, message }
 }

@@ -209,6 +209,9 @@ pub(crate) fn parse_as<T: serde::de::DeserializeOwned>(
         return Err(ConfigError::TooLarge { file: file_name.to_owned() });
     }
     json5::from_str::<walk::Walked>(text).map_err(|found| error::in_walk(file_name, &found))?;
+    if let Some((position, what)) = walk::in_comments(text) {
+        return Err(error::at(file_name, Some(position), what));
+    }
     let mut deserializer = json5::Deserializer::from_str(text);
     serde_path_to_error::deserialize::<_, T>(&mut deserializer)
         .map_err(|found| error::in_value(file_name, &found))

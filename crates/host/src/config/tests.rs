@@ -359,6 +359,9 @@ fn secrets_are_refused_and_not_repeated() {
         (format!("{{gateway: {{token: 'x {secret}'}}}}"), "1:19: `gateway.token`"),
         (format!("{{'{secret}': 1}}"), "1:2: this"),
         (format!("'{secret}'"), "1:1: this"),
+        (format!("{{\n  // the old one: {secret}\n}}"), "2:19: this comment"),
+        (format!("{{ log: {{}} /* {secret} */ }}"), "1:14: this comment"),
+        (format!("{{}} // {secret}"), "1:7: this comment"),
     ] {
         let said = refusal(&text);
         assert!(!said.contains("5e5e"), "{said}");

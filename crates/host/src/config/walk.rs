@@ -1,13 +1,17 @@
 //! The first reading: whatever the keys mean, the text is valid JSON5, no key stands twice in one object, and no string
-//! looks like a secret.
+//! or comment looks like a secret.
 //!
 //! Each check happens while its string is read, which is when the place in the file is known.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 
+use json5::Position;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tribune_redact::Redactor;
+
+use super::edit::scan::between;
 
 /// Nesting of objects and lists: our keys need three levels, and each costs stack.
 const MAX_DEPTH: usize = 32;
@@ -76,10 +80,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
         if Redactor::new().finds(text) {
             let what = if self.path.is_empty() { "this".to_owned() } else { format!("`{}`", self.path) };
-            return Err(E::custom(format!(
-                "{what} holds what looks like a secret: take it out, since this file is no place for one, and have it \
-                 replaced if anyone may have seen it"
-            )));
+            return Err(E::custom(holds_a_secret(&what)));
         }
         Ok(())
     }
@@ -135,4 +136,20 @@ impl Visitor<'_> for KeySeed<'_> {
         }
         Ok(path)
     }
+}
+
+/// What is said of a place where a secret stands.
+fn holds_a_secret(what: &str) -> String {
+    format!(
+        "{what} holds what looks like a secret: take it out, since this file is no place for one, and have it replaced if \
+         anyone may have seen it"
+    )
+}
+
+/// Where the first comment holds what looks like a secret, and what is said of it.
+pub(super) fn in_comments(text: &str) -> Option<(Position, String)> {
+    let redactor = Redactor::new();
+    let first = |gap: Range<usize>| Some(gap.start + redactor.first(&text[gap])?);
+    let found = between(text).into_iter().find_map(first)?;
+    Some((Position::from_offset(found, text), holds_a_secret("this comment")))
 }

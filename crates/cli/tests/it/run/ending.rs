@@ -103,10 +103,13 @@ fn l2_a_run_whose_terminal_is_killed_leaves_nothing_running_and_is_on_record() {
     let line = format!("echo half > b.txt; setsid sleep {mark} & sleep {mark}");
     let run = site.start(&["--name", "lost", "--", "sh", "-c", &line]);
     within("both sleep", || sleeping(&mark).len() == 2);
-    let log = site.log(&session("lost"), "session_lifecycle");
-    let has_groups = log.iter().any(|payload| {
-        payload["limited_by"].as_str().is_some_and(|limited_by| limited_by.starts_with("cgroup"))
-    });
+    // What holds it is told when it runs already.
+    let limited_by = || {
+        let log = site.log(&session("lost"), "session_lifecycle");
+        log.iter().find_map(|payload| payload["limited_by"].as_str().map(str::to_owned))
+    };
+    within("what holds it is on record", || limited_by().is_some());
+    let has_groups = limited_by().is_some_and(|limited_by| limited_by.starts_with("cgroup"));
     let id = run.id();
     assert_eq!(!groups_of(id).is_empty(), has_groups);
     run.signal(Signal::KILL);

@@ -5,7 +5,7 @@
 
 mod file;
 mod provider;
-mod scan;
+pub(super) mod scan;
 #[cfg(test)]
 mod tests;
 

@@ -63,6 +63,19 @@ pub(super) fn object(text: &str, from: usize) -> Option<Object> {
     }
 }
 
+/// What stands between the tokens of a text: blanks and comments. Of a text that is no JSON5, as far as it is.
+pub(in crate::config) fn between(text: &str) -> Vec<Range<usize>> {
+    let mut tokens = Tokens { text, at: 0 };
+    let mut gaps = Vec::new();
+    let mut from = 0;
+    while let Some(token) = tokens.next() {
+        gaps.push(from..token.start);
+        from = token.end;
+    }
+    gaps.push(from..text.len());
+    gaps
+}
+
 /// What a key says, whichever way it is written.
 fn name(key: &str) -> Option<String> {
     let members: BTreeMap<String, IgnoredAny> = json5::from_str(&format!("{{{key}: 0}}")).ok()?;
