@@ -13,8 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::around::{Around, Words, answered, says_more};
 use super::handshake::told;
 use super::options::{Choice, cancelled, choose};
+use super::order::Order;
+use super::terminals::{MAX_TERMINALS, News, Terminals};
 use super::{ASK, wire};
 use crate::cli_agent::calls::{Telling, Untold};
+use crate::cli_agent::commands::Before;
 use crate::cli_agent::handed_on;
 use crate::cli_agent::house_words::{self, Wanted};
 use crate::cli_agent::leaves::{Leaves, Question, Ruling, UnderWay};
@@ -24,7 +27,7 @@ use crate::cli_agent::tongue::{Step, Turn};
 use crate::content::ContentBlock;
 use crate::event::{EventKind, StopReason};
 use crate::profile::{Profile, Quirk};
-use crate::runtime::{RuntimeError, ToolCall, Toolbox, TurnInput};
+use crate::runtime::{Errand, RuntimeError, ToolCall, Toolbox, TurnInput};
 
 /// Files that are written and read for the agent at once. Each may be as long as a line.
 const MAX_CALLBACKS: usize = 16;
@@ -43,6 +46,7 @@ pub(super) struct AcpTurn {
     callbacks: FuturesUnordered<BoxFuture<'static, String>>,
     /// Callbacks so far, to give each an id.
     called_back: usize,
+    terminals: Terminals,
     around: Around,
     cancel: CancellationToken,
     is_cancelled: bool,
@@ -90,6 +94,7 @@ impl Turn for AcpTurn {
                     self.link.send(line).await;
                     None
                 }
+                news = self.terminals.next() => self.of_terminals(news).await,
                 ended = &mut self.prompt => Some(self.ended(ended).await),
             };
             if let Some(step) = step {
@@ -122,6 +127,7 @@ impl AcpTurn {
             leaves: Leaves::new(Arc::clone(&input.tools), Arc::clone(&live.workspace), under_way),
             callbacks: FuturesUnordered::new(),
             called_back: 0,
+            terminals: Terminals::new(Arc::clone(&input.tools)),
             around: Around::default(),
             cancel: input.cancel.clone(),
             is_cancelled: false,
@@ -134,6 +140,7 @@ impl AcpTurn {
         let params = json!({ "sessionId": self.conversation });
         self.link.send(wire::notification("session/cancel", &params)).await;
         self.callbacks.clear();
+        self.terminals.end();
         let lines = self.leaves.let_go();
         self.link.send_all(lines).await;
     }
@@ -154,9 +161,15 @@ impl AcpTurn {
             Heard::Asked { id, method, params, line } if method == ASK => {
                 self.asked(id, &params, &line).await
             }
-            Heard::Asked { id, method, params, .. } => {
-                let refused = self.called_back(&id, &method, &params);
-                self.link.send_all(refused.into_iter().collect()).await;
+            Heard::Asked { id, method, params, line } => {
+                let refused = match method.starts_with("terminal/") {
+                    true => self.of_terminal(&id, &method, &params, &line),
+                    false => Ok(self.called_back(&id, &method, &params)),
+                };
+                match refused {
+                    Ok(refused) => self.link.send_all(refused.into_iter().collect()).await,
+                    Err(untold) => return Some(Step::Failed(untold.into())),
+                }
                 None
             }
         }
@@ -180,7 +193,8 @@ impl AcpTurn {
             // The house's own events tell what was asked and decided; this is how the agent shows it.
             (kind @ ("tool_call" | "tool_call_update"), _) => {
                 let telling = if kind == "tool_call" { Telling::Begins } else { Telling::GoesOn };
-                match self.leaves.told(&self.named(update), line, telling).await {
+                let ran = self.terminals.shown_in(update);
+                match self.leaves.told(&self.named(update), line, telling, ran).await {
                     None => handed_on(kind, line).and_then(Step::said),
                     step => step,
                 }
@@ -288,6 +302,78 @@ impl AcpTurn {
         }));
     }
 
+    /// Something is wanted of a terminal. Returns the line that answers it, unless that has to wait.
+    fn of_terminal(
+        &mut self,
+        request: &Value,
+        method: &str,
+        params: &Value,
+        line: &str,
+    ) -> Result<Option<String>, Untold> {
+        const KNOWN: [&str; 4] =
+            ["terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release"];
+        if !self.profile.capabilities().terminal {
+            return Ok(Some(wire::error(request, wire::METHOD_NOT_FOUND, "this is not offered here")));
+        }
+        match method {
+            "terminal/create" => self.create(request, params, line).map(Result::err),
+            method if KNOWN.contains(&method) => Ok(self.terminals.asked(request, method, params)),
+            _ => Ok(Some(wire::error(request, wire::METHOD_NOT_FOUND, "there is no such method"))),
+        }
+    }
+
+    /// A command is to be run for the agent: under the leave that it has for exactly that, or as a call that is decided now.
+    /// Returns the line that refuses it.
+    fn create(&mut self, request: &Value, params: &Value, line: &str) -> Result<Result<(), String>, Untold> {
+        let refused = |why: &str| Ok(Err(wire::error(request, wire::INTERNAL, why)));
+        let order = match Order::new(params, &self.workspace) {
+            Ok(order) => order,
+            Err(why) => return Ok(Err(wire::error(request, wire::INVALID_PARAMS, &why))),
+        };
+        if self.is_cancelled {
+            return refused("the turn was cancelled: nothing is started any more");
+        }
+        if !self.terminals.has_room() {
+            let why = format!("{MAX_TERMINALS} terminals are open, which is the most: release one first");
+            return refused(&why);
+        }
+        let (errand, joint) = match self.leaves.wants_run(&order.command, line)? {
+            Before::Allowed(own, joint) => (Errand::Allowed(own), Some(joint)),
+            Before::Told(id, joint) => {
+                let Wanted { tool: name, input } = order.command.clone();
+                (Errand::Call(ToolCall { id, name, input }), Some(joint))
+            }
+            Before::Waits => {
+                return refused("leave for this command was asked and is not given yet: wait for the answer");
+            }
+            Before::Refused(why) => return refused(&why),
+            Before::Nothing => (Errand::Call(self.callback(order.command.clone())), None),
+        };
+        self.terminals.open(request.clone(), order, errand, joint);
+        Ok(Ok(()))
+    }
+
+    /// Something came of a terminal.
+    async fn of_terminals(&mut self, news: News) -> Option<Step> {
+        match news {
+            News::Answer(line) => {
+                self.link.send(line).await;
+                None
+            }
+            News::Opened { line, event, joint } => {
+                if let Some((joint, command)) = joint {
+                    self.leaves.runs(&joint, &command);
+                }
+                self.link.send(line).await;
+                event.and_then(Step::said)
+            }
+            News::NotRun { joint, command, why } => {
+                self.leaves.not_run(&joint, &command, &why);
+                None
+            }
+        }
+    }
+
     fn callback(&mut self, wanted: Wanted) -> ToolCall {
         self.called_back += 1;
         ToolCall { id: format!("callback-{}", self.called_back), name: wanted.tool, input: wanted.input }
@@ -295,6 +381,8 @@ impl AcpTurn {
 
     /// The agent answered the prompt, or there is no way to it any more.
     async fn ended(&mut self, ended: Result<Value, Fault>) -> Step {
+        // Nothing runs on without its turn, and what came of it is on record before the turn's end.
+        let told_at_last = self.terminals.settle().await;
         let answer = match ended {
             Ok(answer) => answer,
             Err(fault) => {
@@ -307,6 +395,7 @@ impl AcpTurn {
                 return Step::Failed(told("the prompt", fault));
             }
         };
+        self.link.send_all(told_at_last).await;
         self.callbacks.clear();
         let lines = self.leaves.let_go();
         self.link.send_all(lines).await;
