@@ -2,6 +2,9 @@
 //! they run, and none left behind however it ends.
 
 use serde_json::{Value, json};
+use tribune_host::record::{CallOutcome, ToolResultRecord};
+use tribune_host::{Home, Reader};
+use tribune_ledger::EntryQuality;
 
 use super::{ASK, Played, Rig, Setting, below, run, until};
 use crate::boxed::{mark, sleeping};
@@ -230,7 +233,7 @@ async fn l8_a_command_that_is_killed_or_released_leaves_nothing_running() {
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_whatever_ends_a_turn_ends_its_commands() {
     let mut rig = Rig::new(Setting { profile: OFFERED, ..Setting::default() }).await;
-    for how in ["done", "cancelled", "killed", "exits", "ungoverned", "closed"] {
+    for how in ["done", "cancelled", "killed", "exits", "closed", "ungoverned"] {
         let mark = mark();
         let mut acts = vec![endless(&mark), json!({ "until": ["t", "started"] })];
         match how {
@@ -268,8 +271,9 @@ async fn l2_whatever_ends_a_turn_ends_its_commands() {
             assert_eq!(played.stop, "end_turn");
             assert!(ran[0].1.starts_with("ended because"), "{ran:?}");
         }
-        if how == "ungoverned" {
-            break;
+        assert_eq!(played.of_type("ungoverned").len(), usize::from(how == "ungoverned"));
+        if how == "closed" {
+            rig.client.call("session.init", &session).await.unwrap();
         }
     }
     rig.end();
@@ -292,7 +296,14 @@ async fn l2_a_command_ends_with_its_daemon() {
         "{}",
         played.text
     );
-    rig.end();
+    let place = rig.end();
+    let reader = Reader::open(&Home::at(place.home())).unwrap();
+    let entries = (0..).map_while(|index| reader.entry(index).unwrap()).map(|stored| stored.entry);
+    let results = entries.filter(|entry| entry.quality == EntryQuality::ToolResult);
+    let results: Vec<ToolResultRecord> =
+        results.map(|entry| serde_json::from_str(&entry.payload).unwrap()).collect();
+    let results: Vec<_> = results.iter().map(|result| (result.call_id.as_str(), result.outcome)).collect();
+    assert_eq!(results, [("callback-1", CallOutcome::Interrupted)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
