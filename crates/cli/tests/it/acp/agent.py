@@ -115,7 +115,7 @@ def act(session, act):
     elif "terminal" in act:
         what, name = act["terminal"]
         reply = ask(f"terminal/{what}", {"sessionId": session, "terminalId": terminals.get(name, name)})
-        say(session, "[" + json.dumps(reply.get("result", reply.get("error"))) + "]")
+        say(session, "[" + json.dumps(reply.get("result", reply.get("error")), sort_keys=True) + "]")
     elif "until" in act:
         # Looks again and again until the terminal shows this.
         name, text = act["until"]
