@@ -189,6 +189,7 @@ impl AcpTurn {
                 let words = EventKind::ReasoningDelta { text: text.to_owned() };
                 Some(Step::Said(around.into_iter().chain([words]).collect()))
             }
+            // What was said to it is known, and some of that is for the agent alone: an echo tells nobody anything.
             ("user_message_chunk", _) => None,
             // The house's own events tell what was asked and decided; this is how the agent shows it.
             (kind @ ("tool_call" | "tool_call_update"), _) => {

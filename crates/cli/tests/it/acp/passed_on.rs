@@ -49,9 +49,10 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
     });
     let plan = json!({ "sessionUpdate": "plan", "entries": [{ "content": "c", "priority": "high", "status": "pending", "_more": 1 }] });
     let unknown = json!({ "sessionUpdate": "weather", "sun": 1 });
-    let commands = json!({ "sessionUpdate": "available_commands_update", "availableCommands": [{ "name": "own", "description": "d" }] });
+    let own = json!({ "name": "own", "description": "d", "_meta": { "of": "command" } });
+    let commands = json!({ "sessionUpdate": "available_commands_update", "availableCommands": [own], "_meta": { "of": "all" } });
     let acts = json!([
-        { "update": told }, { "update": plan }, { "update": unknown }, { "update": commands }, write("w1", "made.txt", "by hand"),
+        { "update": told }, { "update": plan }, { "update": unknown }, { "update": commands, "beside": { "_meta": { "of": "message" } } }, write("w1", "made.txt", "by hand"),
     ]);
     let (ended, heard) = plays(&rig, &folder, acts).await;
     assert_eq!(ended["stopReason"], "end_turn", "{heard:#?}");
@@ -86,6 +87,9 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
         .filter_map(|command| command["name"].as_str())
         .collect();
     assert_eq!(names, ["tribune", "agents", "approvals", "spend", "own"]);
+    assert_eq!((&offered["availableCommands"][4], &offered["_meta"]), (&own, &json!({ "of": "all" })));
+    let message = heard.iter().find(|said| said["params"]["update"] == **offered).unwrap();
+    assert_eq!(message["params"]["_meta"], json!({ "of": "message" }));
     rig.end();
 }
 

@@ -11,6 +11,7 @@ use tribune_agents::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent, TE
 use tribune_ledger::{EntryQuality, LedgerEntry};
 
 use super::calls;
+use super::commands::OfAgent;
 use super::passed::{Around, OURS, beside, came, words};
 use super::terminals::Terminals;
 use crate::approval::record::Requested;
@@ -37,7 +38,7 @@ pub(super) enum Told {
     /// A word to people that is not the agent's.
     Notice(String),
     /// The commands of the agent behind us, which stand beside ours.
-    Commands(Vec<Value>),
+    Commands(OfAgent),
     /// So many tokens were in the newest request of the turn, with what came of it.
     Used { tokens: u64 },
 }
@@ -401,8 +402,7 @@ impl Teller {
                 vec![came(said, beside)]
             }
             "available_commands_update" => {
-                let commands = said.get("availableCommands").and_then(Value::as_array).cloned();
-                vec![Told::Commands(commands.unwrap_or_default())]
+                vec![Told::Commands(OfAgent { said, beside })]
             }
             // Modes and options of this session are the house's own, and not those of the agent behind it.
             "current_mode_update" | "config_option_update" => {
