@@ -3,7 +3,7 @@
 //!
 //! A terminal lives as long as its turn: what still runs when that is over is ended, and its name means nothing afterwards.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,6 +27,9 @@ pub(super) const MAX_TERMINALS: usize = 16;
 /// Answers about terminals that wait for something to happen.
 const MAX_WAITING: usize = 64;
 
+/// Terminals that were released before a call showed them, and whose commands are remembered for one that does, the newest.
+const MAX_RELEASED: usize = 64;
+
 /// How long the end of a turn waits until what still ran is on record as ended. Then it is written off.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -37,6 +40,8 @@ static GIVEN_OUT: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Terminals {
     tools: Arc<dyn Toolbox>,
     held: HashMap<String, Held>,
+    /// Of terminals that are gone: their names, and what they ran.
+    released: VecDeque<(String, Wanted)>,
     /// Commands under way; each comes back as the name of its terminal.
     running: FuturesUnordered<BoxFuture<'static, String>>,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
@@ -71,7 +76,7 @@ pub(super) enum News {
 impl Terminals {
     pub(super) fn new(tools: Arc<dyn Toolbox>) -> Self {
         let (running, answers) = (FuturesUnordered::new(), FuturesUnordered::new());
-        Self { tools, held: HashMap::new(), running, answers }
+        Self { tools, held: HashMap::new(), released: VecDeque::new(), running, answers }
     }
 
     /// Whether another one may be opened.
@@ -145,7 +150,7 @@ impl Terminals {
                 held.is_released = true;
                 terminal.end();
                 if terminal.is_over() {
-                    self.held.remove(name);
+                    self.forget(name);
                 }
             }
             // It is only waited for.
@@ -172,6 +177,8 @@ impl Terminals {
             if let Some(held) = self.held.get_mut(name).filter(is_new) {
                 held.is_shown = true;
                 ran.push(held.command.clone());
+            } else if let Some(at) = self.released.iter().position(|(known, _)| known == name) {
+                ran.extend(self.released.remove(at).map(|(_, command)| command));
             }
         }
         ran
@@ -210,10 +217,20 @@ impl Terminals {
         if has_begun && !held.is_released {
             return None;
         }
-        let Held { terminal, command, joint, .. } = self.held.remove(name)?;
+        let Held { terminal, command, joint, .. } = self.forget(name)?;
         let joint = joint.filter(|_| !has_begun)?;
         let why = terminal.outcome().map(|outcome| outcome.content).unwrap_or_default();
         Some(News::NotRun { joint, command, why })
+    }
+
+    /// Takes one out that is over. A call may still be told that shows it.
+    fn forget(&mut self, name: &str) -> Option<Held> {
+        let held = self.held.remove(name)?;
+        if held.terminal.has_begun() && !held.is_shown {
+            self.released.truncate(MAX_RELEASED - 1);
+            self.released.push_front((name.to_owned(), held.command.clone()));
+        }
+        Some(held)
     }
 
     /// Ends everything that runs, and has nothing begun that does not. Nobody is waited for.

@@ -175,16 +175,25 @@ async fn l1_a_command_is_joined_to_what_was_said_of_it() {
             agent.of("release", name).await.unwrap();
             agent.tell("tool_call_update", json!({ "toolCallId": id, "status": "completed" })).await;
         }
+        // And one that is told of when it is long gone.
+        let four = agent.create("four").await.unwrap();
+        agent.of("release", &four).await.unwrap();
+        let content = json!([{ "type": "terminal", "terminalId": four }]);
+        let update = json!({ "toolCallId": "late", "kind": "execute", "title": "Ran", "status": "completed", "content": content });
+        agent.tell("tool_call", update).await;
         agent.end().await;
     })
     .await;
     assert!(heard.error.is_none() && !heard.is_ungoverned(), "{heard:?}");
     let followed = court.followed.lock().unwrap();
     let followed: Vec<_> = followed.iter().map(command).collect();
-    assert_eq!(followed, [("asked", "as allowed"), ("told", "two"), ("callback-1", "three")]);
+    assert_eq!(
+        followed,
+        [("asked", "as allowed"), ("told", "two"), ("callback-1", "three"), ("callback-2", "four")]
+    );
     assert_eq!(court.asked().len(), 1, "nobody is asked twice: {:?}", court.asked());
     let told: Vec<String> = court.told().into_iter().map(|(id, _)| id).collect();
-    assert_eq!(told, ["asked", "told", "callback-1"]);
+    assert_eq!(told, ["asked", "told", "callback-1", "callback-2"]);
 }
 
 /// Whoever was refused and does it all the same has no leave for it, whichever way it was refused.
