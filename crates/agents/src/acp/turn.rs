@@ -1,5 +1,7 @@
 //! One turn of an agent: what it says becomes events, what it asks goes to the toolbox, until it answers the prompt.
 
+mod running;
+
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,11 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::around::{Around, Words, answered, says_more};
 use super::handshake::told;
 use super::options::{Choice, cancelled, choose};
-use super::order::Order;
-use super::terminals::{MAX_TERMINALS, News, Terminals};
+use super::terminals::Terminals;
 use super::{ASK, wire};
 use crate::cli_agent::calls::{Telling, Untold};
-use crate::cli_agent::commands::Before;
 use crate::cli_agent::handed_on;
 use crate::cli_agent::house_words::{self, Wanted};
 use crate::cli_agent::leaves::{Leaves, Question, Ruling, UnderWay};
@@ -27,7 +27,7 @@ use crate::cli_agent::tongue::{Step, Turn};
 use crate::content::ContentBlock;
 use crate::event::{EventKind, StopReason};
 use crate::profile::{Profile, Quirk};
-use crate::runtime::{Errand, RuntimeError, ToolCall, Toolbox, TurnInput};
+use crate::runtime::{RuntimeError, ToolCall, Toolbox, TurnInput};
 
 /// Files that are written and read for the agent at once. Each may be as long as a line.
 const MAX_CALLBACKS: usize = 16;
@@ -301,78 +301,6 @@ impl AcpTurn {
             let text: String = lines.take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
             wire::response(&request, &json!({ "content": text }))
         }));
-    }
-
-    /// Something is wanted of a terminal. Returns the line that answers it, unless that has to wait.
-    fn of_terminal(
-        &mut self,
-        request: &Value,
-        method: &str,
-        params: &Value,
-        line: &str,
-    ) -> Result<Option<String>, Untold> {
-        const KNOWN: [&str; 4] =
-            ["terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release"];
-        if !self.profile.capabilities().terminal {
-            return Ok(Some(wire::error(request, wire::METHOD_NOT_FOUND, "this is not offered here")));
-        }
-        match method {
-            "terminal/create" => self.create(request, params, line).map(Result::err),
-            method if KNOWN.contains(&method) => Ok(self.terminals.asked(request, method, params)),
-            _ => Ok(Some(wire::error(request, wire::METHOD_NOT_FOUND, "there is no such method"))),
-        }
-    }
-
-    /// A command is to be run for the agent: under the leave that it has for exactly that, or as a call that is decided now.
-    /// Returns the line that refuses it.
-    fn create(&mut self, request: &Value, params: &Value, line: &str) -> Result<Result<(), String>, Untold> {
-        let refused = |why: &str| Ok(Err(wire::error(request, wire::INTERNAL, why)));
-        let order = match Order::new(params, &self.workspace) {
-            Ok(order) => order,
-            Err(why) => return Ok(Err(wire::error(request, wire::INVALID_PARAMS, &why))),
-        };
-        if self.is_cancelled {
-            return refused("the turn was cancelled: nothing is started any more");
-        }
-        if !self.terminals.has_room() {
-            let why = format!("{MAX_TERMINALS} terminals are open, which is the most: release one first");
-            return refused(&why);
-        }
-        let (errand, joint) = match self.leaves.wants_run(&order.command, line)? {
-            Before::Allowed(own, joint) => (Errand::Allowed(own), Some(joint)),
-            Before::Told(id, joint) => {
-                let Wanted { tool: name, input } = order.command.clone();
-                (Errand::Call(ToolCall { id, name, input }), Some(joint))
-            }
-            Before::Waits => {
-                return refused("leave for this command was asked and is not given yet: wait for the answer");
-            }
-            Before::Refused(why) => return refused(&why),
-            Before::Nothing => (Errand::Call(self.callback(order.command.clone())), None),
-        };
-        self.terminals.open(request.clone(), order, errand, joint);
-        Ok(Ok(()))
-    }
-
-    /// Something came of a terminal.
-    async fn of_terminals(&mut self, news: News) -> Option<Step> {
-        match news {
-            News::Answer(line) => {
-                self.link.send(line).await;
-                None
-            }
-            News::Opened { line, event, joint } => {
-                if let Some((joint, command)) = joint {
-                    self.leaves.runs(&joint, &command);
-                }
-                self.link.send(line).await;
-                event.and_then(Step::said)
-            }
-            News::NotRun { joint, command, why } => {
-                self.leaves.not_run(&joint, &command, &why);
-                None
-            }
-        }
     }
 
     fn callback(&mut self, wanted: Wanted) -> ToolCall {
