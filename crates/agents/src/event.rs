@@ -96,6 +96,9 @@ pub enum EventKind {
 pub const AROUND_MESSAGE: &str = "agent_message_chunk/around";
 pub const AROUND_THOUGHT: &str = "agent_thought_chunk/around";
 
+/// The kind of an `AgentUpdate` that tells which call (`callId`) runs in a terminal that an agent was given (`terminalId`).
+pub const TERMINAL: &str = "terminal/create";
+
 /// The code of a notice that tells names in a workspace which programs of this machine obey.
 pub const OBEYED: &str = "obeyed_names";
 

@@ -17,15 +17,19 @@ pub mod provider;
 pub mod rehearsal;
 pub mod runtime;
 pub mod session;
+pub mod terminal;
 
 pub use cli_agent::CliBackend;
 pub use content::{ContentBlock, Message, Role};
-pub use event::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, OBEYED, RuntimeEvent, StopReason, Usage};
+pub use event::{
+    AROUND_MESSAGE, AROUND_THOUGHT, EventKind, OBEYED, RuntimeEvent, StopReason, TERMINAL, Usage,
+};
 pub use native::NativeBackend;
 pub use profile::Profile;
 pub use rehearsal::{RehearsalBackend, Scenes};
 pub use runtime::{
-    AgentRuntime, EventStream, Handle, Leave, Lineage, OwnCall, Reach, RuntimeError, SessionInput, Speaker,
-    ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
+    AgentRuntime, Errand, EventStream, Handle, Leave, Lineage, OwnCall, Reach, RuntimeError, SessionInput,
+    Speaker, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };
 pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};
+pub use terminal::Terminal;

@@ -13,6 +13,7 @@ use crate::content::{ContentBlock, Message};
 use crate::event::RuntimeEvent;
 use crate::native::House;
 use crate::session::{AgentId, CloseReason, SessionKey, SessionMode, SessionStatus};
+use crate::terminal::Terminal;
 
 /// The events of a turn. An `Err` ends it.
 pub type EventStream = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
@@ -196,8 +197,33 @@ pub trait Toolbox: Send + Sync {
     /// then want it done for them.
     async fn carry_out(&self, call_id: &str) -> ToolOutcome;
 
+    /// Has the house run a command that is followed while it runs, and returns when what came of it is on record. It is judged and
+    /// written down like any other call; what is seen of it before its end counts as learned when it begins.
+    async fn follow(&self, _errand: Errand, _terminal: Arc<Terminal>) -> ToolOutcome {
+        ToolOutcome::error("no commands are run here for others to follow: this one was not started")
+    }
+
     /// Tells what came of a call that leave was given for. What nobody got leave for is not listened to.
     async fn report(&self, call_id: &str, outcome: ToolOutcome);
+}
+
+/// What the house is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Errand {
+    /// A call that nobody has decided about.
+    Call(ToolCall),
+    /// The call of this id, exactly as leave was given for it.
+    Allowed(String),
+}
+
+impl Errand {
+    /// The id that it has in the record.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Call(call) => &call.id,
+            Self::Allowed(id) => id,
+        }
+    }
 }
 
 /// A call that an agent carries out with its own hands.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cli_agent::link::{Fault, Link};
 use crate::cli_agent::tongue::{Began, Conversation, FirstWords, Takes};
-use crate::profile::Profile;
+use crate::profile::{Capabilities, Profile};
 use crate::runtime::RuntimeError;
 
 /// The version of ACP that is spoken here.
@@ -13,12 +13,12 @@ const VERSION: u64 = 1;
 /// Speaks the first words.
 pub(super) async fn shake_hands(link: &Link, first: FirstWords<'_>) -> Result<Conversation, RuntimeError> {
     let FirstWords { profile, workspace, before } = first;
-    let fs = profile.capabilities().fs;
+    let Capabilities { fs, terminal } = profile.capabilities();
     let hello = json!({
         "protocolVersion": VERSION,
         "clientCapabilities": {
             "fs": { "readTextFile": fs.read_text_file, "writeTextFile": fs.write_text_file },
-            "terminal": false,
+            "terminal": terminal,
         },
         "clientInfo": { "name": "tribune", "title": "Tribune", "version": env!("CARGO_PKG_VERSION") },
     });

@@ -1,12 +1,14 @@
 //! Agents that speak ACP: JSON-RPC, one message per line. How they are started, kept and judged is [`crate::cli_agent`]'s.
 //!
 //! [`wire`] is JSON-RPC; [`handshake`] the first words; [`turn`] a turn, with [`options`] for how its questions are answered and
-//! [`around`] for what it says beside its words. Nothing
-//! of the client side is offered but files that the profile names: terminals are not.
+//! [`around`] for what it says beside its words. Of the client's side, files and terminals are offered where the profile says so:
+//! both are calls of the house's own; [`order`] is what a terminal is to run, [`terminals`] those of a turn.
 
 mod around;
 mod handshake;
 mod options;
+mod order;
+mod terminals;
 mod turn;
 mod wire;
 

@@ -1,5 +1,7 @@
 //! One turn of an agent: what it says becomes events, what it asks goes to the toolbox, until it answers the prompt.
 
+mod running;
+
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::around::{Around, Words, answered, says_more};
 use super::handshake::told;
 use super::options::{Choice, cancelled, choose};
+use super::terminals::Terminals;
 use super::{ASK, wire};
 use crate::cli_agent::calls::{Telling, Untold};
 use crate::cli_agent::handed_on;
@@ -43,6 +46,7 @@ pub(super) struct AcpTurn {
     callbacks: FuturesUnordered<BoxFuture<'static, String>>,
     /// Callbacks so far, to give each an id.
     called_back: usize,
+    terminals: Terminals,
     around: Around,
     cancel: CancellationToken,
     is_cancelled: bool,
@@ -90,6 +94,7 @@ impl Turn for AcpTurn {
                     self.link.send(line).await;
                     None
                 }
+                news = self.terminals.next() => self.of_terminals(news).await,
                 ended = &mut self.prompt => Some(self.ended(ended).await),
             };
             if let Some(step) = step {
@@ -122,6 +127,7 @@ impl AcpTurn {
             leaves: Leaves::new(Arc::clone(&input.tools), Arc::clone(&live.workspace), under_way),
             callbacks: FuturesUnordered::new(),
             called_back: 0,
+            terminals: Terminals::new(Arc::clone(&input.tools)),
             around: Around::default(),
             cancel: input.cancel.clone(),
             is_cancelled: false,
@@ -134,6 +140,7 @@ impl AcpTurn {
         let params = json!({ "sessionId": self.conversation });
         self.link.send(wire::notification("session/cancel", &params)).await;
         self.callbacks.clear();
+        self.terminals.end();
         let lines = self.leaves.let_go();
         self.link.send_all(lines).await;
     }
@@ -154,9 +161,15 @@ impl AcpTurn {
             Heard::Asked { id, method, params, line } if method == ASK => {
                 self.asked(id, &params, &line).await
             }
-            Heard::Asked { id, method, params, .. } => {
-                let refused = self.called_back(&id, &method, &params);
-                self.link.send_all(refused.into_iter().collect()).await;
+            Heard::Asked { id, method, params, line } => {
+                let refused = match method.starts_with("terminal/") {
+                    true => self.of_terminal(&id, &method, &params, &line),
+                    false => Ok(self.called_back(&id, &method, &params)),
+                };
+                match refused {
+                    Ok(refused) => self.link.send_all(refused.into_iter().collect()).await,
+                    Err(untold) => return Some(Step::Failed(untold.into())),
+                }
                 None
             }
         }
@@ -176,11 +189,13 @@ impl AcpTurn {
                 let words = EventKind::ReasoningDelta { text: text.to_owned() };
                 Some(Step::Said(around.into_iter().chain([words]).collect()))
             }
+            // What was said to it is known, and some of that is for the agent alone: an echo tells nobody anything.
             ("user_message_chunk", _) => None,
             // The house's own events tell what was asked and decided; this is how the agent shows it.
             (kind @ ("tool_call" | "tool_call_update"), _) => {
                 let telling = if kind == "tool_call" { Telling::Begins } else { Telling::GoesOn };
-                match self.leaves.told(&self.named(update), line, telling).await {
+                let ran = self.terminals.shown_in(update);
+                match self.leaves.told(&self.named(update), line, telling, ran).await {
                     None => handed_on(kind, line).and_then(Step::said),
                     step => step,
                 }
@@ -295,6 +310,8 @@ impl AcpTurn {
 
     /// The agent answered the prompt, or there is no way to it any more.
     async fn ended(&mut self, ended: Result<Value, Fault>) -> Step {
+        // Nothing runs on without its turn, and what came of it is on record before the turn's end.
+        let told_at_last = self.terminals.settle().await;
         let answer = match ended {
             Ok(answer) => answer,
             Err(fault) => {
@@ -307,6 +324,7 @@ impl AcpTurn {
                 return Step::Failed(told("the prompt", fault));
             }
         };
+        self.link.send_all(told_at_last).await;
         self.callbacks.clear();
         let lines = self.leaves.let_go();
         self.link.send_all(lines).await;

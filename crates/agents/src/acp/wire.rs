@@ -7,6 +7,8 @@ use crate::cli_agent::tongue::{Message, Refusal};
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 pub(super) const INTERNAL: i64 = -32603;
+/// What is named is not there.
+pub(super) const NOT_FOUND: i64 = -32002;
 
 /// The message on a line, if there is one.
 pub(super) fn parse(line: &str) -> Option<Message> {

@@ -149,7 +149,7 @@ impl ClaudeTurn {
                 let (id, tool) = (block["id"].as_str().unwrap_or_default(), block["name"].as_str());
                 let mut call = tools::told(id, tool.unwrap_or_default(), &block["input"]);
                 call["status"] = "in_progress".into();
-                self.steps.extend(self.leaves.told(&call, line, Telling::Begins).await);
+                self.steps.extend(self.leaves.told(&call, line, Telling::Begins, Vec::new()).await);
             } else if is_own(what) {
                 self.steps.extend(self.speech.whole(message, block).and_then(Step::said));
             }
@@ -160,7 +160,7 @@ impl ClaudeTurn {
     async fn results(&mut self, line: &str, what: &Value) {
         for result in results(what) {
             let told = tools::ended(result.call, result.status(), &result.words());
-            self.steps.extend(self.leaves.told(&told, line, Telling::GoesOn).await);
+            self.steps.extend(self.leaves.told(&told, line, Telling::GoesOn, Vec::new()).await);
         }
     }
 

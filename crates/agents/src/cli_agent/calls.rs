@@ -41,6 +41,8 @@ pub(crate) struct Call {
     pub(crate) asks: Vec<Ask>,
     /// Parts of it that were told as done and have their place in the record.
     pub(crate) settled: Vec<Wanted>,
+    /// The house ran a command for it.
+    is_run_here: bool,
     /// Its end was told.
     pub(crate) is_over: bool,
     /// It was told as under way.
@@ -146,6 +148,33 @@ impl Calls {
         };
         self.calls.values_mut().find_map(|call| call.take(is_it))
     }
+
+    /// Leave for this command: its id in the record, and the call that it is part of. It is taken out.
+    pub(crate) fn take_command(&mut self, command: &Wanted) -> Option<(String, String)> {
+        self.calls.iter_mut().find_map(|(id, call)| {
+            let own = call.take(|given| given.covers(command))?;
+            call.is_run_here = true;
+            Some((own, id.clone()))
+        })
+    }
+
+    /// The call that tells of this command and that nobody was asked about.
+    pub(crate) fn told_command(&self, command: &Wanted, workspace: &str) -> Option<String> {
+        let is_it = |call: &Call| {
+            call.asks.is_empty()
+                && !call.is_over
+                && !call.is_run_here
+                && matches!(call.wanted(workspace).as_slice(), [only] if only.covers(command))
+        };
+        self.calls.iter().find(|(_, call)| is_it(call)).map(|(id, _)| id.clone())
+    }
+
+    /// How the newest question about this command stands.
+    pub(crate) fn asked_command(&self, command: &Wanted) -> Option<&Standing> {
+        let is_it = |ask: &&Ask| ask.wanted.iter().any(|wanted| wanted.covers(command));
+        let asks = self.calls.values().filter(|call| !call.is_over).flat_map(|call| &call.asks);
+        asks.filter(is_it).max_by_key(|ask| ask.number).map(|ask| &ask.standing)
+    }
 }
 
 impl Ask {
@@ -214,6 +243,33 @@ impl Call {
     /// What it says that it did, to be held against what leave was given for.
     pub(crate) fn done(&self, workspace: &str) -> Vec<Wanted> {
         house_words::done(&self.told, workspace)
+    }
+
+    /// The house ran a command, and this call is how the agent tells of it.
+    pub(crate) fn run_here(&mut self, command: Wanted) {
+        self.is_run_here = true;
+        self.settled.push(command);
+    }
+
+    /// It was not run after all.
+    pub(crate) fn not_run_here(&mut self, command: &Wanted) {
+        self.is_run_here = false;
+        self.settled.retain(|settled| !settled.covers(command));
+    }
+
+    /// Whether it has its place in the record, or says no more of it than what has.
+    pub(crate) fn has_settled(&self, part: &Wanted) -> bool {
+        self.settled.iter().any(|settled| settled.covers(part)) || self.is_told_of_here(part)
+    }
+
+    /// Whether a part of it says no more than what the house ran for it: the name of a command, or words around one that nobody
+    /// here knows. Another command is another command.
+    pub(crate) fn is_told_of_here(&self, part: &Wanted) -> bool {
+        let is_empty = |raw: &Value| raw.is_null() || raw.as_object().is_some_and(Map::is_empty);
+        let is_titled = self.told.get("rawInput").is_none_or(is_empty);
+        self.is_run_here
+            && self.told.get("kind").is_some_and(|kind| kind == "execute")
+            && (is_titled || part.is_foreign())
     }
 
     /// Leave that was given for what is told as done, by its id in the record. It is taken out.

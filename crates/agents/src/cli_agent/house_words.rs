@@ -154,6 +154,23 @@ pub(crate) fn read(path: &str, workspace: &str) -> Wanted {
     Wanted::new("read", json!({ "path": path }))
 }
 
+/// A command that the agent wants run for it: a line for the shell, or a program and its words. None if it would run outside of the
+/// workspace.
+pub(crate) fn run(command: &str, args: &[&str], cwd: Option<&str>, workspace: &str) -> Option<Wanted> {
+    let line = match args {
+        [] => command.to_owned(),
+        args => line_of(&[&[command], args].concat())?,
+    };
+    let mut input = json!({ "command": line });
+    if let Some(cwd) = cwd {
+        let folder = placed(cwd, workspace, Reach::Workspace)?;
+        if folder != "." {
+            input["cwd"] = folder.into();
+        }
+    }
+    Some(Wanted::new("exec", input))
+}
+
 /// What a call that is told as done says that it did, to be held against what leave was given for. What came of a change takes
 /// the place of what told which change it was, so that it is known by the files that it names. Empty if it names none any more.
 pub(crate) fn done(call: &Map<String, Value>, workspace: &str) -> Vec<Wanted> {
@@ -170,6 +187,11 @@ pub(crate) fn done(call: &Map<String, Value>, workspace: &str) -> Vec<Wanted> {
 impl Wanted {
     fn new(tool: &str, input: Value) -> Self {
         Self { tool: tool.to_owned(), input }
+    }
+
+    /// Whether it is a tool that only the agent knows.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.tool.starts_with(FOREIGN)
     }
 
     /// Whether leave for this is leave for that: the same thing, as far as an agent tells it twice in the same words. Contents
@@ -361,7 +383,9 @@ impl Told<'_> {
         let mut commands = COMMANDS.iter().filter_map(|name| raw.get(*name));
         let line = match (commands.next()?, commands.next()) {
             (Value::String(line), None) if !line.is_empty() => line.clone(),
-            (Value::Array(words), None) => line_of(words)?,
+            (Value::Array(words), None) => {
+                line_of(&words.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?)?
+            }
             _ => return None,
         };
         let mut input = json!({ "command": line });
@@ -511,7 +535,7 @@ fn change(path: String, old: Option<&str>, new: &str) -> Wanted {
 }
 
 /// The line that a list of words stands for. A shell of the system that is told a line is that line.
-fn line_of(words: &[Value]) -> Option<String> {
+fn line_of(words: &[&str]) -> Option<String> {
     const SHELLS: [&str; 9] = [
         "sh",
         "bash",
@@ -523,8 +547,7 @@ fn line_of(words: &[Value]) -> Option<String> {
         "/usr/bin/bash",
         "/usr/bin/zsh",
     ];
-    let words: Vec<&str> = words.iter().map(Value::as_str).collect::<Option<_>>()?;
-    match words.as_slice() {
+    match words {
         [] => None,
         [shell, "-c" | "-lc", line] if SHELLS.contains(shell) => Some((*line).to_owned()),
         words => Some(joined(words.iter().copied())),

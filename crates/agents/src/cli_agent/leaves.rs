@@ -39,11 +39,11 @@ pub(crate) enum Ruling {
 /// The questions of a turn, and its calls.
 pub(crate) struct Leaves<Q> {
     tools: Arc<dyn Toolbox>,
-    workspace: Arc<str>,
+    pub(super) workspace: Arc<str>,
     pub(crate) calls: Calls,
     waiting: FuturesUnordered<BoxFuture<'static, Decided>>,
     open: Vec<Open<Q>>,
-    asks: usize,
+    pub(super) asks: usize,
     under_way: UnderWay,
 }
 
@@ -205,13 +205,22 @@ impl<Q: Question> Leaves<Q> {
         self.open.drain(..).map(|open| open.question.answer(&Ruling::Cancelled).0).collect()
     }
 
-    /// Takes in what is told of a call, and puts on record what came of it.
-    pub(crate) async fn told(&mut self, told: &Value, line: &str, telling: Telling) -> Option<Step> {
+    /// Takes in what is told of a call, and puts on record what came of it. `ran` is what it shows of what the house ran.
+    pub(crate) async fn told(
+        &mut self,
+        told: &Value,
+        line: &str,
+        telling: Telling,
+        ran: Vec<Wanted>,
+    ) -> Option<Step> {
         let id = match self.calls.tell(told, line, telling) {
             Ok(id) => id,
             Err(untold) => return Some(Step::Failed(untold.into())),
         };
         let call = self.calls.get(&id)?;
+        for command in ran {
+            call.run_here(command);
+        }
         let is_unasked = call.asks.is_empty();
         match call.status() {
             None | Some("pending" | "in_progress") => None,
@@ -263,6 +272,9 @@ impl<Q: Question> Leaves<Q> {
                 let what = format!("`{}` was carried out without leave", call.title());
                 return Some(Step::Ungoverned { id: id.to_owned(), tool: part.tool, what });
             }
+            if call.is_told_of_here(&part) {
+                continue;
+            }
             // Judged, and on record, as what it says of itself.
             let words = call.asked(&self.workspace);
             let same = words.iter().find(|words| words.covers(&part)).or(words.first());
@@ -287,7 +299,8 @@ impl<Q: Question> Leaves<Q> {
         let was_over = std::mem::replace(&mut call.is_over, true);
         let outcome = ToolOutcome::error(call.outcome());
         if call.asks.is_empty() && !was_over {
-            let parts = call.wanted(&self.workspace);
+            let mut parts = call.wanted(&self.workspace);
+            parts.retain(|part| !call.has_settled(part));
             // Nothing came of it, so nothing is ungoverned.
             let _ = self.look_back(id, parts, &outcome, WasMade::No).await;
             return;

@@ -6,12 +6,13 @@
 //! agent that keeps silent about what it does is bounded by its box alone.
 //!
 //! [`spawner`] is what the host brings; [`tongue`] what a protocol brings; [`pool`] keeps one agent for each session, [`berths`] how many there are; [`link`] is a
-//! pair of pipes to one, with [`lines`] below; [`leaves`] the questions of a turn, with [`calls`] its calls; [`instructions`] what
+//! pair of pipes to one, with [`lines`] below; [`leaves`] the questions of a turn, with [`calls`] its calls and [`commands`] those of them that the house runs; [`instructions`] what
 //! the workspace has to say to agents; [`backend`] puts them together.
 
 pub(crate) mod backend;
 mod berths;
 pub(crate) mod calls;
+pub(crate) mod commands;
 pub(crate) mod house_words;
 mod instructions;
 pub(crate) mod leaves;

@@ -93,6 +93,7 @@ impl Protocol {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Capabilities {
     pub fs: FsCapabilities,
+    /// Commands, each in a box of its own.
     pub terminal: bool,
 }
 

@@ -269,6 +269,10 @@ async fn l2_a_daemon_that_is_killed_leaves_no_command_and_once_it_is_back_no_tra
     let mut works = Works::with_tools("{}", "exec, egress").await;
     // What the first command of a house makes stays for the others.
     assert!(works.run("true").await.starts_with("exit code 0"));
+    // What others read of a turn is written when its end was shown already.
+    let told = works.place.home().join("agents/main/sessions");
+    within("the first turn is told", || std::fs::read_dir(&told).is_ok_and(|mut told| told.next().is_some()))
+        .await;
     let ways_out = works.place.home().join("run/s");
     let sockets = || std::fs::read_dir(&ways_out).map_or(0, Iterator::count);
     let (names, mounts) = (names(works.place.folder.path()), mounts());

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use tribune_agents::native::NoHouse;
 use tribune_agents::{
-    AgentRuntime, CloseReason, EventStream, Handle, Leave, OwnCall, Reach, RuntimeError, SessionInput,
-    SessionStatus, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
+    AgentRuntime, CloseReason, Errand, EventStream, Handle, Leave, OwnCall, Reach, RuntimeError,
+    SessionInput, SessionStatus, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };
 
 use super::play::{Milestone, Play};
@@ -129,6 +129,16 @@ impl Toolbox for WatchedTools {
 
     async fn carry_out(&self, call_id: &str) -> ToolOutcome {
         self.inner.carry_out(call_id).await
+    }
+
+    async fn follow(&self, errand: Errand, terminal: Arc<Terminal>) -> ToolOutcome {
+        let Errand::Call(asked) = &errand else { return self.inner.follow(errand, terminal).await };
+        self.play.reach(Milestone::Asked);
+        let asked = asked.clone();
+        let outcome = self.inner.follow(errand, Arc::clone(&terminal)).await;
+        let is_refused = outcome.is_error && !terminal.has_begun();
+        self.questions.add(&asked, if is_refused { Answer::Refused } else { Answer::LetGo });
+        outcome
     }
 
     async fn report(&self, call_id: &str, outcome: ToolOutcome) {

@@ -9,14 +9,14 @@ use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, ToolCall, ToolOutcome, When};
+use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome, When};
 use tribune_constitution::{EGRESS, LAND, MCP_SERVER, SPEND, Stage, Veto};
 use tribune_ledger::Cid;
 
 use super::desk::{Begun, Desk, Judged, Recorded};
 use super::elsewhere::FULL;
 use super::own_calls::Given;
-use super::toolbox::{Answer, Asked};
+use super::toolbox::{Answer, Asked, Waiting};
 use crate::approval::action::Action;
 use crate::approval::record::{Requested, Runner};
 use crate::approval::{Ruling, State};
@@ -324,10 +324,13 @@ impl Calls {
         answer: Answer,
         ticket: Ticket,
     ) -> Result<Handled, RuntimeError> {
-        let answer = match answer {
-            Answer::Outcome(answer) => answer,
+        let Waiting { answer, terminal } = match answer {
+            Answer::Outcome(waiting) => waiting,
             Answer::Leave { answer, .. } => return self.give_leave(desk, recorded, answer, ticket).await,
         };
+        if terminal.is_some() {
+            desk.sink(&recorded.call).await?;
+        }
         self.close(&recorded.call.id);
         let written = desk.write().await?;
         // Durable before effect: the call starts here and not a line earlier.
@@ -337,7 +340,7 @@ impl Calls {
         self.open(&recorded, None);
         let governance = Arc::clone(&desk.governance);
         self.underway.push(Box::pin(async move {
-            let done = run(&governance.tools, admission).await;
+            let done = run(&governance.tools, admission, terminal).await;
             Progress::Ran(recorded, answer, Box::new(done))
         }));
         Ok(Handled::events(written.events))
@@ -441,9 +444,13 @@ impl Calls {
     }
 }
 
-/// Runs an admitted call. A fault in a tool is an answer.
-pub(super) async fn run(tools: &crate::tools::HostTools, admission: Admission) -> Done {
-    let run = AssertUnwindSafe(tools.run(admission)).catch_unwind().await;
+/// Runs an admitted call, which others may follow. A fault in a tool is an answer.
+pub(super) async fn run(
+    tools: &crate::tools::HostTools,
+    admission: Admission,
+    terminal: Option<Arc<Terminal>>,
+) -> Done {
+    let run = AssertUnwindSafe(tools.run_followed(admission, terminal)).catch_unwind().await;
     run.unwrap_or_else(|_| Done::failed("the tool failed in a way it did not expect"))
 }
 

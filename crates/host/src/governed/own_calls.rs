@@ -14,6 +14,7 @@ use tribune_ledger::Cid;
 use super::calls::{Calls, Handled, Open, Progress, run};
 use super::desk::{Begun, Desk, Recorded};
 use super::failed;
+use super::toolbox::Waiting;
 use crate::approval::action::Action;
 use crate::approval::record::Runner;
 use crate::approval::{Ruling, State};
@@ -41,6 +42,22 @@ impl Desk {
             found.await.map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
         Ok(found.map(|sentence| Veto::new(WORKSPACE, &sentence)))
     }
+
+    /// Lets the session's labels sink as a call will let them, before it begins: what is learned from it may be acted on before it
+    /// is over. Returns what it would touch.
+    pub(super) async fn sink(&mut self, call: &ToolCall) -> Result<Vec<Touched>, RuntimeError> {
+        let (governance, ground) = (Arc::clone(&self.governance), self.journal.standing.ground());
+        let tool = call.name.clone();
+        let call = call.clone();
+        let touched = tokio::task::spawn_blocking(move || governance.tools.would_touch(&ground, &call))
+            .await
+            .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
+        let gate = &self.governance.gate;
+        let ended = (touched.as_slice(), Ended::Badly);
+        let moved = gate.moved(&self.journal.standing, Some(tool.as_str()), ended).map_err(failed)?;
+        self.journal.standing.labels = moved.session;
+        Ok(touched)
+    }
 }
 
 /// A call that leave was given for.
@@ -60,15 +77,7 @@ impl Calls {
         answer: oneshot::Sender<Leave>,
         ticket: Ticket,
     ) -> Result<Handled, RuntimeError> {
-        let (governance, ground) = (Arc::clone(&desk.governance), desk.journal.standing.ground());
-        let call = recorded.call.clone();
-        let touched = tokio::task::spawn_blocking(move || governance.tools.would_touch(&ground, &call))
-            .await
-            .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
-        let gate = &desk.governance.gate;
-        let tool = Some(recorded.call.name.as_str());
-        let moved = gate.moved(&desk.journal.standing, tool, (&touched, Ended::Badly)).map_err(failed)?;
-        desk.journal.standing.labels = moved.session;
+        let touched = desk.sink(&recorded.call).await?;
         self.close(&recorded.call.id);
         let written = desk.write().await?;
         // Durable before effect: whoever carries it out waits for this.
@@ -82,11 +91,11 @@ impl Calls {
     }
 
     /// Carries out a call that leave was given for. Without leave nobody is answered.
-    pub(super) fn carry_out(&mut self, desk: &Desk, call_id: &str, answer: oneshot::Sender<ToolOutcome>) {
+    pub(super) fn carry_out(&mut self, desk: &Desk, call_id: &str, waiting: Waiting) {
         let Some(Given { recorded, admission, .. }) = self.given.remove(call_id) else { return };
-        let governance = Arc::clone(&desk.governance);
+        let (governance, Waiting { answer, terminal }) = (Arc::clone(&desk.governance), waiting);
         self.underway.push(Box::pin(async move {
-            let done = run(&governance.tools, admission).await;
+            let done = run(&governance.tools, admission, terminal).await;
             Progress::Ran(recorded, answer, Box::new(done))
         }));
     }

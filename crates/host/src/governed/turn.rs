@@ -336,8 +336,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
     async fn wished(&mut self, wish: Wish) -> Result<Step, RuntimeError> {
         match wish {
             Wish::Call(asked) => self.asked(asked).await,
-            Wish::CarryOut(id, answer) => {
-                self.calls.carry_out(&self.desk, &id, answer);
+            Wish::CarryOut(id, waiting) => {
+                self.calls.carry_out(&self.desk, &id, waiting);
                 Ok(Step::More(Vec::new()))
             }
             Wish::Report(id, outcome, told) => {

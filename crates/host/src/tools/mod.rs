@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{AgentId, SessionKey, ToolSpec};
+use tribune_agents::{AgentId, SessionKey, Terminal, ToolSpec};
 
 use crate::broker::WeakBrokers;
 use crate::clock::Clock;
@@ -226,10 +226,18 @@ impl HostTools {
     /// Makes a call that the gate allowed, and tells what was touched. When the returned future is dropped, a command and
     /// everything it started ends, and nothing is begun that was not; what was begun may come to its end.
     pub async fn run(&self, admission: Admission) -> Done {
+        self.run_followed(admission, None).await
+    }
+
+    /// The same, of a call that may be a command which somebody follows.
+    pub(crate) async fn run_followed(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> Done {
         let trail = Trail::default();
         let closing = trail.closing();
         let answer = match Request::new(admission.call()) {
-            Ok(request) => self.answer(admission.session(), admission.ground(), request, &trail).await,
+            Ok(request) => {
+                let place = (admission.session(), admission.ground());
+                self.answer(place, request, &trail, terminal).await
+            }
             Err(sentence) => Err(Refused::new(Code::InvalidInput, sentence)),
         };
         Done::new(answer, closing.close())
@@ -237,16 +245,16 @@ impl HostTools {
 
     async fn answer(
         &self,
-        session: &Arc<SessionKey>,
-        ground: Ground,
+        (session, ground): (&Arc<SessionKey>, Ground),
         request: Request,
         trail: &Trail,
+        terminal: Option<Arc<Terminal>>,
     ) -> Answer {
         match request {
             Request::Exec(exec) => {
                 let home = self.home.clone();
                 let launch = within(WALL_TIME, move |_| {
-                    exec.launch(&Workspace::open(&home, &ground)?, ground.path(&home))
+                    exec.launch(&Workspace::open(&home, &ground)?, ground.path(&home), terminal)
                 });
                 let brokers = self.brokers.get().and_then(WeakBrokers::upgrade);
                 exec::run(self.launcher.as_deref(), (launch.await?, brokers), session, trail).await

@@ -4,6 +4,7 @@ mod acp;
 mod claude_code;
 mod played;
 mod room;
+mod terminals;
 
 use std::sync::{Arc, Mutex};
 
@@ -13,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::cli_agent::CliBackend;
 use tribune_agents::native::NoHouse;
 use tribune_agents::{
-    AgentRuntime, ContentBlock, EventKind, Handle, Leave, OwnCall, RuntimeError, Speaker, ToolCall,
-    ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
+    AgentRuntime, ContentBlock, Errand, EventKind, Handle, Leave, OwnCall, RuntimeError, Speaker, Terminal,
+    ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };
 
 /// A law that a test writes, and what it was asked and told.
@@ -23,11 +24,13 @@ pub(crate) struct Court {
     /// Each call that leave was asked for: its id, its tool, and the one thing that its input says.
     asked: Mutex<Vec<(String, String, String)>>,
     told: Mutex<Vec<(String, ToolOutcome)>>,
+    /// Commands that are followed.
+    followed: Mutex<Vec<Errand>>,
 }
 
 impl Court {
     fn with(law: fn(&OwnCall) -> Leave) -> Arc<Self> {
-        Arc::new(Self { law, asked: Mutex::default(), told: Mutex::default() })
+        Arc::new(Self { law, asked: Mutex::default(), told: Mutex::default(), followed: Mutex::default() })
     }
 
     /// Nothing is allowed.
@@ -74,6 +77,24 @@ impl Toolbox for Court {
 
     async fn carry_out(&self, id: &str) -> ToolOutcome {
         ToolOutcome::good(format!("what came of {id}, and @private.txt"))
+    }
+
+    /// `no` is refused, `wait` waits for somebody to decide, all else writes a word and runs until it is ended.
+    async fn follow(&self, errand: Errand, terminal: Arc<Terminal>) -> ToolOutcome {
+        self.followed.lock().unwrap().push(errand.clone());
+        match &errand {
+            Errand::Call(call) if call.input["command"] == "no" => {
+                return ToolOutcome::error("denied: the law says no");
+            }
+            Errand::Call(call) if call.input["command"] == "wait" => std::future::pending().await,
+            Errand::Call(_) | Errand::Allowed(_) => {}
+        }
+        terminal.begin();
+        terminal.pen().write(b"hello");
+        terminal.unwanted().await;
+        let outcome = ToolOutcome::good("ended");
+        self.told.lock().unwrap().push((errand.id().to_owned(), outcome.clone()));
+        outcome
     }
 
     async fn report(&self, id: &str, outcome: ToolOutcome) {

@@ -24,6 +24,7 @@ answers = {}
 inbox = queue.Queue()
 afterwards = []
 results = []
+terminals = {}
 next_id = 0
 
 
@@ -101,7 +102,25 @@ def act(session, act):
     if "say" in act:
         say(session, act["say"])
     elif "update" in act:
-        update(act.get("session", session), act["update"], act.get("beside", {}))
+        # `$NAME` is the terminal that was made under that name.
+        told = json.dumps(act["update"])
+        for name, terminal in terminals.items():
+            told = told.replace("$" + name, terminal)
+        update(act.get("session", session), json.loads(told), act.get("beside", {}))
+    elif "create" in act:
+        reply = ask("terminal/create", {"sessionId": session, **act["create"]})
+        if "result" in reply:
+            terminals[act.get("as", "t")] = reply["result"]["terminalId"]
+        say(session, "[open]" if "result" in reply else f"[{reply['error']['code']} {reply['error']['message']}]")
+    elif "terminal" in act:
+        what, name = act["terminal"]
+        reply = ask(f"terminal/{what}", {"sessionId": session, "terminalId": terminals.get(name, name)})
+        say(session, "[" + json.dumps(reply.get("result", reply.get("error")), sort_keys=True) + "]")
+    elif "until" in act:
+        # Looks again and again until the terminal shows this.
+        name, text = act["until"]
+        while text not in ask("terminal/output", {"sessionId": session, "terminalId": terminals[name]})["result"]["output"]:
+            threading.Event().wait(0.01)
     elif "notify" in act:
         send({"method": act["notify"][0], "params": {"sessionId": session, **act["notify"][1]}})
     elif "result" in act:

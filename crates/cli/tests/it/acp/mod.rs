@@ -5,6 +5,7 @@ mod canary;
 mod hostile;
 mod modes;
 mod passed_on;
+mod terminals;
 mod ungoverned;
 mod working;
 
@@ -185,13 +186,16 @@ impl Rig {
         Played { text: text(&events), stop, events }
     }
 
-    /// Waits until the agent does nothing any more.
-    pub(super) async fn hangs(&mut self) {
+    /// Waits until the agent does nothing any more. Returns what it did before.
+    pub(super) async fn hangs(&mut self) -> Vec<Value> {
+        let mut events = Vec::new();
         loop {
-            if let Incoming::Notification(event) = within(self.client.next()).await.unwrap()
-                && event.params["event"]["kind"] == "hanging"
-            {
-                return;
+            if let Incoming::Notification(said) = within(self.client.next()).await.unwrap() {
+                let event = said.params["event"].clone();
+                if event["kind"] == "hanging" {
+                    return events;
+                }
+                events.push(event);
             }
         }
     }
@@ -260,6 +264,12 @@ pub(crate) struct Played {
 }
 
 impl Played {
+    /// The same, with what was heard before somebody waited for its end.
+    pub(super) fn after(self, mut before: Vec<Value>) -> Self {
+        before.extend(self.events);
+        Self { text: text(&before), events: before, stop: self.stop }
+    }
+
     pub(crate) fn of_type(&self, kind: &str) -> Vec<&Value> {
         self.events.iter().filter(|event| event["type"] == kind).collect()
     }

@@ -49,9 +49,10 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
     });
     let plan = json!({ "sessionUpdate": "plan", "entries": [{ "content": "c", "priority": "high", "status": "pending", "_more": 1 }] });
     let unknown = json!({ "sessionUpdate": "weather", "sun": 1 });
-    let commands = json!({ "sessionUpdate": "available_commands_update", "availableCommands": [{ "name": "own", "description": "d" }] });
+    let own = json!({ "name": "own", "description": "d", "_meta": { "of": "command" } });
+    let commands = json!({ "sessionUpdate": "available_commands_update", "availableCommands": [own], "_meta": { "of": "all" } });
     let acts = json!([
-        { "update": told }, { "update": plan }, { "update": unknown }, { "update": commands }, write("w1", "made.txt", "by hand"),
+        { "update": told }, { "update": plan }, { "update": unknown }, { "update": commands, "beside": { "_meta": { "of": "message" } } }, write("w1", "made.txt", "by hand"),
     ]);
     let (ended, heard) = plays(&rig, &folder, acts).await;
     assert_eq!(ended["stopReason"], "end_turn", "{heard:#?}");
@@ -86,6 +87,9 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
         .filter_map(|command| command["name"].as_str())
         .collect();
     assert_eq!(names, ["tribune", "agents", "approvals", "spend", "own"]);
+    assert_eq!((&offered["availableCommands"][4], &offered["_meta"]), (&own, &json!({ "of": "all" })));
+    let message = heard.iter().find(|said| said["params"]["update"] == **offered).unwrap();
+    assert_eq!(message["params"]["_meta"], json!({ "of": "message" }));
     rig.end();
 }
 
@@ -241,5 +245,41 @@ async fn what_an_agent_says_keeps_its_order() {
             "agent_message_chunk: . Done",
         ]
     );
+    rig.end();
+}
+
+/// A terminal that the agent was given is the house's: its client sees what was written there, without secrets.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_of_the_house_reaches_the_client_as_text() {
+    const KEY: &str = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789";
+    let profile = ", capabilities: { terminal: true }";
+    let rig = Rig::new(Setting { profile, ..Setting::default() }).await;
+    let project = tempfile::tempdir().unwrap();
+    let folder = project.path().canonicalize().unwrap();
+    std::fs::write(folder.join("key.txt"), KEY).unwrap();
+    let told = json!({ "sessionUpdate": "tool_call", "toolCallId": "r1", "title": "Look", "kind": "execute", "status": "pending",
+                       "rawInput": { "command": "cat key.txt" } });
+    let shows = |status: &str| {
+        let content = [json!({ "type": "terminal", "terminalId": "$t", "_meta": { "x": status } })];
+        json!({ "update": { "sessionUpdate": "tool_call_update", "toolCallId": "r1", "status": status, "content": content } })
+    };
+    let acts = json!([
+        { "update": told }, { "create": { "command": "cat", "args": ["key.txt"] } }, shows("in_progress"),
+        { "terminal": ["wait_for_exit", "t"] }, { "terminal": ["output", "t"] }, shows("completed"),
+    ]);
+    let (ended, heard) = plays(&rig, &folder, acts).await;
+    assert_eq!(ended["stopReason"], "end_turn", "{heard:#?}");
+    let all = json!(heard).to_string();
+    assert!(!all.contains(KEY) && !all.contains("\"terminal\""), "{all}");
+    let updates = heard.iter().map(|said| &said["params"]["update"]);
+    let shown: Vec<&Value> =
+        updates.filter(|update| update["content"][0]["_meta"]["x"].is_string()).collect();
+    let last = shown.last().unwrap();
+    assert_eq!((&last["status"], &last["toolCallId"]), (&json!("completed"), &json!("r1")));
+    let text = last["content"][0]["content"]["text"].as_str().unwrap();
+    assert!(text.starts_with("exit code 0\n[stdout]\n"), "{text}");
+    // The call is one, and the house's own words stand nowhere beside it.
+    let calls = heard.iter().filter(|said| said["params"]["update"]["sessionUpdate"] == "tool_call").count();
+    assert_eq!(calls, 1, "{heard:#?}");
     rig.end();
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tribune_agents::ContentBlock;
 
 use super::connection::Connection;
@@ -24,14 +24,25 @@ const COMMANDS: [(&str, &str); 3] = [
     ("spend", "Show what models cost today and before"),
 ];
 
-/// Every command there is: the house's, for its operator, and those of the agent.
-pub(super) fn update(who: &Principal, of_agent: &[Value]) -> Value {
+/// What the agent behind us said of its commands, and what else stood in its message.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct OfAgent {
+    pub(super) said: Map<String, Value>,
+    pub(super) beside: Map<String, Value>,
+}
+
+/// Every command there is: the house's, for its operator, and those of the agent, with whatever it said beside them.
+pub(super) fn update(who: &Principal, of_agent: &OfAgent) -> Value {
     let house = || std::iter::once(&IN_TURNS).chain(&COMMANDS);
     let own = house().filter(|_| who.operator().is_ok());
     let own = own.map(|(name, description)| json!({ "name": name, "description": description }));
-    let others = of_agent.iter().filter(|command| house().all(|(name, _)| command["name"] != *name));
+    let others = of_agent.said.get("availableCommands").and_then(Value::as_array).into_iter().flatten();
+    let others = others.filter(|command| house().all(|(name, _)| command["name"] != *name));
     let all: Vec<Value> = own.chain(others.cloned()).collect();
-    json!({ "sessionUpdate": "available_commands_update", "availableCommands": all })
+    let mut update = of_agent.said.clone();
+    update.insert("sessionUpdate".to_owned(), "available_commands_update".into());
+    update.insert("availableCommands".to_owned(), all.into());
+    Value::Object(update)
 }
 
 /// The answer to a prompt that is a command of the house and nothing else.

@@ -69,8 +69,8 @@ impl Connection {
     }
 
     async fn follow(self: &Arc<Self>, seat: &Arc<Seat>, mut subscription: Subscription, mut teller: Teller) {
-        let commands = commands::update(&self.who, &seat.place().commands);
-        self.update(&seat.id, &commands).await;
+        let of_agent = seat.place().commands.clone();
+        self.update_beside(&seat.id, &commands::update(&self.who, &of_agent), &of_agent.beside).await;
         let left_out = std::mem::take(&mut seat.place().left_out);
         for sentence in left_out {
             // As what the agent says: a word beside it is easily overlooked.
@@ -147,9 +147,9 @@ impl Connection {
                 }
                 Told::Notice(text) => self.notice(seat, &text).await,
                 Told::Commands(of_agent) => {
+                    seat.place().commands = of_agent.clone();
                     let update = commands::update(&self.who, &of_agent);
-                    seat.place().commands = of_agent;
-                    self.update(&seat.id, &update).await;
+                    self.update_beside(&seat.id, &update, &of_agent.beside).await;
                 }
                 Told::Used { tokens } => {
                     if let Some(size) = self.window(seat) {

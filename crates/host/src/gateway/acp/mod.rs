@@ -24,6 +24,7 @@ mod servers;
 mod sessions;
 mod socket;
 mod teller;
+mod terminals;
 mod wire;
 
 pub(super) use http::Visits;

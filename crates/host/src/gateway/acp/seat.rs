@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
 
+use super::commands::OfAgent;
 use super::options::Mode;
 use super::teller::Teller;
 use crate::mcp::Wanted;
@@ -63,7 +64,7 @@ pub(super) struct Place {
     /// The model that the client chose.
     pub(super) model: Option<String>,
     /// Commands of the agent behind us.
-    pub(super) commands: Vec<Value>,
+    pub(super) commands: OfAgent,
     pub(super) has_title: bool,
     /// The MCP servers that the client brought.
     pub(super) servers: Arc<[Wanted]>,
@@ -73,7 +74,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn new(key: SessionKey, folder: PathBuf, model: Option<String>) -> Self {
-        let (commands, servers, left_out) = (Vec::new(), Arc::default(), Vec::new());
+        let (commands, servers, left_out) = (OfAgent::default(), Arc::default(), Vec::new());
         Self { key, folder, mode: Mode::Ask, model, commands, has_title: false, servers, left_out }
     }
 }

@@ -7,11 +7,13 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use tribune_agents::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent};
+use tribune_agents::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent, TERMINAL};
 use tribune_ledger::{EntryQuality, LedgerEntry};
 
 use super::calls;
+use super::commands::OfAgent;
 use super::passed::{Around, OURS, beside, came, words};
+use super::terminals::Terminals;
 use crate::approval::record::Requested;
 
 /// Something that a client is to be told, or that is to be done about it.
@@ -36,7 +38,7 @@ pub(super) enum Told {
     /// A word to people that is not the agent's.
     Notice(String),
     /// The commands of the agent behind us, which stand beside ours.
-    Commands(Vec<Value>),
+    Commands(OfAgent),
     /// So many tokens were in the newest request of the turn, with what came of it.
     Used { tokens: u64 },
 }
@@ -76,6 +78,8 @@ pub(super) struct Teller {
     waiting: HashMap<String, Waiting>,
     /// Questions of the agent behind us that say more than the calls of this turn, by its ids.
     requests: HashMap<String, Request>,
+    /// Terminals that the agent behind us was given in this turn.
+    terminals: Terminals,
     /// What stands around the words of the agent behind us, and around its thoughts.
     around_message: Option<Around>,
     around_thought: Option<Around>,
@@ -118,6 +122,7 @@ impl Teller {
             entries: HashMap::new(),
             waiting: HashMap::new(),
             requests: HashMap::new(),
+            terminals: Terminals::default(),
             around_message: None,
             around_thought: None,
         }
@@ -140,6 +145,7 @@ impl Teller {
                 self.calls.clear();
                 self.entries.clear();
                 self.requests.clear();
+                self.terminals = Terminals::default();
                 (self.around_message, self.around_thought) = (None, None);
                 vec![Told::Began { turn }]
             }
@@ -250,9 +256,19 @@ impl Teller {
     }
 
     fn over(&mut self, id: &str, content: &str, is_error: bool) -> Vec<Told> {
-        let Some(call) = self.calls.get(id) else { return Vec::new() };
+        let Some(call) = self.calls.get_mut(id) else { return Vec::new() };
+        let mut told = Vec::new();
+        if let Some((shown_in, content)) = self.terminals.over(id, content) {
+            if shown_in == call.id {
+                call.shown.insert("content".to_owned(), content.clone().into());
+            }
+            told.push(update(
+                "tool_call_update",
+                fields(json!({ "toolCallId": shown_in, "content": content })),
+            ));
+        }
         if call.own_words && !is_error {
-            return Vec::new();
+            return told;
         }
         let status = if is_error { "failed" } else { "completed" };
         let mut said = vec![json!({ "type": "content", "content": { "type": "text", "text": content } })];
@@ -260,7 +276,8 @@ impl Teller {
         let changes = call.shown.get("content").and_then(Value::as_array);
         said.splice(0..0, changes.into_iter().flatten().cloned());
         let shown = json!({ "toolCallId": call.id, "status": status, "content": said, "rawOutput": content });
-        vec![update("tool_call_update", fields(shown))]
+        told.push(update("tool_call_update", fields(shown)));
+        told
     }
 
     fn recorded(&mut self, entry: &LedgerEntry) -> Vec<Told> {
@@ -340,6 +357,10 @@ impl Teller {
                 return vec![Told::Answered { turn: self.turn.clone(), answer }];
             }
             "session/request_permission" => return self.agent_asked(beside),
+            TERMINAL => {
+                self.terminals.opened(&beside);
+                return Vec::new();
+            }
             method if method.starts_with('_') && !method.starts_with(OURS) => {
                 return vec![Told::Aside { method: method.to_owned(), params: Value::Object(beside) }];
             }
@@ -361,6 +382,8 @@ impl Teller {
                 let Some(id) = said.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
                     return Vec::new();
                 };
+                let known = self.calls.get(&id).map_or(&id, |call| &call.id);
+                self.terminals.put_into_words(known, &mut said);
                 if let Some(call) = self.calls.get_mut(&id) {
                     // It was told of before, perhaps under our name for it.
                     said.insert("toolCallId".to_owned(), call.id.clone().into());
@@ -379,8 +402,7 @@ impl Teller {
                 vec![came(said, beside)]
             }
             "available_commands_update" => {
-                let commands = said.get("availableCommands").and_then(Value::as_array).cloned();
-                vec![Told::Commands(commands.unwrap_or_default())]
+                vec![Told::Commands(OfAgent { said, beside })]
             }
             // Modes and options of this session are the house's own, and not those of the agent behind it.
             "current_mode_update" | "config_option_update" => {

@@ -209,3 +209,74 @@ fn the_workspace_of_a_box_has_the_clients_name() {
     let mut own = Teller::new(Path::new("/workspace"));
     assert_eq!(*update(&own.tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line }))), said);
 }
+
+/// The house's terminals are shown to clients as what was written there.
+#[test]
+fn a_terminal_of_the_house_is_shown_as_text() {
+    let mut teller = teller();
+    let mut seq = 6;
+    let mut tell = |kind: EventKind| {
+        seq += 1;
+        teller.tell(event(seq, kind))
+    };
+    let said = |kind: &str, params: Value| EventKind::AgentUpdate {
+        kind: kind.into(),
+        line: json!({ "method": kind, "params": params }).to_string(),
+    };
+    let terminal = json!({ "type": "terminal", "terminalId": "term-1", "_meta": { "x": 1 } });
+    let shows = |status: &str, more: Value| {
+        let content = [json!([terminal]), more]
+            .iter()
+            .flat_map(|list| list.as_array().unwrap().clone())
+            .collect::<Vec<_>>();
+        let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "status": status, "content": content });
+        said("tool_call_update", json!({ "sessionId": "s", "update": update }))
+    };
+    let text = |text: &str| json!({ "type": "content", "content": { "type": "text", "text": text }, "_meta": { "x": 1 } });
+
+    tell(said(
+        "tool_call",
+        json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "c", "title": "t" } }),
+    ));
+    tell(EventKind::ToolCall { id: "c".into(), name: "exec".into(), input: json!({ "command": "ls" }) });
+    assert_eq!(tell(said(TERMINAL, json!({ "terminalId": "term-1", "callId": "c" }))), []);
+    let running = tell(shows("in_progress", json!([])));
+    let shown = update(&running)["content"][0]["content"]["text"].as_str().unwrap();
+    assert!(shown.starts_with("(it runs"), "{running:?}");
+    let over = tell(EventKind::ToolResult { id: "c".into(), content: "exit code 0".into(), is_error: false });
+    let expected =
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "content": [text("exit code 0")] });
+    assert_eq!(*update(&over), expected);
+    let other = json!({ "type": "terminal", "terminalId": "theirs" });
+    let last = tell(shows("completed", json!([other])));
+    assert_eq!(update(&last)["content"], json!([text("exit code 0"), other]), "of others nobody knows");
+}
+
+/// One that was created before its call was told of is a call of its own, and shown in both.
+#[test]
+fn a_terminal_is_shown_in_whichever_call_has_it() {
+    let mut teller = teller();
+    let call = EventKind::ToolCall {
+        id: "callback-1".into(),
+        name: "exec".into(),
+        input: json!({ "command": "ls" }),
+    };
+    teller.tell(event(7, call));
+    let line = json!({ "params": { "terminalId": "term-1", "callId": "callback-1" } }).to_string();
+    teller.tell(event(8, EventKind::AgentUpdate { kind: TERMINAL.into(), line }));
+    let content = json!([{ "type": "terminal", "terminalId": "term-1" }]);
+    let said = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "c", "content": content } });
+    let line = json!({ "params": said }).to_string();
+    teller.tell(event(9, EventKind::AgentUpdate { kind: "tool_call".into(), line }));
+    let result =
+        EventKind::ToolResult { id: "callback-1".into(), content: "exit code 0".into(), is_error: false };
+    let told = teller.tell(event(10, result));
+    let of = |told: &Told| match told {
+        Told::Update(update) => {
+            (update["toolCallId"].clone(), update["content"][0]["content"]["text"].clone())
+        }
+        other => panic!("{other:?}"),
+    };
+    let told: Vec<_> = told.iter().map(of).collect();
+    assert_eq!(told, [(json!("c"), json!("exit code 0")), (json!("t5-callback-1"), json!("exit code 0"))]);
+}

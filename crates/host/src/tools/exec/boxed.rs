@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rustix::process::Signal;
 use tokio::process::{ChildStderr, ChildStdout};
 use tribune_contract::{
     Exit, HOST_TRAPS, LaunchProfile, Limits, Mode, Relay, RunsAs, Session, Started, Workspace,
@@ -19,7 +20,7 @@ use crate::quota::Quota;
 use crate::record::SandboxRecord;
 use crate::run::{EGRESS_PORT, proxy_variables};
 
-use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, capture, watched};
+use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, Over, capture, watched};
 
 /// Where the workspace is inside.
 pub(in crate::tools) const WORKSPACE: &str = "/workspace";
@@ -114,21 +115,28 @@ impl Launcher for BoxedLauncher {
         let most = launch.limits.output_bytes;
         let (mut stdout, mut stderr) = (Captured::new(most), Captured::new(most));
         let captured = (&mut stdout, &mut stderr);
-        let mut too_much = None;
         let exited = async {
             loop {
                 tokio::select! {
-                    _ = over.readable() => break,
-                    why = quota.exceeded() => if why.is_some() {
-                        too_much = why;
-                        break;
+                    _ = over.readable() => break Over::ByItself,
+                    why = quota.exceeded() => if let Some(why) = why {
+                        break Over::TooMuch(why);
                     },
                 }
             }
         };
-        let wall = launch.limits.wall + GRACE;
-        let out_of_time = capture(outputs, captured, exited, wall, || ()).await;
-        let is_ended = out_of_time || too_much.is_some();
+        if let Some(terminal) = &launch.terminal {
+            terminal.begin();
+        }
+        let bounds = (launch.limits.wall + GRACE, launch.terminal.as_ref());
+        let over = capture(outputs, captured, exited, bounds, |over| {
+            if *over != Over::ByItself {
+                // Nothing more comes of it while its last words are read. What does not take this is killed below.
+                let _ = child.signal(Signal::KILL);
+            }
+        })
+        .await;
+        let is_ended = over != Over::ByItself;
         let ending = tokio::task::spawn_blocking(move || {
             if is_ended {
                 child.kill();
@@ -136,11 +144,12 @@ impl Launcher for BoxedLauncher {
             child.wait()
         });
         let exit = ending.await.map_err(|error| LaunchError::Failed(error.into()))?;
-        let ended = match exit.map_err(LaunchError::Failed)? {
-            _ if let Some(why) = too_much => Ended::OverQuota(why),
-            Exit::Code { code } => Ended::Code(code),
-            Exit::Signal { signal } => Ended::Signal(signal),
-            Exit::OutOfTime | Exit::Killed => Ended::OutOfTime,
+        let ended = match (over, exit.map_err(LaunchError::Failed)?) {
+            (Over::TooMuch(why), _) => Ended::OverQuota(why),
+            (Over::Unwanted, _) => Ended::Unwanted,
+            (Over::OutOfTime, _) | (_, Exit::OutOfTime | Exit::Killed) => Ended::OutOfTime,
+            (Over::ByItself, Exit::Code { code }) => Ended::Code(code),
+            (Over::ByItself, Exit::Signal { signal }) => Ended::Signal(signal),
         };
         Ok(Exited { ended, stdout, stderr, sandbox, read_only, emptied })
     }

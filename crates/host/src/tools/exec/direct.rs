@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 use crate::programs;
 use crate::record::SandboxRecord;
 
-use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, capture, watched};
+use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, Over, capture, watched};
 
 /// How long the kernel may take to bury a killed process.
 const BURIAL: Duration = Duration::from_secs(5);
@@ -49,13 +49,18 @@ impl Launcher for DirectLauncher {
         let group = Group::of(child.id()).map_err(LaunchError::Failed)?;
         let outputs = (child.stdout.take(), child.stderr.take());
 
+        if let Some(terminal) = &launch.terminal {
+            terminal.begin();
+        }
         let captured = (&mut stdout, &mut stderr);
-        let out_of_time = capture(outputs, captured, group.exited(), limits.wall, || group.end()).await;
+        let bounds = (limits.wall, launch.terminal.as_ref());
+        let over = capture(outputs, captured, group.exited(), bounds, |_| group.end()).await;
         let waited = tokio::time::timeout(BURIAL, child.wait()).await;
-        let ended = match waited {
-            _ if out_of_time => Ended::OutOfTime,
-            Ok(status) => ended(status.map_err(LaunchError::Failed)?),
-            Err(_) => Ended::OutOfTime,
+        let ended = match (over, waited) {
+            (Over::OutOfTime, _) | (_, Err(_)) => Ended::OutOfTime,
+            (Over::Unwanted, _) => Ended::Unwanted,
+            (Over::TooMuch(why), _) => Ended::OverQuota(why),
+            (Over::ByItself, Ok(status)) => ended(status.map_err(LaunchError::Failed)?),
         };
         let wall = u64::try_from(limits.wall.as_millis()).unwrap_or(u64::MAX);
         let sandbox = SandboxRecord {
@@ -93,9 +98,10 @@ impl Group {
     }
 
     /// The leader exited. It was not waited for yet.
-    async fn exited(&self) {
+    async fn exited(&self) -> Over {
         // Whatever else comes of waiting, it is a reason to stop.
         let _ = self.exit.readable().await;
+        Over::ByItself
     }
 
     fn end(&self) {

@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fd::OwnedFd;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
+use tribune_agents::terminal::{Pen, Terminal};
 
 use crate::broker::WayOut;
 use crate::record::SandboxRecord;
@@ -36,6 +38,8 @@ pub struct Launch {
     pub limits: Limits,
     /// Where a sandbox leads out of it, if anywhere.
     pub way_out: Option<WayOut>,
+    /// Where it is followed while it runs, if anywhere. A launcher tells it when the command runs, and ends what is unwanted.
+    pub terminal: Option<Arc<Terminal>>,
 }
 
 /// Where a command runs.
@@ -77,6 +81,17 @@ pub enum Ended {
     OutOfTime,
     /// It wrote too much; why, in a sentence.
     OverQuota(String),
+    /// Whoever followed it wanted no more of it.
+    Unwanted,
+}
+
+/// Why a command is not waited for any longer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    ByItself,
+    OutOfTime,
+    TooMuch(String),
+    Unwanted,
 }
 
 /// Why nothing was started. Each sentence ends with what to do.
@@ -128,38 +143,43 @@ impl Captured {
     }
 }
 
-/// Reads both outputs until `exited` or until the time is over, then calls `end` and reads what is left. Returns whether the
-/// time was over.
+/// Reads both outputs until `exited`, until the time is over or until nobody wants it any more, then calls `end` and reads what is
+/// left. Returns what came first.
 pub(super) async fn capture(
     outputs: (Option<impl AsyncRead + Unpin>, Option<impl AsyncRead + Unpin>),
     captured: (&mut Captured, &mut Captured),
-    exited: impl Future<Output = ()>,
-    wall: Duration,
-    end: impl FnOnce(),
-) -> bool {
+    exited: impl Future<Output = Over>,
+    (wall, terminal): (Duration, Option<&Arc<Terminal>>),
+    end: impl FnOnce(&Over),
+) -> Over {
+    let pens = (terminal.map(Terminal::pen), terminal.map(Terminal::pen));
     let mut reading = pin!(async {
-        tokio::join!(read(outputs.0, captured.0), read(outputs.1, captured.1));
+        tokio::join!(read(outputs.0, captured.0, pens.0), read(outputs.1, captured.1, pens.1));
+    });
+    let mut unwanted = pin!(async {
+        match terminal {
+            Some(terminal) => terminal.unwanted().await,
+            None => std::future::pending().await,
+        }
     });
     let (mut limit, mut exited) = (pin!(tokio::time::sleep(wall)), pin!(exited));
-    let (mut all_read, mut out_of_time) = (false, false);
-    loop {
+    let mut all_read = false;
+    let over = loop {
         tokio::select! {
             () = reading.as_mut(), if !all_read => all_read = true,
-            () = exited.as_mut() => break,
-            () = limit.as_mut() => {
-                out_of_time = true;
-                break;
-            }
+            over = exited.as_mut() => break over,
+            () = limit.as_mut() => break Over::OutOfTime,
+            () = unwanted.as_mut() => break Over::Unwanted,
         }
-    }
-    end();
+    };
+    end(&over);
     if !all_read {
         let _ = tokio::time::timeout(LAST_WORDS, reading).await;
     }
-    out_of_time
+    over
 }
 
-async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured) {
+async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured, mut pen: Option<Pen>) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; CHUNK_BYTES];
     // An output that breaks is over.
@@ -168,6 +188,9 @@ async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured) {
             return;
         }
         captured.push(&chunk[..got]);
+        if let Some(pen) = &mut pen {
+            pen.write(&chunk[..got]);
+        }
     }
 }
 

@@ -10,9 +10,11 @@ mod resolve;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tribune_agents::terminal::{Exit, Terminal};
 use tribune_agents::{SessionKey, ToolSpec};
 
 pub use boxed::BoxedLauncher;
@@ -40,8 +42,12 @@ const MAX_COMMAND_BYTES: usize = 32 * 1024;
 /// Seconds a command gets if the call does not say.
 const DEFAULT_SECONDS: u64 = 60;
 
-/// Seconds a command gets at most: a build, not a service.
+/// Seconds a command gets at most: a build, not a service. One that is followed gets them if the call does not say, since whoever
+/// follows can have it ended.
 const MAX_SECONDS: u64 = 600;
+
+/// The number of the signal that ends what does not end by itself.
+const KILL: i32 = 9;
 
 /// Bytes of each of the two outputs: both fit in an answer.
 const OUTPUT_BYTES: usize = 96 * 1024;
@@ -51,7 +57,8 @@ const OUTPUT_BYTES: usize = 96 * 1024;
 pub(super) struct Exec {
     command: String,
     cwd: String,
-    wall: Duration,
+    /// If the call says so.
+    wall: Option<Duration>,
 }
 
 /// The variables that a command is given, and no others.
@@ -106,11 +113,11 @@ impl Exec {
             }
             cwd => folder(cwd).to_owned(),
         };
-        let seconds = input.optional_number("timeoutSeconds")?.unwrap_or(DEFAULT_SECONDS);
-        if !(1..=MAX_SECONDS).contains(&seconds) {
+        let seconds = input.optional_number("timeoutSeconds")?;
+        if let Some(seconds) = seconds.filter(|seconds| !(1..=MAX_SECONDS).contains(seconds)) {
             return Err(format!("`timeoutSeconds` is a whole number from 1 to {MAX_SECONDS}, not {seconds}"));
         }
-        Ok(Self { command: command.to_owned(), cwd, wall: Duration::from_secs(seconds) })
+        Ok(Self { command: command.to_owned(), cwd, wall: seconds.map(Duration::from_secs) })
     }
 
     /// Opens the folder, which takes the disk.
@@ -125,17 +132,25 @@ impl Exec {
     }
 
     /// Takes the disk.
-    pub(super) fn launch(&self, workspace: &Workspace, home: PathBuf) -> Result<Launch, Refused> {
+    pub(super) fn launch(
+        &self,
+        workspace: &Workspace,
+        home: PathBuf,
+        terminal: Option<Arc<Terminal>>,
+    ) -> Result<Launch, Refused> {
         let folder = self.folder(workspace)?;
         let values =
             [PATH.to_owned(), home.to_string_lossy().into_owned(), "C.UTF-8".to_owned(), "dumb".to_owned()];
         let env = ENV.into_iter().zip(values);
+        let default = if terminal.is_some() { MAX_SECONDS } else { DEFAULT_SECONDS };
+        let wall = self.wall.unwrap_or(Duration::from_secs(default));
         Ok(Launch {
             command: self.command.clone(),
             cwd: Folder { workspace: home, folder },
             env: env.map(|(name, value)| (name.to_owned(), value)).collect(),
-            limits: Limits { wall: self.wall, output_bytes: OUTPUT_BYTES },
+            limits: Limits { wall, output_bytes: OUTPUT_BYTES },
             way_out: None,
+            terminal,
         })
     }
 }
@@ -166,11 +181,19 @@ pub(super) async fn run(
         None => None,
     };
     let launch = Launch { way_out, ..launch };
+    let terminal = launch.terminal.clone();
+    if terminal.as_ref().is_some_and(|terminal| terminal.is_unwanted()) {
+        let sentence = "the command was not started: its agent does not want it any more";
+        return Err(Refused::new(Code::Failed, sentence));
+    }
     trail.read(Resource::Workspace)?;
     trail.write(Resource::Workspace)?;
     let wall = launch.limits.wall;
     let exited = launcher.launch(launch).await.map_err(refused)?;
     trail.held_by(exited.sandbox);
+    if let Some(terminal) = terminal {
+        terminal.exited(exit(&exited.ended));
+    }
     let mut output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
     output.push_str(&protected(&exited.read_only, &exited.emptied));
     match exited.ended {
@@ -185,6 +208,16 @@ pub(super) async fn run(
             ),
         )),
         Ended::OverQuota(why) => Err(Refused::new(Code::Failed, format!("{why}\n{output}"))),
+        Ended::Unwanted => Ok(format!("ended because its agent wanted no more of it\n{output}")),
+    }
+}
+
+/// How it ended, for whoever follows.
+const fn exit(ended: &Ended) -> Exit {
+    match ended {
+        Ended::Code(code) => Exit::Code(*code),
+        Ended::Signal(signal) => Exit::Signal(*signal),
+        Ended::OutOfTime | Ended::OverQuota(_) | Ended::Unwanted => Exit::Signal(KILL),
     }
 }
 

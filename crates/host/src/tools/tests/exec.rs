@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::tools::{Code, DirectLauncher, Resource, Touched};
 use serde_json::{Value, json};
-use tribune_agents::ToolCall;
+use tribune_agents::{Terminal, ToolCall};
 
 use super::{Fixture, admitted};
 
@@ -168,4 +168,35 @@ async fn an_output_without_end_is_cut() {
     );
     assert_eq!(text.matches("[cut: ").count(), 2);
     assert!(text.len() < 200 * 1024);
+}
+
+/// A command that is followed shows what it writes before it is over, and ends when nobody wants it.
+#[tokio::test]
+async fn a_followed_command_is_seen_and_ended() {
+    let house = house();
+    let input = json!({ "command": "sleep 9999 & echo $!; echo err >&2; wait" });
+    let call = ToolCall { id: "1".to_owned(), name: "exec".to_owned(), input };
+    let terminal = Arc::new(Terminal::new(1000));
+    let running = house.tools.run_followed(admitted(&call), Some(Arc::clone(&terminal)));
+    let watching = async {
+        terminal.begun().await;
+        until("both were written", || terminal.seen().output.lines().count() == 2).await;
+        assert!(!terminal.is_over());
+        let output = terminal.seen().output;
+        let pid = output.lines().find(|line| *line != "err").unwrap().to_owned();
+        assert!(is_alive(&pid));
+        terminal.end();
+        pid
+    };
+    let (done, pid) = tokio::join!(running, watching);
+    assert!(done.outcome.content.starts_with("ended because its agent wanted no more of it\n"), "{done:?}");
+    until("it is gone", || !is_alive(&pid)).await;
+
+    // What nobody wants any more is not begun.
+    let call = ToolCall { input: json!({ "command": "echo x > made.txt" }), ..call };
+    let terminal = Arc::new(Terminal::new(1000));
+    terminal.end();
+    let done = house.tools.run_followed(admitted(&call), Some(Arc::clone(&terminal))).await;
+    assert!(done.outcome.is_error && !terminal.has_begun() && done.touched.is_empty(), "{done:?}");
+    assert!(!house.inside("made.txt").exists());
 }
