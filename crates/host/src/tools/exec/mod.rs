@@ -9,7 +9,7 @@ mod launch;
 mod resolve;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -25,6 +25,7 @@ pub use resolve::{Operand, ResolveError, Resolved, resolve};
 use crate::broker::Brokers;
 
 use super::done::{Answer, Code, Refused, Resource, Trail};
+use super::ground::Ground;
 use super::input::Input;
 use super::shown;
 use super::workspace::{Opened, Workspace};
@@ -114,8 +115,8 @@ impl Exec {
     }
 
     /// Opens the folder, which takes the disk.
-    pub(super) fn folder(&self, workspace: &Workspace) -> Result<OwnedFd, Refused> {
-        match workspace.path(&self.cwd)? {
+    pub(super) fn folder(&self, home: &Path, ground: &Ground) -> Result<OwnedFd, Refused> {
+        match Workspace::open_at(home, &ground.spot(&self.cwd))?.path(&self.cwd)? {
             Opened::Folder(folder) => Ok(folder),
             Opened::File { .. } => {
                 let sentence = format!("`{}` is a file: `cwd` names a folder", shown(&self.cwd));
@@ -124,15 +125,21 @@ impl Exec {
         }
     }
 
-    /// Takes the disk.
-    pub(super) fn launch(&self, workspace: &Workspace, home: PathBuf) -> Result<Launch, Refused> {
-        let folder = self.folder(workspace)?;
-        let values =
-            [PATH.to_owned(), home.to_string_lossy().into_owned(), "C.UTF-8".to_owned(), "dumb".to_owned()];
+    /// Takes the disk. Each folder that the command will have was opened once, so that none of them is behind a link.
+    pub(super) fn launch(&self, home: &Path, ground: &Ground) -> Result<Launch, Refused> {
+        let folder = self.folder(home, ground)?;
+        ground.each().try_for_each(|ground| Workspace::open(home, &ground).map(drop))?;
+        let workspace = ground.path(home);
+        let values = [
+            PATH.to_owned(),
+            workspace.to_string_lossy().into_owned(),
+            "C.UTF-8".to_owned(),
+            "dumb".to_owned(),
+        ];
         let env = ENV.into_iter().zip(values);
         Ok(Launch {
             command: self.command.clone(),
-            cwd: Folder { workspace: home, folder },
+            cwd: Folder { workspace, further: ground.further().to_vec(), folder },
             env: env.map(|(name, value)| (name.to_owned(), value)).collect(),
             limits: Limits { wall: self.wall, output_bytes: OUTPUT_BYTES },
             way_out: None,
@@ -166,8 +173,11 @@ pub(super) async fn run(
         None => None,
     };
     let launch = Launch { way_out, ..launch };
-    trail.read(Resource::Workspace)?;
-    trail.write(Resource::Workspace)?;
+    let further = launch.cwd.further.iter().map(|folder| Resource::Folder(folder.as_str().into()));
+    for reached in std::iter::once(Resource::Workspace).chain(further) {
+        trail.read(reached.clone())?;
+        trail.write(reached)?;
+    }
     let wall = launch.limits.wall;
     let exited = launcher.launch(launch).await.map_err(refused)?;
     trail.held_by(exited.sandbox);
