@@ -153,6 +153,7 @@ impl Args {
         for part in own.unwrap_or(&Part::OF_OTHERS) {
             match part {
                 Part::Path => draft.path(),
+                Part::Folder => {}
                 Part::Address => draft.address(),
                 Part::Method(default) => draft.method(*default),
                 Part::Command => draft.command(command),
@@ -177,6 +178,8 @@ impl Args {
 #[derive(Debug)]
 enum Part {
     Path,
+    /// Told by whoever knows which folders the session has.
+    Folder,
     Address,
     /// With the method of a call that names none.
     Method(Option<&'static str>),
@@ -197,8 +200,8 @@ impl Part {
     /// The parts of a tool of ours; `None` if it is none.
     fn of_own_tool(tool: &str) -> Option<&'static [Self]> {
         Some(match tool {
-            "read" | "search" => &[Self::Path],
-            "write" | "edit" => &[Self::Path, Self::Size(&["content", "new", "text"])],
+            "read" | "search" => &[Self::Path, Self::Folder],
+            "write" | "edit" => &[Self::Path, Self::Folder, Self::Size(&["content", "new", "text"])],
             "web_fetch" => &[Self::Address, Self::Method(Some("GET"))],
             EGRESS => &[Self::Address, Self::Method(None), Self::Verb],
             "web_search" => &[Self::Size(&["query"])],
@@ -216,7 +219,8 @@ impl Part {
     /// By their names in rules.
     const fn attributes(&self) -> &'static [&'static str] {
         match self {
-            Self::Path => &["folder", "outside", "path"],
+            Self::Path => &["outside", "path"],
+            Self::Folder => &["folder"],
             Self::Address => &["host", "port", "scheme"],
             Self::Method(_) => &["method"],
             Self::Command => &["bytes", "parsed", "programs"],

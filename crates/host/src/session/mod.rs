@@ -41,6 +41,7 @@ pub use self::transcripts::{Projection, Transcripts};
 use crate::governed::Governance;
 use crate::registry::{Agents, CLI_BACKENDS};
 use crate::store::{SessionFilter, SessionRow};
+use crate::tools::ground;
 use crate::vault::Vault;
 
 /// Locks under which sessions are opened and closed; more than cores, few enough to be nothing.
@@ -213,7 +214,11 @@ impl SessionManager {
             Some(model) => (tribune_agents::native::BACKEND.to_owned(), Some(model)),
             None => (backend, model),
         };
-        let further = within_reach(&backend, further);
+        let mut further = within_reach(&backend, further);
+        if let Some(workspace) = &workspace {
+            // Whoever chose another workspace, and has no word of these, chose it over them.
+            further.retain(|folder| !ground::is_nested(folder.as_ref(), workspace.as_ref()));
+        }
         let input = SessionInput {
             key,
             mode,

@@ -183,7 +183,8 @@ pub(crate) fn apart(what: &str, workspace: &Path, mut further: Vec<String>) -> R
     }
 }
 
-fn is_nested(one: &Path, other: &Path) -> bool {
+/// Whether one of two folders is the other, or is in it.
+pub(crate) fn is_nested(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 

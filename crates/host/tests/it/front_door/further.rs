@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tribune_host::config::Config;
+use tribune_host::config::{Config, Sandbox};
 use tribune_testkit::{TestDaemon, assert_sound, config};
 
 use super::workspaces::run;
@@ -263,9 +263,8 @@ async fn a_grant_holds_in_its_own_folder() {
     let in_lib = format!("{}/n.txt", project.name("lib"));
     let prompt = editor.say(&session, &write(&in_lib, "one")).await;
     let question = editor.asked().await;
-    let options = question["params"]["options"].as_array().unwrap();
-    let hour = options.iter().find(|option| option["name"].as_str().unwrap().contains("hour")).unwrap();
-    editor.choose(&question, hour["optionId"].as_str().unwrap()).await;
+    let hour = option(&question, "hour");
+    editor.choose(&question, &hour).await;
     editor.answer(prompt).await;
     assert_eq!(editor.prompt(&session, &write(&in_lib, "two")).await["result"]["stopReason"], "end_turn");
     assert_eq!(project.says("lib/n.txt"), "two");
@@ -282,6 +281,54 @@ async fn a_grant_holds_in_its_own_folder() {
     assert_eq!(project.says("lib/n.txt"), "three");
     drop(editor);
     assert_sound(&daemon.stop().await.home);
+}
+
+/// A command reaches all that its session has, so that a yes to one is for a session with the same folders.
+#[tokio::test]
+async fn a_granted_command_is_granted_with_the_folders_that_it_reaches() {
+    let (home, project) = (home(), Project::new());
+    let config = Config { sandbox: Sandbox::Off, ..config() };
+    let daemon = TestDaemon::on(home, &config).await;
+    let mut editor = Editor::ready(&daemon).await;
+    let line = format!("{}\n!say $result", call("exec", json!({ "command": "echo it-ran" })));
+    let session = opened(&mut editor, project.wanted(&["lib"])).await;
+    let prompt = editor.say(&session, &line).await;
+    let question = editor.asked().await;
+    let hour = option(&question, "hour");
+    editor.choose(&question, &hour).await;
+    editor.answer(prompt).await;
+    let same = opened(&mut editor, project.wanted(&["lib"])).await;
+    assert_eq!(editor.prompt(&same, &line).await["result"]["stopReason"], "end_turn");
+    for further in [&[][..], &["docs"], &["lib", "docs"]] {
+        let other = opened(&mut editor, project.wanted(further)).await;
+        let prompt = editor.say(&other, &line).await;
+        let question = editor.asked().await;
+        editor.choose(&question, "deny").await;
+        editor.answer(prompt).await;
+    }
+}
+
+fn option(question: &Value, word: &str) -> String {
+    let options = question["params"]["options"].as_array().unwrap();
+    let found = options.iter().find(|option| option["name"].as_str().unwrap().contains(word));
+    found.unwrap_or_else(|| panic!("{options:?}"))["optionId"].as_str().unwrap().to_owned()
+}
+
+/// The file that a write would replace is part of what was approved, there as in the workspace.
+#[tokio::test]
+async fn l8_a_file_that_changed_since_it_was_approved_is_asked_about_again() {
+    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let mut editor = Editor::ready(&daemon).await;
+    let session = opened(&mut editor, project.wanted(&["lib"])).await;
+    let prompt = editor.say(&session, &write(&format!("{}/a.txt", project.name("lib")), "agent")).await;
+    let question = editor.asked().await;
+    std::fs::write(project.at("lib/a.txt"), "by someone else").unwrap();
+    editor.choose(&question, "allow_once").await;
+    let again = editor.asked().await;
+    assert_eq!(project.says("lib/a.txt"), "by someone else");
+    editor.choose(&again, "deny").await;
+    editor.answer(prompt).await;
+    assert_eq!(project.says("lib/a.txt"), "by someone else");
 }
 
 /// What an agent that read untrusted words left in a folder is untrusted to whoever reads it there.
@@ -370,6 +417,16 @@ async fn further_folders_are_terms_of_the_session() {
     assert!(editor.call("session/load", load(&session, &project.name("app"))).await["result"].is_object());
     assert!(!run(&mut editor, &session, &in_docs).await.contains("in the docs"));
     assert!(listed(&mut editor, &session).await.get("additionalDirectories").is_none());
+
+    // Through another door they stay, but for those that have to do with a workspace that is chosen there.
+    let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
+    for (workspace, left) in [("app", &["lib", "docs"][..]), ("lib/src", &["docs"])] {
+        let init = json!({ "session_key": session, "workspace": project.name(workspace) });
+        operator.call("session.init", &init).await.unwrap();
+        let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
+        let left: Vec<String> = left.iter().map(|name| project.name(name)).collect();
+        assert_eq!(status["further_folders"], json!(left), "{workspace}");
+    }
     drop((editor, operator));
     assert_sound(&daemon.stop().await.home);
 }
