@@ -123,6 +123,8 @@ pub struct SessionInput {
     pub lineage: Option<Lineage>,
     /// The folder of the operator's that it works in, instead of its agent's own workspace.
     pub workspace: Option<String>,
+    /// Further folders of the operator's that it has beside that.
+    pub further: Vec<String>,
 }
 
 /// What a sub-agent has from whoever started it.

@@ -232,6 +232,12 @@ pub(crate) fn info_text(session: &Value, paint: Paint) -> String {
     let mut lines: Vec<String> = names.into_iter().map(line).collect();
     let read = card::context(session["trust"].as_str().unwrap_or_default(), session["private"] == true);
     lines.push(format!("{} {read}", paint.faint(&format!("{:<14}", "context"))));
+    if !session["workspace"].is_null() {
+        lines.push(line("workspace"));
+    }
+    for folder in session["further_folders"].as_array().into_iter().flatten() {
+        lines.push(format!("{} {}", paint.faint(&format!("{:<14}", "further folder")), cell(folder)));
+    }
     if !session["closed_for"].is_null() {
         lines.push(line("closed_for"));
     }

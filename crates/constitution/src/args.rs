@@ -28,10 +28,13 @@ const MAX_BYTES: u64 = (1 << 53) - 1;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Args {
-    /// Beneath the workspace, without `.` and `..`; absolute when outside.
+    /// Beneath the workspace, or beneath `folder`, without `.` and `..`; absolute when outside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Whether the path leaves the workspace by its words alone; links are the tool's to refuse.
+    /// The further folder of the session that the path is in, if it is not in the workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// Whether the path leaves its folder by its words alone; links are the tool's to refuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside: Option<bool>,
     /// Whether programs of the host obey a file of this name, such as a git hook or an editor's task.
@@ -97,6 +100,7 @@ impl Args {
     pub fn with_texts(mut self, change: impl Fn(&str) -> String) -> Self {
         let Self {
             path,
+            folder,
             host,
             scheme,
             method,
@@ -108,7 +112,7 @@ impl Args {
             name,
             ..
         } = &mut self;
-        for text in [path, host, scheme, method, recipient, recipient_type, template, action, name]
+        for text in [path, folder, host, scheme, method, recipient, recipient_type, template, action, name]
             .into_iter()
             .flatten()
             .chain(programs.iter_mut().flatten())
@@ -121,10 +125,22 @@ impl Args {
     /// Whether every text is as short as this module makes them. Facts may come from elsewhere, and rules look for their
     /// patterns in each text as often as there are agents and labels behind a call.
     pub(crate) fn is_bounded(&self) -> bool {
-        let Self { path, host, scheme, method, recipient, recipient_type, template, action, name, .. } = self;
+        let Self {
+            path,
+            folder,
+            host,
+            scheme,
+            method,
+            recipient,
+            recipient_type,
+            template,
+            action,
+            name,
+            ..
+        } = self;
         let words = [host, scheme, method, recipient, recipient_type, template, action, name];
         let programs = self.programs.as_deref().unwrap_or_default();
-        path.as_ref().is_none_or(|path| path.len() <= MAX_PATH_BYTES)
+        [path, folder].into_iter().flatten().all(|path| path.len() <= MAX_PATH_BYTES)
             && programs.len() <= MAX_PROGRAMS
             && words.into_iter().flatten().chain(programs).all(|word| word.len() <= MAX_WORD_BYTES)
     }
@@ -137,6 +153,7 @@ impl Args {
         for part in own.unwrap_or(&Part::OF_OTHERS) {
             match part {
                 Part::Path => draft.path(),
+                Part::Folder => {}
                 Part::Address => draft.address(),
                 Part::Method(default) => draft.method(*default),
                 Part::Command => draft.command(command),
@@ -161,6 +178,8 @@ impl Args {
 #[derive(Debug)]
 enum Part {
     Path,
+    /// Told by whoever knows which folders the session has.
+    Folder,
     Address,
     /// With the method of a call that names none.
     Method(Option<&'static str>),
@@ -181,8 +200,8 @@ impl Part {
     /// The parts of a tool of ours; `None` if it is none.
     fn of_own_tool(tool: &str) -> Option<&'static [Self]> {
         Some(match tool {
-            "read" | "search" => &[Self::Path],
-            "write" | "edit" => &[Self::Path, Self::Size(&["content", "new", "text"])],
+            "read" | "search" => &[Self::Path, Self::Folder],
+            "write" | "edit" => &[Self::Path, Self::Folder, Self::Size(&["content", "new", "text"])],
             "web_fetch" => &[Self::Address, Self::Method(Some("GET"))],
             EGRESS => &[Self::Address, Self::Method(None), Self::Verb],
             "web_search" => &[Self::Size(&["query"])],
@@ -201,6 +220,7 @@ impl Part {
     const fn attributes(&self) -> &'static [&'static str] {
         match self {
             Self::Path => &["outside", "path"],
+            Self::Folder => &["folder"],
             Self::Address => &["host", "port", "scheme"],
             Self::Method(_) => &["method"],
             Self::Command => &["bytes", "parsed", "programs"],

@@ -88,7 +88,11 @@ fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
     ];
     for tool in tools {
         let command = CommandFacts { programs: vec!["ls".into()], parsed: true };
-        let args = serde_json::to_value(Args::of(tool, &input, Some(&command))).unwrap();
+        // Which folder it is in is not said by the call alone, and only our own tools have one.
+        let is_placed = ["read", "search", "write", "edit"].contains(&tool);
+        let folder = is_placed.then(|| "/srv/lib".to_owned());
+        let args = Args { folder, ..Args::of(tool, &input, Some(&command)) };
+        let args = serde_json::to_value(args).unwrap();
         let found = args
             .as_object()
             .unwrap()

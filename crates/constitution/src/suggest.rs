@@ -152,6 +152,7 @@ fn attributes(args: &Args) -> Vec<String> {
         .map(|programs| format!("context has programs && context.programs == {programs:?}"));
     [
         text("path", &args.path),
+        text("folder", &args.folder),
         flag("outside", args.outside),
         text("scheme", &args.scheme),
         text("host", &args.host),

@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 
 use crate::mount::is_the_systems;
-use crate::{LaunchProfile, Mode, Mount, PROFILE_VERSION, RunsAs, WorkspaceSource};
+use crate::{LaunchProfile, Mode, Mount, PROFILE_VERSION, RunsAs, Workspace, WorkspaceSource};
 
 /// Bytes of a profile as JSON. Long command lines are most of it.
 pub const MAX_PROFILE_BYTES: usize = 4 * 1024 * 1024;
@@ -16,6 +16,9 @@ const MAX_VARIABLES: usize = 1024;
 
 /// Mounts beside the system's own.
 const MAX_MOUNTS: usize = 256;
+
+/// Folders that are worked in beside the workspace. Each is looked through before a start.
+pub const MAX_FURTHER: usize = 8;
 
 /// Ports that lead out.
 const MAX_RELAYS: usize = 16;
@@ -60,6 +63,10 @@ pub enum ProfileError {
     TheSystems(String),
     #[error("two things would be mounted at `{0}`: keep one")]
     Twice(String),
+    #[error("`{0}` is in another folder that is worked in, or holds one: leave out one of them")]
+    Nested(String),
+    #[error("changes of the further folder `{0}` cannot go to a layer: mount it directly or read-only")]
+    Layered(String),
     #[error("landlock mode has no mounts of its own, so it cannot have {0}: leave it out, or use full mode")]
     NeedsMounts(&'static str),
 }
@@ -71,6 +78,7 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
     at_most("arguments", profile.args.len(), MAX_ARGS)?;
     at_most("variables", profile.env.len(), MAX_VARIABLES)?;
     at_most("mounts", profile.mounts.len(), MAX_MOUNTS)?;
+    at_most("further folders", profile.further.len(), MAX_FURTHER)?;
     at_most("relays", profile.relays.len(), MAX_RELAYS)?;
     absolute("the program", &profile.program)?;
     absolute("the working folder", &profile.cwd)?;
@@ -119,7 +127,10 @@ fn without_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
             }
         }
     }
-    let Some(workspace) = &profile.workspace else { return Ok(()) };
+    profile.workspaces().try_for_each(workspace_without_mounts)
+}
+
+fn workspace_without_mounts(workspace: &Workspace) -> Result<(), ProfileError> {
     if !workspace.hide.is_empty() || !workspace.freeze.is_empty() {
         return Err(ProfileError::NeedsMounts("hidden or frozen names"));
     }
@@ -179,7 +190,7 @@ fn mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
             Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Symlink { .. } => {}
         }
     }
-    if let Some(workspace) = &profile.workspace {
+    for workspace in profile.workspaces() {
         absolute("the workspace", &workspace.target)?;
         targets.push(&workspace.target);
         at_most("patterns of hidden names", workspace.hide.len(), MAX_PATTERNS)?;
@@ -190,10 +201,39 @@ fn mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
         };
         folders.iter().try_for_each(|folder| absolute("a layer of the workspace", folder))?;
     }
+    further(profile)?;
     targets.sort_unstable();
     match targets.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(ProfileError::Twice(pair[0].display().to_string())),
         None => Ok(()),
+    }
+}
+
+/// Folders that are worked in have nothing to do with each other: whatever is known of a place is known in one of them.
+fn further(profile: &LaunchProfile) -> Result<(), ProfileError> {
+    let is_nested = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
+    for (index, one) in profile.further.iter().enumerate() {
+        let (target, source) = (one.target.as_path(), folder(one));
+        if let Some(path) = [target, source].into_iter().find(|path| is_the_systems(path)) {
+            return Err(ProfileError::TheSystems(path.display().to_string()));
+        }
+        if matches!(one.source, WorkspaceSource::Overlay { .. }) {
+            return Err(ProfileError::Layered(target.display().to_string()));
+        }
+        let mut before = profile.workspace.iter().chain(&profile.further[..index]);
+        if before.any(|other| is_nested(&other.target, target) || is_nested(folder(other), source)) {
+            return Err(ProfileError::Nested(target.display().to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// Where a folder that is worked in is on the host.
+fn folder(workspace: &Workspace) -> &Path {
+    match &workspace.source {
+        WorkspaceSource::Overlay { lower: folder, .. }
+        | WorkspaceSource::Direct { folder }
+        | WorkspaceSource::ReadOnly { folder } => folder,
     }
 }
 
@@ -236,7 +276,7 @@ fn absolute(what: &'static str, path: &Path) -> Result<(), ProfileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Relay, Session, Workspace};
+    use crate::{Relay, Session};
 
     fn profile() -> LaunchProfile {
         LaunchProfile::new(Session::new("a").unwrap(), "/bin/true")
@@ -253,6 +293,11 @@ mod tests {
         assert_eq!(profile.check(), Ok(()));
         let text = serde_json::to_string(&profile).unwrap();
         assert_eq!(serde_json::from_str::<LaunchProfile>(&text).unwrap(), profile);
+    }
+
+    fn direct(folder: &str) -> Workspace {
+        let source = WorkspaceSource::Direct { folder: folder.into() };
+        Workspace { target: folder.into(), source, hide: Vec::new(), freeze: Vec::new() }
     }
 
     #[test]
@@ -273,7 +318,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         type Change = fn(&mut LaunchProfile);
-        let cases: [(Change, ProfileError); 13] = [
+        let cases: [(Change, ProfileError); 17] = [
             (|p| p.version = 2, ProfileError::Version(2)),
             (|p| p.runs_as = RunsAs::User { uid: 0, gid: 5 }, ProfileError::Root),
             (|p| p.runs_as = RunsAs::User { uid: 5, gid: 0 }, ProfileError::Root),
@@ -325,6 +370,25 @@ mod tests {
                     });
                 },
                 ProfileError::NeedsMounts("hidden or frozen names"),
+            ),
+            (|p| p.further = vec![direct("/dev/x")], ProfileError::TheSystems("/dev/x".to_owned())),
+            (
+                |p| {
+                    p.workspace = Some(Workspace { target: "/w".into(), ..direct("/srv/a") });
+                    p.further = vec![direct("/srv/a/b")];
+                },
+                ProfileError::Nested("/srv/a/b".to_owned()),
+            ),
+            (
+                |p| p.further = vec![direct("/srv/a/b"), direct("/srv/c"), direct("/srv/a")],
+                ProfileError::Nested("/srv/a".to_owned()),
+            ),
+            (
+                |p| {
+                    let source = WorkspaceSource::Overlay { lower: "/srv/a".into(), layers: "/l".into() };
+                    p.further = vec![Workspace { source, ..direct("/srv/a") }];
+                },
+                ProfileError::Layered("/srv/a".to_owned()),
             ),
         ];
         for (change, error) in cases {

@@ -14,7 +14,7 @@ mod report;
 mod traps;
 mod workspace;
 
-pub use bounds::{MAX_PROFILE_BYTES, ProfileError};
+pub use bounds::{MAX_FURTHER, MAX_PROFILE_BYTES, ProfileError};
 pub use limits::{Limits, Tmpfs};
 pub use mount::{Mount, SYSTEM_FOLDERS, is_the_systems};
 pub use pattern::{Pattern, Patterns, Reached};

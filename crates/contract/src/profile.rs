@@ -30,6 +30,9 @@ pub struct LaunchProfile {
     pub runs_as: RunsAs,
     pub mounts: Vec<Mount>,
     pub workspace: Option<Workspace>,
+    /// Further folders that are worked in, each with the names in it that are hidden and frozen. None of them is an overlay, and
+    /// none is in another or in the workspace.
+    pub further: Vec<Workspace>,
     pub relays: Vec<Relay>,
     pub limits: Limits,
     /// The least version of Landlock that will do. With less, nothing is started.
@@ -53,10 +56,16 @@ impl LaunchProfile {
             runs_as: RunsAs::Dynamic,
             mounts: Vec::new(),
             workspace: None,
+            further: Vec::new(),
             relays: Vec::new(),
             limits: Limits::default(),
             landlock_abi: 6,
         }
+    }
+
+    /// The workspace, if there is one, and the further folders.
+    pub fn workspaces(&self) -> impl Iterator<Item = &Workspace> {
+        self.workspace.iter().chain(&self.further)
     }
 
     /// Refuses a profile that is out of bounds or makes no sense.

@@ -37,7 +37,7 @@ pub struct Quota {
 #[derive(Debug)]
 enum Counted {
     Layer(Layers),
-    Folder(Growth),
+    Folders(Vec<Growth>),
 }
 
 /// What a look came to.
@@ -59,7 +59,13 @@ impl Quota {
     /// Of changes that go to a folder at once, from now on. What others write there meanwhile counts too.
     #[must_use]
     pub fn of_folder(folder: &Path, most: u64) -> Self {
-        Self::of(Counted::Folder(Growth::of(folder)), most)
+        Self::of_folders([folder], most)
+    }
+
+    /// The same of several folders, taken together.
+    #[must_use]
+    pub fn of_folders<'f>(folders: impl IntoIterator<Item = &'f Path>, most: u64) -> Self {
+        Self::of(Counted::Folders(folders.into_iter().map(Growth::of).collect()), most)
     }
 
     fn of(counted: Counted, most: u64) -> Self {
@@ -106,7 +112,7 @@ impl Quota {
     fn judge(&mut self, count: Result<Option<Usage>, WorkspaceError>) -> Option<String> {
         let (most_names, why) = match &self.counted {
             Some(Counted::Layer(_)) => (MAX_CHANGES, ", and no more can be landed"),
-            Some(Counted::Folder(_)) | None => (MAX_GROWTH, ""),
+            Some(Counted::Folders(_)) | None => (MAX_GROWTH, ""),
         };
         match count {
             Ok(Some(Usage { names, .. })) if names > most_names => Some(format!(
@@ -136,21 +142,47 @@ impl Quota {
 impl Counted {
     /// Counts if it is time, or if the disk lost more room than is left.
     fn look(mut self, is_due: bool, before: Option<u64>, left: u64) -> Looked {
-        let folder = match &self {
-            Self::Layer(layers) => layers.folder(),
-            Self::Folder(growth) => growth.folder(),
+        let room_of = |folder: &Path| {
+            rustix::fs::statvfs(folder).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize))
         };
-        let room = rustix::fs::statvfs(folder).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        // Folders may be on several disks: what all of them lose together is what counts.
+        let room = match &self {
+            Self::Layer(layers) => room_of(layers.folder()),
+            Self::Folders(all) => all
+                .iter()
+                .map(|growth| room_of(growth.folder()))
+                .try_fold(0_u64, |sum, room| Some(sum.saturating_add(room?))),
+        };
         let lost = before.zip(room).map_or(0, |(before, now)| before.saturating_sub(now));
         let count = (is_due || lost > left).then(|| {
             let began = Instant::now();
             let count = match &mut self {
                 Self::Layer(layers) => layers.usage().map(Some),
-                Self::Folder(growth) => growth.count(),
+                Self::Folders(all) => counted(all),
             };
             (count, began.elapsed())
         });
         Looked { counted: self, room, count }
+    }
+}
+
+/// By how much folders grew together. One that had more names than are counted is no longer looked at; nothing if all of them had.
+fn counted(all: &mut Vec<Growth>) -> Result<Option<Usage>, WorkspaceError> {
+    let (mut sum, mut failed) = (Usage { bytes: 0, names: 0 }, None);
+    all.retain_mut(|growth| match growth.count() {
+        Ok(Some(Usage { bytes, names })) => {
+            sum = Usage { bytes: sum.bytes.saturating_add(bytes), names: sum.names + names };
+            true
+        }
+        Ok(None) => false,
+        Err(error) => {
+            failed = Some(error);
+            true
+        }
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok((!all.is_empty()).then_some(sum)),
     }
 }
 
@@ -198,7 +230,7 @@ mod tests {
     fn a_count_is_made_early_when_the_disk_loses_room() {
         let folder = tempfile::tempdir().unwrap();
         let look = |is_due, before, left| {
-            Counted::Folder(Growth::of(folder.path())).look(is_due, before, left).count.is_some()
+            Counted::Folders(vec![Growth::of(folder.path())]).look(is_due, before, left).count.is_some()
         };
         assert!(look(true, None, 1));
         assert!(!look(false, None, 1), "nothing is known to be lost");

@@ -59,6 +59,9 @@ pub struct Opening {
     /// The folder of the operator's that it works in, if it is not in its agent's own workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// Further folders of the operator's that it has beside that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<String>,
 }
 
 /// A turn, in the skill trace format, at one of its two ends.

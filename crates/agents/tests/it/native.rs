@@ -246,6 +246,7 @@ fn session(model: Option<&str>) -> SessionInput {
         opened_by: "operator".into(),
         lineage: None,
         workspace: None,
+        further: Vec::new(),
     }
 }
 

@@ -219,7 +219,7 @@ mod tests {
         };
         let read = "action == Tribune::Action::\"read\"";
         let host = "context has host && context.host == \"a.example\"";
-        let said = "policy/house.cedar:1:1: warning: `context has host` never holds: calls of `read` have no `host`, and tools that have one are browser, egress, web_fetch; look at what they can have (outside, path), or leave it out";
+        let said = "policy/house.cedar:1:1: warning: `context has host` never holds: calls of `read` have no `host`, and tools that have one are browser, egress, web_fetch; look at what they can have (folder, outside, path), or leave it out";
         assert_eq!(of(read, host), [said]);
         // Wherever it stands, and whatever else the rule says.
         assert_eq!(of(read, &format!("context.private || !({host})")), [said]);

@@ -25,10 +25,11 @@ pub(crate) const ALWAYS: [(&str, &str); 5] = [
 ];
 
 /// Attributes of the context that depend on the arguments, with their types.
-pub(crate) const OF_ARGS: [(&str, &str); 16] = [
+pub(crate) const OF_ARGS: [(&str, &str); 17] = [
     ("action", "String"),
     ("attachments", "Bool"),
     ("bytes", "Long"),
+    ("folder", "String"),
     ("host", "String"),
     ("links", "Bool"),
     ("method", "String"),

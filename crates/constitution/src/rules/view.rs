@@ -78,6 +78,7 @@ impl<'a> View<'a> {
             "private" => Some(Value::Flag(self.private)),
             "trust" => Some(Value::Long(self.trust.level().into())),
             "path" => text(&args.path),
+            "folder" => text(&args.folder),
             "outside" => args.outside.map(Value::Flag),
             "host" => text(&args.host),
             "port" => args.port.map(|port| Value::Long(port.into())),
@@ -133,6 +134,7 @@ mod tests {
         let some = || Some("x".to_owned());
         facts.args = Args {
             path: some(),
+            folder: some(),
             outside: Some(true),
             obeyed: false,
             host: some(),

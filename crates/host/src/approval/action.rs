@@ -33,9 +33,12 @@ pub struct Action {
     /// hashes above are what counts.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub texts: Files,
-    /// The folder that the session works in, if it is not in its agent's own workspace.
+    /// The folder that the call's path is in, or else the one that the session works in, if it is not its agent's own workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// Further folders that the session has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<String>,
 }
 
 impl Action {
@@ -64,6 +67,7 @@ impl Action {
         part(self.input == now.input, "arguments");
         part(self.cwd == now.cwd, "folder");
         part(self.workspace == now.workspace, "workspace");
+        part(self.further == now.further, "further folders");
         part(self.env == now.env, "environment");
         part(self.constitution == now.constitution, "constitution");
         part(self.labels == now.labels, "what the session has read");
@@ -100,6 +104,7 @@ pub(super) mod tests {
             labels: Labels::FRESH,
             texts: Files::new(),
             workspace: None,
+            further: Vec::new(),
         }
     }
 
@@ -113,7 +118,7 @@ pub(super) mod tests {
         shown.texts.insert("deploy.sh".into(), "echo".into());
         assert_eq!((shown.digest().unwrap(), approved.changed(&shown)), (digest.clone(), Vec::new()));
         type Edit = fn(&mut Action);
-        let edits: [(Edit, &str); 10] = [
+        let edits: [(Edit, &str); 11] = [
             (|action| action.tool = "write".into(), "tool"),
             (|action| action.schema = "b3:9".into(), "the tool's description"),
             (|action| action.input = json!({"command": "sh deploy.sh "}), "arguments"),
@@ -121,6 +126,7 @@ pub(super) mod tests {
             (|action| drop(action.files.insert("lib.sh".into(), "b3:9".into())), "file lib.sh"),
             (|action| action.cwd = None, "folder"),
             (|action| action.workspace = Some("/srv/project".into()), "workspace"),
+            (|action| action.further.push("/srv/lib".into()), "further folders"),
             (|action| action.env.push("LD_PRELOAD".into()), "environment"),
             (|action| action.constitution = "b3:9".into(), "constitution"),
             (|action| action.labels.private = true, "what the session has read"),

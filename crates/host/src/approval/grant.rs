@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tribune_agents::ToolCall;
 use tribune_constitution::labels::Labels;
 use tribune_constitution::{Args, command};
 use tribune_ledger::cid::Domain;
@@ -19,13 +20,17 @@ use super::approver::Approver;
 use super::error::ApprovalError;
 use super::record::{Decision, Requested};
 use super::ruling::Wish;
-use crate::tools::ABSENT;
+use crate::tools::ground::beneath;
+use crate::tools::{ABSENT, Ground};
 
 /// The longest that a grant may last: 90 days.
 const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// Bytes of a pattern.
 const MAX_PATTERN_BYTES: usize = 1024;
+
+/// Tools whose path may be in a further folder.
+const PATH_TOOLS: [&str; 4] = ["read", "search", "write", "edit"];
 
 /// Where the programs of a system lie, which only its owner changes.
 const SYSTEM: [&str; 9] =
@@ -53,9 +58,12 @@ pub struct Grant {
     pub labels: Labels,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// In sessions that work in this folder only; without one, in those that work in their agent's own workspace.
+    /// In this folder only: for a path that is in it, or in sessions that work there. Without one, in agents' own workspaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// In sessions with exactly these further folders, unless it is about a path: a command reaches all that its session has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<String>,
 }
 
 /// A grant with the time at which it was given.
@@ -100,8 +108,10 @@ pub struct Call<'a> {
     pub input: &'a Value,
     pub args: &'a Args,
     pub labels: Labels,
-    /// The folder that the session works in, if it is not in its agent's own workspace.
+    /// The folder that its path is in, or else the one that the session works in, if it is not its agent's own workspace.
     pub folder: Option<&'a str>,
+    /// Further folders that the session has.
+    pub further: &'a [String],
 }
 
 /// What a decision needs to know of the call to make a grant of it.
@@ -161,8 +171,9 @@ impl Grant {
             None if wish.decision == Decision::AllowPattern => {
                 return no("allow_pattern needs `pattern`: say what it covers");
             }
-            None => Subject::exactly(&requested.tool, input)?,
+            None => Subject::exactly(&requested.tool, input, &requested.further)?,
         };
+        let further = if subject.is_path() { Vec::new() } else { requested.further.clone() };
         let files = if requested.tool == "exec" { held(terms.files) } else { Files::default() };
         if !files.is_empty() && subject.has_wildcard() {
             return no(
@@ -188,8 +199,9 @@ impl Grant {
             labels: requested.labels.meet(terms.output),
             until: wish.until.map(|until| until.to_string()),
             workspace: requested.workspace.clone(),
+            further,
         };
-        let args = args_of(&grant.tool, input);
+        let args = args_of(&grant.tool, input, &requested.further);
         let call = Call {
             agent: &grant.agent,
             session: &requested.session,
@@ -199,6 +211,7 @@ impl Grant {
             args: &args,
             labels: requested.labels,
             folder: requested.workspace.as_deref(),
+            further: &requested.further,
         };
         if !grant.covers(&call) {
             return no(
@@ -220,6 +233,7 @@ impl Grant {
             && self.schema == call.schema
             && self.session.as_ref().is_none_or(|session| session == call.session)
             && self.workspace.as_deref() == call.folder
+            && (self.subject.is_path() || self.further == call.further)
             && call.labels.trust >= self.labels.trust
             && (self.labels.private || !call.labels.private)
             && self.subject.covers(call)
@@ -228,8 +242,8 @@ impl Grant {
 
 impl Subject {
     /// This call and no other.
-    fn exactly(tool: &str, input: &Value) -> Result<Self, ApprovalError> {
-        let args = args_of(tool, input);
+    fn exactly(tool: &str, input: &Value, further: &[String]) -> Result<Self, ApprovalError> {
+        let args = args_of(tool, input, further);
         if let Some(parsed) = parsed(tool, input) {
             return Ok(Self::Command { pattern: command::Grant::exact(&parsed).to_string() });
         }
@@ -277,6 +291,11 @@ impl Subject {
                 "there are no patterns for `{tool}`: allow it once, for this session, or until a time"
             )),
         }
+    }
+
+    /// Whether it is about one path of one folder.
+    const fn is_path(&self) -> bool {
+        matches!(self, Self::Path { .. })
     }
 
     /// Whether it stands for more than one line.
@@ -334,11 +353,11 @@ pub(super) fn held(files: Files) -> Files {
 }
 
 /// Patterns that would cover a call, narrowest first.
-pub fn suggestions(tool: &str, input: &Value) -> Vec<String> {
+pub fn suggestions(tool: &str, input: &Value, further: &[String]) -> Vec<String> {
     if let Some(parsed) = parsed(tool, input) {
         return command::suggest(&parsed);
     }
-    let args = args_of(tool, input);
+    let args = args_of(tool, input, further);
     let own = match tool {
         "read" | "search" | "write" | "edit" => args.path.filter(|_| args.outside == Some(false)),
         "web_fetch" | "browser" => args.host,
@@ -357,13 +376,41 @@ pub fn covered(tool: &str, pattern: &str, calls: &[(Value, Args)]) -> usize {
     let Ok(subject) = Subject::from_pattern(tool, pattern) else { return 0 };
     let covers = |(input, args): &&(Value, Args)| {
         let labels = Labels::FRESH;
-        subject.covers(&Call { agent: "", session: "", tool, schema: "", input, args, labels, folder: None })
+        let (folder, further) = (None, &[][..]);
+        subject.covers(&Call {
+            agent: "",
+            session: "",
+            tool,
+            schema: "",
+            input,
+            args,
+            labels,
+            folder,
+            further,
+        })
     };
     calls.iter().filter(covers).count()
 }
 
-/// What the law may know of a call's arguments.
-pub fn args_of(tool: &str, input: &Value) -> Args {
+/// The folder that a call's path is in, or else the one that its session works in, by its name.
+pub(crate) fn folder_of(ground: &Ground, call: &ToolCall) -> Option<String> {
+    let folder = args_of(&call.name, &call.input, ground.further()).folder;
+    folder.or_else(|| ground.folder_name().map(str::to_owned))
+}
+
+/// What the law may know of a call's arguments, in a session with these further folders. A path in one of them is told as it is from
+/// there, as in a session that works there.
+pub fn args_of(tool: &str, input: &Value, further: &[String]) -> Args {
+    let path = input.get("path").and_then(Value::as_str).filter(|_| PATH_TOOLS.contains(&tool));
+    let Some((folder, inner)) = path.and_then(|path| beneath(further, path)) else {
+        return plain_args(tool, input);
+    };
+    let mut from_there = input.clone();
+    from_there["path"] = inner.into();
+    Args { folder: Some(folder.to_owned()), ..plain_args(tool, &from_there) }
+}
+
+fn plain_args(tool: &str, input: &Value) -> Args {
     let facts = parsed(tool, input).map(|parsed| {
         let mut programs = command::programs(&parsed);
         if !parsed.is_plain() {

@@ -90,9 +90,12 @@ pub struct Requested {
     pub instead_of: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
-    /// The folder that the session works in, if it is not in its agent's own workspace.
+    /// The folder that the call's path is in, or else the one that the session works in, if it is not its agent's own workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// Further folders that the session has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<String>,
 }
 
 /// Who carries a call out once it is allowed.

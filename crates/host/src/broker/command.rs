@@ -36,8 +36,8 @@ impl Brokers {
         let row = egress.governance.readers.read(move |reader| reader.session(&name)).await?;
         let Some(row) = row.filter(|row| gate.gives(row, EGRESS)) else { return Ok(None) };
         let Some(standing) = Standing::of(&row) else { return Ok(None) };
-        // Whatever the workspace holds may be in what the command sends. When its result says so, it was sent.
-        let read = [Touched::Read(Resource::Workspace)];
+        // Whatever its folders hold may be in what the command sends. When its result says so, it was sent.
+        let read: Vec<Touched> = Resource::all_of(&standing.ground).map(Touched::Read).collect();
         let carried = gate.moved(&standing, Some(EXEC), (&read, Ended::Well))?.session;
         let outlets = Outlets { carries: Some(carried), ..Outlets::default() };
         let sockets = self.open_with(session, outlets)?;

@@ -232,6 +232,7 @@ impl Canary<'_> {
             opened_by: "canary".to_owned(),
             lineage: None,
             workspace: None,
+            further: Vec::new(),
         }
     }
 

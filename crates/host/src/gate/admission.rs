@@ -1,6 +1,5 @@
 //! Leave to carry out one call.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use tribune_agents::{SessionKey, ToolCall};
@@ -20,7 +19,8 @@ use crate::tools::Ground;
 /// use tribune_host::gate::Admission;
 /// fn forged(call: tribune_agents::ToolCall, session: std::sync::Arc<tribune_agents::SessionKey>) -> Admission {
 ///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
-///     Admission { call, session, entry, labels, folder: None }
+///     let ground = tribune_host::tools::Ground::own(session.agent().clone());
+///     Admission { call, session, entry, labels, ground }
 /// }
 /// ```
 ///
@@ -33,11 +33,12 @@ use crate::tools::Ground;
 ///     session: std::sync::Arc<SessionKey>,
 ///     entry: tribune_ledger::Cid,
 ///     labels: tribune_constitution::Labels,
-///     folder: Option<std::sync::Arc<std::path::Path>>,
+///     ground: tribune_host::tools::Ground,
 /// }
 /// fn made(call: ToolCall, session: std::sync::Arc<SessionKey>) -> Own {
 ///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
-///     Own { call, session, entry, labels, folder: None }
+///     let ground = tribune_host::tools::Ground::own(session.agent().clone());
+///     Own { call, session, entry, labels, ground }
 /// }
 /// ```
 ///
@@ -62,16 +63,22 @@ pub struct Admission {
     session: Arc<SessionKey>,
     entry: Cid,
     labels: Labels,
-    /// The folder that the session works in, if it is not in its agent's own workspace.
-    folder: Option<Arc<Path>>,
+    /// Where the session works.
+    ground: Ground,
 }
 
 #[cfg(test)]
 impl Admission {
     /// For tests of what acts: as if the gate had said yes.
     pub(crate) fn of_test(call: ToolCall, session: SessionKey) -> Self {
+        let ground = Ground::own(session.agent().clone());
+        Self::of_test_in(call, session, ground)
+    }
+
+    /// The same in a session that works there.
+    pub(crate) fn of_test_in(call: ToolCall, session: SessionKey, ground: Ground) -> Self {
         let (entry, labels) = (Cid::from_bytes([0; 32]), Labels::FRESH);
-        Self { call, session: Arc::new(session), entry, labels, folder: None }
+        Self { call, session: Arc::new(session), entry, labels, ground }
     }
 }
 
@@ -84,7 +91,8 @@ impl Admission {
         session: Arc<SessionKey>,
         verdict: &Appended,
     ) -> Self {
-        Self { call, session, entry: verdict.cid, labels: leave.labels, folder: None }
+        let ground = Ground::own(session.agent().clone());
+        Self { call, session, entry: verdict.cid, labels: leave.labels, ground }
     }
 
     pub const fn call(&self) -> &ToolCall {
@@ -97,7 +105,7 @@ impl Admission {
 
     /// Where the session works.
     pub(crate) fn ground(&self) -> Ground {
-        Ground::new(self.session.agent().clone(), self.folder.clone())
+        self.ground.clone()
     }
 
     /// The call's entry.
@@ -124,12 +132,12 @@ impl Ticket {
     pub(crate) fn new(
         leave: super::Leave,
         call: ToolCall,
-        (session, folder): (Arc<SessionKey>, Option<Arc<Path>>),
+        (session, ground): (Arc<SessionKey>, Ground),
         entry: Cid,
         place: u64,
     ) -> Self {
         let labels = leave.labels;
-        Self { admission: Admission { call, session, entry, labels, folder }, place }
+        Self { admission: Admission { call, session, entry, labels, ground }, place }
     }
 
     /// The admission, once the verdict is durable. `None` if `written` does not reach that far.

@@ -1,6 +1,7 @@
 //! Labels on what is stored: who reads it takes them along, who writes it leaves its own.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use tribune_agents::AgentId;
 use tribune_constitution::{Labels, Manifest};
@@ -61,7 +62,7 @@ pub(super) fn moved(
         if let Touched::Wrote(resource) = touched {
             let labels = match resource {
                 // One file of many: the rest keeps what it has.
-                Resource::Workspace => shelf.old(resource)?.meet(session),
+                Resource::Workspace | Resource::Folder(_) => shelf.old(resource)?.meet(session),
                 // What was there before may still be there.
                 _ if ended == Ended::Badly => shelf.old(resource)?.meet(session),
                 _ => session.of_written(),
@@ -80,16 +81,19 @@ impl Shelf<'_> {
     /// The labels of what is stored there. A file has its own and those of its workspace, where a program may have been
     /// at work.
     fn stored(&self, resource: &Resource) -> Result<Option<Labels>, StoreError> {
-        let Self { ground, readers, .. } = self;
+        let readers = self.readers;
         if let Resource::Session(key) = resource {
             // Whatever a session says is made from all that it has taken in.
             let session = readers.now(|reader| reader.session(key))?;
             return Ok(Some(session.map_or(Labels::UNKNOWN, |session| session.labels)));
         }
         let own = readers.now(|reader| reader.labels(&self.name(resource)))?;
+        let ground = within(self.ground, resource);
         let around = match resource {
-            Resource::File(path) => self.all(ground.around(path).into_iter().map(Looked::At))?,
-            Resource::Workspace => {
+            Resource::File(path) | Resource::FileIn(_, path) => {
+                self.all(ground.around(path).into_iter().map(Looked::At))?
+            }
+            Resource::Workspace | Resource::Folder(_) => {
                 let below =
                     ["file", "workspace"].map(|kind| Looked::Below(format!("{kind}:{}/", ground.name())));
                 self.all(ground.around("").into_iter().map(Looked::At).chain(below))?
@@ -142,12 +146,22 @@ pub(crate) fn schedule(agent: &AgentId, id: &str) -> String {
     format!("schedule:{agent}/{id}")
 }
 
+/// The one folder that a resource is in: what is in a further one is called as in a session that works there.
+fn within<'g>(ground: &'g Ground, resource: &Resource) -> Cow<'g, Ground> {
+    match resource {
+        Resource::FileIn(folder, _) | Resource::Folder(folder) => {
+            Cow::Owned(Ground::new(ground.agent().clone(), Some(Path::new(&**folder).into())))
+        }
+        _ => Cow::Borrowed(ground),
+    }
+}
+
 /// The name of a resource.
 fn name(ground: &Ground, resource: &Resource) -> String {
-    let agent = ground.agent();
+    let (agent, folder) = (ground.agent(), within(ground, resource));
     match resource {
-        Resource::File(path) => format!("file:{}/{path}", ground.name()),
-        Resource::Workspace => format!("workspace:{}", ground.name()),
+        Resource::File(path) | Resource::FileIn(_, path) => format!("file:{}/{path}", folder.name()),
+        Resource::Workspace | Resource::Folder(_) => format!("workspace:{}", folder.name()),
         Resource::Memory(key) => format!("memory:{agent}/{key}"),
         Resource::Letter(id) => format!("letter:{id}"),
         Resource::Schedule(id) => schedule(agent, id),

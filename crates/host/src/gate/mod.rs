@@ -11,7 +11,6 @@ mod labels;
 mod uses;
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -92,25 +91,26 @@ pub(crate) struct Standing {
     /// The only tools it may use, if whoever started it said so.
     pub(crate) tools: Option<Vec<String>>,
     pub(crate) labels: Labels,
-    /// The folder that it works in, if it is not in its agent's own workspace.
-    pub(crate) folder: Option<Arc<Path>>,
+    /// Where it works.
+    pub(crate) ground: Ground,
 }
 
 impl Standing {
     /// A session as the log tells of it. None if its name is none.
     pub(crate) fn of(row: &SessionRow) -> Option<Self> {
+        let key: Arc<SessionKey> = Arc::new(row.key.parse().ok()?);
         Some(Self {
-            key: Arc::new(row.key.parse().ok()?),
+            ground: row.ground(key.agent()),
+            key,
             mandates: row.mandates().collect(),
             tools: row.tools.clone(),
             labels: row.labels,
-            folder: row.workspace.as_deref().map(|folder| Path::new(folder).into()),
         })
     }
 
     /// Where it works.
     pub(crate) fn ground(&self) -> Ground {
-        Ground::new(self.key.agent().clone(), self.folder.clone())
+        self.ground.clone()
     }
 
     /// Its own mandate.
@@ -260,9 +260,9 @@ impl Gate {
         owner_words: &[&str],
     ) -> AsAsked {
         let key = &standing.key;
-        let args = grant::args_of(tool, input);
+        let ground = &standing.ground;
+        let args = grant::args_of(tool, input, ground.further());
         let schema = schema_pin(tool);
-        let ground = standing.ground();
         let call = Call {
             agent: key.agent().as_str(),
             session: key.as_str(),
@@ -271,7 +271,8 @@ impl Gate {
             input,
             args: &args,
             labels: standing.labels,
-            folder: ground.folder_name(),
+            folder: args.folder.as_deref().or(ground.folder_name()),
+            further: ground.further(),
         };
         // Only a command is granted with what it runs.
         let grant = self.inbox.grant_for(&call, || if tool == "exec" { runs() } else { Files::default() });
@@ -296,7 +297,8 @@ impl Gate {
             constitution: self.law.hash().to_string(),
             labels: standing.labels,
             texts: surroundings.texts,
-            workspace: standing.ground().folder_name().map(str::to_owned),
+            workspace: grant::folder_of(&standing.ground, call),
+            further: standing.ground.further().to_vec(),
         }
     }
 
@@ -312,7 +314,8 @@ impl Gate {
             constitution: self.law.hash().to_string(),
             labels: standing.labels,
             texts: Default::default(),
-            workspace: standing.ground().folder_name().map(str::to_owned),
+            workspace: grant::folder_of(&standing.ground, call),
+            further: standing.ground.further().to_vec(),
         }
     }
 
@@ -347,7 +350,7 @@ impl Gate {
             return Ok(Vec::new());
         }
         // Any file may be one that it wrote.
-        let touched = [Touched::Wrote(Resource::Workspace)];
+        let touched: Vec<Touched> = Resource::all_of(&standing.ground).map(Touched::Wrote).collect();
         Ok(self.moved(standing, None, (&touched, Ended::Badly))?.wrote)
     }
 

@@ -268,7 +268,7 @@ impl Api {
         info.text = text;
         if let Some(action) = &action {
             info.diff = self.diff(&info, action).await?;
-            info.patterns = grant::suggestions(&action.tool, &action.input);
+            info.patterns = grant::suggestions(&action.tool, &action.input, &action.further);
             info.past = self.past(&info).await?;
             let words = draft::words(&action.tool).filter(|words| action.input[words].is_string());
             let may_change = info.needs == 1 && runner == Runner::Host;
@@ -311,7 +311,7 @@ impl Api {
             };
             let rows = rows.into_iter().map(|row| row.requested).filter(alike).collect();
             for action in governance.actions_of(rows).await?.into_iter().flatten() {
-                let args = grant::args_of(&info.tool, &action.input);
+                let args = grant::args_of(&info.tool, &action.input, &action.further);
                 if state == State::Denied {
                     denied.push((action.input.clone(), args.clone()));
                 }

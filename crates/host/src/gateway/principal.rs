@@ -93,6 +93,7 @@ impl Principal {
                 is_stranger: false,
                 model: None,
                 workspace: None,
+                further: None,
             },
             Self::Approver(approver) => Opener {
                 name: approver.id.clone(),
@@ -100,6 +101,7 @@ impl Principal {
                 is_stranger: true,
                 model: None,
                 workspace: None,
+                further: None,
             },
             Self::Agent { id, pubkey } => Opener {
                 name: id.to_string(),
@@ -107,6 +109,7 @@ impl Principal {
                 is_stranger: false,
                 model: None,
                 workspace: None,
+                further: None,
             },
             Self::Stranger { id, pubkey } => Opener {
                 name: id.to_string(),
@@ -114,10 +117,16 @@ impl Principal {
                 is_stranger: true,
                 model: None,
                 workspace: None,
+                further: None,
             },
-            Self::Anonymous { id } => {
-                Opener { name: id.to_string(), pubkey: None, is_stranger: true, model: None, workspace: None }
-            }
+            Self::Anonymous { id } => Opener {
+                name: id.to_string(),
+                pubkey: None,
+                is_stranger: true,
+                model: None,
+                workspace: None,
+                further: None,
+            },
         }
     }
 

@@ -111,6 +111,12 @@ pub struct SessionInfo {
     pub state: String,
     /// What it may do.
     pub mandate: String,
+    /// The folder of the operator's that it works in, if it is not in its agent's own workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// Further folders of the operator's that it has beside that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further_folders: Vec<String>,
     /// How far everything that it has read may be believed: `owner`, `verified`, `community` or `untrusted`.
     pub trust: String,
     /// Whether it has read private data.
@@ -141,6 +147,8 @@ impl From<SessionRow> for SessionInfo {
             mode: row.mode.as_str().to_owned(),
             state: row.state.as_str().to_owned(),
             mandate: row.mandate,
+            workspace: row.workspace,
+            further_folders: row.further,
             trust: row.labels.trust.as_str().to_owned(),
             private: row.labels.private,
             created_at: row.created_at,

@@ -319,6 +319,7 @@ impl Crossing<'_> {
             instead_of: None,
             changed: Vec::new(),
             workspace: action.workspace.clone(),
+            further: action.further.clone(),
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let line = (EntryQuality::Approval, vec![entry]);

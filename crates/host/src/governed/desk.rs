@@ -239,7 +239,7 @@ impl Desk {
         let (leave, verdict, entry) =
             self.weigh(recorded, &standing, (stage, approval), owner_words, vetoes)?;
         if let Some(leave) = leave {
-            let who = (Arc::clone(&self.handle.key), standing.folder.clone());
+            let who = (Arc::clone(&self.handle.key), standing.ground());
             let ticket = Ticket::new(leave, recorded.call.clone(), who, recorded.entry, entry.seq);
             return Ok(Judged::Allowed(ticket));
         }
@@ -322,7 +322,7 @@ impl Desk {
         let digest = action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))?;
         let (instead_of, changed) =
             instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
-        let workspace = action.workspace.clone();
+        let (workspace, further) = (action.workspace.clone(), action.further.clone());
         // As the law saw them, which is how whoever decides is told them.
         let labels = action.labels;
         let action = self.content(action)?;
@@ -347,6 +347,7 @@ impl Desk {
             instead_of,
             changed,
             workspace,
+            further,
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let parents = vec![recorded.entry, verdict_entry];

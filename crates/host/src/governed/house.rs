@@ -68,7 +68,9 @@ impl TurnHouse {
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
             "mandate": mandate.name, "risk": desk.journal.standing.labels, "decision": "allow",
         });
-        let note = board_note(board);
+        let notes = [further_note(desk.journal.standing.ground.further()), board_note(board)];
+        let notes: Vec<String> = notes.into_iter().flatten().collect();
+        let note = (!notes.is_empty()).then(|| notes.join("\n\n"));
         let conversation = desk.journal.conversation();
         Ok(Self {
             governance,
@@ -227,6 +229,20 @@ impl House for TurnHouse {
 pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> Recalling {
     let (governance, conversation) = (Arc::clone(governance), conversation.clone());
     tokio::task::spawn_blocking(move || governance.vault.recall(&conversation))
+}
+
+/// What an agent is told of the folders beside its workspace, which the operator opened its session with.
+fn further_note(further: &[String]) -> Option<String> {
+    let named: Vec<String> = further.iter().map(|folder| format!("- `{folder}`")).collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "# Folders beside your workspace\n\n\
+             The operator opened this session with further folders. What is in them is named by its whole path: in `path` of \
+             `read`, `search`, `write` and `edit`, in `cwd` of `exec`, and in its command. Whatever holds in your workspace holds \
+             there.\n\n{}",
+            named.join("\n")
+        )
+    })
 }
 
 fn bytes(said: &Said) -> Result<Vec<u8>, RuntimeError> {

@@ -34,7 +34,6 @@ pub mod trail;
 mod turn;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -59,7 +58,7 @@ use crate::registry::mailbox::Mailbox;
 use crate::session::{Feeds, Transcripts};
 use crate::spend::Purse;
 use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
-use crate::tools::HostTools;
+use crate::tools::{Ground, HostTools};
 use crate::vault::Vault;
 
 pub(crate) use crossing::{BROUGHT_IN, Barred, SERVED};
@@ -214,10 +213,10 @@ impl Governance {
             mandates: row.iter().flat_map(SessionRow::mandates).collect(),
             tools: row.as_ref().and_then(|row| row.tools.clone()),
             labels: row.as_ref().map_or(Labels::FRESH, |row| row.labels),
-            folder: row
-                .as_ref()
-                .and_then(|row| row.workspace.as_deref())
-                .map(|folder| Path::new(folder).into()),
+            ground: row.as_ref().map_or_else(
+                || Ground::own(handle.key.agent().clone()),
+                |row| row.ground(handle.key.agent()),
+            ),
         };
         let position = Position { handle: handle.clone(), next_entry, prev_turn, standing };
         let (ledger, vault, clock) = (self.ledger.clone(), Arc::clone(&self.vault), Arc::clone(&self.clock));
@@ -285,6 +284,7 @@ impl Governance {
             tools: tools.clone(),
             labels,
             workspace: input.workspace.clone(),
+            further: input.further.clone(),
         };
         let record = match &row {
             None => Lifecycle::Opened(opening),
@@ -297,7 +297,8 @@ impl Governance {
         let mut own = journal.lock().await;
         own.standing.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
         own.standing.tools = tools;
-        own.standing.folder = input.workspace.as_deref().map(|folder| Path::new(folder).into());
+        own.standing.ground =
+            Ground::of_terms(input.agent().clone(), input.workspace.as_deref(), &input.further);
         if row.is_none() {
             own.standing.labels = labels;
         }
@@ -427,6 +428,7 @@ fn same_terms(row: &SessionRow, input: &SessionInput) -> bool {
         && row.model == input.model
         && row.pubkey == input.pubkey
         && row.workspace == input.workspace
+        && row.further == input.further
 }
 
 /// BLAKE3 of agent id, key and creation time; each with its length before it, so that they cannot run together.

@@ -39,8 +39,9 @@ use self::room::{IfFull, Room};
 pub use self::spawning::SubAgents;
 pub use self::transcripts::{Projection, Transcripts};
 use crate::governed::Governance;
-use crate::registry::Agents;
+use crate::registry::{Agents, CLI_BACKENDS};
 use crate::store::{SessionFilter, SessionRow};
+use crate::tools::ground;
 use crate::vault::Vault;
 
 /// Locks under which sessions are opened and closed; more than cores, few enough to be nothing.
@@ -111,6 +112,8 @@ pub struct Opener {
     pub model: Option<String>,
     /// The folder that it is to work in from now on. Without one it keeps what it has.
     pub workspace: Option<String>,
+    /// The further folders that it has beside that from now on: exactly these. Without a word of them it keeps what it has.
+    pub further: Option<Vec<String>>,
 }
 
 /// What to do about a session that turns out to be closed.
@@ -118,6 +121,11 @@ pub struct Opener {
 enum IfClosed {
     Reopen,
     Refuse,
+}
+
+/// The further folders that a session has with this backend. Agents of another make work in one folder: their boxes have no other.
+fn within_reach(backend: &str, further: Vec<String>) -> Vec<String> {
+    if CLI_BACKENDS.contains(&backend) { Vec::new() } else { further }
 }
 
 impl SessionManager {
@@ -156,6 +164,7 @@ impl SessionManager {
                 is_stranger: false,
                 model: None,
                 workspace: None,
+                further: None,
             };
             match self.admit(key, Some(SessionMode::Persistent), opener, IfFull::Admit).await {
                 Ok(_) => open += 1,
@@ -186,12 +195,13 @@ impl SessionManager {
         opener: Opener,
         if_full: IfFull,
     ) -> Result<Handle, SessionError> {
-        let row = match (mode, &opener.workspace) {
-            (Some(_), Some(_)) => None,
+        let row = match (mode, &opener.workspace, &opener.further) {
+            (Some(_), Some(_), Some(_)) => None,
             _ => self.row(&key).await?,
         };
         let mode = mode.or(row.as_ref().map(|row| row.mode)).unwrap_or_default();
-        let workspace = opener.workspace.clone().or(row.and_then(|row| row.workspace));
+        let (own, also) = row.map(|row| (row.workspace, row.further)).unwrap_or_default();
+        let (workspace, further) = (opener.workspace.clone().or(own), opener.further.clone().unwrap_or(also));
         let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
             Some(agent) => (agent.backend, agent.model, agent.mandate),
             None if opener.is_stranger => {
@@ -204,24 +214,34 @@ impl SessionManager {
             Some(model) => (tribune_agents::native::BACKEND.to_owned(), Some(model)),
             None => (backend, model),
         };
-        self.let_go_of_another(&key, &backend, (model.as_deref(), workspace.as_deref())).await?;
-        let lineage = None;
-        let input =
-            SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage, workspace };
+        let mut further = within_reach(&backend, further);
+        if let Some(workspace) = &workspace {
+            // Whoever chose another workspace, and has no word of these, chose it over them.
+            further.retain(|folder| !ground::is_nested(folder.as_ref(), workspace.as_ref()));
+        }
+        let input = SessionInput {
+            key,
+            mode,
+            backend,
+            model,
+            pubkey,
+            mandate,
+            opened_by,
+            lineage: None,
+            workspace,
+            further,
+        };
+        self.let_go_of_another(&input).await?;
         self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
     }
 
     /// Closes a session that is open with another backend or model, or elsewhere, so that it can be opened with these. What was said in it
     /// stays.
-    async fn let_go_of_another(
-        &self,
-        key: &SessionKey,
-        backend: &str,
-        (model, workspace): (Option<&str>, Option<&str>),
-    ) -> Result<(), SessionError> {
+    async fn let_go_of_another(&self, input: &SessionInput) -> Result<(), SessionError> {
+        let key = &input.key;
         let Some(row) = self.row(key).await? else { return Ok(()) };
-        let is_there = row.workspace.as_deref() == workspace;
-        let same = row.backend == backend && row.model.as_deref() == model && is_there;
+        let is_there = row.workspace == input.workspace && row.further == input.further;
+        let same = row.backend == input.backend && row.model == input.model && is_there;
         // One with a turn under way is left alone: whoever comes next finds it idle.
         if same || matches!(row.state, SessionState::Closed | SessionState::Running) {
             return Ok(());
@@ -292,11 +312,19 @@ impl SessionManager {
             // An agent that left the roster is a stranger from then on.
             None => (row.backend, row.model, DEFAULT_MANDATE.to_owned()),
         };
-        let (mode, pubkey, workspace) = (row.mode, row.pubkey, row.workspace);
-        let opened_by = "restart".to_owned();
-        let (key, lineage) = (key.clone(), None);
-        let input =
-            SessionInput { key, mode, backend, model, pubkey, mandate, opened_by, lineage, workspace };
+        let further = within_reach(&backend, row.further);
+        let input = SessionInput {
+            key: key.clone(),
+            mode: row.mode,
+            backend,
+            model,
+            pubkey: row.pubkey,
+            mandate,
+            opened_by: "restart".to_owned(),
+            lineage: None,
+            workspace: row.workspace,
+            further,
+        };
         self.open(input, IfClosed::Refuse, IfFull::Refuse).await
     }
 

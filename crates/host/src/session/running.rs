@@ -21,6 +21,7 @@ impl SessionManager {
             opened_by: "operator".to_owned(),
             lineage: None,
             workspace: None,
+            further: Vec::new(),
         };
         self.open(input, IfClosed::Reopen, IfFull::Refuse).await.map(|session| session.handle().clone())
     }

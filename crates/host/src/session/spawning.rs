@@ -105,6 +105,7 @@ impl SessionManager {
             opened_by: parent.to_string(),
             lineage: Some(Lineage { parent: parent.clone(), tools }),
             workspace: row.workspace,
+            further: row.further,
         })
     }
 

@@ -70,8 +70,14 @@ impl SessionManager {
             told => return told,
         }
         let pubkey = self.row(&key).await?.and_then(|row| row.pubkey);
-        let opener =
-            Opener { name: "schedule".to_owned(), pubkey, is_stranger: false, model: None, workspace: None };
+        let opener = Opener {
+            name: "schedule".to_owned(),
+            pubkey,
+            is_stranger: false,
+            model: None,
+            workspace: None,
+            further: None,
+        };
         self.ensure(key.clone(), None, opener).await?;
         self.tell(&key, due).await
     }

@@ -10,7 +10,7 @@ use super::error::StoreError;
 const APPLICATION_ID: i64 = 0x5472_6962;
 
 /// Each step brings a database from the version of its position to the next. Steps are never edited, only added.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     // `ledger` is the truth. Entries are found by place; a CID is found through `cid_runs`, because an index in CID
     // order would make every entry dirty a page of its own. The rest are views over it, rebuilt by `views`.
     "CREATE TABLE ledger (
@@ -186,6 +186,8 @@ const STEPS: [&str; 6] = [
     ALTER TABLE checkpoint ADD COLUMN posted INTEGER NOT NULL DEFAULT 0;",
     // The folder that a session works in, if it is not in its agent's own workspace.
     "ALTER TABLE sessions ADD COLUMN workspace TEXT;",
+    // Further folders that it has beside that, as JSON.
+    "ALTER TABLE sessions ADD COLUMN further TEXT NOT NULL DEFAULT '[]';",
 ];
 
 /// The version this build writes.

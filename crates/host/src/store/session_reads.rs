@@ -12,7 +12,8 @@ use crate::registry::{ANONYMOUS, STRANGER};
 
 const SESSION: &str =
     "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at,
-                       closed_for, turns, prev_cid, last_turn, last_message, ancestors, tools, trust, private, workspace";
+                       closed_for, turns, prev_cid, last_turn, last_message, ancestors, tools, trust, private, workspace,
+                       further";
 
 /// Which sessions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -251,6 +252,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         tools: law_reads::json(row, 17)?,
         labels: law_reads::labels(row, 18)?,
         workspace: row.get(20)?,
+        further: law_reads::json(row, 21)?,
     })
 }
 

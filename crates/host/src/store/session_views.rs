@@ -5,7 +5,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::de::DeserializeOwned;
-use tribune_agents::{CloseReason, Role, SessionMode, SessionState, StopReason};
+use tribune_agents::{AgentId, CloseReason, Role, SessionMode, SessionState, StopReason};
 use tribune_constitution::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
@@ -17,13 +17,14 @@ use crate::record::{
     EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord,
     ToolResultRecord, Turn, TurnPhase,
 };
+use crate::tools::Ground;
 
 /// The tables written here, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 4] = [
     (
         "sessions",
         "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at, closed_for, \
-         turns, last_turn, prev_cid, messages, last_message, ancestors, tools, trust, private, workspace",
+         turns, last_turn, prev_cid, messages, last_message, ancestors, tools, trust, private, workspace, further",
         "session_key",
     ),
     (
@@ -108,8 +109,8 @@ impl View<'_> {
         self.run(
             "INSERT OR IGNORE INTO sessions (id, agent_id, session_key, backend, model, mode, state, pubkey, mandate,
                                              last_activity, created_at, turns, messages, ancestors, tools, trust, private,
-                                             workspace)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0, ?11, ?12, ?13, ?14, ?15)",
+                                             workspace, further)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, 0, 0, ?11, ?12, ?13, ?14, ?15, ?16)",
             params![
                 opening.session_id,
                 opening.agent_id,
@@ -126,6 +127,7 @@ impl View<'_> {
                 opening.labels.trust.as_str(),
                 opening.labels.private,
                 opening.workspace,
+                serde_json::to_string(&opening.further).unwrap_or_default(),
             ],
         )
     }
@@ -133,7 +135,7 @@ impl View<'_> {
     fn reopened(&self, opening: &Opening) -> rusqlite::Result<()> {
         self.run(
             "UPDATE sessions SET state = ?2, backend = ?3, model = ?4, mode = ?5, pubkey = ?6, mandate = ?7,
-                                 last_activity = ?8, closed_for = NULL, workspace = ?9
+                                 last_activity = ?8, closed_for = NULL, workspace = ?9, further = ?10
              WHERE session_key = ?1",
             params![
                 self.entry.entity_id,
@@ -145,6 +147,7 @@ impl View<'_> {
                 opening.mandate,
                 self.at(),
                 opening.workspace,
+                serde_json::to_string(&opening.further).unwrap_or_default(),
             ],
         )
     }
@@ -350,6 +353,8 @@ pub struct SessionRow {
     pub labels: Labels,
     /// The folder that it works in, if it is not in its agent's own workspace.
     pub workspace: Option<String>,
+    /// Further folders that it has beside that.
+    pub further: Vec<String>,
     pub last_activity: String,
     pub created_at: String,
     pub closed_for: Option<CloseReason>,
@@ -361,6 +366,11 @@ pub struct SessionRow {
 }
 
 impl SessionRow {
+    /// Where it works, as a session of this agent.
+    pub(crate) fn ground(&self, agent: &AgentId) -> Ground {
+        Ground::of_terms(agent.clone(), self.workspace.as_deref(), &self.further)
+    }
+
     /// Its own mandate, then those of whoever started it.
     pub fn mandates(&self) -> impl Iterator<Item = String> {
         std::iter::once(self.mandate.clone()).chain(self.ancestors.iter().cloned())

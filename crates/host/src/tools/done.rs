@@ -10,6 +10,7 @@ use serde::Serialize;
 use tribune_agents::ToolOutcome;
 
 use super::bounded;
+use super::ground::Ground;
 use crate::record::SandboxRecord;
 
 /// A call that is over.
@@ -38,6 +39,10 @@ pub enum Resource {
     File(String),
     /// Anything in the agent's workspace.
     Workspace,
+    /// A file or folder of a further folder of the session: the folder's name, and the path there, without links, `.` and `..`.
+    FileIn(Arc<str>, String),
+    /// Anything in a further folder of the session.
+    Folder(Arc<str>),
     /// A key of the agent's memory.
     Memory(String),
     /// A letter to another agent.
@@ -80,7 +85,11 @@ pub(super) type Answer = Result<String, Refused>;
 
 /// What a call has touched so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Trail(Arc<Mutex<Steps>>);
+pub(super) struct Trail {
+    steps: Arc<Mutex<Steps>>,
+    /// The further folder that the call is about, if it is about one.
+    folder: Option<Arc<str>>,
+}
 
 #[derive(Debug, Default)]
 struct Steps {
@@ -131,15 +140,44 @@ impl Refused {
     }
 }
 
+impl Resource {
+    /// Everything that a command of a session reaches.
+    pub(crate) fn all_of(ground: &Ground) -> impl Iterator<Item = Self> {
+        let further = ground.further().iter().map(|folder| Self::Folder(folder.as_str().into()));
+        std::iter::once(Self::Workspace).chain(further)
+    }
+
+    /// The same in a further folder.
+    fn within(self, folder: &Arc<str>) -> Self {
+        match self {
+            Self::File(path) => Self::FileIn(Arc::clone(folder), path),
+            Self::Workspace => Self::Folder(Arc::clone(folder)),
+            other => other,
+        }
+    }
+}
+
 impl Trail {
+    /// The same trail, of a call whose path is in this further folder.
+    pub(super) fn within(&self, folder: Option<Arc<str>>) -> Self {
+        Self { steps: Arc::clone(&self.steps), folder }
+    }
+
     /// Notes what is about to be read.
     pub(super) fn read(&self, resource: Resource) -> Result<(), Refused> {
-        self.note(Touched::Read(resource))
+        self.note(Touched::Read(self.placed(resource)))
     }
 
     /// Notes what is about to be written.
     pub(super) fn write(&self, resource: Resource) -> Result<(), Refused> {
-        self.note(Touched::Wrote(resource))
+        self.note(Touched::Wrote(self.placed(resource)))
+    }
+
+    fn placed(&self, resource: Resource) -> Resource {
+        match &self.folder {
+            Some(folder) => resource.within(folder),
+            None => resource,
+        }
     }
 
     /// Notes what a command runs in.
@@ -168,7 +206,7 @@ impl Trail {
 
     /// A thread that panicked left a whole set behind.
     fn steps(&self) -> MutexGuard<'_, Steps> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,6 +240,14 @@ mod tests {
             [Touched::Read(Resource::File("a".to_owned())), Touched::Wrote(Resource::Workspace)]
         );
         assert_eq!(trail.read(Resource::Workspace).unwrap_err().code, Code::TimedOut);
+        let trail = Trail::default();
+        let closing = trail.closing();
+        let within = trail.within(Some("/srv/lib".into()));
+        within.read(Resource::File("a".to_owned())).unwrap();
+        within.write(Resource::Workspace).unwrap();
+        let folder: Arc<str> = "/srv/lib".into();
+        let read = Touched::Read(Resource::FileIn(Arc::clone(&folder), "a".to_owned()));
+        assert_eq!(closing.close().0, [read, Touched::Wrote(Resource::Folder(folder))]);
         let dropped = Trail::default();
         drop(dropped.closing());
         assert!(dropped.write(Resource::Workspace).is_err());

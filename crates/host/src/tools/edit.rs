@@ -77,6 +77,10 @@ impl Edit {
         Ok(Self { path, old, new, count })
     }
 
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     pub(super) fn run(&self, workspace: &Workspace, trail: &Trail) -> Answer {
         let target = Target::open(workspace, &self.path, Parents::Find)?;
         trail.read(target.resource())?;

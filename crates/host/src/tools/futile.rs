@@ -22,15 +22,13 @@ impl HostTools {
         match request {
             Request::Absent(absent) => Some(absent.refused()),
             Request::Gateway(gateway) => gateway.check().err(),
-            Request::OnDisk(OnDisk::Write(_)) => Target::check(path).err(),
+            Request::OnDisk(OnDisk::Write(_)) => Target::check(ground.spot(path).path).err(),
             Request::OnDisk(OnDisk::Edit(_)) => {
-                let there =
-                    || Target::open(&Workspace::open(&self.home, ground)?, path, Parents::Find)?.there();
+                let workspace = || Workspace::open_at(&self.home, &ground.spot(path));
+                let there = || Target::open(&workspace()?, path, Parents::Find)?.there();
                 there().err()
             }
-            Request::Exec(exec) => {
-                Workspace::open(&self.home, ground).and_then(|workspace| exec.folder(&workspace)).err()
-            }
+            Request::Exec(exec) => exec.folder(&self.home, ground).err(),
             Request::OnDisk(OnDisk::SendMessage(message)) => {
                 (!(self.known)(message.to())).then(|| unknown(message.to()))
             }

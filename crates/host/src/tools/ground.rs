@@ -1,26 +1,84 @@
-//! Where a session works: in the workspace of its agent, or in a folder of the operator's that it was given.
+//! Where a session works: in the workspace of its agent, or in a folder of the operator's that it was given; and in further folders
+//! of the operator's beside that.
+//!
+//! A path is in exactly one of them, by its words: one that begins with the name of a further folder is in that, any other in the
+//! workspace. From there on everything is about that one folder: what is opened, hidden and asked, and what labels are called.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tribune_agents::AgentId;
+use tribune_contract::{MAX_FURTHER, is_the_systems};
+
+/// What a box has of its own: nothing of the operator's is mounted in these.
+const OF_BOXES: [&str; 9] =
+    ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr", super::exec::WORKSPACE];
+
+/// Folders of a box that others would take the place of if they were mounted above them.
+const IN_BOXES: [&str; 3] = ["/home/agent", "/tmp", "/var/tmp"];
 
 /// Where a session works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ground {
     agent: AgentId,
     folder: Option<Arc<Path>>,
+    further: Arc<[String]>,
+}
+
+/// A path with the one folder that it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spot<'p> {
+    /// That folder alone.
+    pub(crate) ground: Ground,
+    /// From there.
+    pub(crate) path: &'p str,
+    /// Its name, if it is a further one.
+    pub(crate) further: Option<Arc<str>>,
 }
 
 impl Ground {
     /// The folder, if there is one, is absolute and has no links in it.
-    pub const fn new(agent: AgentId, folder: Option<Arc<Path>>) -> Self {
-        Self { agent, folder }
+    pub fn new(agent: AgentId, folder: Option<Arc<Path>>) -> Self {
+        Self { agent, folder, further: Arc::default() }
     }
 
     /// The agent's own workspace.
-    pub const fn own(agent: AgentId) -> Self {
-        Self { agent, folder: None }
+    pub fn own(agent: AgentId) -> Self {
+        Self::new(agent, None)
+    }
+
+    /// As the terms of a session have it.
+    pub fn of_terms(agent: AgentId, workspace: Option<&str>, further: &[String]) -> Self {
+        let folder = workspace.map(|folder| Path::new(folder).into());
+        Self { agent, folder, further: further.into() }
+    }
+
+    /// The names of the further folders.
+    pub fn further(&self) -> &[String] {
+        &self.further
+    }
+
+    /// Each of the further folders by itself.
+    pub(crate) fn others(&self) -> impl Iterator<Item = Self> {
+        self.further.iter().map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
+    }
+
+    /// Every folder by itself, the workspace first.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+        let workspace = Self { further: Arc::default(), ..self.clone() };
+        std::iter::once(workspace).chain(self.others())
+    }
+
+    /// Which folder a path is in.
+    pub(crate) fn spot<'p>(&self, path: &'p str) -> Spot<'p> {
+        match beneath(&self.further, path) {
+            Some((folder, path)) => Spot {
+                ground: Self::new(self.agent.clone(), Some(Path::new(folder).into())),
+                path,
+                further: Some(folder.into()),
+            },
+            None => Spot { ground: Self { further: Arc::default(), ..self.clone() }, path, further: None },
+        }
     }
 
     pub const fn agent(&self) -> &AgentId {
@@ -69,6 +127,67 @@ impl Ground {
     }
 }
 
+/// The further folder that a path begins with, and the rest of it. Only the folder's own name will do: whatever is written otherwise is in
+/// none of them.
+pub(crate) fn beneath<'f, 'p>(further: &'f [String], path: &'p str) -> Option<(&'f str, &'p str)> {
+    further.iter().find_map(|folder| match path.strip_prefix(folder.as_str())?.trim_start_matches('/') {
+        "" => Some((folder.as_str(), ".")),
+        inner if path[folder.len()..].starts_with('/') => Some((folder.as_str(), inner)),
+        _ => None,
+    })
+}
+
+/// The one name of each further folder that a session may have beside its workspace, as [`given`] has it. One that is named twice is one.
+pub(crate) fn further_given(what: &str, folders: &[&str], home: &Path) -> Result<Vec<String>, String> {
+    if folders.len() > MAX_FURTHER {
+        return Err(format!(
+            "`{what}` has {} folders, and a session has at most {MAX_FURTHER}: leave some out",
+            folders.len()
+        ));
+    }
+    let mut all: Vec<String> = Vec::new();
+    for (index, folder) in folders.iter().enumerate() {
+        let what = format!("{what}[{index}]");
+        let found = given(&what, folder, home)?;
+        let name = found.to_string_lossy().into_owned();
+        if all.contains(&name) {
+            continue;
+        }
+        let is_boxes = is_the_systems(&found)
+            || OF_BOXES.iter().any(|own| found.starts_with(own))
+            || IN_BOXES.iter().any(|own| Path::new(own).starts_with(&found));
+        if is_boxes {
+            return Err(format!(
+                "`{what}` is where a sandbox has a system of its own, or above it: name a folder of your project"
+            ));
+        }
+        if name.contains(|letter: char| letter.is_control() || letter == '`') {
+            return Err(format!("`{what}` has a name that cannot be told on one line: rename it"));
+        }
+        if all.iter().any(|other| is_nested(Path::new(other), &found)) {
+            return Err(format!("`{what}` is in another one of them, or holds it: leave out one of the two"));
+        }
+        all.push(name);
+    }
+    Ok(all)
+}
+
+/// The further folders of a session that works in `workspace`. The workspace itself is none of them.
+pub(crate) fn apart(what: &str, workspace: &Path, mut further: Vec<String>) -> Result<Vec<String>, String> {
+    further.retain(|folder| Path::new(folder) != workspace);
+    match further.iter().find(|folder| is_nested(Path::new(folder), workspace)) {
+        Some(folder) => Err(format!(
+            "`{what}`: `{folder}` is in the session's own folder, or holds it: leave it out, or choose another `cwd`"
+        )),
+        None => Ok(further),
+    }
+}
+
+/// Whether one of two folders is the other, or is in it.
+pub(crate) fn is_nested(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
 /// The one name of a folder of the operator's that a session may work in: one that is there, and has nothing to do with the
 /// house's own. `what` is what the caller calls it.
 pub(crate) fn given(what: &str, folder: &str, home: &Path) -> Result<PathBuf, String> {
@@ -109,5 +228,80 @@ mod tests {
         let around = ["workspace:/srv/project/a", "workspace:/srv/project", "workspace:/srv", "workspace:/"];
         assert_eq!(folder.around("a/b"), around);
         assert_eq!(folder.around(""), around[2..], "what is around the folder itself");
+    }
+
+    #[test]
+    fn a_path_is_in_exactly_one_folder() {
+        let further = ["/srv/lib".to_owned(), "/srv/library".to_owned()];
+        let ground = Ground::of_terms("main".parse().unwrap(), Some("/srv/app"), &further);
+        for (path, folder, inner) in [
+            ("/srv/lib", "/srv/lib", "."),
+            ("/srv/lib/", "/srv/lib", "."),
+            ("/srv/lib//a/b/", "/srv/lib", "a/b/"),
+            ("/srv/library/a", "/srv/library", "a"),
+            // The kernel refuses the rest of these, and the law is told that they lead out.
+            ("/srv/lib/../app/a", "/srv/lib", "../app/a"),
+            ("/srv/lib/../library/a", "/srv/lib", "../library/a"),
+            ("/srv/libr/a", "/srv/app", "/srv/libr/a"),
+            ("/srv//lib/a", "/srv/app", "/srv//lib/a"),
+            ("/srv/./lib/a", "/srv/app", "/srv/./lib/a"),
+            ("/srv/app/a", "/srv/app", "/srv/app/a"),
+            ("../lib/a", "/srv/app", "../lib/a"),
+            ("srv/lib/a", "/srv/app", "srv/lib/a"),
+            ("", "/srv/app", ""),
+        ] {
+            let spot = ground.spot(path);
+            assert_eq!((spot.ground.name(), spot.path), (folder, inner), "{path}");
+            assert_eq!(spot.further.is_some(), folder != "/srv/app", "{path}");
+            assert!(spot.ground.further().is_empty(), "{path}");
+        }
+    }
+
+    #[test]
+    fn further_folders_are_checked_like_the_first_and_apart_from_each_other() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        for folder in ["home/keys", "app/inner", "lib/inner", "other", "odd`name"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        std::fs::write(root.join("file"), "").unwrap();
+        for (to, link) in [("lib", "to-lib"), ("home", "to-home")] {
+            std::os::unix::fs::symlink(root.join(to), root.join(link)).unwrap();
+        }
+        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let ask = |folders: &[&str]| {
+            let folders: Vec<String> = folders
+                .iter()
+                .map(|name| if name.starts_with('/') { (*name).to_owned() } else { at(name) })
+                .collect();
+            let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
+            further_given("dirs", &folders, &root.join("home"))
+        };
+        assert_eq!(ask(&["lib", "other", "lib/", "to-lib"]), Ok(vec![at("lib"), at("other")]));
+        for (folders, why) in [
+            (&["other", "missing"][..], "`dirs[1]` cannot be used"),
+            (&["file"], "not a folder"),
+            (&["home"], "Tribune's own home"),
+            (&["home/keys"], "Tribune's own home"),
+            (&["to-home"], "Tribune's own home"),
+            (&["/"], "Tribune's own home"),
+            (&["lib", "lib/inner"], "in another one"),
+            (&["lib/inner", "to-lib"], "in another one"),
+            (&["/usr/share"], "a system of its own"),
+            (&["/var"], "a system of its own"),
+            (&["/dev"], "a system of its own"),
+            (&["odd`name"], "on one line"),
+            (&["lib"; MAX_FURTHER + 1], "at most 8"),
+        ] {
+            let refused = ask(folders).unwrap_err();
+            assert!(refused.contains(why), "{folders:?}: {refused}");
+        }
+        assert!(further_given("dirs", &["lib"], &root).unwrap_err().contains("not absolute"));
+        let further = |names: &[&str]| names.iter().map(|name| at(name)).collect::<Vec<_>>();
+        assert_eq!(apart("dirs", &root.join("app"), further(&["lib", "app"])), Ok(further(&["lib"])));
+        for (workspace, folder) in [("app", "app/inner"), ("lib/inner", "lib")] {
+            let refused = apart("dirs", &root.join(workspace), further(&[folder])).unwrap_err();
+            assert!(refused.contains("session's own folder"), "{refused}");
+        }
     }
 }

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use tribune_contract::{Failed, Pattern};
 
-use super::exec::WORKSPACE;
-
 /// Patterns of such names, as [`tribune_contract::Workspace`] describes them.
 #[derive(Debug, Default)]
 pub(super) struct Hidden {
@@ -46,12 +44,11 @@ impl Hidden {
         self.covers(&parts.join("/"))
     }
 
-    /// What is hidden in a workspace as it stands, where hidden links and hidden paths through links lead to as well.
-    pub(super) fn places(&self, root: &OwnedFd, path: &Path) -> Result<Places, Failed> {
-        if self.is_empty() {
-            return Ok(Places::default());
-        }
-        tribune_sandbox::hidden_in(root, &[Path::new(WORKSPACE), path], &self.texts).map(Places)
+    /// What is hidden in each of a session's folders as they stand, where hidden links and hidden paths through links lead to as well,
+    /// from one folder to another too. Each folder is known by all of its names.
+    pub(super) fn places(&self, folders: &[(&OwnedFd, &[&Path])]) -> Result<Vec<Places>, Failed> {
+        let hidden = tribune_sandbox::hidden_in(folders, &self.texts)?;
+        Ok(hidden.into_iter().map(Places).collect())
     }
 }
 

@@ -253,9 +253,7 @@ impl HostTools {
         match request {
             Request::Exec(exec) => {
                 let home = self.home.clone();
-                let launch = within(WALL_TIME, move |_| {
-                    exec.launch(&Workspace::open(&home, &ground)?, ground.path(&home), terminal)
-                });
+                let launch = within(WALL_TIME, move |_| exec.launch(&home, &ground, terminal));
                 let brokers = self.brokers.get().and_then(WeakBrokers::upgrade);
                 exec::run(self.launcher.as_deref(), (launch.await?, brokers), session, trail).await
             }
@@ -292,15 +290,21 @@ impl HostTools {
         trail: &Trail,
     ) -> Answer {
         let agent = session.agent();
-        let workspace =
-            || Workspace::open(&self.home, ground)?.hiding(&self.hidden, &ground.path(&self.home));
+        let at = |path: &str| {
+            let spot = ground.spot(path);
+            let workspace =
+                Workspace::open_at(&self.home, &spot)?.hiding(&self.hidden, &self.home, ground)?;
+            Ok((workspace, trail.within(spot.further)))
+        };
         let now = self.clock.now();
         let post = Post { mailbox: &self.mailbox, at: now, known: &*self.known };
         match request {
-            OnDisk::Read(read) => read.run(&workspace()?, trail),
-            OnDisk::Search(search) => search.run(&workspace()?, stop, trail),
-            OnDisk::Write(write) => write.run(&workspace()?, trail),
-            OnDisk::Edit(edit) => edit.run(&workspace()?, trail),
+            OnDisk::Read(read) => at(read.path()).and_then(|(folder, trail)| read.run(&folder, &trail)),
+            OnDisk::Search(search) => {
+                at(search.path()).and_then(|(folder, trail)| search.run(&folder, stop, &trail))
+            }
+            OnDisk::Write(write) => at(write.path()).and_then(|(folder, trail)| write.run(&folder, &trail)),
+            OnDisk::Edit(edit) => at(edit.path()).and_then(|(folder, trail)| edit.run(&folder, &trail)),
             OnDisk::SendMessage(message) => message.run(agent, &post, trail),
             OnDisk::Message(message) => message.run(agent, &self.home, &post, trail),
             OnDisk::Memory(memory) => memory.run(&self.home, agent, now, trail),

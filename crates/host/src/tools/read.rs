@@ -78,6 +78,10 @@ impl Read {
         Ok(Self { path, offset, limit })
     }
 
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     pub(super) fn run(&self, workspace: &Workspace, trail: &Trail) -> Answer {
         let opened = workspace.path(&self.path)?;
         let place = workspace.place(&opened);

@@ -117,6 +117,10 @@ impl Search {
         Ok(Self { query: query.to_owned(), path: path.to_owned(), most })
     }
 
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     pub(super) fn run(&self, workspace: &Workspace, stop: &CancellationToken, trail: &Trail) -> Answer {
         let opened = workspace.path(&self.path)?;
         let place = workspace.place(&opened);

@@ -64,7 +64,7 @@ impl HostTools {
             }
             write::NAME | edit::NAME => {
                 let path = text("path").unwrap_or_default();
-                let target = Workspace::open(&self.home, ground)
+                let target = Workspace::open_at(&self.home, &ground.spot(path))
                     .and_then(|workspace| Target::open(&workspace, path, Parents::Find));
                 let mut found = Surroundings::default();
                 let hash = match target.and_then(|target| target.read(MAX_TARGET_BYTES)) {

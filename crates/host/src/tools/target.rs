@@ -86,7 +86,7 @@ impl<'a> Parts<'a> {
 
 impl Target {
     pub(super) fn open(workspace: &Workspace, path: &str, parents: Parents) -> Result<Self, Refused> {
-        let parts = Parts::new(path)?;
+        let parts = Parts::new(workspace.inner(path))?;
         let whole = [&parts.folders[..], &[parts.name]].concat().join("/");
         if workspace.hides(&Place(Some(whole.clone()))) {
             return Err(workspace::hidden(path));
@@ -265,7 +265,7 @@ mod tests {
                 let mut written = parts.folders.clone();
                 written.push(parts.name);
                 let input = serde_json::json!({ "path": path, "content": "x" });
-                let known = crate::approval::grant::args_of("write", &input).obeyed;
+                let known = crate::approval::grant::args_of("write", &input, &[]).obeyed;
                 proptest::prop_assert_eq!(known, tribune_contract::is_host_trap(&written.join("/")));
             }
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use tribune_agents::AgentId;
 
 use super::done::{Code, Refused, Resource};
-use super::ground::Ground;
+use super::ground::{Ground, Spot};
 use super::hidden::{Hidden, Places};
 use super::shown;
 
@@ -34,10 +34,12 @@ const MOVED_TRIES: usize = 32;
 /// Read without waiting for a writer, as a pipe would, and without becoming anyone's terminal.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// The folder of one agent, open.
+/// A folder that a session works in, open.
 #[derive(Debug)]
 pub(super) struct Workspace {
     root: OwnedFd,
+    /// What paths in it begin with, if it is a further one.
+    further: Option<Arc<str>>,
     hidden: Arc<Hidden>,
     places: Places,
 }
@@ -58,24 +60,71 @@ pub(super) struct Names {
 }
 
 impl Workspace {
-    /// Opens `agents/<id>/workspace/`, which is created when it is first used, or the folder of the operator's that the session
-    /// was given. No part of either may be a link.
+    /// Opens the one folder of a ground: `agents/<id>/workspace/`, which is created when it is first used, or a folder of the operator's
+    /// that the session was given. No part of either may be a link.
     pub(super) fn open(home: &Path, ground: &Ground) -> Result<Self, Refused> {
         let root = match ground.folder() {
             None => own_folder(home, ground.agent(), "workspace")?,
             Some(folder) => given_folder(folder)?,
         };
-        Ok(Self { root, hidden: Arc::default(), places: Places::default() })
+        Ok(Self { root, further: None, hidden: Arc::default(), places: Places::default() })
     }
 
-    /// Without what the operator hides. The workspace, which is at `path`, is looked through for it.
-    pub(super) fn hiding(self, hidden: &Arc<Hidden>, path: &Path) -> Result<Self, Refused> {
-        let places = hidden.places(&self.root, path).map_err(|error| {
+    /// Opens the folder that a path is in.
+    pub(super) fn open_at(home: &Path, spot: &Spot<'_>) -> Result<Self, Refused> {
+        Ok(Self { further: spot.further.clone(), ..Self::open(home, &spot.ground)? })
+    }
+
+    /// Without what the operator hides. All folders of the session, of which this is one, are looked through for it: a hidden link may
+    /// lead from one to another.
+    pub(super) fn hiding(self, hidden: &Arc<Hidden>, home: &Path, ground: &Ground) -> Result<Self, Refused> {
+        if hidden.is_empty() {
+            return Ok(self);
+        }
+        let each: Vec<Ground> = ground.each().collect();
+        let is_own = |index: usize, one: &Ground| match self.further.as_deref() {
+            None => index == 0,
+            Some(folder) => index > 0 && one.folder_name() == Some(folder),
+        };
+        let paths: Vec<PathBuf> = each.iter().map(|one| one.path(home)).collect();
+        // What cannot be opened is out of reach, and nothing leads through it.
+        let others: Vec<Option<Self>> = each
+            .iter()
+            .enumerate()
+            .map(|(index, one)| (!is_own(index, one)).then(|| Self::open(home, one).ok()).flatten())
+            .collect();
+        // Paths in a box begin with another name where they are in the workspace.
+        let inside = Path::new(super::exec::WORKSPACE);
+        let names: Vec<[&Path; 2]> = (0..)
+            .zip(&paths)
+            .map(|(index, path)| [path.as_path(), if index == 0 { inside } else { path.as_path() }])
+            .collect();
+        let (mut folders, mut own): (Vec<(&OwnedFd, &[&Path])>, usize) = (Vec::new(), 0);
+        for (index, one) in each.iter().enumerate() {
+            if is_own(index, one) {
+                own = folders.len();
+                folders.push((&self.root, &names[index]));
+            } else if let Some(other) = &others[index] {
+                folders.push((&other.root, &names[index]));
+            }
+        }
+        let places = hidden.places(&folders).map_err(|error| {
             let sentence =
                 format!("what is hidden in the workspace cannot be told ({error}): tell the operator");
             Refused::new(Code::Failed, sentence)
         })?;
+        let places = places.into_iter().nth(own).unwrap_or_default();
         Ok(Self { hidden: Arc::clone(hidden), places, ..self })
+    }
+
+    /// A path as it is from this folder.
+    pub(super) fn inner<'p>(&self, path: &'p str) -> &'p str {
+        let inner = self.further.as_deref().and_then(|folder| path.strip_prefix(folder));
+        match inner.map(|inner| inner.trim_start_matches('/')) {
+            None => path,
+            Some("") => ".",
+            Some(inner) => inner,
+        }
     }
 
     /// Whether something is hidden. What may be anywhere, or has a name that is no text, counts as such where anything is.
@@ -91,14 +140,15 @@ impl Workspace {
     /// Opens a path inside the workspace.
     pub(super) fn path(&self, path: &str) -> Result<Opened, Refused> {
         check(path)?;
+        let inner = self.inner(path);
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let opened = (0..MOVED_TRIES)
-            .map(|_| rustix::fs::openat2(&self.root, path, READ, Mode::empty(), resolve))
+            .map(|_| rustix::fs::openat2(&self.root, inner, READ, Mode::empty(), resolve))
             .find(|opened| !matches!(opened, Err(Errno::AGAIN)))
             .unwrap_or(Err(Errno::AGAIN));
         match opened.and_then(readable) {
             Ok(Readable::Opened(opened))
-                if self.hidden.covers_spoken(path) || self.hides(&self.place(&opened)) =>
+                if self.hidden.covers_spoken(inner) || self.hides(&self.place(&opened)) =>
             {
                 Err(hidden(path))
             }

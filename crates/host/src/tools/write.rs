@@ -54,6 +54,10 @@ impl Write {
         Ok(Self { path, content })
     }
 
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     pub(super) fn run(&self, workspace: &Workspace, trail: &Trail) -> Answer {
         let target = Target::open(workspace, &self.path, Parents::Make)?;
         let found = target.found()?;

@@ -39,7 +39,7 @@ struct House {
 }
 
 /// A server with one page that tells agents what to do, and a search engine that finds nothing.
-async fn page() -> String {
+pub(crate) async fn page() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

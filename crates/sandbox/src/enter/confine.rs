@@ -150,7 +150,7 @@ fn inside(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
         };
         rules.push((mount.target().to_owned(), may));
     }
-    if let Some(workspace) = &profile.workspace {
+    for workspace in profile.workspaces() {
         let may = match workspace.source {
             WorkspaceSource::Overlay { .. } | WorkspaceSource::Direct { .. } => May::Change,
             WorkspaceSource::ReadOnly { .. } => May::Run,
@@ -178,7 +178,7 @@ fn on_the_host(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
             rules.push((source.to_owned(), may));
         }
     }
-    if let Some(workspace) = &profile.workspace {
+    for workspace in profile.workspaces() {
         match &workspace.source {
             WorkspaceSource::Direct { folder } => rules.push((folder.clone(), May::Change)),
             WorkspaceSource::ReadOnly { folder } => rules.push((folder.clone(), May::Run)),

@@ -39,15 +39,32 @@ pub(super) struct Masked {
 
 /// Covers everything that is to be covered.
 pub(super) fn cover(root: &Root, profile: &LaunchProfile) -> Result<Masked, Failed> {
-    let workspace = profile.workspace.as_ref().map(|workspace| cover_workspace(root, workspace));
-    let mut masked = workspace.transpose()?.unwrap_or_default();
+    let mut masked = Masked::default();
+    let names: Vec<[&Path; 2]> =
+        profile.workspaces().map(|workspace| [workspace.target.as_path(), folder(workspace)]).collect();
+    let wanted = profile.workspaces().zip(&names).map(|(workspace, names)| {
+        let Workspace { hide, freeze, source, .. } = workspace;
+        let sockets = !matches!(source, WorkspaceSource::Overlay { .. });
+        Wanted { names, hide, freeze, sockets }
+    });
+    for (index, shown) in cover_folders(root, &wanted.collect::<Vec<_>>())?.into_iter().enumerate() {
+        masked.names = masked.names.saturating_add(shown.names);
+        // Somewhere else than in the workspace, so by the whole path.
+        let further = (index > 0 || profile.workspace.is_none()).then(|| names[index][0]);
+        let path = |inner: String| match (further, inner.as_str()) {
+            (None, _) => inner,
+            (Some(target), ".") => target.to_string_lossy().into_owned(),
+            (Some(target), inner) => target.join(inner).to_string_lossy().into_owned(),
+        };
+        masked.read_only.extend(shown.read_only.into_iter().map(path));
+        masked.emptied.extend(shown.emptied.into_iter().map(path));
+    }
     for mount in &profile.mounts {
         match mount {
             Mount::ReadOnly { source, target, hide } => {
                 let shown = cover_mount(root, source, target, hide)?;
-                // Somewhere else than in the workspace, so by the whole path.
                 let path = |inner: &String| target.join(inner).to_string_lossy().into_owned();
-                masked.emptied.extend(shown.emptied.iter().map(path));
+                masked.emptied.extend(shown.iter().flat_map(|shown| &shown.emptied).map(path));
             }
             Mount::ReadWrite { source, target } => drop(cover_mount(root, source, target, &[])?),
             Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Text { .. } | Mount::Symlink { .. } => {}
@@ -56,24 +73,59 @@ pub(super) fn cover(root: &Root, profile: &LaunchProfile) -> Result<Masked, Fail
     Ok(masked)
 }
 
-fn cover_mount(root: &Root, source: &Path, target: &Path, hide: &[String]) -> Result<Masked, Failed> {
-    cover_folder(root, target, Wanted { names: &[target, source], hide, freeze: &[], sockets: true })
+fn cover_mount(root: &Root, source: &Path, target: &Path, hide: &[String]) -> Result<Vec<Masked>, Failed> {
+    cover_folders(root, &[Wanted { names: &[target, source], hide, freeze: &[], sockets: true }])
 }
 
-fn cover_workspace(root: &Root, workspace: &Workspace) -> Result<Masked, Failed> {
-    let Workspace { target, source, hide, freeze } = workspace;
-    let (folder, sockets) = match source {
-        WorkspaceSource::Overlay { lower, .. } => (lower, false),
-        WorkspaceSource::Direct { folder } | WorkspaceSource::ReadOnly { folder } => (folder, true),
-    };
-    cover_folder(root, target, Wanted { names: &[target, folder], hide, freeze, sockets })
+/// Where a folder that is worked in is on this machine.
+fn folder(workspace: &Workspace) -> &Path {
+    match &workspace.source {
+        WorkspaceSource::Overlay { lower: folder, .. }
+        | WorkspaceSource::Direct { folder }
+        | WorkspaceSource::ReadOnly { folder } => folder,
+    }
 }
 
-fn cover_folder(root: &Root, target: &Path, wanted: Wanted<'_>) -> Result<Masked, Failed> {
+/// Covers what is to be covered in folders that links may lead from one to the other of.
+fn cover_folders(root: &Root, wanted: &[Wanted<'_>]) -> Result<Vec<Masked>, Failed> {
+    let mut masked: Vec<Masked> = wanted.iter().map(|_| Masked::default()).collect();
+    let mut open = Vec::new();
+    for (index, wanted) in wanted.iter().enumerate() {
+        open.extend(opened(root, wanted)?.map(|(held, folder)| (index, held, folder)));
+    }
+    let mut missed = Missed::Nothing;
+    for _ in 0..TRIES {
+        let shown: Vec<_> = open.iter().map(|(index, _, folder)| (folder, wanted[*index])).collect();
+        missed = Missed::Nothing;
+        for ((index, held, folder), found) in open.iter().zip(search(&shown)?) {
+            missed = missed.max(cover_found(root, (held, folder), found, &mut masked[*index])?);
+        }
+        if missed == Missed::Nothing {
+            break;
+        }
+    }
+    // What is frozen and comes and goes all the time stops nobody: it is gone by the time that it is looked for.
+    if missed == Missed::Hidden {
+        let shown: Vec<String> =
+            wanted.iter().map(|wanted| format!("`{}`", place(wanted).display())).collect();
+        let cause = format!("somebody moves what is hidden in {} all the time", shown.join(", "));
+        return Err(failed(Stage::Workspace, cause, "Let them end, and try again"));
+    }
+    Ok(masked)
+}
+
+/// Where a folder is inside.
+fn place<'a>(wanted: &Wanted<'a>) -> &'a Path {
+    wanted.names.first().copied().unwrap_or(Path::new("/"))
+}
+
+/// A folder of the box, held and open, if anything in it is to be covered.
+fn opened(root: &Root, wanted: &Wanted<'_>) -> Result<Option<(OwnedFd, OwnedFd)>, Failed> {
     const REMEDY: &str = "Make the folder one that the sandbox's user can read";
     if wanted.hide.is_empty() && wanted.freeze.is_empty() && !wanted.sockets {
-        return Ok(Masked::default());
+        return Ok(None);
     }
+    let target = place(wanted);
     let shown = target.display();
     let held = root.open(target).at(Stage::Workspace, format_args!("opening `{shown}`"), REMEDY)?;
     let stat = rustix::fs::fstat(&held).at(Stage::Workspace, format_args!("reading `{shown}`"), REMEDY)?;
@@ -86,29 +138,16 @@ fn cover_folder(root: &Root, target: &Path, wanted: Wanted<'_>) -> Result<Masked
         ));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = match rustix::fs::openat(&held, ".", flags, Mode::empty()) {
+    match rustix::fs::openat(&held, ".", flags, Mode::empty()) {
         // A file.
-        Err(Errno::NOTDIR) => return Ok(Masked::default()),
+        Err(Errno::NOTDIR) => Ok(None),
         // A folder that only gives out names it is asked for.
-        Err(Errno::ACCESS) if wanted.hide.is_empty() && wanted.freeze.is_empty() => {
-            return Ok(Masked::default());
-        }
-        folder => folder.at(Stage::Workspace, format_args!("searching `{shown}`"), REMEDY)?,
-    };
-    let (mut masked, mut missed) = (Masked::default(), Missed::Nothing);
-    for _ in 0..TRIES {
-        let found = search(&folder, wanted)?;
-        missed = cover_found(root, (&held, &folder), found, &mut masked)?;
-        if missed == Missed::Nothing {
-            break;
+        Err(Errno::ACCESS) if wanted.hide.is_empty() && wanted.freeze.is_empty() => Ok(None),
+        folder => {
+            let folder = folder.at(Stage::Workspace, format_args!("searching `{shown}`"), REMEDY)?;
+            Ok(Some((held, folder)))
         }
     }
-    // What is frozen and comes and goes all the time stops nobody: it is gone by the time that it is looked for.
-    if missed == Missed::Hidden {
-        let cause = format!("somebody moves what is hidden in `{shown}` all the time");
-        return Err(failed(Stage::Workspace, cause, "Let them end, and try again"));
-    }
-    Ok(masked)
 }
 
 /// What was no longer where it was found: it is somewhere else, or gone.

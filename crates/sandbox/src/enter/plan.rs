@@ -82,7 +82,7 @@ pub(super) fn steps(profile: &LaunchProfile) -> Vec<Step> {
         let target = Path::new(RUN_FOLDER).join(format!("{}.sock", relay.name));
         asked.push(Step { target, what: What::Bind(bind(&relay.socket, Access::Write)) });
     }
-    if let Some(workspace) = &profile.workspace {
+    for workspace in profile.workspaces() {
         let what = match &workspace.source {
             WorkspaceSource::Overlay { lower, layers } => {
                 What::Overlay { lower: bind(lower, Access::ReadAsOwner), layers: bind(layers, Access::Write) }

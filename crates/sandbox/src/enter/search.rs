@@ -44,41 +44,74 @@ pub(super) struct Wanted<'a> {
     pub(super) sockets: bool,
 }
 
-/// Looks through a folder.
-pub(super) fn search(folder: &OwnedFd, wanted: Wanted<'_>) -> Result<Found, Failed> {
-    let mut search = Search {
-        root: folder,
-        names: wanted.names,
-        hide: Patterns::new(wanted.hide),
-        freeze: Patterns::new(wanted.freeze),
-        sockets: wanted.sockets,
-        found: Found::default(),
-        hidden_inodes: BTreeSet::new(),
-        frozen_inodes: BTreeSet::new(),
-        led: VecDeque::new(),
-        seen: 0,
-        has_moved: false,
-    };
+/// A folder that is looked through, open.
+pub(super) type Shown<'a> = (&'a OwnedFd, Wanted<'a>);
+
+/// Looks through folders of one box. What is hidden or frozen in one of them by a link or by another name is hidden or frozen in each
+/// that it leads to.
+pub(super) fn search(folders: &[Shown<'_>]) -> Result<Vec<Found>, Failed> {
+    let mut all: Vec<Search<'_>> = folders.iter().map(|folder| Search::new(*folder)).collect();
     for _ in 0..TRIES {
-        (search.seen, search.has_moved) = (0, false);
-        search.plain_ways()?;
-        search.ways_through_links()?;
-        if !search.hidden_inodes.is_empty() || !search.frozen_inodes.is_empty() {
+        for search in &mut all {
+            (search.seen, search.has_moved) = (0, false);
+            search.plain_ways()?;
+            search.ways_through_links()?;
+        }
+        ways_between(&mut all)?;
+        let hidden: Inodes = all.iter().flat_map(|search| &search.hidden_inodes).copied().collect();
+        let frozen: Inodes = all.iter().flat_map(|search| &search.frozen_inodes).copied().collect();
+        for search in all.iter_mut().filter(|_| !hidden.is_empty() || !frozen.is_empty()) {
+            (search.hidden_inodes, search.frozen_inodes) = (hidden.clone(), frozen.clone());
             search.seen = 0;
             search.other_names()?;
         }
-        if !search.has_moved {
+        if !all.iter().any(|search| search.has_moved) {
             break;
         }
     }
-    Ok(search.found)
+    Ok(all.into_iter().map(|search| search.found).collect())
 }
 
-/// What is hidden in a folder, for whoever opens files there from outside of a box. The folder is known by all of `names`. It is
-/// what the same patterns hide in a box: by their own names, by where hidden links lead, and through links to folders.
-pub fn hidden_in(folder: &OwnedFd, names: &[&Path], hide: &[String]) -> Result<BTreeSet<PathBuf>, Failed> {
-    let wanted = Wanted { names, hide, freeze: &[], sockets: false };
-    search(folder, wanted).map(|found| found.hidden)
+/// Follows what leads out of a folder into another one of the box. What is at its end there is covered whole: by how much of a pattern
+/// it leads there is not looked at.
+fn ways_between(all: &mut [Search<'_>]) -> Result<(), Failed> {
+    let mut been: BTreeSet<(PathBuf, Cover)> = BTreeSet::new();
+    while let Some((path, cover)) =
+        all.iter_mut().find_map(|search| search.out.pop_first()).filter(|_| been.len() < MAX_NAMES)
+    {
+        if !been.insert((path.clone(), cover)) {
+            continue;
+        }
+        let led = |search: &Search<'_>| way::inside(search.names, &path);
+        let Some((search, path)) = all.iter_mut().find_map(|search| led(search).map(|path| (search, path)))
+        else {
+            continue;
+        };
+        search.led_here(&path, cover);
+        search.ways_through_links()?;
+    }
+    Ok(())
+}
+
+/// What is hidden in folders of one session, for whoever opens files there from outside of a box. Each folder is known by all of its
+/// names. It is what the same patterns hide in a box: by their own names, by where hidden links lead, and through links to folders.
+pub fn hidden_in(
+    folders: &[(&OwnedFd, &[&Path])],
+    hide: &[String],
+) -> Result<Vec<BTreeSet<PathBuf>>, Failed> {
+    let wanted = |names| Wanted { names, hide, freeze: &[], sockets: false };
+    let shown: Vec<Shown<'_>> = folders.iter().map(|(folder, names)| (*folder, wanted(*names))).collect();
+    Ok(search(&shown)?.into_iter().map(|found| found.hidden).collect())
+}
+
+/// Files with several names, by device and inode.
+type Inodes = BTreeSet<(u64, u64)>;
+
+/// How something is covered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cover {
+    Hide,
+    Freeze,
 }
 
 /// A folder that is to be looked at.
@@ -114,9 +147,10 @@ struct Search<'a> {
     freeze: Patterns,
     sockets: bool,
     found: Found,
-    /// Files with several names, by device and inode.
-    hidden_inodes: BTreeSet<(u64, u64)>,
-    frozen_inodes: BTreeSet<(u64, u64)>,
+    hidden_inodes: Inodes,
+    frozen_inodes: Inodes,
+    /// Where links lead out of the folder that are hidden or frozen, or whose names are the beginning of a pattern.
+    out: BTreeSet<(PathBuf, Cover)>,
     /// Folders that links lead to whose names are the beginning of a pattern.
     led: VecDeque<Visit>,
     seen: usize,
@@ -124,7 +158,45 @@ struct Search<'a> {
     has_moved: bool,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new((root, wanted): Shown<'a>) -> Self {
+        Self {
+            root,
+            names: wanted.names,
+            hide: Patterns::new(wanted.hide),
+            freeze: Patterns::new(wanted.freeze),
+            sockets: wanted.sockets,
+            found: Found::default(),
+            hidden_inodes: Inodes::new(),
+            frozen_inodes: Inodes::new(),
+            out: BTreeSet::new(),
+            led: VecDeque::new(),
+            seen: 0,
+            has_moved: false,
+        }
+    }
+
+    /// Covers what a link of another folder leads to.
+    fn led_here(&mut self, path: &Path, cover: Cover) {
+        let Way { passed, end, out, steps } = way::enter(self.root, self.names, path);
+        self.seen += steps;
+        self.found.kept.extend(passed);
+        self.out.extend(out.into_iter().map(|path| (path, cover)));
+        // The folder as a whole is looked at by itself, and so is everything in it.
+        let Some((end, kind)) = end.filter(|(end, _)| !is_root(end)) else { return };
+        let inode = linked(self.root, end.as_os_str().as_bytes());
+        let (covered, inodes, visit) = match cover {
+            Cover::Hide => (&mut self.found.hidden, &mut self.hidden_inodes, Visit::hidden(end.clone())),
+            Cover::Freeze => {
+                let visit = Visit { path: end.clone(), is_frozen: true, ..Visit::default() };
+                (&mut self.found.frozen, &mut self.frozen_inodes, visit)
+            }
+        };
+        inodes.extend(inode);
+        covered.insert(end);
+        self.led.extend((kind == FileType::Directory).then_some(visit));
+    }
+
     /// Goes through folder after folder, the nearest first.
     fn plain_ways(&mut self) -> Result<(), Failed> {
         let start = Visit { hide: self.hide.start(), freeze: self.freeze.start(), ..Visit::default() };
@@ -296,9 +368,12 @@ impl Search<'_> {
         if !is_hidden && further.is_vain() {
             return;
         }
-        let Way { passed, end, steps } = way::follow(self.root, self.names, own);
+        let Way { passed, end, out, steps } = way::follow(self.root, self.names, own);
         self.seen += steps;
-        if is_hidden || is_frozen {
+        let hides = is_hidden || !further.hide.is_empty();
+        let is_out = !out.is_empty();
+        self.out.extend(out.into_iter().map(|path| (path, if hides { Cover::Hide } else { Cover::Freeze })));
+        if is_hidden || is_frozen || is_out {
             self.found.kept.extend(passed.iter().cloned());
         }
         if is_hidden {

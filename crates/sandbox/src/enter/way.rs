@@ -22,6 +22,9 @@ pub(super) struct Way {
     pub(super) passed: Vec<PathBuf>,
     /// What is at its end, if that is in the folder. The folder itself has no name.
     pub(super) end: Option<(PathBuf, FileType)>,
+    /// Where it leads out of the folder, if it does, by each of the folder's names: a link that says `..` leads elsewhere inside than
+    /// on this machine.
+    pub(super) out: Vec<PathBuf>,
     /// How many names were looked up.
     pub(super) steps: usize,
 }
@@ -29,13 +32,25 @@ pub(super) struct Way {
 /// Follows a link of the folder `root`, which is known by all of `names`.
 pub(super) fn follow(root: &OwnedFd, names: &[&Path], link: &Path) -> Way {
     let mut way = Way::default();
-    way.end = walk(root, names, link, &mut way);
+    if let (Some(here), Some(name)) = (link.parent(), link.file_name()) {
+        way.end = walk(root, names, (here.to_owned(), [name.to_owned()].into()), &mut way);
+    }
     way
 }
 
-fn walk(root: &OwnedFd, names: &[&Path], link: &Path, way: &mut Way) -> Option<(PathBuf, FileType)> {
-    let mut here = link.parent()?.to_owned();
-    let mut ahead: VecDeque<OsString> = [link.file_name()?.to_owned()].into();
+/// Follows a path of the folder `root` from its top, whatever links it leads through.
+pub(super) fn enter(root: &OwnedFd, names: &[&Path], path: &Path) -> Way {
+    let mut way = Way::default();
+    way.end = walk(root, names, (PathBuf::new(), parts(path)), &mut way);
+    way
+}
+
+fn walk(
+    root: &OwnedFd,
+    names: &[&Path],
+    (mut here, mut ahead): (PathBuf, VecDeque<OsString>),
+    way: &mut Way,
+) -> Option<(PathBuf, FileType)> {
     let mut links = 0;
     while let Some(name) = ahead.pop_front() {
         way.steps += 1;
@@ -47,7 +62,11 @@ fn walk(root: &OwnedFd, names: &[&Path], link: &Path, way: &mut Way) -> Option<(
                 // Out at the top, and perhaps in again.
                 let rest: PathBuf =
                     [OsStr::new("..")].into_iter().chain(ahead.iter().map(OsString::as_os_str)).collect();
-                let back = names.iter().find_map(|name| inside(names, &name.join(&rest)))?;
+                let led: Vec<PathBuf> = names.iter().map(|name| name.join(&rest)).collect();
+                let Some(back) = led.iter().find_map(|path| inside(names, path)) else {
+                    way.out = led;
+                    return None;
+                };
                 ahead = parts(&back);
                 continue;
             }
@@ -68,7 +87,11 @@ fn walk(root: &OwnedFd, names: &[&Path], link: &Path, way: &mut Way) -> Option<(
                 way.passed.push(path);
                 let further = if text.is_absolute() {
                     here = PathBuf::new();
-                    parts(&inside(names, text)?)
+                    let Some(inside) = inside(names, text) else {
+                        way.out = vec![ahead.iter().fold(text.to_owned(), |path, part| path.join(part))];
+                        return None;
+                    };
+                    parts(&inside)
                 } else {
                     parts(text)
                 };
@@ -94,7 +117,7 @@ fn parts(path: &Path) -> VecDeque<OsString> {
 }
 
 /// The path from the folder of what is in it, by one of the folder's names.
-fn inside(names: &[&Path], path: &Path) -> Option<PathBuf> {
+pub(super) fn inside(names: &[&Path], path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::from("/");
     for part in path.components() {
         match part {
@@ -159,6 +182,12 @@ mod tests {
         }
         assert_eq!(way("root"), ("root real".to_owned(), Some((String::new(), true))));
         assert_eq!(way("circle").1, None);
+        let out = |link: &str| follow(&root, &[Path::new("/there")], Path::new(link)).out;
+        assert_eq!(out("elsewhere"), [Path::new("/etc/passwd")]);
+        assert_eq!(out("out"), [Path::new("/there/../../x")]);
+        assert_eq!(out("straight"), Vec::<PathBuf>::new());
+        let entered = enter(&root, &[Path::new("/there")], Path::new("by/file"));
+        assert_eq!((entered.passed, entered.end.unwrap().0), (vec!["by".into()], "real/file".into()));
         let elsewhere = folder.path().join("real/file");
         symlink(elsewhere, at("by-name")).unwrap();
         assert_eq!(way("by-name"), ("by-name".to_owned(), file()));

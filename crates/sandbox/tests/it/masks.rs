@@ -35,6 +35,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("too_many_hidden_names_hide_their_folder", too_many_hidden_names_hide_their_folder),
     ("too_many_hidden_names_at_the_top_hide_all_of_it", too_many_hidden_names_at_the_top_hide_all_of_it),
     ("names_are_hidden_in_shown_folders_too", names_are_hidden_in_shown_folders_too),
+    ("further_folders_are_covered_as_the_workspace_is", further_folders_are_covered_as_the_workspace_is),
+    (
+        "what_leads_from_one_folder_to_another_is_covered_there",
+        what_leads_from_one_folder_to_another_is_covered_there,
+    ),
     (
         "what_the_kernel_tells_of_the_host_is_told_to_nobody",
         what_the_kernel_tells_of_the_host_is_told_to_nobody,
@@ -506,4 +511,87 @@ fn a_socket_is_shown_as_nothing_else() {
     profile.mounts = vec![Mount::ReadOnly { source: socket, target: "/opt/x".into(), hide: Vec::new() }];
     let refused = launcher(folder.path()).launch(&profile, Streams::captured()).unwrap_err().to_string();
     assert!(refused.contains("`/opt/x` is a socket"), "{refused}");
+}
+
+/// A box that works in a folder and in a further one, which it has where it is on this machine.
+fn with_further(folder: &Path, further: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>) {
+    let mut profile = hiding(folder, hide, line);
+    profile.further = profile
+        .workspace
+        .iter()
+        .map(|workspace| Workspace {
+            target: further.to_owned(),
+            source: WorkspaceSource::Direct { folder: further.to_owned() },
+            ..workspace.clone()
+        })
+        .collect();
+    let house = tempfile::tempdir().unwrap();
+    let child = launcher(house.path()).launch(&profile, Streams::captured()).unwrap();
+    let read_only = child.started().read_only.clone();
+    (finish(child), read_only)
+}
+
+fn further_folders_are_covered_as_the_workspace_is() {
+    let (folder, further) = (workspace(), workspace());
+    std::fs::create_dir_all(further.path().join("sub/.git/hooks")).unwrap();
+    for (name, content) in [("plain", "plain\n"), (".env", "hidden-words\n"), (".envrc", "rc\n")] {
+        std::fs::write(further.path().join(name), content).unwrap();
+    }
+    std::fs::write(further.path().join("sub/.git/hooks/pre-commit"), "hook\n").unwrap();
+    open_up(folder.path());
+    open_up(further.path());
+    let line = "cd \"$0\"; cat plain .env .envrc; echo changed > plain; echo made > sub/made; echo x > .envrc; \
+                rm -f .envrc .env; mv sub moved; echo x > sub/.git/hooks/pre-commit; echo x > sub/.git/hooks/post-commit";
+    let at = further.path().to_str().unwrap();
+    let (ran, read_only) = with_further(folder.path(), further.path(), &[".env"], &line.replace("$0", at));
+    assert_eq!((ran.stdout.as_str(), read_only), ("plain\nrc\n", Vec::new()), "{}", ran.stderr);
+    let now = |name: &str| std::fs::read_to_string(further.path().join(name)).unwrap_or_default();
+    assert_eq!([now("plain"), now("sub/made")], ["changed\n", "made\n"]);
+    assert_eq!([now(".env"), now(".envrc")], ["hidden-words\n", "rc\n"]);
+    assert_eq!([now("sub/.git/hooks/pre-commit"), now("sub/.git/hooks/post-commit")], ["hook\n", ""]);
+}
+
+/// Programs of this machine follow a link from one folder to the other, and so does whoever reads there: what is hidden or frozen at its
+/// beginning is so at its end, and by every other name.
+fn what_leads_from_one_folder_to_another_is_covered_there() {
+    let both = workspace();
+    let (folder, further) = (both.path().join("app"), both.path().join("lib"));
+    for name in ["app/.git", "app/.vscode", "lib/hooks", "lib/config", "lib/deep"] {
+        std::fs::create_dir_all(both.path().join(name)).unwrap();
+    }
+    for (name, content) in [
+        ("app/.bashrc", "named\n"),
+        ("lib/hooks/pre-commit", "hook\n"),
+        ("lib/config/tasks.json", "tasks\n"),
+        ("lib/rc", "rc\n"),
+        ("lib/deep/production", "hidden-words\n"),
+        ("lib/free", "free\n"),
+    ] {
+        std::fs::write(both.path().join(name), content).unwrap();
+    }
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, both.path().join(name)).unwrap();
+    link(further.join("hooks").to_str().unwrap(), "app/.git/hooks");
+    link("../../lib/by/tasks.json", "app/.vscode/tasks.json");
+    link("config", "lib/by");
+    link("../lib/rc", "app/.envrc");
+    link(further.join("deep/production").to_str().unwrap(), "app/.env");
+    std::fs::hard_link(folder.join(".bashrc"), further.join("another-name")).unwrap();
+    open_up(both.path());
+    let line = "cd \"$0\"; cat deep/production; for f in hooks/pre-commit hooks/new config/tasks.json rc another-name deep/production free; \
+                do echo changed > $f; done; rm -rf hooks by deep; mkdir by; mv config moved; mkdir config; echo x > config/tasks.json";
+    let line = line.replace("$0", further.to_str().unwrap());
+    let (ran, _) = with_further(&folder, &further, &[".env"], &line);
+    assert_eq!(ran.stdout, "", "{}", ran.stderr);
+    let now = |name: &str| std::fs::read_to_string(both.path().join(name)).unwrap_or_default();
+    assert_eq!(now("lib/free"), "changed\n", "{}", ran.stderr);
+    for (name, content) in [
+        ("app/.git/hooks/pre-commit", "hook\n"),
+        ("app/.git/hooks/new", ""),
+        ("app/.vscode/tasks.json", "tasks\n"),
+        ("app/.envrc", "rc\n"),
+        ("app/.bashrc", "named\n"),
+        ("app/.env", "hidden-words\n"),
+    ] {
+        assert_eq!(now(name), content, "{name}");
+    }
 }

@@ -9,6 +9,11 @@ use super::{ASK, Rig, Setting, within, write};
 
 /// Plays acts in a session of a client's that says yes to everything. Returns how the prompt ended, and all else that was heard.
 async fn plays(rig: &Rig, folder: &Path, acts: Value) -> (Value, Vec<Value>) {
+    plays_in(rig, json!({ "cwd": folder, "mcpServers": [] }), acts).await
+}
+
+/// The same in a session that is opened like this.
+async fn plays_in(rig: &Rig, wanted: Value, acts: Value) -> (Value, Vec<Value>) {
     let connected = acp::connect(&rig.address, Some(&rig.token), Some("coder"), None).await;
     let (mut sending, mut receiving) = connected.unwrap();
     // In hex, so that none of it counts as the owner's own words.
@@ -32,7 +37,7 @@ async fn plays(rig: &Rig, folder: &Path, acts: Value) -> (Value, Vec<Value>) {
         }
     };
     ask("initialize", json!({ "protocolVersion": 1 })).await;
-    let opened = ask("session/new", json!({ "cwd": folder, "mcpServers": [] })).await;
+    let opened = ask("session/new", wanted).await;
     let prompt = json!([{ "type": "text", "text": script }]);
     let ended = ask("session/prompt", json!({ "sessionId": opened["sessionId"], "prompt": prompt })).await;
     (ended, heard)
@@ -281,5 +286,27 @@ async fn a_terminal_of_the_house_reaches_the_client_as_text() {
     // The call is one, and the house's own words stand nowhere beside it.
     let calls = heard.iter().filter(|said| said["params"]["update"]["sessionUpdate"] == "tool_call").count();
     assert_eq!(calls, 1, "{heard:#?}");
+    rig.end();
+}
+
+/// Its box has one folder, and nobody should believe that it has more.
+#[tokio::test(flavor = "multi_thread")]
+async fn further_folders_are_left_out_for_an_agent_of_another_make_and_that_is_told() {
+    let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
+    let both = tempfile::tempdir().unwrap();
+    let root = both.path().canonicalize().unwrap();
+    let (folder, further) = (root.join("app"), root.join("lib"));
+    for folder in [&folder, &further] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let wanted = json!({ "cwd": folder, "mcpServers": [], "additionalDirectories": [further] });
+    let outside = further.join("made.txt").to_str().unwrap().to_owned();
+    let acts = json!([write("w1", &outside, "by hand"), write("w2", "made.txt", "by hand")]);
+    let (_, heard) = plays_in(&rig, wanted, acts).await;
+    let told = json!(heard).to_string();
+    let name = further.display();
+    assert!(told.contains(&format!("works in one folder. Out of its reach: `{name}`.")), "{told}");
+    assert!(!further.join("made.txt").exists());
+    assert_eq!(std::fs::read_to_string(folder.join("made.txt")).unwrap_or_default(), "by hand");
     rig.end();
 }

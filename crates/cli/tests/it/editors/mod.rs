@@ -5,6 +5,7 @@
 //! The programs are where `scripts/test` has installed them; `TRIBUNE_E2E_ACP` says where that is.
 
 mod acpx;
+mod further;
 mod sdk;
 mod servers;
 mod stdio;

@@ -306,7 +306,9 @@ impl Connection {
                 "loadSession": true,
                 "promptCapabilities": { "image": true, "audio": true, "embeddedContext": true },
                 "mcpCapabilities": { "http": false, "sse": false },
-                "sessionCapabilities": { "list": {}, "resume": {}, "close": {}, "delete": {} },
+                "sessionCapabilities": {
+                    "list": {}, "resume": {}, "close": {}, "delete": {}, "additionalDirectories": {},
+                },
                 "auth": {},
             },
             "authMethods": [{

@@ -23,15 +23,29 @@ pub(super) enum Chosen {
 /// Names that a sentence shows at most.
 const SHOWN: usize = 8;
 
-/// What a client asks for beside its folder and does not get: further folders. Each is a sentence for people, because nobody should
-/// believe to have what was left out in silence.
-pub(super) fn left_out(params: &Value) -> Result<Vec<String>, Fault> {
-    let folders = list(params, "additionalDirectories")?;
-    if folders.is_empty() {
-        return Ok(Vec::new());
+/// What further folders are called here.
+pub(super) const FURTHER: &str = "additionalDirectories";
+
+/// Which further folders a client asks for, if it may have them: exactly these, as the protocol has it. Nothing from callers who have no
+/// word in that, whose sessions keep what they have.
+pub(super) fn further(who: &Principal, params: &Value, home: &Path) -> Result<Option<Vec<String>>, Fault> {
+    let folders = list(params, FURTHER)?;
+    if who.operator().is_err() {
+        return match folders.is_empty() {
+            true => Ok(None),
+            false => {
+                Err(Fault::params(format!("`{FURTHER}` are chosen by the operator alone: leave them out")))
+            }
+        };
     }
-    let names = names(folders.iter().map(|folder| folder.as_str().unwrap_or("unnamed").to_owned()));
-    Ok(vec![format!("A session of Tribune works in one folder. Out of its reach: {names}.")])
+    let folders: Option<Vec<&str>> = folders.iter().map(Value::as_str).collect();
+    let Some(folders) = folders else { return Err(Fault::params(format!("`{FURTHER}` is a list of paths"))) };
+    ground::further_given(FURTHER, &folders, home).map(Some).map_err(Fault::params)
+}
+
+/// Said where further folders are not within reach.
+pub(super) fn out_of_reach(why: &str, further: &[String]) -> String {
+    format!("{why} Out of its reach: {}.", names(further.iter().cloned()))
 }
 
 pub(super) fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Fault> {
@@ -114,15 +128,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_is_told() {
-        let ask = |params: Value| left_out(&params).map_err(|fault| fault.message);
-        let told = ask(json!({ "additionalDirectories": ["/tmp`\n", 7] })).unwrap();
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains("in one folder") && told[0].contains("`/tmp`, `unnamed`"), "{told:?}");
-        assert_eq!(ask(json!({ "additionalDirectories": [] })), Ok(Vec::new()));
-        assert_eq!(ask(json!({})), Ok(Vec::new()));
-        assert!(ask(json!({ "additionalDirectories": 1 })).unwrap_err().contains("is a list"));
-        let missing = chosen(&Principal::Operator, &json!({ "mcpServers": [] }), Path::new("/nowhere"));
+    fn further_folders_are_the_operators_to_choose() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("lib")).unwrap();
+        let lib = root.join("lib").to_str().unwrap().to_owned();
+        let ask = |who: &Principal, params: Value| {
+            further(who, &params, &root.join("home")).map_err(|fault| fault.message)
+        };
+        let (operator, stranger) =
+            (Principal::Operator, Principal::Anonymous { id: "anonymous".parse().unwrap() });
+        assert_eq!(ask(&operator, json!({ FURTHER: [lib, lib] })), Ok(Some(vec![lib.clone()])));
+        for none in [json!({}), json!({ FURTHER: null }), json!({ FURTHER: [] })] {
+            assert_eq!(ask(&operator, none.clone()), Ok(Some(Vec::new())));
+            assert_eq!(ask(&stranger, none), Ok(None));
+        }
+        assert!(ask(&stranger, json!({ FURTHER: [lib] })).unwrap_err().contains("operator alone"));
+        for (wrong, why) in
+            [(json!(1), "is a list"), (json!([7]), "a list of paths"), (json!(["lib"]), "not absolute")]
+        {
+            assert!(ask(&operator, json!({ FURTHER: wrong })).unwrap_err().contains(why), "{why}");
+        }
+        let told = out_of_reach("No.", &["/tmp`\n".to_owned(), lib]);
+        assert!(told.starts_with("No. Out of its reach: `/tmp`, `/"), "{told}");
+        let missing = chosen(&operator, &json!({ "mcpServers": [] }), Path::new("/nowhere"));
         assert!(missing.unwrap_err().message.contains("missing"));
     }
 }

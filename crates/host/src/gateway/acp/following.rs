@@ -44,7 +44,7 @@ impl Connection {
             return Ok(seat.key());
         }
         let place = seat.place().clone();
-        let folder = self.open(&place).await?;
+        let (folder, _) = self.open(&place).await?;
         let not_there = self.bring_servers(&place, Bringing::IfNone).await;
         seat.place().left_out.extend(not_there);
         let after = seat.told.borrow().seq;

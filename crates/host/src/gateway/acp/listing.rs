@@ -9,7 +9,7 @@ use tribune_redact::Redactor;
 
 use super::blocks;
 use super::connection::Connection;
-use super::folder::OWN;
+use super::folder::{FURTHER, OWN};
 use super::wire::Fault;
 use crate::gateway::error::ApiError;
 use crate::run::RUN_BACKEND;
@@ -54,11 +54,15 @@ impl Connection {
                 // It is only looked for again if this fails.
                 let _ = governance.vault.entitle(&row.id, title).await;
             }
-            sessions.push(json!({
+            let mut info = json!({
                 "sessionId": row.key, "cwd": row.workspace.as_deref().unwrap_or(OWN), "title": title,
                 "updatedAt": row.last_activity,
                 "_meta": { "tribune": { "agent": row.agent_id, "state": row.state.as_str(), "turns": row.turns } },
-            }));
+            });
+            if !row.further.is_empty() {
+                info[FURTHER] = json!(row.further);
+            }
+            sessions.push(info);
         }
         let mut page = json!({ "sessions": sessions });
         if let Some(next) = next {

@@ -60,6 +60,8 @@ pub(super) struct Place {
     pub(super) key: SessionKey,
     /// The workspace: that of the session, whatever the client asked for.
     pub(super) folder: PathBuf,
+    /// The further folders that the client wants beside it, if it has a word in that.
+    pub(super) further: Option<Vec<String>>,
     pub(super) mode: Mode,
     /// The model that the client chose.
     pub(super) model: Option<String>,
@@ -75,7 +77,8 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn new(key: SessionKey, folder: PathBuf, model: Option<String>) -> Self {
         let (commands, servers, left_out) = (OfAgent::default(), Arc::default(), Vec::new());
-        Self { key, folder, mode: Mode::Ask, model, commands, has_title: false, servers, left_out }
+        let (mode, has_title, further) = (Mode::Ask, false, None);
+        Self { key, folder, further, mode, model, commands, has_title, servers, left_out }
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tribune_agents::{AgentId, SessionKey, SessionState, native};
 
 use super::connection::{Connection, MAX_SEATS};
-use super::folder::{self, Chosen, OWN};
+use super::folder::{self, Chosen, FURTHER, OWN};
 use super::options::{OWN_MODEL, modes};
 use super::replay;
 use super::seat::{Place, Seat};
@@ -15,9 +15,10 @@ use super::servers::{self, Sent};
 use super::teller::Teller;
 use super::wire::{self, Fault};
 use crate::mcp::Bringing;
-use crate::registry::MAIN_AGENT;
+use crate::registry::{CLI_BACKENDS, MAIN_AGENT};
 use crate::run::RUN_BACKEND;
 use crate::store::SessionRow;
+use crate::tools::ground;
 
 /// The channel of sessions that are opened here.
 const CHANNEL: &str = "acp";
@@ -26,8 +27,8 @@ type Opened = Result<(Value, Option<Arc<Seat>>), Fault>;
 
 impl Connection {
     pub(super) async fn new_session(self: &Arc<Self>, params: &Value) -> Opened {
-        let (left_out, sent) = (folder::left_out(params)?, servers::sent(&self.who, params)?);
-        let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
+        let sent = servers::sent(&self.who, params)?;
+        let chosen = self.chosen(params)?;
         let (wanted, agent) = {
             let mut state = self.state();
             let wishes = &mut state.wishes;
@@ -40,7 +41,7 @@ impl Connection {
                 self.sit_down(key.to_string(), key, chosen, None).await?
             }
         };
-        self.furnish(&seat, left_out, sent).await;
+        self.furnish(&seat, sent).await;
         self.start_here(&seat).await?;
         let result = self.described(&seat, true);
         Ok((result, Some(seat)))
@@ -109,26 +110,31 @@ impl Connection {
 
     /// Opens a session that was there before.
     async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<Seat>, Fault> {
-        let (left_out, sent) = (folder::left_out(params)?, servers::sent(&self.who, params)?);
-        let chosen = folder::chosen(&self.who, params, &self.gateway.api.status.home)?;
+        let sent = servers::sent(&self.who, params)?;
+        let chosen = self.chosen(params)?;
         let row = self.known(params).await?;
         let key: SessionKey = row.key.parse().map_err(|_| not_found())?;
         let id = params["sessionId"].as_str().unwrap_or_default().to_owned();
         let seat = self.sit_down_again(id, key, chosen).await?;
-        self.furnish(&seat, left_out, sent).await;
+        self.furnish(&seat, sent).await;
         Ok(seat)
     }
 
+    /// The folders that a client asks for.
+    fn chosen(&self, params: &Value) -> Result<(Chosen, Option<Vec<String>>), Fault> {
+        let home = &self.gateway.api.status.home;
+        Ok((folder::chosen(&self.who, params, home)?, folder::further(&self.who, params, home)?))
+    }
+
     /// Brings what a client sent into its session, and keeps what is to be told of it.
-    async fn furnish(&self, seat: &Seat, mut left_out: Vec<String>, sent: Sent) {
+    async fn furnish(&self, seat: &Seat, sent: Sent) {
         let place = {
             let mut place = seat.place();
             place.servers = sent.servers.into();
             place.clone()
         };
-        left_out.extend(sent.left_out);
-        left_out.extend(self.bring_servers(&place, Bringing::Anew).await);
-        seat.place().left_out = left_out;
+        let not_there = self.bring_servers(&place, Bringing::Anew).await;
+        seat.place().left_out.extend(sent.left_out.into_iter().chain(not_there));
     }
 
     /// Opens a session on the terms that it had. Only sessions that were opened here work in a folder of a client's.
@@ -136,23 +142,32 @@ impl Connection {
         self: &Arc<Self>,
         id: String,
         key: SessionKey,
-        chosen: Chosen,
+        (chosen, further): (Chosen, Option<Vec<String>>),
     ) -> Result<Arc<Seat>, Fault> {
         let api = &self.gateway.api;
         self.who.owns(&key)?;
         let row = api.sessions.row(&key).await?;
         let before =
             row.as_ref().and_then(|row| row.workspace.clone()).map(|folder| Chosen::Folder(folder.into()));
+        let is_here = key.channel() == Some(CHANNEL);
+        // Whoever leaves the folder to the session leaves all of them to it.
+        let is_left = chosen == Chosen::Own && before.is_some();
+        let further = further.filter(|further| !(is_left && further.is_empty()));
         let chosen = match chosen {
-            Chosen::Folder(_) if key.channel() == Some(CHANNEL) => chosen,
+            Chosen::Folder(_) if is_here => chosen,
             _ => before.unwrap_or(Chosen::Own),
         };
+        let (further, elsewhere) = if is_here { (further, None) } else { (None, further) };
         let own = api.agents.agent(key.agent()).and_then(|agent| agent.model);
         let is_chosen = |row: &&SessionRow| {
             row.backend == native::BACKEND && row.model != own && self.who.operator().is_ok()
         };
         let model = row.as_ref().filter(is_chosen).and_then(|row| row.model.clone());
-        let seat = self.sit_down(id, key, chosen, model).await?;
+        let seat = self.sit_down(id, key, (chosen, further), model).await?;
+        if let Some(further) = elsewhere.filter(|further| !further.is_empty()) {
+            let why = "This session was opened elsewhere, and keeps the folders that it has.";
+            seat.place().left_out.push(folder::out_of_reach(why, &further));
+        }
         seat.place().has_title = row.is_some_and(|row| row.turns > 0);
         Ok(seat)
     }
@@ -187,20 +202,22 @@ impl Connection {
         self: &Arc<Self>,
         id: String,
         key: SessionKey,
-        chosen: Chosen,
+        (chosen, further): (Chosen, Option<Vec<String>>),
         model: Option<String>,
     ) -> Result<Arc<Seat>, Fault> {
         let folder = match chosen {
             Chosen::Own => PathBuf::from(OWN),
             Chosen::Folder(folder) => folder,
         };
-        let mut place = Place::new(key, folder, model);
+        let apart = |further| ground::apart(FURTHER, &folder, further).map_err(Fault::params);
+        let further = further.map(apart).transpose()?;
+        let mut place = Place { further, ..Place::new(key, folder, model) };
         let known = self.state().seats.get(&id).cloned();
         if known.is_none() && self.state().seats.len() >= MAX_SEATS {
             let what = format!("a connection has at most {MAX_SEATS} sessions open: close one");
             return Err(Fault::new(wire::INVALID_REQUEST, "too_many_sessions", what));
         }
-        place.folder = self.open(&place).await?;
+        (place.folder, place.left_out) = self.open(&place).await?;
         if let Some(seat) = known {
             // A prompt that runs here keeps its seat, so that it is answered.
             *seat.place() = place;
@@ -215,9 +232,9 @@ impl Connection {
         Ok(seat)
     }
 
-    /// Opens the session of a place, or finds it open. Returns the folder that it works in.
-    pub(super) async fn open(&self, place: &Place) -> Result<PathBuf, Fault> {
-        let Place { key, folder, model, .. } = place;
+    /// Opens the session of a place, or finds it open. Returns the folder that it works in, and what it does not have, in sentences.
+    pub(super) async fn open(&self, place: &Place) -> Result<(PathBuf, Vec<String>), Fault> {
+        let Place { key, folder, further, model, .. } = place;
         self.who.owns(key)?;
         self.gateway.api.takes_work()?;
         let mut opener = self.who.opener();
@@ -228,10 +245,11 @@ impl Connection {
         opener.model.clone_from(model);
         let is_own = folder == Path::new(OWN);
         opener.workspace = (!is_own).then(|| folder.to_string_lossy().into_owned());
+        opener.further.clone_from(further);
         let sessions = &self.gateway.api.sessions;
         sessions.ensure(key.clone(), None, opener).await?;
-        let row = sessions.row(key).await?;
-        let found = row.and_then(|row| row.workspace).map_or_else(|| PathBuf::from(OWN), PathBuf::from);
+        let row = sessions.row(key).await?.ok_or_else(not_found)?;
+        let found = row.workspace.map_or_else(|| PathBuf::from(OWN), PathBuf::from);
         if !is_own && found != *folder {
             let what = format!(
                 "a turn is running in `{}`: take `cwd` from there, or wait for its end",
@@ -239,7 +257,20 @@ impl Connection {
             );
             return Err(Fault::params(what));
         }
-        Ok(found)
+        let left_out = match further {
+            Some(further) if row.further == *further => Vec::new(),
+            Some(further) if CLI_BACKENDS.contains(&row.backend.as_str()) => {
+                vec![folder::out_of_reach("An agent of another make works in one folder.", further)]
+            }
+            Some(_) => {
+                let what = format!(
+                    "a turn is running with other folders: take `{FURTHER}` from `session/list`, or wait for its end"
+                );
+                return Err(Fault::params(what));
+            }
+            None => Vec::new(),
+        };
+        Ok((found, left_out))
     }
 
     fn described(&self, seat: &Seat, is_new: bool) -> Value {
@@ -333,8 +364,8 @@ impl Connection {
         let after = SessionKey::direct(&agent, CHANNEL, "local", peer)
             .map_err(|error| Fault::params(error.to_string()))?;
         self.who.owns(&after)?;
-        let place = Place { key: after, model: None, ..seat.place().clone() };
-        self.open(&place).await?;
+        let mut place = Place { key: after, model: None, ..seat.place().clone() };
+        place.left_out.extend(self.open(&place).await?.1);
         *seat.place() = place;
         seat.follow_nothing(0);
         // The one before has nothing in it; that it stays open would only take room.

@@ -51,6 +51,20 @@ impl BoxedLauncher {
         Self { launcher, mode, max_bytes, hide, launches: AtomicU64::new(0) }
     }
 
+    /// A folder of this machine that a command changes.
+    fn worked_in(&self, folder: &Path, target: PathBuf) -> Workspace {
+        Workspace {
+            target,
+            source: WorkspaceSource::Direct { folder: folder.to_owned() },
+            // The weaker mode cannot, and the launch says so.
+            hide: self.hide.clone(),
+            freeze: match self.mode {
+                Mode::Full => HOST_TRAPS.map(str::to_owned).into(),
+                Mode::Landlock => Vec::new(),
+            },
+        }
+    }
+
     fn profile(&self, launch: &Launch) -> Result<LaunchProfile, LaunchError> {
         let number = self.launches.fetch_add(1, Ordering::Relaxed);
         let name = format!("exec-{}-{number}", std::process::id());
@@ -64,21 +78,14 @@ impl BoxedLauncher {
         profile.mode = self.mode;
         profile.args = vec!["-c".to_owned(), launch.command.clone()];
         profile.env.extend(launch.env.iter().filter(|(name, _)| name != "HOME").cloned());
-        profile.cwd = target.join(within(launch).map_err(LaunchError::Failed)?);
+        profile.cwd = within(launch, &target).map_err(LaunchError::Failed)?;
         if self.mode == Mode::Landlock {
             profile.home = target.clone();
             profile.env.insert("HOME".to_owned(), target.to_string_lossy().into_owned());
         }
-        profile.workspace = Some(Workspace {
-            target,
-            source: WorkspaceSource::Direct { folder: host.clone() },
-            // The weaker mode cannot, and the launch says so.
-            hide: self.hide.clone(),
-            freeze: match self.mode {
-                Mode::Full => HOST_TRAPS.map(str::to_owned).into(),
-                Mode::Landlock => Vec::new(),
-            },
-        });
+        profile.workspace = Some(self.worked_in(host, target));
+        let further = launch.cwd.further.iter().map(|folder| self.worked_in(folder.as_ref(), folder.into()));
+        profile.further = further.collect();
         // Sockets of the host are in reach of nothing in the weaker mode.
         if let (Mode::Full, Some(way)) = (self.mode, &launch.way_out) {
             profile.env.extend(proxy_variables(&way.places));
@@ -99,7 +106,9 @@ impl Launcher for BoxedLauncher {
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let (profile, launcher) = (self.profile(&launch)?, self.launcher.clone());
         let limits = profile.limits.clone();
-        let mut quota = Quota::of_folder(&launch.cwd.workspace, self.max_bytes);
+        let further = launch.cwd.further.iter().map(Path::new);
+        let folders = std::iter::once(launch.cwd.workspace.as_path()).chain(further);
+        let mut quota = Quota::of_folders(folders, self.max_bytes);
         // Nobody who stops waiting leaves a sandbox behind: dropping it ends it.
         let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, Streams::captured()));
         let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
@@ -177,12 +186,15 @@ fn held(mode: Mode, started: &Started, limits: &Limits) -> SandboxRecord {
     }
 }
 
-/// The folder to run in, from the workspace's root. Inside it is looked up anew, where it leads nowhere else.
-fn within(launch: &Launch) -> std::io::Result<PathBuf> {
+/// The folder to run in, as it is inside. There it is looked up anew, where it leads nowhere else.
+fn within(launch: &Launch, target: &Path) -> std::io::Result<PathBuf> {
     use std::os::fd::AsRawFd as _;
     let folder = std::fs::read_link(format!("/proc/self/fd/{}", launch.cwd.folder.as_raw_fd()))?;
     let workspace = std::fs::canonicalize(&launch.cwd.workspace)?;
+    if let Ok(inner) = folder.strip_prefix(&workspace) {
+        return Ok(target.join(inner));
+    }
     let moved =
         || std::io::Error::new(std::io::ErrorKind::NotFound, "its folder was moved out of the workspace");
-    folder.strip_prefix(&workspace).map(Path::to_owned).map_err(|_| moved())
+    launch.cwd.further.iter().any(|further| folder.starts_with(further)).then_some(folder).ok_or_else(moved)
 }

@@ -47,7 +47,9 @@ pub struct Launch {
 pub struct Folder {
     /// The agent's workspace on this machine.
     pub workspace: PathBuf,
-    /// The folder itself, in the workspace. It was opened safely; its name may lead elsewhere by now.
+    /// Further folders that the command has, by their whole paths.
+    pub further: Vec<String>,
+    /// The folder itself, in one of these. It was opened safely; its name may lead elsewhere by now.
     pub folder: OwnedFd,
 }
 

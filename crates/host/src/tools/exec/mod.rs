@@ -9,7 +9,7 @@ mod launch;
 mod resolve;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub use resolve::{Operand, ResolveError, Resolved, resolve};
 use crate::broker::Brokers;
 
 use super::done::{Answer, Code, Refused, Resource, Trail};
+use super::ground::Ground;
 use super::input::Input;
 use super::shown;
 use super::workspace::{Opened, Workspace};
@@ -121,8 +122,8 @@ impl Exec {
     }
 
     /// Opens the folder, which takes the disk.
-    pub(super) fn folder(&self, workspace: &Workspace) -> Result<OwnedFd, Refused> {
-        match workspace.path(&self.cwd)? {
+    pub(super) fn folder(&self, home: &Path, ground: &Ground) -> Result<OwnedFd, Refused> {
+        match Workspace::open_at(home, &ground.spot(&self.cwd))?.path(&self.cwd)? {
             Opened::Folder(folder) => Ok(folder),
             Opened::File { .. } => {
                 let sentence = format!("`{}` is a file: `cwd` names a folder", shown(&self.cwd));
@@ -131,22 +132,28 @@ impl Exec {
         }
     }
 
-    /// Takes the disk.
+    /// Takes the disk. Each folder that the command will have was opened once, so that none of them is behind a link.
     pub(super) fn launch(
         &self,
-        workspace: &Workspace,
-        home: PathBuf,
+        home: &Path,
+        ground: &Ground,
         terminal: Option<Arc<Terminal>>,
     ) -> Result<Launch, Refused> {
-        let folder = self.folder(workspace)?;
-        let values =
-            [PATH.to_owned(), home.to_string_lossy().into_owned(), "C.UTF-8".to_owned(), "dumb".to_owned()];
+        let folder = self.folder(home, ground)?;
+        ground.each().try_for_each(|ground| Workspace::open(home, &ground).map(drop))?;
+        let workspace = ground.path(home);
+        let values = [
+            PATH.to_owned(),
+            workspace.to_string_lossy().into_owned(),
+            "C.UTF-8".to_owned(),
+            "dumb".to_owned(),
+        ];
         let env = ENV.into_iter().zip(values);
         let default = if terminal.is_some() { MAX_SECONDS } else { DEFAULT_SECONDS };
         let wall = self.wall.unwrap_or(Duration::from_secs(default));
         Ok(Launch {
             command: self.command.clone(),
-            cwd: Folder { workspace: home, folder },
+            cwd: Folder { workspace, further: ground.further().to_vec(), folder },
             env: env.map(|(name, value)| (name.to_owned(), value)).collect(),
             limits: Limits { wall, output_bytes: OUTPUT_BYTES },
             way_out: None,
@@ -186,8 +193,11 @@ pub(super) async fn run(
         let sentence = "the command was not started: its agent does not want it any more";
         return Err(Refused::new(Code::Failed, sentence));
     }
-    trail.read(Resource::Workspace)?;
-    trail.write(Resource::Workspace)?;
+    let further = launch.cwd.further.iter().map(|folder| Resource::Folder(folder.as_str().into()));
+    for reached in std::iter::once(Resource::Workspace).chain(further) {
+        trail.read(reached.clone())?;
+        trail.write(reached)?;
+    }
     let wall = launch.limits.wall;
     let exited = launcher.launch(launch).await.map_err(refused)?;
     trail.held_by(exited.sandbox);

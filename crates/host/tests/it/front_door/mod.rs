@@ -1,5 +1,6 @@
 //! Tribune as an ACP agent, over its WebSocket and over HTTP: what version 1 of the protocol asks for, each by name.
 
+mod further;
 mod http;
 mod models;
 mod permissions;

@@ -34,3 +34,30 @@ async fn a_client_picks_a_model_and_is_told_what_is_in_its_context() {
     let (last, all) = (used.last().unwrap()["used"].as_u64(), ended["usage"]["totalTokens"].as_u64());
     assert!(last > Some(0) && last < all, "the newest of two requests, and not both: {last:?} of {all:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_told_once_of_the_folders_beside_its_workspace() {
+    let upstream = upstream().await;
+    let daemon = start(home(), &models(&upstream, "")).await;
+    let mut editor = Editor::ready(&daemon).await;
+    let further = tempfile::tempdir().unwrap();
+    let name = super::path(&further);
+    std::fs::write(further.path().join("notes.txt"), "in the further folder").unwrap();
+    let wanted = json!({ "cwd": "/workspace", "mcpServers": [], "additionalDirectories": [name] });
+    let opened = editor.call("session/new", wanted).await;
+    let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
+    let choose = json!({ "sessionId": session, "configId": "model", "value": "fake:m" });
+    editor.call("session/set_config_option", choose).await;
+    let path = json!({ "path": format!("{name}/notes.txt") }).to_string();
+    upstream
+        .reply(Say::new().call("c1", "read", &path).anthropic())
+        .reply(Say::new().text("They say hello.").anthropic())
+        .reply(Say::new().text("Again.").anthropic());
+    for words in ["what do the notes say?", "and now?"] {
+        assert_eq!(editor.prompt(&session, words).await["result"]["stopReason"], "end_turn");
+    }
+    let requests = asked(&upstream);
+    let told = |request: &Value| request.to_string().matches(&format!("- `{name}`")).count();
+    assert_eq!(requests.iter().map(told).collect::<Vec<_>>(), [1, 1, 1]);
+    assert!(requests[1].to_string().contains("in the further folder"), "{}", requests[1]);
+}

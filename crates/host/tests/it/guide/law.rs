@@ -31,7 +31,7 @@ fn facts(call: &str) -> Facts {
     let (tool, input) = call.split_once(' ').unwrap();
     let input: Value = serde_json::from_str(input).unwrap_or_else(|error| panic!("{call}: {error}"));
     let mut facts = Facts::of_call("dev", "agent:dev:cli:local:dm:you", "dev", tool);
-    facts.args = args_of(tool, &input);
+    facts.args = args_of(tool, &input, &[]);
     let mut facts = serde_json::to_value(facts).unwrap();
     let patch: Value = serde_json::from_str(patch).unwrap_or_else(|error| panic!("{patch}: {error}"));
     for (name, value) in patch.as_object().unwrap() {

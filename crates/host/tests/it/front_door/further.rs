@@ -1,0 +1,432 @@
+//! Folders that a client brings beside its own (`additionalDirectories`): whatever holds in the one holds in the others, and none of
+//! them is a way into another.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tribune_host::config::{Config, Sandbox};
+use tribune_testkit::{TestDaemon, assert_sound, config};
+
+use super::workspaces::run;
+use super::{Editor, code, load};
+use crate::approvals::{home, write};
+use crate::trifecta::page;
+
+/// A project `app`, and beside it the folders `lib` and `docs`.
+struct Project(TempDir);
+
+impl Project {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("app/a.txt", "needle in the app"),
+            ("lib/a.txt", "needle in the lib"),
+            ("lib/src/b.txt", "deep needle"),
+            ("lib/.env", "hidden-words"),
+            ("docs/a.txt", "needle in the docs"),
+        ] {
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        Self(root)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.at(name).to_str().unwrap().to_owned()
+    }
+
+    fn says(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at(name)).unwrap_or_default()
+    }
+
+    fn wanted(&self, further: &[&str]) -> Value {
+        let further: Vec<String> = further.iter().map(|name| self.name(name)).collect();
+        json!({ "cwd": self.name("app"), "mcpServers": [], "additionalDirectories": further })
+    }
+}
+
+fn hiding() -> Config {
+    let mut config = config();
+    config.workspaces.hide = vec![".env".to_owned()];
+    config
+}
+
+async fn opened(editor: &mut Editor, wanted: Value) -> String {
+    let opened = editor.call("session/new", wanted).await;
+    opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
+}
+
+async fn approving(editor: &mut Editor, session: &str) {
+    editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "approve-all" })).await;
+}
+
+fn call(tool: &str, input: Value) -> String {
+    format!("!call {tool} {input}")
+}
+
+async fn listed(editor: &mut Editor, session: &str) -> Value {
+    let list = editor.call("session/list", json!({})).await;
+    let sessions = list["result"]["sessions"].as_array().unwrap().clone();
+    sessions.into_iter().find(|one| one["sessionId"] == session).unwrap()
+}
+
+#[tokio::test]
+async fn an_agent_works_in_further_folders_by_their_whole_paths() {
+    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let mut editor = Editor::connect(&daemon).await;
+    let hello = editor.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} })).await;
+    let offered = &hello["result"]["agentCapabilities"]["sessionCapabilities"]["additionalDirectories"];
+    assert_eq!(*offered, json!({}));
+    let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
+    let lib = project.name("lib");
+
+    let read = call("read", json!({ "path": format!("{lib}/a.txt") }));
+    assert!(run(&mut editor, &session, &read).await.contains("needle in the lib"));
+    let own = call("read", json!({ "path": "a.txt" }));
+    assert!(run(&mut editor, &session, &own).await.contains("needle in the app"));
+    let list = run(&mut editor, &session, &call("read", json!({ "path": lib }))).await;
+    assert!(list.contains("src/") && list.contains("a.txt"), "{list}");
+    let found = run(&mut editor, &session, &call("search", json!({ "query": "needle", "path": lib }))).await;
+    assert!(found.contains(&format!("{lib}/src/b.txt:1: deep needle")), "{found}");
+    assert!(!found.contains("docs") && !found.contains("in the app") && !found.contains("hidden"), "{found}");
+
+    // A write waits for a person, who is shown which file it is.
+    let prompt = editor.say(&session, &write(&format!("{lib}/made.txt"), "made")).await;
+    let question = editor.asked().await;
+    let shown = &question["params"]["toolCall"];
+    assert_eq!(shown["locations"], json!([{ "path": format!("{lib}/made.txt") }]));
+    assert!(!project.at("lib/made.txt").exists());
+    editor.choose(&question, "allow_once").await;
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!((project.says("lib/made.txt").as_str(), project.at("app/made.txt").exists()), ("made", false));
+    approving(&mut editor, &session).await;
+    let edit = json!({ "path": format!("{lib}/made.txt"), "old": "made", "new": "changed" });
+    run(&mut editor, &session, &call("edit", edit)).await;
+    assert_eq!(project.says("lib/made.txt"), "changed");
+
+    // What was judged is on record with its folder, and labels have the folder's own name.
+    let mut operator = daemon.operator().await;
+    let tail = json!({ "entity_id": session, "limit": 100 });
+    let entries = operator.call("ledger.tail", &tail).await.unwrap().to_string();
+    assert!(entries.contains(&format!("\"file:{lib}/made.txt\"")), "{entries}");
+    assert!(entries.contains(&format!("\"folder\":\"{lib}\"")), "{entries}");
+
+    // Whoever asks is told.
+    let both = json!([project.name("lib"), project.name("docs")]);
+    assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], both);
+    let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
+    assert_eq!((&status["workspace"], &status["further_folders"]), (&json!(project.name("app")), &both));
+    let plain = editor.session(&project.name("app")).await;
+    assert!(listed(&mut editor, &plain).await.get("additionalDirectories").is_none());
+    assert!(!run(&mut editor, &plain, &read).await.contains("needle"));
+    drop((editor, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test]
+async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
+    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let mut editor = Editor::ready(&daemon).await;
+    std::fs::create_dir_all(project.at("app/inner")).unwrap();
+    symlink(project.at("app"), project.at("to-app-above")).unwrap();
+    let house = daemon.home.home.root().to_str().unwrap().to_owned();
+    let many: Vec<String> = (0..9).map(|n| project.name(&format!("many-{n}"))).collect();
+    for folder in &many {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let all = |names: &[&str]| json!(names.iter().map(|name| project.name(name)).collect::<Vec<_>>());
+    for (further, why) in [
+        (json!(["lib"]), "not absolute"),
+        (json!([project.name("missing")]), "cannot be used"),
+        (json!([project.name("lib/a.txt")]), "not a folder"),
+        (json!([house]), "Tribune's own home"),
+        (json!([format!("{house}/agents")]), "Tribune's own home"),
+        (json!(["/"]), "Tribune's own home"),
+        (json!(["/etc"]), "a system of its own"),
+        (json!(["/usr/share"]), "a system of its own"),
+        (all(&["lib", "lib/src"]), "in another one"),
+        (all(&["app/inner"]), "session's own folder"),
+        (all(&["."]), "session's own folder"),
+        (json!(many), "at most 8"),
+        (json!("lib"), "is a list"),
+        (json!([7]), "a list of paths"),
+    ] {
+        let mut wanted = project.wanted(&[]);
+        wanted["additionalDirectories"] = further.clone();
+        let refused = editor.call("session/new", wanted).await;
+        assert_eq!(code(&refused), -32602, "{further}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(why), "{further}: {refused}");
+    }
+    // One that is named twice is one, and the session's own folder is no further one.
+    let session = opened(&mut editor, project.wanted(&["lib", "app", "lib/", "to-app-above"])).await;
+    assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], all(&["lib"]));
+}
+
+#[tokio::test]
+async fn nothing_leads_from_one_folder_into_another() {
+    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let (app, lib) = (project.name("app"), project.name("lib"));
+    for (to, link) in [
+        ("../lib/a.txt", "app/relative"),
+        (lib.as_str(), "app/absolute"),
+        (app.as_str(), "lib/back"),
+        ("../docs", "lib/away"),
+        (&format!("{lib}/src/b.txt"), "app/.env"),
+    ] {
+        symlink(to, project.at(link)).unwrap();
+    }
+    let mut editor = Editor::ready(&daemon).await;
+    let session = opened(&mut editor, project.wanted(&["lib"])).await;
+    approving(&mut editor, &session).await;
+    for path in [
+        format!("{lib}/../app/a.txt"),
+        format!("{lib}/../docs/a.txt"),
+        format!("{lib}/back/a.txt"),
+        format!("{lib}/away/a.txt"),
+        format!("{lib}x/a.txt"),
+        format!("/{lib}/a.txt"),
+        format!("{app}/a.txt"),
+        project.name("docs/a.txt"),
+        "relative".to_owned(),
+        "absolute/a.txt".to_owned(),
+        "../lib/a.txt".to_owned(),
+        "../docs/a.txt".to_owned(),
+        // Hidden by its own name, and by a hidden link of another folder.
+        format!("{lib}/.env"),
+        format!("{lib}/src/../.env"),
+        format!("{lib}/src/b.txt"),
+    ] {
+        let read = run(&mut editor, &session, &call("read", json!({ "path": path }))).await;
+        assert!(!read.contains("needle") && !read.contains("hidden-words"), "{path}: {read}");
+        let search = call("search", json!({ "query": "e", "path": path }));
+        let found = run(&mut editor, &session, &search).await;
+        assert!(!found.contains("needle") && !found.contains("hidden-words"), "{path}: {found}");
+        run(&mut editor, &session, &call("write", json!({ "path": path, "content": "overwritten" }))).await;
+        let edit = json!({ "path": path, "old": "needle", "new": "overwritten" });
+        run(&mut editor, &session, &call("edit", edit)).await;
+    }
+    for file in ["app/a.txt", "lib/a.txt", "lib/src/b.txt", "lib/.env", "docs/a.txt"] {
+        assert!(!project.says(file).contains("overwritten"), "{file}");
+    }
+    // The folder that was chosen is the one that is used, and not what its name leads to later.
+    std::fs::rename(project.at("lib"), project.at("moved")).unwrap();
+    symlink(project.at("docs"), project.at("lib")).unwrap();
+    let said = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
+    assert!(said.contains("cannot be opened"), "{said}");
+    run(&mut editor, &session, &call("write", json!({ "path": format!("{lib}/new"), "content": "x" }))).await;
+    assert!(!project.at("docs/new").exists());
+    assert!(
+        run(&mut editor, &session, &call("read", json!({ "path": "a.txt" }))).await.contains("in the app")
+    );
+    drop(editor);
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test]
+async fn what_programs_obey_is_asked_about_in_further_folders_too() {
+    let (home, project) = (home(), Project::new());
+    let lib = project.name("lib");
+    let traps = [("envrc", ".envrc"), ("hook", ".git/hooks/pre-commit"), ("tasks", "src/.vscode/tasks.json")];
+    for (name, file) in traps {
+        let input = json!({ "path": format!("{lib}/{file}"), "content": "x" });
+        home.write(
+            &format!("scenes/{name}.scene"),
+            &format!("# Writes what programs obey\ncall write {input}\n"),
+        );
+    }
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = opened(&mut editor, project.wanted(&["lib"])).await;
+    approving(&mut editor, &session).await;
+    for (name, file) in traps {
+        let prompt = editor.say(&session, &format!("/play {name}")).await;
+        let question = editor.asked().await;
+        editor.choose(&question, "deny").await;
+        assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{name}");
+        assert!(!project.at("lib").join(file).exists(), "{file}");
+    }
+}
+
+/// A yes is for the folder in which it was given: neither for another one, nor for the session's own.
+#[tokio::test]
+async fn a_grant_holds_in_its_own_folder() {
+    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let mut editor = Editor::ready(&daemon).await;
+    let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
+    let in_lib = format!("{}/n.txt", project.name("lib"));
+    let prompt = editor.say(&session, &write(&in_lib, "one")).await;
+    let question = editor.asked().await;
+    let hour = option(&question, "hour");
+    editor.choose(&question, &hour).await;
+    editor.answer(prompt).await;
+    assert_eq!(editor.prompt(&session, &write(&in_lib, "two")).await["result"]["stopReason"], "end_turn");
+    assert_eq!(project.says("lib/n.txt"), "two");
+    for elsewhere in ["n.txt".to_owned(), format!("{}/n.txt", project.name("docs"))] {
+        let prompt = editor.say(&session, &write(&elsewhere, "x")).await;
+        let question = editor.asked().await;
+        editor.choose(&question, "deny").await;
+        editor.answer(prompt).await;
+    }
+    assert!(!project.at("app/n.txt").exists() && !project.at("docs/n.txt").exists());
+    // It is the folder's, whichever session works there, and by whichever way it is named.
+    let there = editor.session(&project.name("lib")).await;
+    assert_eq!(editor.prompt(&there, &write("n.txt", "three")).await["result"]["stopReason"], "end_turn");
+    assert_eq!(project.says("lib/n.txt"), "three");
+    drop(editor);
+    assert_sound(&daemon.stop().await.home);
+}
+
+/// A command reaches all that its session has, so that a yes to one is for a session with the same folders.
+#[tokio::test]
+async fn a_granted_command_is_granted_with_the_folders_that_it_reaches() {
+    let (home, project) = (home(), Project::new());
+    let config = Config { sandbox: Sandbox::Off, ..config() };
+    let daemon = TestDaemon::on(home, &config).await;
+    let mut editor = Editor::ready(&daemon).await;
+    let line = format!("{}\n!say $result", call("exec", json!({ "command": "echo it-ran" })));
+    let session = opened(&mut editor, project.wanted(&["lib"])).await;
+    let prompt = editor.say(&session, &line).await;
+    let question = editor.asked().await;
+    let hour = option(&question, "hour");
+    editor.choose(&question, &hour).await;
+    editor.answer(prompt).await;
+    let same = opened(&mut editor, project.wanted(&["lib"])).await;
+    assert_eq!(editor.prompt(&same, &line).await["result"]["stopReason"], "end_turn");
+    for further in [&[][..], &["docs"], &["lib", "docs"]] {
+        let other = opened(&mut editor, project.wanted(further)).await;
+        let prompt = editor.say(&other, &line).await;
+        let question = editor.asked().await;
+        editor.choose(&question, "deny").await;
+        editor.answer(prompt).await;
+    }
+}
+
+fn option(question: &Value, word: &str) -> String {
+    let options = question["params"]["options"].as_array().unwrap();
+    let found = options.iter().find(|option| option["name"].as_str().unwrap().contains(word));
+    found.unwrap_or_else(|| panic!("{options:?}"))["optionId"].as_str().unwrap().to_owned()
+}
+
+/// The file that a write would replace is part of what was approved, there as in the workspace.
+#[tokio::test]
+async fn l8_a_file_that_changed_since_it_was_approved_is_asked_about_again() {
+    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let mut editor = Editor::ready(&daemon).await;
+    let session = opened(&mut editor, project.wanted(&["lib"])).await;
+    let prompt = editor.say(&session, &write(&format!("{}/a.txt", project.name("lib")), "agent")).await;
+    let question = editor.asked().await;
+    std::fs::write(project.at("lib/a.txt"), "by someone else").unwrap();
+    editor.choose(&question, "allow_once").await;
+    let again = editor.asked().await;
+    assert_eq!(project.says("lib/a.txt"), "by someone else");
+    editor.choose(&again, "deny").await;
+    editor.answer(prompt).await;
+    assert_eq!(project.says("lib/a.txt"), "by someone else");
+}
+
+/// What an agent that read untrusted words left in a folder is untrusted to whoever reads it there.
+#[tokio::test]
+async fn labels_follow_what_lies_in_a_further_folder() {
+    let (home, project, page) = (home(), Project::new(), page().await);
+    home.write("mandates/dev.md", "---\ntools: read, write, web_fetch\n---\n");
+    let mut config = config();
+    config.egress.allow = vec![page.parse().unwrap()];
+    let daemon = TestDaemon::on(home, &config).await;
+    let (mut editor, mut operator) = (Editor::ready(&daemon).await, daemon.operator().await);
+    let lib = project.name("lib");
+    let trust = async |operator: &mut tribune_client::Client, session: &str| {
+        let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
+        status["trust"].as_str().unwrap().to_owned()
+    };
+    // It writes there from beside, and the next one works in it; and the other way round.
+    let beside = opened(&mut editor, project.wanted(&["lib"])).await;
+    approving(&mut editor, &beside).await;
+    run(&mut editor, &beside, &call("web_fetch", json!({ "url": format!("http://{page}/") }))).await;
+    run(
+        &mut editor,
+        &beside,
+        &call("write", json!({ "path": format!("{lib}/from-beside"), "content": "x" })),
+    )
+    .await;
+    assert_eq!(trust(&mut operator, &beside).await, "untrusted");
+    let inside = editor.session(&lib).await;
+    run(&mut editor, &inside, &call("read", json!({ "path": "a.txt" }))).await;
+    let before = trust(&mut operator, &inside).await;
+    assert_ne!(before, "untrusted");
+    run(&mut editor, &inside, &call("read", json!({ "path": "from-beside" }))).await;
+    assert_eq!(trust(&mut operator, &inside).await, "untrusted");
+    approving(&mut editor, &inside).await;
+    run(&mut editor, &inside, &call("write", json!({ "path": "from-inside", "content": "x" }))).await;
+    let next = opened(&mut editor, project.wanted(&["lib"])).await;
+    run(&mut editor, &next, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
+    assert_eq!(trust(&mut operator, &next).await, before);
+    run(&mut editor, &next, &call("read", json!({ "path": format!("{lib}/from-inside") }))).await;
+    assert_eq!(trust(&mut operator, &next).await, "untrusted");
+}
+
+#[tokio::test]
+async fn further_folders_are_terms_of_the_session() {
+    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let mut editor = Editor::ready(&daemon).await;
+    let session = opened(&mut editor, project.wanted(&["lib"])).await;
+    let in_lib = call("read", json!({ "path": format!("{}/a.txt", project.name("lib")) }));
+    let in_docs = call("read", json!({ "path": format!("{}/a.txt", project.name("docs")) }));
+    run(&mut editor, &session, &in_lib).await;
+
+    // While a turn runs the session keeps what it has, and so it does for whoever leaves its folders to it.
+    let prompt = editor.say(&session, &write("w.txt", "one")).await;
+    let question = editor.asked().await;
+    let mut other = Editor::ready(&daemon).await;
+    for further in [&[][..], &["docs"]] {
+        let mut wanted = project.wanted(further);
+        wanted["sessionId"] = session.clone().into();
+        let refused = other.call("session/load", wanted).await;
+        assert_eq!(code(&refused), -32602, "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("a turn is running"), "{refused}");
+    }
+    assert!(other.call("session/load", load(&session, "/workspace")).await["result"].is_object());
+    editor.choose(&question, "allow_once").await;
+    editor.answer(prompt).await;
+    drop((editor, other));
+
+    // They outlive the daemon.
+    let home = daemon.stop().await;
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut editor = Editor::ready(&daemon).await;
+    assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], json!([project.name("lib")]));
+    let mut operator = daemon.operator().await;
+    let (events, _) = tribune_testkit::turn(&mut operator, &session, &in_lib).await.unwrap();
+    assert!(json!(events).to_string().contains("needle in the lib"), "{events:?}");
+
+    // What a client lists when it takes the session up is all that it has from then on.
+    let mut wanted = project.wanted(&["lib"]);
+    wanted["sessionId"] = session.clone().into();
+    assert!(editor.call("session/load", wanted.clone()).await["result"].is_object());
+    assert!(run(&mut editor, &session, &in_lib).await.contains("in the lib"));
+    wanted["additionalDirectories"] = json!([project.name("docs")]);
+    assert!(editor.call("session/resume", wanted.clone()).await["result"].is_object());
+    assert!(run(&mut editor, &session, &in_docs).await.contains("in the docs"));
+    assert!(!run(&mut editor, &session, &in_lib).await.contains("in the lib"));
+    assert!(editor.call("session/load", load(&session, &project.name("app"))).await["result"].is_object());
+    assert!(!run(&mut editor, &session, &in_docs).await.contains("in the docs"));
+    assert!(listed(&mut editor, &session).await.get("additionalDirectories").is_none());
+
+    // Through another door they stay, but for those that have to do with a workspace that is chosen there.
+    let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
+    for (workspace, left) in [("app", &["lib", "docs"][..]), ("lib/src", &["docs"])] {
+        let init = json!({ "session_key": session, "workspace": project.name(workspace) });
+        operator.call("session.init", &init).await.unwrap();
+        let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
+        let left: Vec<String> = left.iter().map(|name| project.name(name)).collect();
+        assert_eq!(status["further_folders"], json!(left), "{workspace}");
+    }
+    drop((editor, operator));
+    assert_sound(&daemon.stop().await.home);
+}
