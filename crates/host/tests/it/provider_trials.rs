@@ -70,7 +70,7 @@ async fn a_key_that_was_refused_at_the_start_is_told_until_the_model_answers() {
     assert!(!told.contains(SECRET), "{told}");
     open(&mut client).await;
     upstream.reply(Say::new().text("hello").anthropic());
-    turn(&mut client, KEY, "hello").await;
+    turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(fault(&mut client).await, Value::Null);
     upstream.reply(Reply::json(401, &refused));
     tried(&mut client, json!("fake:m")).await;
