@@ -1,8 +1,10 @@
-//! Pipes between the operator's streams and what runs, so that it gets nothing of theirs but bytes: with a file it could write
-//! elsewhere in it and change its rights, and from a folder it would look around this machine.
+//! Pipes between the operator's streams and what runs, so that it gets nothing of theirs but bytes. With a file it could write
+//! elsewhere in it and change its rights, from a folder it would look around this machine. On a terminal it would read keys that
+//! are meant for others. Of a pipe it could open the other end: read what other programs say there, or say what a shell that
+//! reads its commands there takes for its own.
 //!
-//! Pipes, terminals and `/dev/null` are handed on as they are. A pipe that does not wait is not: few programs know what to do
-//! with one, and somebody else chose it.
+//! Only `/dev/null` is handed on as it is. Input is read as it comes, whether the program wants it or not; a terminal is read only
+//! if the operator says so, because whoever shows the output may be reading keys too.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read, Write};
@@ -10,16 +12,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::FileType;
 use tribune_sandbox::{Stream, Streams};
 
 use crate::error::CliError;
 
 /// Bytes that are passed on at a time.
 const CHUNK: usize = 64 * 1024;
-
-/// The file system of pipes without a name.
-const PIPES: i64 = 0x5049_5045;
 
 /// The number of `/dev/null`.
 const NOTHING: (u32, u32) = (1, 3);
@@ -39,22 +38,29 @@ pub(super) fn check() -> Result<(), CliError> {
     Ok(())
 }
 
+/// Whether a terminal is read for what runs, though its output goes elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    PassedOn,
+    LeftAlone,
+}
+
 /// What is on its way to the operator.
 #[derive(Default)]
-pub(super) struct Conduits(Vec<JoinHandle<()>>);
+pub(super) struct Conduits(Vec<JoinHandle<io::Result<()>>>);
 
 impl Conduits {
     /// The operator's own streams, for what runs.
-    pub(super) fn streams(&mut self) -> io::Result<Streams> {
-        let stdin = Self::input(io::stdin().as_fd())?;
+    pub(super) fn streams(&mut self, keys: Keys) -> io::Result<Streams> {
+        let stdin = Self::input(io::stdin().as_fd(), keys)?;
         let (stdout, stderr) = self.outputs(io::stdout().as_fd(), io::stderr().as_fd())?;
         Ok(Streams { stdin, stdout, stderr })
     }
 
     /// What is read from, to its end or that of the program. Nobody waits for it: it may come from somewhere that says no more.
-    fn input(stream: BorrowedFd<'_>) -> io::Result<Stream> {
-        if is_handed_on(stream)? {
-            return Ok(Stream::Given(stream.try_clone_to_owned()?));
+    fn input(stream: BorrowedFd<'_>, keys: Keys) -> io::Result<Stream> {
+        if is_nothing(stream)? || (stream.is_terminal() && keys == Keys::LeftAlone) {
+            return Ok(Stream::Null);
         }
         let from = File::from(stream.try_clone_to_owned()?);
         let (theirs, ours) = io::pipe()?;
@@ -65,7 +71,7 @@ impl Conduits {
     /// Both outputs. If they are one file they share a pipe, and what is said stays in its order.
     fn outputs(&mut self, out: BorrowedFd<'_>, err: BorrowedFd<'_>) -> io::Result<(Stream, Stream)> {
         let stdout = self.way_out(out)?;
-        let is_one = !is_handed_on(out)? && identity(out)? == identity(err)?;
+        let is_one = identity(out)? == identity(err)?;
         let stderr = if is_one { stdout.try_clone()? } else { self.way_out(err)? };
         Ok((Stream::Given(stdout), Stream::Given(stderr)))
     }
@@ -77,7 +83,7 @@ impl Conduits {
 
     fn way_out(&mut self, stream: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let own = stream.try_clone_to_owned()?;
-        if is_handed_on(stream)? {
+        if is_nothing(stream)? {
             return Ok(own);
         }
         let (ours, theirs) = io::pipe()?;
@@ -86,12 +92,11 @@ impl Conduits {
         Ok(theirs.into())
     }
 
-    /// Waits until everything that was said has arrived. Nobody can say more.
-    pub(super) fn settle(&mut self) {
-        for passing in self.0.drain(..) {
-            // One that failed has nothing to pass on any more.
-            let _ = passing.join();
-        }
+    /// Waits until everything that was said has arrived. Nobody can say more. An error says that something did not.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        // All of them are waited for.
+        let arrived: Vec<_> = self.0.drain(..).map(JoinHandle::join).collect();
+        arrived.into_iter().try_for_each(|passed| passed.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
     }
 }
 
@@ -104,39 +109,33 @@ fn identity(stream: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Whether a program may have the very thing: a terminal, `/dev/null`, or a pipe that is no file and waits.
-fn is_handed_on(stream: BorrowedFd<'_>) -> io::Result<bool> {
+/// Whether it is `/dev/null`, of which a program may have the very thing.
+fn is_nothing(stream: BorrowedFd<'_>) -> io::Result<bool> {
     let stat = rustix::fs::fstat(stream)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::CharacterDevice => {
-            let number = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
-            Ok(number == NOTHING || stream.is_terminal())
-        }
-        FileType::Fifo => {
-            let waits = !rustix::fs::fcntl_getfl(stream)?.contains(OFlags::NONBLOCK);
-            Ok(waits && rustix::fs::fstatfs(stream)?.f_type == PIPES)
-        }
-        _ => Ok(false),
-    }
+    let number = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && number == NOTHING)
 }
 
-/// Passes on what comes, until one side is gone.
-pub(super) fn pass(mut from: impl Read + AsFd, mut to: impl Write + AsFd) {
+/// Passes on what comes, until one side is gone. An error says that something could not be written, and why.
+pub(super) fn pass(mut from: impl Read + AsFd, mut to: impl Write + AsFd) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     loop {
         let read = match from.read(&mut chunk) {
-            Ok(0) => return,
+            Ok(0) => return Ok(()),
             Ok(read) => read,
             Err(error) if is_soon_over(&error, from.as_fd(), PollFlags::IN) => continue,
-            Err(_) => return,
+            // A terminal whose last program has ended says this.
+            Err(_) => return Ok(()),
         };
         let mut rest = &chunk[..read];
         while !rest.is_empty() {
             match to.write(rest) {
-                Ok(0) => return,
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => rest = &rest[written..],
                 Err(error) if is_soon_over(&error, to.as_fd(), PollFlags::OUT) => {}
-                Err(_) => return,
+                // Whoever read there wanted no more.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -27,6 +27,7 @@ use tribune_sandbox::{House, Launcher};
 
 use self::agent::AgentOrder;
 use self::company::{Company, Ended};
+use self::conduit::Keys;
 use self::order::{Opened, Order};
 use self::signals::Signals;
 use self::terminal::Seat;
@@ -78,6 +79,9 @@ pub(crate) struct RunArgs {
     /// For an agent: how far it is let go. `ask`, `approve-all`, `approve-reads` or `deny-all` [default: as the law says].
     #[arg(long, value_parser = crate::agents::asking)]
     mode: Option<Asking>,
+    /// Let it read your terminal though its output goes elsewhere; otherwise it has nothing to read then.
+    #[arg(short, long)]
+    input: bool,
     /// Say nothing beside what the command says.
     #[arg(short, long)]
     quiet: bool,
@@ -130,7 +134,8 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
         let opened = Opened::read(answer)?;
         let lock = opened.take_lock()?;
         let signals = Signals::new().map_err(CliError::System)?;
-        let mut seat = Seat::take().map_err(CliError::System)?;
+        let keys = if args.input { Keys::PassedOn } else { Keys::LeftAlone };
+        let mut seat = Seat::take(keys).map_err(CliError::System)?;
         if seat.is_terminal() && !args.quiet {
             let watch = next_command(home, "approvals watch");
             output.aside(&format!("{}: its questions are in another terminal: {watch}\r", opened.id));
@@ -145,7 +150,8 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
         let child = match launcher.launch(&profile, seat.streams().map_err(CliError::System)?) {
             Ok(child) => child,
             Err(error) => {
-                seat.leave();
+                // Nothing was said yet.
+                let _ = seat.leave();
                 drop(lock);
                 let ended = json!({ "id": opened.id, "outcome": "not_started" });
                 // What could not be started has not ended; the connection ends it all the same.
@@ -171,11 +177,24 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
         let questions = Questions::about_egress(home, &opened.session_key);
         let company = Company { child, client, signals, questions, quota, output };
         let (ended, client) = company.stay(&mut seat).await?;
-        seat.leave();
+        let said = seat.leave();
         drop(lock);
         let left = tell_end(client, &opened, &ended).await;
-        Ok(farewell(args, home, output, (&opened, &ended), left.as_ref()))
+        let outcome = farewell(args, home, output, (&opened, &ended), left.as_ref());
+        Ok(match said {
+            Ok(()) => outcome,
+            Err(error) => unheard(output, &error, outcome),
+        })
     })
+}
+
+/// What the command said and nobody got is told, and is no success.
+fn unheard(output: &Output, error: &std::io::Error, outcome: Outcome) -> Outcome {
+    output.aside(&format!("tribune: not all that the command said could be written: {error}"));
+    match outcome {
+        Outcome::Code(0) => Outcome::Failed,
+        other => other,
+    }
 }
 
 /// What is said of folders that are protected as a whole, because there is too much in them to do it name by name.

@@ -12,51 +12,13 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use tokio::sync::oneshot;
 use tribune_sandbox::{Stream, Streams};
 
-use super::conduit::{Conduits, pass};
+use super::conduit::{Conduits, Keys, pass};
 
 /// Where the operator sits.
 pub(super) enum Seat {
     /// Files and pipes, or a terminal for some of them.
-    Plain(Plain),
+    Plain(Conduits, Keys),
     Terminal(Box<Terminal>),
-}
-
-/// The operator's own streams.
-pub(super) struct Plain {
-    conduits: Conduits,
-    /// A terminal among them, and how it was.
-    lent: Option<Lent>,
-}
-
-/// The operator's own terminal, in the hands of what runs.
-pub(super) struct Lent {
-    terminal: OwnedFd,
-    before: Termios,
-}
-
-impl Lent {
-    fn of_these() -> io::Result<Option<Self>> {
-        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        let Some(terminal) = streams.iter().find(|stream| stream.is_terminal()) else { return Ok(None) };
-        Ok(Some(Self { before: tcgetattr(terminal)?, terminal: terminal.try_clone_to_owned()? }))
-    }
-
-    /// Makes it what it was, if it is not.
-    fn back(&self) {
-        let modes = |termios: &Termios| {
-            (termios.input_modes, termios.output_modes, termios.control_modes, termios.local_modes)
-        };
-        if tcgetattr(&self.terminal).is_ok_and(|now| modes(&now) != modes(&self.before)) {
-            let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
-        }
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.back();
-    }
 }
 
 /// A terminal of its own.
@@ -66,7 +28,7 @@ pub(super) struct Terminal {
     theirs: Option<OwnedFd>,
     /// How the operator's terminal was.
     before: Termios,
-    showing: Option<JoinHandle<()>>,
+    showing: Option<JoinHandle<io::Result<()>>>,
     /// What is not said on it.
     conduits: Conduits,
     /// Comes when no more keys do.
@@ -74,9 +36,9 @@ pub(super) struct Terminal {
 }
 
 impl Seat {
-    pub(super) fn take() -> io::Result<Self> {
+    pub(super) fn take(keys: Keys) -> io::Result<Self> {
         if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-            return Ok(Self::Plain(Plain { conduits: Conduits::default(), lent: Lent::of_these()? }));
+            return Ok(Self::Plain(Conduits::default(), keys));
         }
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&ours)?;
@@ -99,7 +61,7 @@ impl Seat {
     /// The streams for what runs. From now on keys go there.
     pub(super) fn streams(&mut self) -> io::Result<Streams> {
         match self {
-            Self::Plain(plain) => plain.conduits.streams(),
+            Self::Plain(conduits, keys) => conduits.streams(*keys),
             Self::Terminal(terminal) => terminal.streams(),
         }
     }
@@ -113,18 +75,15 @@ impl Seat {
     /// What comes when the operator's terminal is gone, with or without a word.
     pub(super) fn vanished(&mut self) -> Option<oneshot::Receiver<()>> {
         match self {
-            Self::Plain(_) => None,
+            Self::Plain(..) => None,
             Self::Terminal(terminal) => terminal.vanished.take(),
         }
     }
 
-    /// Shows the last of what was said, and leaves the operator's terminal as it was.
-    pub(super) fn leave(&mut self) {
+    /// Shows the last of what was said, and leaves the operator's terminal as it was. An error says that something was not shown.
+    pub(super) fn leave(&mut self) -> io::Result<()> {
         match self {
-            Self::Plain(plain) => {
-                plain.conduits.settle();
-                plain.lent.iter().for_each(Lent::back);
-            }
+            Self::Plain(conduits, _) => conduits.settle(),
             Self::Terminal(terminal) => terminal.leave(),
         }
     }
@@ -160,7 +119,7 @@ impl Terminal {
         self.vanished = Some(vanished);
         // Ends with this process: nobody can be kept from typing.
         std::thread::spawn(move || {
-            pass(typed, keys);
+            let _ = pass(typed, keys);
             // Whoever waited has ended.
             let _ = gone.send(());
         });
@@ -175,14 +134,15 @@ impl Terminal {
         }
     }
 
-    fn leave(&mut self) {
+    fn leave(&mut self) -> io::Result<()> {
         drop(self.theirs.take());
         if let Some(showing) = self.showing.take() {
-            // Ends when the last one who could write there is gone.
+            // Ends when the last one who could write there is gone. A terminal that shows nothing more has vanished.
             let _ = showing.join();
         }
-        self.conduits.settle();
+        let said = self.conduits.settle();
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
+        said
     }
 }
 

@@ -111,7 +111,7 @@ fn a_home_from_a_newer_version_or_another_program() {
     for args in [&["ledger", "note", "x"][..], &["ledger", "verify"], &["ledger", "rebuild", "--check"]] {
         let error = place.refused(args);
         assert!(
-            error.ends_with("was written by a newer version (format 99; this one knows 6): update tribune"),
+            error.ends_with("was written by a newer version (format 99; this one knows 7): update tribune"),
             "{error}"
         );
     }

@@ -43,15 +43,21 @@ fn a_shell_has_a_terminal_of_its_own_with_job_control() {
     site.end();
 }
 
+/// Where only some of the streams are a terminal, keys may be meant for others, such as a pager.
 #[test]
-fn a_terminal_that_a_run_shares_is_left_as_it_was() {
+fn l7_a_terminal_is_read_only_if_the_operator_says_so_and_left_as_it_was() {
     let site = Site::new();
-    let line = "stty raw -echo; echo changed >&2; exit 4";
-    let command = site.command(&["run", "-q", "--", "sh", "-c", line]);
-    let mut terminal = Terminal::start_with(command, Some(Stdio::null()));
-    terminal.screen.until("changed");
-    assert_eq!(terminal.child.wait().unwrap().code(), Some(4));
-    assert!(terminal.is_ordinary(), "the terminal is as it was");
+    let line = "echo ready >&2; stty raw -echo; stty raw -echo <&2; read line; read other <&2; test -t 2 && line=terminal
+                echo \"got-<$line$other>\" >&2; exit 4";
+    for (flags, got) in [("-q", "got-<>"), ("-qi", "got-<typed>")] {
+        let command = site.command(&["run", flags, "--", "sh", "-c", line]);
+        let mut terminal = Terminal::start_with(command, Some(Stdio::null()));
+        terminal.screen.until("ready");
+        terminal.keyboard.write_all(b"typed\r").unwrap();
+        terminal.screen.until(got);
+        assert_eq!(terminal.child.wait().unwrap().code(), Some(4));
+        assert!(terminal.is_ordinary(), "the terminal is as it was");
+    }
     site.end();
 }
 

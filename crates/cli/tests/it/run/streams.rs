@@ -140,6 +140,12 @@ fn nobody_waits_for_input_that_is_not_read_or_output_that_nobody_takes() {
     let mut command = site.command(&["run", "-q", "--", "yes"]);
     command.stdin(Stdio::null()).stdout(File::options().write(true).open("/dev/full").unwrap());
     assert_eq!(command.status().unwrap().code(), Some(141));
+    // What nobody got is no success, if the program did not notice.
+    let mut command = site.command(&["run", "-q", "--", "echo", "lost"]);
+    command.stdin(Stdio::null()).stdout(File::options().write(true).open("/dev/full").unwrap());
+    let ran = said(command.output().unwrap());
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("not all that the command said could be written: No space left"), "{ran:?}");
     // So does a reader that went.
     let mut command = site.command(&["run", "-q", "--", "yes"]);
     let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();

@@ -90,3 +90,26 @@ fn a_taken_port_is_no_reason_not_to_run() {
     assert_eq!((ran.code, ran.out.as_str()), (0, "ran\n"), "{ran:?}");
     assert_eq!(somebody.script("$T down").code, 0);
 }
+
+/// By an ordinary user a program in a box is that user, so the kernel would let it open the other end of a pipe that it has.
+#[test]
+fn l7_pipes_of_an_ordinary_user_are_not_opened_from_their_other_end() {
+    let somebody = Somebody::new();
+    let steal = "import os
+try: print('stole', os.read(os.open('/proc/self/fd/1', os.O_RDONLY | os.O_NONBLOCK), 99), file=open('/proc/self/fd/2', 'w'))
+except OSError: pass";
+    let inject = "import os
+try: os.write(os.open('/proc/self/fd/0', os.O_WRONLY | os.O_NONBLOCK), b'echo injected\\n')
+except OSError: pass";
+    fs::write(somebody.place.path("project/steal.py"), steal).unwrap();
+    fs::write(somebody.place.path("project/inject.py"), inject).unwrap();
+    let ran = somebody.script(
+        "cd project && (echo of another; $T run -q -- python3 steal.py </dev/null; touch ../go) \
+         | (while [ ! -e ../go ]; do :; done; cat)",
+    );
+    assert_eq!((ran.code, ran.out.as_str()), (0, "of another\n"), "{ran:?}");
+    assert!(!ran.err.contains("of another"), "{ran:?}");
+    let ran = somebody.script("cd project && echo \"$T run -q -- python3 inject.py; echo over\" | sh");
+    assert_eq!((ran.code, ran.out.as_str()), (0, "over\n"), "{ran:?}");
+    assert_eq!(somebody.script("$T down").code, 0);
+}
