@@ -42,14 +42,24 @@ pub(super) struct Led {
     pub(super) is_hooks: bool,
 }
 
-/// Where a configuration leads. `file` is its own path in the workspace `root`; `home` is the operator's.
-pub(super) fn leads_to(file: &Path, text: &[u8], (root, home): (&Path, Option<&Path>)) -> Vec<Led> {
+/// Where a configuration leads. `file` is its own path in the workspace `root`; `home` is the operator's. `trees` are the work
+/// trees in which its programs run, to which it may add.
+pub(super) fn leads_to(
+    file: &Path,
+    text: &[u8],
+    (root, home): (&Path, Option<&Path>),
+    trees: &mut Vec<PathBuf>,
+) -> Vec<Led> {
     let settings = settings(text);
     let folder = root.join(file.parent().unwrap_or(Path::new("")));
-    // What it includes is looked for beside it; what it runs, in the work tree, which is around a `.git` or named.
-    let mut around = vec![folder.clone(), folder.join("..")];
-    let named = settings.iter().filter(|(name, _)| name == "core.worktree");
-    around.extend(named.map(|(_, value)| folder.join(OsStr::from_bytes(value))));
+    for (_, value) in settings.iter().filter(|(name, _)| name == "core.worktree") {
+        let named = folder.join(OsStr::from_bytes(value));
+        if !trees.contains(&named) {
+            trees.push(named);
+        }
+    }
+    // What it includes is looked for beside it; what it runs, in the work tree.
+    let around: Vec<&PathBuf> = [&folder].into_iter().chain(&*trees).collect();
     let mut led = Vec::new();
     for (name, value) in &settings {
         // Programs of a remote are named by the setting and not by its section.
@@ -181,7 +191,12 @@ mod tests {
 
     fn led(text: &str) -> Vec<String> {
         let root = Path::new("/home/p");
-        let led = leads_to(".git/config".as_ref(), text.as_bytes(), (root, Some("/home".as_ref())));
+        let led = leads_to(
+            ".git/config".as_ref(),
+            text.as_bytes(),
+            (root, Some("/home".as_ref())),
+            &mut vec![root.to_owned()],
+        );
         let mut ways = Ways::new(root, Links::new(), &[]);
         let ends = led.into_iter().flat_map(|led| {
             let ends = ways.follow(Path::new(""), &led.path).unwrap().ends;

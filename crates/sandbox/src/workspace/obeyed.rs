@@ -125,25 +125,31 @@ impl Obeyed {
         let names = ["config", "config.worktree"];
         let own: Vec<PathBuf> =
             self.paths.iter().flat_map(|folder| names.map(|name| folder.join(name))).collect();
-        let mut read = BTreeSet::new();
+        // Files, each with the work trees that its programs run in.
+        let mut read: BTreeSet<(PathBuf, Vec<PathBuf>)> = BTreeSet::new();
         for file in own.iter().take(MAX_CONFIGURATIONS) {
-            read.extend(self.led(ways, Path::new(""), file)?);
+            // Its work tree is around its own name and not around where a link leads.
+            let tree = ways.root.join(file.parent().unwrap_or(Path::new(""))).join("..");
+            let ends = self.led(ways, Path::new(""), file)?;
+            read.extend(ends.into_iter().map(|end| (end, vec![tree.clone()])));
         }
-        let mut queue: VecDeque<PathBuf> = read.iter().cloned().collect();
+        let mut queue: VecDeque<(PathBuf, Vec<PathBuf>)> = read.iter().cloned().collect();
         let home = std::env::home_dir();
-        while let Some(file) = queue.pop_front() {
+        while let Some((file, trees)) = queue.pop_front() {
             for text in sides.iter().filter_map(|side| content_beneath(side, &file, MAX_BYTES).ok().flatten())
             {
-                for led in leads_to(&file, &text, (ways.root, home.as_deref())) {
+                let mut trees = trees.clone();
+                for led in leads_to(&file, &text, (ways.root, home.as_deref()), &mut trees) {
                     for end in self.led(ways, Path::new(""), &led.path)? {
                         if end.as_os_str().is_empty() && !led.is_hooks {
                             continue;
                         }
+                        self.paths.insert(end.clone());
                         // What it includes leads on; what it runs holds no settings, and reading it does no harm.
-                        if read.len() < MAX_CONFIGURATIONS && read.insert(end.clone()) {
-                            queue.push_back(end.clone());
+                        let next = (end, trees.clone());
+                        if read.len() < MAX_CONFIGURATIONS && read.insert(next.clone()) {
+                            queue.push_back(next);
                         }
-                        self.paths.insert(end);
                     }
                 }
             }

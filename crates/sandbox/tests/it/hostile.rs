@@ -21,6 +21,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("chains_of_links_to_such_folders_are_followed", chains_of_links_to_such_folders_are_followed),
     ("what_half_of_the_changes_would_lead_to_is_obeyed", what_half_of_the_changes_would_lead_to_is_obeyed),
     ("ways_of_a_configuration_go_through_links", ways_of_a_configuration_go_through_links),
+    ("ways_from_a_home_lead_into_the_folder", ways_from_a_home_lead_into_the_folder),
+    ("what_is_included_runs_programs_of_the_work_tree", what_is_included_runs_programs_of_the_work_tree),
     (
         "values_of_a_configuration_are_read_as_git_reads_them",
         values_of_a_configuration_are_read_as_git_reads_them,
@@ -252,11 +254,32 @@ fn values_of_a_configuration_are_read_as_git_reads_them() {
         "[core]\n\thooksPath = \"my hooks\" ; mine\n",
         "[core]\n\thooksPath = my\" \"hooks # mine\n",
         "[core]\n# a comment does not go on \\\n\thooksPath = my \\\nhooks\n",
-        "[x \"a]b\"] y = z\n[core] hooksPath = ~/lower/my hooks\n",
-        "[core]\n\thooksPath = /another/name/of/lower/my hooks\n",
+        "[x \"a]b\"] y = z\n[core] hooksPath = my hooks\n",
     ] {
         let field = Field::with(&[(".git/config", config), ("my hooks/x", "a")]);
         field.run(shell("echo evil > 'my hooks/pre-commit'; echo b > plain")).ok();
         assert_eq!(told(&field).1, ["my hooks/pre-commit"], "{config}");
     }
+}
+
+/// The folder is called `lower`; whose home it is in, nobody knows.
+fn ways_from_a_home_lead_into_the_folder() {
+    for to in ["~/lower/h", "~/work/lower/h", "~me/lower/h", "/another/name/of/lower/h"] {
+        let config = format!("[core]\n\thooksPath = {to}\n");
+        let field = Field::with(&[(".git/config", &config), ("h/x", "a")]);
+        field.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
+        assert_eq!(told(&field).1, ["h/pre-commit"], "{to}");
+    }
+}
+
+fn what_is_included_runs_programs_of_the_work_tree() {
+    let files = [
+        (".git/config", "[include]\n\tpath = ../a/b/c/first\n"),
+        ("a/b/c/first", "[include]\n\tpath = second\n"),
+        ("a/b/c/second", "[core]\n\thooksPath = tools/hooks\n"),
+        ("tools/hooks/x", "a"),
+    ];
+    let field = Field::with(&files);
+    field.run(shell("echo evil > tools/hooks/pre-commit; echo b > tools/plain")).ok();
+    assert_eq!(told(&field).1, ["tools/hooks/pre-commit"]);
 }
