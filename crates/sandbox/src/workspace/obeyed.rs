@@ -22,8 +22,8 @@ use super::ways::{Links, TooMuch, Ways};
 use super::{WorkspaceError, beneath, unreadable};
 use crate::names::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_repository};
 
-/// Configurations that are read. A project has a few repositories with a few files each.
-const MAX_CONFIGURATIONS: usize = 4_096;
+/// Configurations that are read, and what could be one. A project has a few repositories with a few files each.
+const MAX_CONFIGURATIONS: usize = 16_384;
 
 /// Marks what programs of the host would obey. `repositories` are folders that the changes make, or were made in.
 pub(super) fn mark(
@@ -127,7 +127,10 @@ impl Obeyed {
             self.paths.iter().flat_map(|folder| names.map(|name| folder.join(name))).collect();
         // Files, each with the work trees that its programs run in.
         let mut read: BTreeSet<(PathBuf, Vec<PathBuf>)> = BTreeSet::new();
-        for file in own.iter().take(MAX_CONFIGURATIONS) {
+        if own.len() > MAX_CONFIGURATIONS {
+            return Err(TooMuch);
+        }
+        for file in &own {
             // Its work tree is around its own name and not around where a link leads.
             let tree = ways.root.join(file.parent().unwrap_or(Path::new(""))).join("..");
             let ends = self.led(ways, Path::new(""), file)?;
@@ -147,8 +150,11 @@ impl Obeyed {
                         self.paths.insert(end.clone());
                         // What it includes leads on; what it runs holds no settings, and reading it does no harm.
                         let next = (end, trees.clone());
-                        if read.len() < MAX_CONFIGURATIONS && read.insert(next.clone()) {
+                        if read.insert(next.clone()) {
                             queue.push_back(next);
+                        }
+                        if read.len() > MAX_CONFIGURATIONS {
+                            return Err(TooMuch);
                         }
                     }
                 }

@@ -75,7 +75,7 @@ impl<'a> Ways<'a> {
         let mut open = vec![(root.join(place), vec![path.components()], 0)];
         while let Some((mut place, mut left, passed)) = open.pop() {
             let Some(part) = next(&mut left) else {
-                way.ends.extend(place.strip_prefix(&*root).map(Path::to_owned));
+                way.ends.extend(place.strip_prefix(*root).map(Path::to_owned));
                 continue;
             };
             *steps += 1;
@@ -93,7 +93,7 @@ impl<'a> Ways<'a> {
                 Component::Normal(name) => {
                     let on = place.join(name);
                     let Some((link, both)) =
-                        on.strip_prefix(&*root).ok().and_then(|inner| links.get_key_value(inner))
+                        on.strip_prefix(*root).ok().and_then(|inner| links.get_key_value(inner))
                     else {
                         open.push((on, left, passed));
                         continue;

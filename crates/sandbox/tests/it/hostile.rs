@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("chains_of_links_to_such_folders_are_followed", chains_of_links_to_such_folders_are_followed),
     ("what_half_of_the_changes_would_lead_to_is_obeyed", what_half_of_the_changes_would_lead_to_is_obeyed),
     ("ways_of_a_configuration_go_through_links", ways_of_a_configuration_go_through_links),
+    ("more_than_can_be_read_hides_nothing", more_than_can_be_read_hides_nothing),
     ("ways_from_a_home_lead_into_the_folder", ways_from_a_home_lead_into_the_folder),
     ("what_is_included_runs_programs_of_the_work_tree", what_is_included_runs_programs_of_the_work_tree),
     (
@@ -282,4 +283,15 @@ fn what_is_included_runs_programs_of_the_work_tree() {
     let field = Field::with(&files);
     field.run(shell("echo evil > tools/hooks/pre-commit; echo b > tools/plain")).ok();
     assert_eq!(told(&field).1, ["tools/hooks/pre-commit"]);
+}
+
+/// Whoever makes repositories until nobody reads the configuration of the one that counts has everything marked.
+fn more_than_can_be_read_hides_nothing() {
+    let words: Vec<String> = (0..20_000).map(|number| format!("w{number}")).collect();
+    let many = format!("[alias]\n\tx = !{}\n", words.join(" "));
+    let files =
+        [(".git/config", "[core]\n\thooksPath = h\n"), ("h/x", "a"), ("!/HEAD", "x"), ("!/objects/x", "x")];
+    let field = Field::with(&[&files[..], &[("!/config", &many)]].concat());
+    field.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
+    assert_eq!(told(&field).1, ["h/pre-commit", "plain"]);
 }
