@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use crate::pattern::{Pattern, fold};
+use crate::pattern::{Pattern, Patterns, fold};
 
 /// Patterns of such names, of what is in a repository of git as far as a name tells.
 pub const HOST_TRAPS: [&str; 172] = [
@@ -206,6 +206,13 @@ pub fn is_host_trap(path: &str) -> bool {
     let is_gits = path.split('/').any(|name| name == ".git");
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
     is_gits || ends.into_iter().any(|end| TRAPS.iter().any(|trap| trap.matches_folded(&path[..end])))
+}
+
+/// The patterns, for whoever follows ways that are no plain paths name by name.
+#[must_use]
+pub fn host_traps() -> &'static Patterns {
+    static TRAPS: LazyLock<Patterns> = LazyLock::new(|| Patterns::new(&HOST_TRAPS.map(str::to_owned)));
+    &TRAPS
 }
 
 #[cfg(test)]

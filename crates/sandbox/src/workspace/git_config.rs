@@ -1,8 +1,12 @@
 //! What the configuration of a git repository leads to: hooks kept elsewhere, files that it includes, programs that it runs.
 //!
-//! It is read loosely. What could be a path in a value counts as one, but for settings that are known to lead nowhere.
+//! Settings are told apart as git does it. What could be a path in a value counts as one, but for settings that are known to
+//! lead nowhere: all of the value, and each of its words, because a command has several. Where links lead is for others to say.
 
-use std::path::{Component, Path, PathBuf};
+use std::ffi::OsStr;
+use std::iter::Peekable;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 /// Bytes of a file that are looked at. One that is longer is no configuration that a person wrote.
 pub(super) const MAX_BYTES: u64 = 1024 * 1024;
@@ -29,16 +33,33 @@ const HARMLESS: [&str; 18] = [
     "user.",
 ];
 
-/// Where a configuration leads, from the root of the workspace. `file` is its own path there.
-pub(super) fn leads_to(file: &Path, text: &[u8], root: &Path) -> Vec<PathBuf> {
-    let text = String::from_utf8_lossy(text);
-    let settings = settings(&text);
+/// Where a configuration leads.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Led {
+    /// With `.`, `..` and links, as it was written.
+    pub(super) path: PathBuf,
+    /// It is the place of the hooks. Words such as `.` are in many commands, and name all of the workspace only here.
+    pub(super) is_hooks: bool,
+}
+
+/// Where a configuration leads. `file` is its own path in the workspace `root`; `home` is the operator's. `trees` are the work
+/// trees in which its programs run, to which it may add.
+pub(super) fn leads_to(
+    file: &Path,
+    text: &[u8],
+    (root, home): (&Path, Option<&Path>),
+    trees: &mut Vec<PathBuf>,
+) -> Vec<Led> {
+    let settings = settings(text);
     let folder = root.join(file.parent().unwrap_or(Path::new("")));
-    // What it includes is looked for beside it; what it runs, in the work tree, which is around a `.git` or named.
-    let mut around = vec![folder.clone()];
-    around.extend(folder.parent().map(Path::to_owned));
-    let named = settings.iter().filter(|(name, _)| name == "core.worktree");
-    around.extend(named.map(|(_, value)| folder.join(value.trim_matches('"'))));
+    for (_, value) in settings.iter().filter(|(name, _)| name == "core.worktree") {
+        let named = folder.join(OsStr::from_bytes(value));
+        if !trees.contains(&named) {
+            trees.push(named);
+        }
+    }
+    // What it includes is looked for beside it; what it runs, in the work tree.
+    let around: Vec<&PathBuf> = [&folder].into_iter().chain(&*trees).collect();
     let mut led = Vec::new();
     for (name, value) in &settings {
         // Programs of a remote are named by the setting and not by its section.
@@ -46,14 +67,10 @@ pub(super) fn leads_to(file: &Path, text: &[u8], root: &Path) -> Vec<PathBuf> {
         if HARMLESS.iter().any(|known| name.starts_with(known)) && !is_program {
             continue;
         }
-        for word in value.split(|c: char| c.is_whitespace() || "\"'!;&|()<>`$=,".contains(c)) {
-            let word = word.trim_end_matches('/');
-            if word.is_empty() {
-                continue;
-            }
-            let found = around.iter().filter_map(|folder| within(root, &folder.join(word)));
-            // Words such as `.` are in many commands, and name all of the workspace only as the place of the hooks.
-            led.extend(found.filter(|found| !found.as_os_str().is_empty() || name == "core.hookspath"));
+        let is_hooks = name == "core.hookspath";
+        for word in words(value) {
+            let found = around.iter().map(|folder| folder.join(word)).chain(elsewhere(word, root, home));
+            led.extend(found.map(|path| Led { path, is_hooks }));
         }
     }
     led.sort();
@@ -61,61 +78,132 @@ pub(super) fn leads_to(file: &Path, text: &[u8], root: &Path) -> Vec<PathBuf> {
     led
 }
 
+/// What could be a path in a value: all of it, what stands in quotes, and each word.
+fn words(value: &[u8]) -> impl Iterator<Item = &Path> {
+    let whole = [&b"!"[..], b":(optional)"].into_iter().find_map(|mark| value.strip_prefix(mark));
+    let quoted = value.split(|byte| b"\"'`".contains(byte));
+    let words = value.split(|byte| byte.is_ascii_whitespace() || b"\"'!;&|(){}<>`$=,".contains(byte));
+    let all = whole.into_iter().chain([value]).chain(quoted).chain(words);
+    all.filter(|word| !word.is_empty()).map(|word| Path::new(OsStr::from_bytes(word)))
+}
+
+/// Where a path from the top or from a home leads, if its own words do not say that it is in the workspace. Home is the
+/// operator's; and because it may be somebody else's, and folders have several names, a path with the workspace's own name in
+/// it counts as one that leads there.
+fn elsewhere(word: &Path, root: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let mut parts = word.components();
+    let first = parts.next().map(|part| part.as_os_str().as_bytes()).unwrap_or_default();
+    // What a shell makes of `$HOME` is a word without its sign here.
+    let is_home = first == b"~" || first == b"HOME";
+    if !is_home && !first.starts_with(b"~") && first != b"/" {
+        return Vec::new();
+    }
+    let mut led: Vec<PathBuf> = home.filter(|_| is_home).map(|home| home.join(&parts)).into_iter().collect();
+    while let Some(part) = parts.next() {
+        if Some(part.as_os_str()) == root.file_name() {
+            led.push(root.join(&parts));
+        }
+    }
+    led
+}
+
 /// Names of settings in lowercase, without the names of subsections, and their values.
-fn settings(text: &str) -> Vec<(String, String)> {
+fn settings(text: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut settings = Vec::new();
     let mut section = String::new();
-    for line in joined(text) {
-        let line = line.trim();
-        if line.starts_with(['#', ';']) {
-            continue;
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let mut bytes = text.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            _ if byte.is_ascii_whitespace() => {}
+            b'[' => section = head(&mut bytes),
+            b'#' | b';' => drop(bytes.by_ref().find(|byte| *byte == b'\n')),
+            _ => {
+                let mut name = vec![byte];
+                while let Some(byte) = bytes.next_if(|byte| !b"=\n".contains(byte)) {
+                    name.push(byte);
+                }
+                if bytes.next() == Some(b'=') {
+                    let name = String::from_utf8_lossy(&name).trim().to_lowercase();
+                    settings.push((format!("{section}.{name}"), value(&mut bytes)));
+                }
+            }
         }
-        let mut setting = line;
-        if let Some((head, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
-            section = head.split([' ', '\t', '"']).next().unwrap_or_default().to_lowercase();
-            setting = rest.trim();
-        }
-        let Some((name, value)) = setting.split_once('=') else { continue };
-        settings.push((format!("{section}.{}", name.trim().to_lowercase()), value.trim().to_owned()));
     }
     settings
 }
 
-/// Lines, those that end with a backslash together with the next.
-fn joined(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut goes_on = false;
-    for line in text.lines() {
-        let (part, more) = line.strip_suffix('\\').map_or((line, false), |part| (part, true));
-        match lines.last_mut().filter(|_| goes_on) {
-            Some(last) => last.push_str(part),
-            None => lines.push(part.to_owned()),
+/// The name of a section, in lowercase. Its subsection may hold what ends it elsewhere.
+fn head(bytes: &mut Peekable<impl Iterator<Item = u8>>) -> String {
+    let mut name = Vec::new();
+    let (mut is_quoted, mut is_over) = (false, false);
+    while let Some(byte) = bytes.next_if(|byte| *byte != b'\n') {
+        match byte {
+            b']' if !is_quoted => break,
+            b'\\' if is_quoted => drop(bytes.next_if(|byte| *byte != b'\n')),
+            b'"' => (is_quoted, is_over) = (!is_quoted, true),
+            _ => is_over |= byte.is_ascii_whitespace(),
         }
-        goes_on = more;
+        if !is_over {
+            name.push(byte);
+        }
     }
-    lines
+    String::from_utf8_lossy(&name).to_lowercase()
 }
 
-/// A path without `.` and `..`, from the root of the workspace. None if it is not in it.
-fn within(root: &Path, path: &Path) -> Option<PathBuf> {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => drop(plain.pop()),
-            part => plain.push(part),
+/// A value up to the end of its line: without comment and blanks around it, quotes and escapes undone.
+fn value(bytes: &mut impl Iterator<Item = u8>) -> Vec<u8> {
+    let (mut value, mut is_quoted, mut is_comment) = (Vec::new(), false, false);
+    // Behind the last that is no blank.
+    let mut end = 0;
+    while let Some(byte) = bytes.next().filter(|byte| *byte != b'\n') {
+        if is_comment || byte.is_ascii_whitespace() && !is_quoted && value.is_empty() {
+            continue;
+        }
+        match byte {
+            b'#' | b';' if !is_quoted => is_comment = true,
+            b'"' => is_quoted = !is_quoted,
+            b'\\' => match bytes.next() {
+                None | Some(b'\n') => {}
+                // At the end of a line of another system.
+                Some(b'\r') => drop(bytes.next()),
+                Some(b't') => value.push(b'\t'),
+                Some(b'b') => value.push(8),
+                Some(b'n') => value.push(b'\n'),
+                Some(other) => value.push(other),
+            },
+            _ => value.push(byte),
+        }
+        if is_quoted || !is_comment && !byte.is_ascii_whitespace() {
+            end = value.len();
         }
     }
-    plain.strip_prefix(root).ok().map(Path::to_owned)
+    value.truncate(end);
+    value
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::ways::{Links, Ways};
     use super::*;
 
     fn led(text: &str) -> Vec<String> {
-        let led = leads_to(".git/config".as_ref(), text.as_bytes(), "/home/p".as_ref());
-        led.iter().map(|path| path.display().to_string()).collect()
+        let root = Path::new("/home/p");
+        let led = leads_to(
+            ".git/config".as_ref(),
+            text.as_bytes(),
+            (root, Some("/home".as_ref())),
+            &mut vec![root.to_owned()],
+        );
+        let mut ways = Ways::new(root, Links::new(), &[]);
+        let ends = led.into_iter().flat_map(|led| {
+            let ends = ways.follow(Path::new(""), &led.path).unwrap().ends;
+            ends.into_iter().filter(move |end| led.is_hooks || !end.as_os_str().is_empty())
+        });
+        let ends: BTreeSet<String> = ends.map(|path| path.display().to_string()).collect();
+        ends.into_iter().collect()
     }
 
     #[test]
@@ -135,6 +223,19 @@ mod tests {
             ("[core]\n\tsshCommand = ssh -F \\\n conf/ssh\n", "conf/ssh"),
             ("[core]\n\tworktree = ../lib\n\thooksPath = hooks\n", "lib/hooks"),
             ("[remote \"o\"]\n\tuploadpack = tools/pack\n", "tools/pack"),
+            ("[core]\n\thooksPath = my hooks\n", "my hooks"),
+            ("[core]\n\thooksPath = \" my\\t\\\\ hooks\" # x\n", " my\t\\ hooks"),
+            ("[core]\n\thooksPath = my\" hooks;\";x\n", "my hooks;"),
+            ("[core]\r\n\thooksPath = hooks \r\n", "hooks"),
+            ("[core]\n\thooksPath = a\\\\\n\tpager = less\n", "a\\"),
+            ("[core]\n; not on \\\n\thooksPath = a b # nor here \\\n", "a b"),
+            ("\u{feff}[x \"]\\\"]\"] y = z\n[core] hooksPath = a", "a"),
+            ("[alias]\n\tup = \"!'my tools/up.sh' now\"\n", "my tools/up.sh"),
+            ("[core]\n\thooksPath = ~/p/my hooks\n", "my hooks"),
+            ("[core]\n\thooksPath = ~/other/../p/hooks\n", "hooks"),
+            ("[core]\n\thooksPath = ~me/p/hooks\n", "hooks"),
+            ("[core]\n\thooksPath = /data/homes/me/p/hooks\n", "hooks"),
+            ("[alias]\n\tup = !$HOME/p/up.sh\n", "up.sh"),
         ] {
             assert!(led(text).contains(&expected.to_owned()), "{text}: {:?}", led(text));
         }
@@ -147,6 +248,7 @@ mod tests {
         assert_eq!(led(usual), [] as [String; 0]);
         assert_eq!(led("[core]\n\thooksPath = /etc/hooks\n"), [] as [String; 0]);
         assert!(!led("[alias]\n\there = !ls ..\n").contains(&String::new()));
+        assert!(!led("[core]\n\thooksPath = ~/hooks\n").contains(&"hooks".to_owned()), "home is around it");
         // Hooks beside everything else: then everything may be one.
         assert_eq!(led("[core]\n\thooksPath = ..\n"), [""]);
     }

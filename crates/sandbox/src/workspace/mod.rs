@@ -20,6 +20,7 @@ mod node;
 mod obeyed;
 mod standing;
 mod usage;
+mod ways;
 mod words;
 
 pub use content::content;

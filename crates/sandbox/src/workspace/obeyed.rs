@@ -1,6 +1,7 @@
 //! Which changes programs of the host would obey: those under names that they look for, everything in a repository of git
 //! whatever it is called, what its configuration leads to, and whatever links with such names lead to, each link on the way
-//! included. Ways are followed in the folder as it is and as it would be.
+//! included. A link whose name is the beginning of such a path leads to the rest of it. Ways are followed in the folder as it
+//! is, as it would be, and as it would be if some of the changes were left.
 //!
 //! What is too much to look at counts as obeyed: more is marked then, never less.
 
@@ -8,27 +9,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use tribune_contract::is_host_trap;
+use tribune_contract::{Reached, host_traps, is_host_trap};
 
 use super::content::content_beneath;
 use super::diff::Change;
 use super::git_config::{MAX_BYTES, leads_to};
-use super::node::Node;
+use super::ways::{Links, TooMuch, Ways};
 use super::{WorkspaceError, beneath, unreadable};
 use crate::names::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_repository};
 
-/// Links on one way; the kernel follows no more.
-const MAX_LINKS: usize = 40;
-
-/// Configurations that are read. A project has a few repositories with a few files each.
-const MAX_CONFIGURATIONS: usize = 4_096;
-
-/// Links by their path, and where each leads.
-type Links = BTreeMap<PathBuf, PathBuf>;
+/// Configurations that are read, and what could be one. A project has a few repositories with a few files each.
+const MAX_CONFIGURATIONS: usize = 16_384;
 
 /// Marks what programs of the host would obey. `repositories` are folders that the changes make, or were made in.
 pub(super) fn mark(
@@ -40,49 +35,48 @@ pub(super) fn mark(
     if changes.is_empty() {
         return Ok(());
     }
-    let mut obeyed = Obeyed { root: path, paths: repositories };
+    let mut obeyed = Obeyed { paths: repositories, ..Obeyed::default() };
     let now = obeyed.links_of(folder)?;
-    let then = with_changes(now.clone(), changes);
-    obeyed.read_configurations([folder, upper]);
-    for links in [&now, &then] {
-        obeyed.follow_all(links);
+    let mut ways = Ways::new(path, now, changes);
+    let followed =
+        obeyed.read_configurations(&mut ways, [folder, upper]).and_then(|()| obeyed.follow_all(&mut ways));
+    if followed == Err(TooMuch) {
+        obeyed.paths.insert(PathBuf::new());
     }
     for change in changes {
-        change.is_trap = obeyed.has(&change.path);
+        change.is_trap = obeyed.has(&change.path) || obeyed.passed.contains(&change.path);
     }
     Ok(())
 }
 
-/// The links that a folder has, as they would be.
-fn with_changes(mut links: Links, changes: &[Change]) -> Links {
-    let is_folder = |node: &Option<Node>| matches!(node, Some(Node::Folder { .. }));
-    for change in changes.iter().filter(|change| !(is_folder(&change.before) && is_folder(&change.after))) {
-        let gone: Vec<PathBuf> = below(&links, &change.path).map(|(path, _)| path.clone()).collect();
-        gone.iter().for_each(|path| drop(links.remove(path)));
-    }
-    for change in changes {
-        if let Some(Node::Symlink { to }) = &change.after {
-            links.insert(change.path.clone(), to.clone());
-        }
-    }
-    links
-}
-
-/// The links at a path and below it.
-fn below<'a>(links: &'a Links, path: &'a Path) -> impl Iterator<Item = (&'a PathBuf, &'a PathBuf)> {
-    links.range(path.to_owned()..).take_while(move |(link, _)| link.starts_with(path))
-}
-
-struct Obeyed<'a> {
-    /// Where the workspace is, for links that name it.
-    root: &'a Path,
+#[derive(Debug, Default)]
+struct Obeyed {
     /// What is obeyed beside what its name tells, each with everything below it.
     paths: BTreeSet<PathBuf>,
+    /// Links on the way to something that is obeyed. Nobody reads what else they lead to.
+    passed: BTreeSet<PathBuf>,
+    /// What links lead to whose names are the beginning of a pattern, and how far they have come in it.
+    begun: BTreeMap<PathBuf, Reached>,
 }
 
-impl Obeyed<'_> {
+impl Obeyed {
     fn has(&self, path: &Path) -> bool {
-        is_host_trap(&path.to_string_lossy()) || path.ancestors().any(|above| self.paths.contains(above))
+        is_host_trap(&path.to_string_lossy())
+            || path.ancestors().any(|above| self.paths.contains(above))
+            || self.begun_above(path).any(|(from, rest)| come(from, rest).1)
+    }
+
+    /// How far links lead that have this path, by its own names and by links that lead above it. What holds everywhere is no
+    /// beginning.
+    fn reached(&self, path: &Path) -> Reached {
+        let start = host_traps().start();
+        let own = come(&start, path).0.beyond(&start);
+        self.begun_above(path).fold(own, |all, (from, rest)| all.and(&come(from, rest).0))
+    }
+
+    fn begun_above<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Reached, &'a Path)> {
+        path.ancestors()
+            .filter_map(move |above| Some((self.begun.get(above)?, path.strip_prefix(above).ok()?)))
     }
 
     /// Looks through a folder for its links; its repositories are obeyed.
@@ -127,99 +121,91 @@ impl Obeyed<'_> {
     }
 
     /// Reads the configurations of all repositories, as they are and as they would be, and of what these include.
-    fn read_configurations(&mut self, sides: [&OwnedFd; 2]) {
+    fn read_configurations(&mut self, ways: &mut Ways<'_>, sides: [&OwnedFd; 2]) -> Result<(), TooMuch> {
         let names = ["config", "config.worktree"];
-        let own = self.paths.iter().flat_map(|folder| names.map(|name| folder.join(name)));
-        let mut queue: VecDeque<PathBuf> = own.take(MAX_CONFIGURATIONS).collect();
-        let mut read: BTreeSet<PathBuf> = queue.iter().cloned().collect();
-        while let Some(file) = queue.pop_front() {
+        let own: Vec<PathBuf> =
+            self.paths.iter().flat_map(|folder| names.map(|name| folder.join(name))).collect();
+        // Files, each with the work trees that its programs run in.
+        let mut read: BTreeSet<(PathBuf, Vec<PathBuf>)> = BTreeSet::new();
+        if own.len() > MAX_CONFIGURATIONS {
+            return Err(TooMuch);
+        }
+        for file in &own {
+            // Its work tree is around its own name and not around where a link leads.
+            let tree = ways.root.join(file.parent().unwrap_or(Path::new(""))).join("..");
+            let ends = self.led(ways, Path::new(""), file)?;
+            read.extend(ends.into_iter().map(|end| (end, vec![tree.clone()])));
+        }
+        let mut queue: VecDeque<(PathBuf, Vec<PathBuf>)> = read.iter().cloned().collect();
+        let home = std::env::home_dir();
+        while let Some((file, trees)) = queue.pop_front() {
             for text in sides.iter().filter_map(|side| content_beneath(side, &file, MAX_BYTES).ok().flatten())
             {
-                for led in leads_to(&file, &text, self.root) {
-                    // What it includes leads on; what it runs holds no settings, and reading it does no harm.
-                    if read.len() < MAX_CONFIGURATIONS && read.insert(led.clone()) {
-                        queue.push_back(led.clone());
+                let mut trees = trees.clone();
+                for led in leads_to(&file, &text, (ways.root, home.as_deref()), &mut trees) {
+                    for end in self.led(ways, Path::new(""), &led.path)? {
+                        if end.as_os_str().is_empty() && !led.is_hooks {
+                            continue;
+                        }
+                        self.paths.insert(end.clone());
+                        // What it includes leads on; what it runs holds no settings, and reading it does no harm.
+                        let next = (end, trees.clone());
+                        if read.insert(next.clone()) {
+                            queue.push_back(next);
+                        }
+                        if read.len() > MAX_CONFIGURATIONS {
+                            return Err(TooMuch);
+                        }
                     }
-                    self.paths.insert(led);
                 }
             }
         }
+        Ok(())
     }
 
-    /// Follows every link that is obeyed, and those that are for that reason.
-    fn follow_all(&mut self, links: &Links) {
-        let mut followed = BTreeSet::new();
-        let first = links.keys().filter(|link| self.has(link)).cloned();
-        let mut queue: VecDeque<PathBuf> = first.collect();
-        while let Some(path) = queue.pop_front() {
-            for (link, _) in below(links, &path) {
-                if !followed.insert(link.clone()) {
-                    continue;
-                }
-                for led in self.way(links, link) {
-                    // A link on the way is obeyed as such; nobody reads what else it leads to.
-                    let is_end = !links.contains_key(&led);
-                    if self.paths.insert(led.clone()) && is_end {
-                        queue.push_back(led);
-                    }
+    /// Follows every link that is obeyed or begins a pattern, and those that are or do for that reason.
+    fn follow_all(&mut self, ways: &mut Ways<'_>) -> Result<(), TooMuch> {
+        let mut followed: BTreeMap<PathBuf, (bool, Reached)> = BTreeMap::new();
+        let mut queue: VecDeque<PathBuf> = ways.links().cloned().collect();
+        while let Some(link) = queue.pop_front() {
+            let (is_obeyed, reached) = (self.has(&link), self.reached(&link));
+            let (was_obeyed, before) = followed.get(&link).cloned().unwrap_or_default();
+            let new = reached.beyond(&before);
+            if was_obeyed || !is_obeyed && new.is_empty() {
+                continue;
+            }
+            let folder = link.parent().unwrap_or(Path::new(""));
+            for end in self.led(ways, folder, Path::new(link.file_name().unwrap_or_default()))? {
+                let is_more = if is_obeyed {
+                    self.paths.insert(end.clone())
+                } else {
+                    let begun = self.begun.entry(end.clone()).or_default();
+                    let is_more = !new.beyond(begun).is_empty();
+                    *begun = begun.and(&new);
+                    is_more
+                };
+                if is_more {
+                    queue.extend(ways.below(&end)?);
                 }
             }
+            followed.insert(link, (is_obeyed, reached));
         }
+        Ok(())
     }
 
-    /// Where a link leads: each link on its way, and its end, as far as they are in the workspace.
-    fn way(&self, links: &Links, link: &Path) -> Vec<PathBuf> {
-        let mut way = Vec::new();
-        let mut place = self.root.join(link.parent().unwrap_or(Path::new("")));
-        let Some(to) = links.get(link) else { return way };
-        let mut left: VecDeque<Component<'_>> = to.components().collect();
-        while let Some(part) = left.pop_front() {
-            match part {
-                Component::Prefix(_) | Component::CurDir => {}
-                Component::RootDir => place = "/".into(),
-                Component::ParentDir => drop(place.pop()),
-                Component::Normal(name) => {
-                    let next = place.join(name);
-                    let link = next.strip_prefix(self.root).ok().and_then(|inner| links.get_key_value(inner));
-                    let Some((path, to)) = link else {
-                        place = next;
-                        continue;
-                    };
-                    way.push(path.clone());
-                    if way.len() > MAX_LINKS {
-                        return way;
-                    }
-                    to.components().rev().for_each(|part| left.push_front(part));
-                }
-            }
-        }
-        way.extend(place.strip_prefix(self.root).map(Path::to_owned));
-        way
+    /// Where a path leads. Links on the way are obeyed.
+    fn led(&mut self, ways: &mut Ways<'_>, from: &Path, path: &Path) -> Result<Vec<PathBuf>, TooMuch> {
+        let way = ways.follow(from, path)?;
+        self.passed.extend(way.passed);
+        Ok(way.ends)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn led(links: &[(&str, &str)], link: &str) -> Vec<String> {
-        let links: Links = links.iter().map(|(path, to)| (PathBuf::from(path), PathBuf::from(to))).collect();
-        let obeyed = Obeyed { root: "/home/p".as_ref(), paths: BTreeSet::new() };
-        obeyed.way(&links, link.as_ref()).iter().map(|path| path.display().to_string()).collect()
-    }
-
-    #[test]
-    fn every_step_of_a_way_is_told() {
-        for (links, expected) in [
-            (&[("a/l", "../b")][..], &["b"][..]),
-            (&[("a/l", "m"), ("a/m", "n/x"), ("a/n", "/home/p/z")], &["a/m", "a/n", "z/x"]),
-            (&[("a/l", "../../p/b")], &["b"]),
-            (&[("a/l", "..")], &[""]),
-            (&[("a/l", "/etc/passwd")], &[]),
-            (&[("a/l", "../m/../x"), ("m", "n/o")], &["m", "n/x"]),
-        ] {
-            assert_eq!(led(links, "a/l"), expected, "{links:?}");
-        }
-        assert_eq!(led(&[("a/l", "l")], "a/l").len(), MAX_LINKS + 1, "a circle has an end");
-    }
+/// How far a path comes in the patterns, and whether any of them is about it or about something above it.
+fn come(from: &Reached, path: &Path) -> (Reached, bool) {
+    let traps = host_traps();
+    path.components().fold((from.clone(), false), |(from, is_trap), part| {
+        let name = part.as_os_str().to_string_lossy();
+        (traps.step(&from, &name), is_trap || traps.matches(&from, &name))
+    })
 }

@@ -16,6 +16,18 @@ pub(crate) const TESTS: &[Test] = &[
     ("new_links_make_what_they_lead_to_obeyed", new_links_make_what_they_lead_to_obeyed),
     ("what_a_configuration_of_git_leads_to_is_obeyed", what_a_configuration_of_git_leads_to_is_obeyed),
     ("all_that_is_gits_is_obeyed", all_that_is_gits_is_obeyed),
+    ("links_to_the_folder_of_an_obeyed_name_are_obeyed", links_to_the_folder_of_an_obeyed_name_are_obeyed),
+    ("what_such_a_link_led_to_stays_obeyed", what_such_a_link_led_to_stays_obeyed),
+    ("chains_of_links_to_such_folders_are_followed", chains_of_links_to_such_folders_are_followed),
+    ("what_half_of_the_changes_would_lead_to_is_obeyed", what_half_of_the_changes_would_lead_to_is_obeyed),
+    ("ways_of_a_configuration_go_through_links", ways_of_a_configuration_go_through_links),
+    ("more_than_can_be_read_hides_nothing", more_than_can_be_read_hides_nothing),
+    ("ways_from_a_home_lead_into_the_folder", ways_from_a_home_lead_into_the_folder),
+    ("what_is_included_runs_programs_of_the_work_tree", what_is_included_runs_programs_of_the_work_tree),
+    (
+        "values_of_a_configuration_are_read_as_git_reads_them",
+        values_of_a_configuration_are_read_as_git_reads_them,
+    ),
 ];
 
 /// The paths that changed, and those of them that the host would obey.
@@ -138,4 +150,148 @@ fn all_that_is_gits_is_obeyed() {
         ))
         .ok();
     assert_eq!(told(&field).1, [".git/rebase-merge", ".git/rebase-merge/git-rebase-todo"]);
+}
+
+fn links_to_the_folder_of_an_obeyed_name_are_obeyed() {
+    for (make, expected) in [
+        (
+            "mkdir c; ln -s c .cargo; echo evil > c/config.toml; echo b > c/plain",
+            &[".cargo", "c/config.toml"][..],
+        ),
+        (
+            "mkdir -p cfg/fish; ln -s cfg .config; echo evil > cfg/fish/config.fish",
+            &[".config", "cfg/fish", "cfg/fish/config.fish"],
+        ),
+        ("mkdir h; ln -s h .HG; echo evil > h/hgrc", &[".HG", "h/hgrc"]),
+        (
+            "mkdir -p a y/releases; ln -s ../y a/.yarn; echo evil > y/releases/yarn.cjs",
+            &["a/.yarn", "y/releases", "y/releases/yarn.cjs"],
+        ),
+        // Everything is in the folder of such a name, and no more than the rest of the pattern is obeyed.
+        ("ln -s . .cargo; echo evil > config.toml; echo b > plain", &[".cargo", "config.toml"]),
+        // The rest of a pattern has links of its own.
+        (
+            "mkdir j r; ln -s j .jj; ln -s ../r j/repo; echo evil > r/config.toml; echo b > r/plain",
+            &[".jj", "j/repo", "r/config.toml"],
+        ),
+        ("mkdir c; ln -s c .cargo; ln -s ../x c/config; echo evil > x", &[".cargo", "c/config", "x"]),
+    ] {
+        let field = Field::with(&[]);
+        field.run(shell(make)).ok();
+        assert_eq!(told(&field).1, expected, "{make}");
+        let traps: Vec<_> = expected.iter().map(|path| ((*path).to_owned(), Why::Trap)).collect();
+        assert_eq!(left(&field), traps, "{make}");
+    }
+}
+
+/// The link stands in the folder already, because somebody landed it or made it.
+fn what_such_a_link_led_to_stays_obeyed() {
+    let field = Field::with(&[("b5/plain", "a")]);
+    symlink("b5", field.lower().join(".bundle")).unwrap();
+    field.run(shell("echo evil > b5/config; echo b > b5/plain")).ok();
+    assert_eq!(told(&field).1, ["b5/config"]);
+
+    let field = Field::with(&[("c/plain", "a")]);
+    symlink("c", field.lower().join(".cargo")).unwrap();
+    field.run(shell("rm -r c; mkdir d; ln -s d c; echo evil > d/config.toml; echo b > d/plain")).ok();
+    assert_eq!(told(&field).1, ["c", "d/config.toml"], "what it leads to was replaced");
+
+    let field = Field::with(&[("c/plain", "a")]);
+    symlink("c", field.lower().join(".cargo")).unwrap();
+    field.run(shell("rm .cargo; mkdir .cargo; echo b > .cargo/plain")).ok();
+    assert!(told(&field).1.contains(&".cargo".to_owned()), "it was replaced itself");
+}
+
+fn chains_of_links_to_such_folders_are_followed() {
+    let field = Field::with(&[("plain", "a")]);
+    field
+        .run(shell(
+            "mkdir -p deep/c; ln -s m .cargo; ln -s n/c m; ln -s deep n; echo evil > deep/c/config.toml; \
+             echo b > deep/c/plain; ln -s circle .hg; ln -s .hg circle",
+        ))
+        .ok();
+    assert_eq!(told(&field).1, [".cargo", ".hg", "circle", "deep/c/config.toml", "m", "n"]);
+}
+
+/// What is obeyed does not land with the rest, so links lead where neither all changes nor none of them would let them lead.
+fn what_half_of_the_changes_would_lead_to_is_obeyed() {
+    let field = Field::with(&[("a/c/plain", "a"), ("e/x", "a")]);
+    symlink("a/c", field.lower().join(".cargo")).unwrap();
+    symlink("e/x", field.lower().join(".envrc")).unwrap();
+    field
+        .run(shell(
+            "rm .cargo .envrc; rm -r a e; mkdir -p b/c f; ln -s b a; ln -s f e; echo evil > b/c/config.toml; echo evil > f/x",
+        ))
+        .ok();
+    assert_eq!(told(&field).1, [".cargo", ".envrc", "a", "b/c/config.toml", "e", "f/x"]);
+}
+
+fn ways_of_a_configuration_go_through_links() {
+    let config = "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../cfg/team\n";
+    let field = || {
+        let field = Field::with(&[(".git/config", config), ("t2/hooks/x", "a"), ("real/team", "")]);
+        symlink("t2", field.lower().join("tools")).unwrap();
+        symlink("real", field.lower().join("cfg")).unwrap();
+        field
+    };
+    let standing = field();
+    standing.run(shell("echo evil > t2/hooks/pre-commit; echo b > t2/plain")).ok();
+    assert_eq!(told(&standing).1, ["t2/hooks/pre-commit"]);
+
+    let replaced = field();
+    replaced.run(shell("rm tools; mkdir -p ev/hooks; ln -s ev tools; echo evil > ev/hooks/pre-commit")).ok();
+    assert_eq!(told(&replaced).1, ["ev/hooks", "ev/hooks/pre-commit", "tools"]);
+
+    let included = field();
+    included
+        .run(shell("printf '[core]\\nfsmonitor = w.sh\\n' > real/team; echo evil > w.sh; echo b > plain"))
+        .ok();
+    assert_eq!(told(&included).1, ["real/team", "w.sh"]);
+}
+
+fn values_of_a_configuration_are_read_as_git_reads_them() {
+    for config in [
+        "[core]\n\thooksPath = my hooks\n",
+        "[core]\n\thooksPath = \"my hooks\" ; mine\n",
+        "[core]\n\thooksPath = my\" \"hooks # mine\n",
+        "[core]\n# a comment does not go on \\\n\thooksPath = my \\\nhooks\n",
+        "[x \"a]b\"] y = z\n[core] hooksPath = my hooks\n",
+    ] {
+        let field = Field::with(&[(".git/config", config), ("my hooks/x", "a")]);
+        field.run(shell("echo evil > 'my hooks/pre-commit'; echo b > plain")).ok();
+        assert_eq!(told(&field).1, ["my hooks/pre-commit"], "{config}");
+    }
+}
+
+/// The folder is called `lower`; whose home it is in, nobody knows.
+fn ways_from_a_home_lead_into_the_folder() {
+    for to in ["~/lower/h", "~/work/lower/h", "~me/lower/h", "/another/name/of/lower/h"] {
+        let config = format!("[core]\n\thooksPath = {to}\n");
+        let field = Field::with(&[(".git/config", &config), ("h/x", "a")]);
+        field.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
+        assert_eq!(told(&field).1, ["h/pre-commit"], "{to}");
+    }
+}
+
+fn what_is_included_runs_programs_of_the_work_tree() {
+    let files = [
+        (".git/config", "[include]\n\tpath = ../a/b/c/first\n"),
+        ("a/b/c/first", "[include]\n\tpath = second\n"),
+        ("a/b/c/second", "[core]\n\thooksPath = tools/hooks\n"),
+        ("tools/hooks/x", "a"),
+    ];
+    let field = Field::with(&files);
+    field.run(shell("echo evil > tools/hooks/pre-commit; echo b > tools/plain")).ok();
+    assert_eq!(told(&field).1, ["tools/hooks/pre-commit"]);
+}
+
+/// Whoever makes repositories until nobody reads the configuration of the one that counts has everything marked.
+fn more_than_can_be_read_hides_nothing() {
+    let words: Vec<String> = (0..20_000).map(|number| format!("w{number}")).collect();
+    let many = format!("[alias]\n\tx = !{}\n", words.join(" "));
+    let files =
+        [(".git/config", "[core]\n\thooksPath = h\n"), ("h/x", "a"), ("!/HEAD", "x"), ("!/objects/x", "x")];
+    let field = Field::with(&[&files[..], &[("!/config", &many)]].concat());
+    field.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
+    assert_eq!(told(&field).1, ["h/pre-commit", "plain"]);
 }
