@@ -26,6 +26,10 @@ use crate::home::Home;
 /// Workspaces that are looked at; more than anyone keeps.
 const MAX_WORKSPACES: usize = 10_000;
 
+/// Names and bytes of a layer that is compared with its folder when the daemon starts, which waits for that.
+const MAX_IDLE_NAMES: usize = 1_000;
+const MAX_IDLE_BYTES: u64 = 16 * 1024 * 1024;
+
 /// Letters of a name.
 pub const MAX_NAME: usize = 40;
 
@@ -232,6 +236,14 @@ impl Held {
             self.remove()?;
         }
         Ok(is_empty)
+    }
+
+    /// The same, of one so small that looking through it holds up no start. What is larger has changes, but for copies of what there
+    /// was.
+    pub(crate) fn remove_if_idle(self) -> Result<bool, WorkspacesError> {
+        let usage = self.workspace.layers().usage()?;
+        let is_small = usage.names <= MAX_IDLE_NAMES && usage.bytes <= MAX_IDLE_BYTES;
+        if is_small { self.remove_if_empty() } else { Ok(false) }
     }
 
     fn remove(self) -> Result<(), WorkspacesError> {
