@@ -20,8 +20,9 @@ impl Runs {
     ) -> Result<Landed, RunError> {
         let governance = self.sessions.governance();
         let (workspaces, id) = (self.workspaces.clone(), id.to_owned());
-        let number = random();
-        let planned = tokio::task::spawn_blocking(move || workspaces.find(&id)?.hold()?.plan(&wish, number));
+        let (number, most) = (random(), self.max_bytes);
+        let planned =
+            tokio::task::spawn_blocking(move || workspaces.find(&id)?.hold()?.plan(&wish, number, most));
         let Some(planned) = planned.await.map_err(|_| RunError::Leaving)?? else {
             return Ok(Landed::default());
         };
