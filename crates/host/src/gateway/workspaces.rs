@@ -125,9 +125,10 @@ impl From<WorkspacesError> for ApiError {
         let code = match &error {
             WorkspacesError::Name(_) | WorkspacesError::NoChange(..) => "invalid_params",
             WorkspacesError::Unknown(_) => "not_found",
-            WorkspacesError::Taken(_) | WorkspacesError::Running(_) | WorkspacesError::Changes(_) => {
-                "conflict"
-            }
+            WorkspacesError::Taken(_)
+            | WorkspacesError::Running(_)
+            | WorkspacesError::TooLarge { .. }
+            | WorkspacesError::Changes(_) => "conflict",
             WorkspacesError::File { .. } => "storage",
         };
         match error {

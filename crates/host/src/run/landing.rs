@@ -8,7 +8,7 @@ use tribune_agents::SessionKey;
 use super::{RunError, Runs};
 use crate::record::WorkspaceRecord;
 use crate::session::SessionError;
-use crate::workspace::{Landed, Wish, Workspace};
+use crate::workspace::{Held, Landed, Wish, Workspace};
 
 impl Runs {
     /// Lands changes, if the law lets them. Where a person is to decide, waits until they have, or until `gone`.
@@ -20,8 +20,9 @@ impl Runs {
     ) -> Result<Landed, RunError> {
         let governance = self.sessions.governance();
         let (workspaces, id) = (self.workspaces.clone(), id.to_owned());
-        let number = random();
-        let planned = tokio::task::spawn_blocking(move || workspaces.find(&id)?.hold()?.plan(&wish, number));
+        let (number, most) = (random(), self.max_bytes);
+        let planned =
+            tokio::task::spawn_blocking(move || workspaces.find(&id)?.hold()?.plan(&wish, number, most));
         let Some(planned) = planned.await.map_err(|_| RunError::Leaving)?? else {
             return Ok(Landed::default());
         };
@@ -80,11 +81,15 @@ impl Runs {
         Ok(changes)
     }
 
-    /// Puts folders in order in which an earlier daemon left a landing unfinished, and tells of it.
-    pub(super) async fn recover_landings(&self) -> Result<(), SessionError> {
+    /// Puts folders in order in which an earlier daemon left a landing unfinished, and tells of it. Workspaces that nobody uses and that
+    /// hold nothing go, as they would have at the end of their runs.
+    pub(super) async fn recover_workspaces(&self) -> Result<(), SessionError> {
         let all = self.workspaces.all().unwrap_or_default();
         for held in all.into_iter().filter_map(|workspace| workspace.hold().ok()) {
-            let Some(verdict) = held.interrupted() else { continue };
+            let Some(verdict) = held.interrupted() else {
+                tidy(held).await;
+                continue;
+            };
             let Ok(key) = session_of(held.workspace()) else { continue };
             let mending = tokio::task::spawn_blocking(move || (held.mend(), held)).await;
             let Ok((mended, held)) = mending else { continue };
@@ -101,8 +106,21 @@ impl Runs {
             let record = WorkspaceRecord::LandingInterrupted { landed: landed.len() as u64, paths };
             governance.note_workspace(&key, Some(verdict), &record).await?;
             held.landing_is_over();
+            tidy(held).await;
         }
         Ok(())
+    }
+}
+
+/// Removes a workspace that holds nothing. One that cannot be looked through holds something.
+async fn tidy(held: Held) {
+    let id = held.workspace().label.id.clone();
+    match tokio::task::spawn_blocking(move || held.remove_if_idle()).await {
+        Ok(Ok(true)) => {
+            tracing::info!(workspace = %id, "removed a workspace without changes that an earlier daemon left")
+        }
+        Ok(Ok(false)) | Err(_) => {}
+        Ok(Err(error)) => tracing::debug!(%error, workspace = %id, "a workspace was not looked through"),
     }
 }
 

@@ -274,7 +274,8 @@ impl Runs {
         Ok(found)
     }
 
-    /// Closes the sessions of runs that an earlier daemon left open, and tells of landings that it left unfinished.
+    /// Closes the sessions of runs that an earlier daemon left open, tells of landings that it left unfinished, and removes workspaces
+    /// without changes.
     pub(crate) async fn recover(&self) -> Result<(), SessionError> {
         let governance = self.sessions.governance();
         let filter = SessionFilter { agent_id: Some(RUN_AGENT.to_owned()), state: None, after: None };
@@ -285,7 +286,7 @@ impl Runs {
             governance.note_run(&key, &record).await?;
             self.sessions.close(&key, CloseReason::Finished).await?;
         }
-        self.recover_landings().await
+        self.recover_workspaces().await
     }
 
     /// The place of a run in the log.

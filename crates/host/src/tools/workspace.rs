@@ -422,6 +422,42 @@ mod tests {
         }
     }
 
+    /// A hidden link hides what the kernel would open by it: `..` behind a link leads up from where that leads, and a way out may come
+    /// back by another name.
+    #[test]
+    fn l1_hidden_links_hide_what_the_kernel_opens() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("home");
+        fs::create_dir(&home).unwrap();
+        // Tribune's home itself may be known by another name.
+        let alias = place.path().join("alias");
+        symlink(&home, &alias).unwrap();
+        let ground = Ground::own("main".parse().unwrap());
+        let folder = home.join("agents/main/workspace");
+        drop(Workspace::open(&home, &ground).unwrap());
+        fs::create_dir_all(folder.join("deep/y")).unwrap();
+        for name in ["vault", "deep/vault"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        symlink("deep/y", folder.join("x")).unwrap();
+        let hidden = Arc::new(Hidden::new(&["hl".to_owned()]));
+        for to in [
+            folder.join("x/../vault"),
+            "../workspace/x/../vault".into(),
+            "/workspace/x/../vault".into(),
+            alias.join("agents/main/workspace/deep/vault"),
+        ] {
+            let _ = fs::remove_file(folder.join("hl"));
+            symlink(&to, folder.join("hl")).unwrap();
+            for home in [&home, &alias] {
+                let workspace =
+                    Workspace::open(home, &ground).unwrap().hiding(&hidden, home, &ground).unwrap();
+                let covers = |path: &str| workspace.places.cover(path);
+                assert_eq!((covers("deep/vault"), covers("vault")), (true, false), "{}", to.display());
+            }
+        }
+    }
+
     #[test]
     fn a_walk_follows_no_link() {
         let home = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use serde_json::json;
 use tribune_agents::ToolCall;
 use tribune_constitution::{BY_OPERATOR, LAND};
 use tribune_ledger::Cid;
-use tribune_sandbox::workspace::{self, Change, Diff, Selection};
+use tribune_sandbox::workspace::{self, Change, Diff, Node, Selection};
 use utoipa::ToSchema;
 
 use super::{Held, Workspace, WorkspacesError};
@@ -58,9 +58,23 @@ pub(crate) struct Planned {
     pub(crate) call: ToolCall,
 }
 
+/// How much landing a change writes, holes and all.
+const fn written(change: &Change) -> u64 {
+    match change.after {
+        Some(Node::File { bytes, .. }) if !change.same_content => bytes,
+        Some(Node::File { .. } | Node::Folder { .. } | Node::Symlink { .. } | Node::Other) | None => 0,
+    }
+}
+
 impl Held {
-    /// What landing would mean now. None if there is nothing to land.
-    pub(crate) fn plan(self, wish: &Wish, number: u64) -> Result<Option<Planned>, WorkspacesError> {
+    /// What landing would mean now. None if there is nothing to land. No more than `most` bytes may be written at once: a file with
+    /// holes, or with several names, takes less in a layer than it does in the folder.
+    pub(crate) fn plan(
+        self,
+        wish: &Wish,
+        number: u64,
+        most: u64,
+    ) -> Result<Option<Planned>, WorkspacesError> {
         let diff = self.workspace().diff()?;
         let is_change = |path: &Path| diff.changes.iter().any(|change| change.path.starts_with(path));
         if let Some(other) = wish.paths.iter().find(|path| !is_change(path)) {
@@ -71,6 +85,10 @@ impl Held {
         let meant: Vec<&Change> = diff.changes.iter().filter(|change| wish.means(&change.path)).collect();
         if meant.is_empty() {
             return Ok(None);
+        }
+        let would = meant.iter().fold(0_u64, |sum, change| sum.saturating_add(written(change)));
+        if would > most {
+            return Err(WorkspacesError::TooLarge { would, most });
         }
         let is_named = |change: &&Change| match &selection {
             Selection::All => false,

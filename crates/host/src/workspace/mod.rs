@@ -22,9 +22,14 @@ pub use self::shown::{ChangeInfo, NodeInfo, Shown};
 
 use crate::files::{self, Secrecy};
 use crate::home::Home;
+use crate::quota;
 
 /// Workspaces that are looked at; more than anyone keeps.
 const MAX_WORKSPACES: usize = 10_000;
+
+/// Names and bytes of a layer that is compared with its folder when the daemon starts, which waits for that.
+const MAX_IDLE_NAMES: usize = 1_000;
+const MAX_IDLE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Letters of a name.
 pub const MAX_NAME: usize = 40;
@@ -60,6 +65,11 @@ pub enum WorkspacesError {
     Running(String),
     #[error("`{0}` is no change of `{1}`: `tribune workspace diff {1}` shows what is")]
     NoChange(String, String),
+    #[error(
+        "landing this would write {would}, and workspaces.maxBytes is {most}: name some of it, or raise that in config.json5",
+        would = quota::bytes(*.would), most = quota::bytes(*.most)
+    )]
+    TooLarge { would: u64, most: u64 },
     #[error(transparent)]
     Changes(#[from] WorkspaceError),
     #[error("`{path}` cannot be used ({error}): check the folder's owner and space", path = .path.display())]
@@ -234,6 +244,14 @@ impl Held {
         Ok(is_empty)
     }
 
+    /// The same, of one so small that looking through it holds up no start. What is larger has changes, but for copies of what there
+    /// was.
+    pub(crate) fn remove_if_idle(self) -> Result<bool, WorkspacesError> {
+        let usage = self.workspace.layers().usage()?;
+        let is_small = usage.names <= MAX_IDLE_NAMES && usage.bytes <= MAX_IDLE_BYTES;
+        if is_small { self.remove_if_empty() } else { Ok(false) }
+    }
+
     fn remove(self) -> Result<(), WorkspacesError> {
         let removed = std::fs::remove_file(self.workspace.folder.join(LABEL));
         removed.map_err(|error| self.workspace.fault(error))?;
@@ -270,6 +288,36 @@ mod tests {
         for name in ["", "..", "a/b", "A", "-a", "a b", "a\0", ".", &"x".repeat(41)] {
             assert!(check_name(name).is_err(), "{name:?}");
         }
+    }
+
+    /// Holes take no room in a layer, and several names of a file take it once. Landed, all of it is written.
+    #[test]
+    fn l3_no_more_lands_at_once_than_a_box_may_write() {
+        const MOST: u64 = 4 << 20;
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("project");
+        std::fs::create_dir(&folder).unwrap();
+        let all = Workspaces::of(&Home::at(place.path().join("home")));
+        let label = Label {
+            id: "one".to_owned(),
+            session: "agent:run:run:local:dm:one".to_owned(),
+            folder,
+            program: "sh".to_owned(),
+            began: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let upper = all.create(label).unwrap().layers().upper();
+        File::create(upper.join("a")).unwrap().set_len(MOST - 1).unwrap();
+        File::create(upper.join("b")).unwrap().set_len(1).unwrap();
+        let plan = |paths: &[&str]| {
+            let wish = Wish { paths: paths.iter().map(PathBuf::from).collect(), traps: false };
+            all.find("one").unwrap().hold().unwrap().plan(&wish, 1, MOST).map(|planned| planned.is_some())
+        };
+        assert!(plan(&[]).unwrap(), "just as much as may be");
+        std::fs::hard_link(upper.join("a"), upper.join("c")).unwrap();
+        let refused = plan(&[]).unwrap_err().to_string();
+        assert!(refused.contains("would write 8191 KiB, and workspaces.maxBytes is 4096 KiB"), "{refused}");
+        assert!(plan(&["a", "c"]).is_err());
+        assert!(plan(&["a"]).unwrap());
     }
 
     #[test]

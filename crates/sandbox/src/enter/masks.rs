@@ -45,7 +45,7 @@ pub(super) fn cover(root: &Root, profile: &LaunchProfile) -> Result<Masked, Fail
     let wanted = profile.workspaces().zip(&names).map(|(workspace, names)| {
         let Workspace { hide, freeze, source, .. } = workspace;
         let sockets = !matches!(source, WorkspaceSource::Overlay { .. });
-        Wanted { names, hide, freeze, sockets }
+        Wanted { names, machine: root.machine(), hide, freeze, sockets }
     });
     for (index, shown) in cover_folders(root, &wanted.collect::<Vec<_>>())?.into_iter().enumerate() {
         masked.names = masked.names.saturating_add(shown.names);
@@ -74,7 +74,8 @@ pub(super) fn cover(root: &Root, profile: &LaunchProfile) -> Result<Masked, Fail
 }
 
 fn cover_mount(root: &Root, source: &Path, target: &Path, hide: &[String]) -> Result<Vec<Masked>, Failed> {
-    cover_folders(root, &[Wanted { names: &[target, source], hide, freeze: &[], sockets: true }])
+    let names = &[target, source];
+    cover_folders(root, &[Wanted { names, machine: root.machine(), hide, freeze: &[], sockets: true }])
 }
 
 /// Where a folder that is worked in is on this machine.

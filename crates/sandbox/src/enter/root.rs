@@ -16,13 +16,15 @@ use super::failure::{At as _, failed};
 use super::mount;
 use super::plan::{Step, What};
 use super::sources::{Sources, Tree};
+use super::way::Machine;
 use crate::layers::{Layer, Layers};
 
 /// Bytes and names of the root itself, which holds mount points and small files.
 const ROOT_BYTES: u64 = 4 * 1024 * 1024;
 const ROOT_INODES: u64 = 4096;
 
-/// Where the new root is attached until it becomes the root. Every system has it, and by then nothing below is looked up.
+/// Where the new root is attached until it becomes the root. Every system has it. What is below is looked up by its
+/// descriptor from then on.
 const STEPPING_STONE: &str = "/tmp";
 
 /// What of `/proc` can be read and not written, as far as it is there.
@@ -66,6 +68,8 @@ pub(super) struct Root {
     empty_folder: OwnedFd,
     /// The folder in which something was made last, because most things come several to a folder.
     last_parent: Option<(PathBuf, Rc<Around>)>,
+    /// The host, for links that lead there.
+    machine: Machine,
     /// For controls: the host's root, taken hold of before anything lies over it.
     host: Option<OwnedFd>,
     layers: Layers,
@@ -88,6 +92,8 @@ impl Root {
             "opening /tmp",
             "Make a folder /tmp on the host",
         )?;
+        // Before something lies on it.
+        let place = std::fs::canonicalize(STEPPING_STONE).unwrap_or_else(|_| STEPPING_STONE.into());
         mount::put(&fd, &stone).at(Stage::Mounts, "attaching the root", REMEDY)?;
         let (empty_file, empty_folder) = empties(&fd).at(Stage::Mounts, "making the masks", REMEDY)?;
         let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading the root", REMEDY)?.st_dev;
@@ -97,9 +103,15 @@ impl Root {
             empty_file,
             empty_folder,
             last_parent: None,
+            machine: Machine::below(place, stone),
             host,
             layers: layers.clone(),
         })
+    }
+
+    /// The host around it, as it is without this root.
+    pub(super) const fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// Mounts everything.

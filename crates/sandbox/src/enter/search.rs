@@ -16,7 +16,7 @@ use tribune_contract::{Failed, Patterns, Reached, Stage};
 
 use super::failure::At as _;
 use super::sockets::answers;
-use super::way::{self, Way};
+use super::way::{self, Ground, Machine, Way};
 use crate::names::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
 
 /// How often a folder is looked through while others move what is in it. What is removed all the time stops nobody.
@@ -38,6 +38,7 @@ pub(super) struct Found {
 pub(super) struct Wanted<'a> {
     /// Where the folder is inside and where on this machine, for links that name it.
     pub(super) names: &'a [&'a Path],
+    pub(super) machine: &'a Machine,
     pub(super) hide: &'a [String],
     pub(super) freeze: &'a [String],
     /// Whether a program inside could reach who listens at a socket there. In an overlay nobody can.
@@ -82,13 +83,12 @@ fn ways_between(all: &mut [Search<'_>]) -> Result<(), Failed> {
         if !been.insert((path.clone(), cover)) {
             continue;
         }
-        let led = |search: &Search<'_>| way::inside(search.names, &path);
-        let Some((search, path)) = all.iter_mut().find_map(|search| led(search).map(|path| (search, path)))
-        else {
-            continue;
-        };
-        search.led_here(&path, cover);
-        search.ways_through_links()?;
+        for search in all.iter_mut() {
+            if let Some(way) = way::arrive(search.ground(), &path) {
+                search.led_here(way, cover);
+                search.ways_through_links()?;
+            }
+        }
     }
     Ok(())
 }
@@ -99,7 +99,8 @@ pub fn hidden_in(
     folders: &[(&OwnedFd, &[&Path])],
     hide: &[String],
 ) -> Result<Vec<BTreeSet<PathBuf>>, Failed> {
-    let wanted = |names| Wanted { names, hide, freeze: &[], sockets: false };
+    let machine = &Machine::default();
+    let wanted = |names| Wanted { names, machine, hide, freeze: &[], sockets: false };
     let shown: Vec<Shown<'_>> = folders.iter().map(|(folder, names)| (*folder, wanted(*names))).collect();
     Ok(search(&shown)?.into_iter().map(|found| found.hidden).collect())
 }
@@ -112,6 +113,8 @@ type Inodes = BTreeSet<(u64, u64)>;
 enum Cover {
     Hide,
     Freeze,
+    /// Not at all, but what it leads through stays.
+    Keep,
 }
 
 /// A folder that is to be looked at.
@@ -142,7 +145,8 @@ impl Visit {
 #[derive(Debug)]
 struct Search<'a> {
     root: &'a OwnedFd,
-    names: &'a [&'a Path],
+    names: Vec<PathBuf>,
+    machine: &'a Machine,
     hide: Patterns,
     freeze: Patterns,
     sockets: bool,
@@ -162,7 +166,8 @@ impl<'a> Search<'a> {
     fn new((root, wanted): Shown<'a>) -> Self {
         Self {
             root,
-            names: wanted.names,
+            names: way::with_real(wanted.names, wanted.machine),
+            machine: wanted.machine,
             hide: Patterns::new(wanted.hide),
             freeze: Patterns::new(wanted.freeze),
             sockets: wanted.sockets,
@@ -176,25 +181,31 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Covers what a link of another folder leads to.
-    fn led_here(&mut self, path: &Path, cover: Cover) {
-        let Way { passed, end, out, steps } = way::enter(self.root, self.names, path);
-        self.seen += steps;
-        self.found.kept.extend(passed);
-        self.out.extend(out.into_iter().map(|path| (path, cover)));
+    fn ground(&self) -> Ground<'_> {
+        (self.root, &self.names, self.machine)
+    }
+
+    /// Covers what a way from another folder, or around this one, leads to.
+    fn led_here(&mut self, way: Way, cover: Cover) {
+        self.seen += way.steps;
+        self.found.kept.extend(way.passed);
+        self.out.extend(way.out.into_iter().map(|path| (path, cover)));
+        self.out.extend(way.around.into_iter().map(|path| (path, Cover::Keep)));
         // The folder as a whole is looked at by itself, and so is everything in it.
-        let Some((end, kind)) = end.filter(|(end, _)| !is_root(end)) else { return };
-        let inode = linked(self.root, end.as_os_str().as_bytes());
-        let (covered, inodes, visit) = match cover {
-            Cover::Hide => (&mut self.found.hidden, &mut self.hidden_inodes, Visit::hidden(end.clone())),
-            Cover::Freeze => {
-                let visit = Visit { path: end.clone(), is_frozen: true, ..Visit::default() };
-                (&mut self.found.frozen, &mut self.frozen_inodes, visit)
-            }
-        };
-        inodes.extend(inode);
-        covered.insert(end);
-        self.led.extend((kind == FileType::Directory).then_some(visit));
+        for (end, kind) in way.ends.into_iter().filter(|(end, _)| !is_root(end)) {
+            let inode = linked(self.root, end.as_os_str().as_bytes());
+            let (covered, inodes, visit) = match cover {
+                Cover::Hide => (&mut self.found.hidden, &mut self.hidden_inodes, Visit::hidden(end.clone())),
+                Cover::Freeze => {
+                    let visit = Visit { path: end.clone(), is_frozen: true, ..Visit::default() };
+                    (&mut self.found.frozen, &mut self.frozen_inodes, visit)
+                }
+                Cover::Keep => continue,
+            };
+            inodes.extend(inode);
+            covered.insert(end);
+            self.led.extend((kind == FileType::Directory).then_some(visit));
+        }
     }
 
     /// Goes through folder after folder, the nearest first.
@@ -368,16 +379,17 @@ impl<'a> Search<'a> {
         if !is_hidden && further.is_vain() {
             return;
         }
-        let Way { passed, end, out, steps } = way::follow(self.root, self.names, own);
-        self.seen += steps;
+        let way = way::follow(self.ground(), own);
+        self.seen += way.steps;
         let hides = is_hidden || !further.hide.is_empty();
-        let is_out = !out.is_empty();
-        self.out.extend(out.into_iter().map(|path| (path, if hides { Cover::Hide } else { Cover::Freeze })));
-        if is_hidden || is_frozen || is_out {
-            self.found.kept.extend(passed.iter().cloned());
+        let cover = if hides { Cover::Hide } else { Cover::Freeze };
+        if is_hidden || is_frozen || !way.out.is_empty() {
+            self.found.kept.extend(way.passed.iter().cloned());
+            self.out.extend(way.around.into_iter().map(|path| (path, Cover::Keep)));
         }
+        self.out.extend(way.out.into_iter().map(|path| (path, cover)));
         if is_hidden {
-            if let Some((end, kind)) = end.filter(|(end, _)| !is_root(end)) {
+            for (end, kind) in way.ends.into_iter().filter(|(end, _)| !is_root(end)) {
                 self.hidden_inodes.extend(linked(self.root, end.as_os_str().as_bytes()));
                 self.found.hidden.insert(end.clone());
                 self.led.extend((kind == FileType::Directory).then(|| Visit::hidden(end)));
@@ -385,27 +397,25 @@ impl<'a> Search<'a> {
             return;
         }
         let is_git = name.eq_ignore_ascii_case(".git");
-        let file = match &end {
-            Some((file, FileType::RegularFile)) => Some(file.clone()),
-            _ => None,
-        };
+        let is_file =
+            |(end, kind): &(PathBuf, FileType)| (*kind == FileType::RegularFile).then(|| end.clone());
+        let files: Vec<PathBuf> = way.ends.iter().filter_map(is_file).collect();
         if is_frozen && !visit.is_frozen {
-            self.found.links.insert(own.to_owned(), file.clone());
+            self.found.links.insert(own.to_owned(), files.first().cloned());
         }
-        if let Some(file) = file.filter(|_| is_frozen) {
+        for file in files.into_iter().filter(|_| is_frozen) {
             self.frozen_inodes.extend(linked(self.root, file.as_os_str().as_bytes()));
             self.found.frozen.insert(file);
         }
-        if let Some((folder, FileType::Directory)) = end {
+        let before = visit.through.iter().flat_map(|through| through.iter().cloned());
+        let through = Rc::new(before.chain(way.passed).collect::<Vec<_>>());
+        for (path, _) in way.ends.into_iter().filter(|(_, kind)| *kind == FileType::Directory) {
             // A repository is looked at by itself, and so is everything.
-            further.is_frozen &= !is_git && !is_root(&folder);
-            if further.is_frozen {
-                self.found.frozen.insert(folder.clone());
+            let is_frozen = further.is_frozen && !is_git && !is_root(&path);
+            if is_frozen {
+                self.found.frozen.insert(path.clone());
             }
-            let before = visit.through.iter().flat_map(|through| through.iter().cloned());
-            further.through = Some(Rc::new(before.chain(passed).collect()));
-            further.path = folder;
-            self.led.push_back(further);
+            self.led.push_back(Visit { path, is_frozen, through: Some(through.clone()), ..further.clone() });
         }
     }
 

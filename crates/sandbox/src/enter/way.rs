@@ -1,8 +1,8 @@
 //! Where a link of a shown folder leads, and what it leads through: if any of that could be taken away or replaced, the link
 //! would lead elsewhere at the next start.
 
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -20,90 +20,215 @@ const MAX_STEPS: usize = 4096;
 pub(super) struct Way {
     /// The link itself and those behind it, and folders that it enters and leaves again.
     pub(super) passed: Vec<PathBuf>,
-    /// What is at its end, if that is in the folder. The folder itself has no name.
-    pub(super) end: Option<(PathBuf, FileType)>,
+    /// What is at its end, if that is in the folder. The folder itself has no name. There is more than one only if the link leads
+    /// elsewhere inside than on this machine.
+    pub(super) ends: Vec<(PathBuf, FileType)>,
     /// Where it leads out of the folder, if it does, by each of the folder's names: a link that says `..` leads elsewhere inside than
     /// on this machine.
     pub(super) out: Vec<PathBuf>,
+    /// Where it leads out and comes back.
+    pub(super) around: Vec<PathBuf>,
     /// How many names were looked up.
     pub(super) steps: usize,
+    /// Whether it was left at the top.
+    is_left: bool,
 }
 
-/// Follows a link of the folder `root`, which is known by all of `names`.
-pub(super) fn follow(root: &OwnedFd, names: &[&Path], link: &Path) -> Way {
-    let mut way = Way::default();
-    if let (Some(here), Some(name)) = (link.parent(), link.file_name()) {
-        way.end = walk(root, names, (here.to_owned(), [name.to_owned()].into()), &mut way);
+/// The machine around a folder, as it is without what was mounted to build a box.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    covered: Option<(PathBuf, OwnedFd)>,
+}
+
+impl Machine {
+    /// One where something is about to be mounted on a folder, which is open. Its path leads through no link.
+    pub(super) const fn below(path: PathBuf, folder: OwnedFd) -> Self {
+        Self { covered: Some((path, folder)) }
     }
-    way
-}
 
-/// Follows a path of the folder `root` from its top, whatever links it leads through.
-pub(super) fn enter(root: &OwnedFd, names: &[&Path], path: &Path) -> Way {
-    let mut way = Way::default();
-    way.end = walk(root, names, (PathBuf::new(), parts(path)), &mut way);
-    way
-}
-
-fn walk(
-    root: &OwnedFd,
-    names: &[&Path],
-    (mut here, mut ahead): (PathBuf, VecDeque<OsString>),
-    way: &mut Way,
-) -> Option<(PathBuf, FileType)> {
-    let mut links = 0;
-    while let Some(name) = ahead.pop_front() {
-        way.steps += 1;
-        if way.steps > MAX_STEPS {
-            return None;
+    /// What a link says. What the sandbox's user cannot look at is none.
+    fn link(&self, path: &Path) -> Option<CString> {
+        let below =
+            self.covered.as_ref().and_then(|(top, folder)| Some((folder, path.strip_prefix(top).ok()?)));
+        match below {
+            // What is mounted on was a folder.
+            Some((_, inner)) if inner.as_os_str().is_empty() => None,
+            Some((folder, inner)) => rustix::fs::readlinkat(folder, inner, Vec::new()).ok(),
+            None => rustix::fs::readlink(path, Vec::new()).ok(),
         }
+    }
+}
+
+/// A folder that ways lead through: open, with its names (where it is inside, and where it really is on this machine), and what is
+/// around it.
+pub(super) type Ground<'a> = (&'a OwnedFd, &'a [PathBuf], &'a Machine);
+
+/// The names of a folder, and where those that lead through links really are.
+pub(super) fn with_real(names: &[&Path], machine: &Machine) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = Vec::new();
+    for name in
+        names.iter().map(|name| (*name).to_owned()).chain(names.iter().filter_map(|name| real(name, machine)))
+    {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+/// Where a path of the machine leads.
+fn real(path: &Path, machine: &Machine) -> Option<PathBuf> {
+    let (mut place, mut ahead, mut links) = (PathBuf::from("/"), parts(path), 0);
+    while let Some(name) = ahead.pop_front() {
         if name == ".." {
-            if here.as_os_str().is_empty() {
-                // Out at the top, and perhaps in again.
-                let rest: PathBuf =
-                    [OsStr::new("..")].into_iter().chain(ahead.iter().map(OsString::as_os_str)).collect();
-                let led: Vec<PathBuf> = names.iter().map(|name| name.join(&rest)).collect();
-                let Some(back) = led.iter().find_map(|path| inside(names, path)) else {
-                    way.out = led;
-                    return None;
-                };
-                ahead = parts(&back);
-                continue;
-            }
-            way.passed.push(here.clone());
-            here.pop();
+            place.pop();
             continue;
         }
-        let path = here.join(&name);
-        let stat = rustix::fs::statat(root, &path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Symlink => {
-                links += 1;
-                if links > MAX_LINKS {
-                    return None;
-                }
-                let text = rustix::fs::readlinkat(root, &path, Vec::new()).ok()?;
-                let text = Path::new(OsStr::from_bytes(text.as_bytes()));
-                way.passed.push(path);
-                let further = if text.is_absolute() {
-                    here = PathBuf::new();
-                    let Some(inside) = inside(names, text) else {
-                        way.out = vec![ahead.iter().fold(text.to_owned(), |path, part| path.join(part))];
-                        return None;
-                    };
-                    parts(&inside)
-                } else {
-                    parts(text)
-                };
-                for part in further.into_iter().rev() {
-                    ahead.push_front(part);
-                }
-            }
-            FileType::Directory => here = path,
-            kind => return ahead.is_empty().then_some((path, kind)),
+        let path = place.join(&name);
+        let Some(text) = machine.link(&path) else {
+            place = path;
+            continue;
+        };
+        links += 1;
+        if links > MAX_LINKS {
+            return None;
+        }
+        if lead(text.as_bytes(), &mut ahead) {
+            place = "/".into();
         }
     }
-    Some((here, FileType::Directory))
+    Some(place)
+}
+
+/// Puts what a link says before what is ahead. Whether it begins at the top.
+fn lead(text: &[u8], ahead: &mut VecDeque<OsString>) -> bool {
+    let text = Path::new(OsStr::from_bytes(text));
+    for part in parts(text).into_iter().rev() {
+        ahead.push_front(part);
+    }
+    text.is_absolute()
+}
+
+/// Follows a link of a folder.
+pub(super) fn follow(ground: Ground<'_>, link: &Path) -> Way {
+    let mut way = Way::default();
+    let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else { return way };
+    for by in 0..ground.1.len() {
+        let at = At::Inside { here: folder.to_owned(), by };
+        walk(ground, (at, [name.to_owned()].into()), &mut way);
+        if !way.is_left {
+            break;
+        }
+    }
+    let mut before = BTreeSet::new();
+    way.passed.retain(|path| before.insert(path.clone()));
+    way
+}
+
+/// Follows a path from the top of the machine, if it comes to the folder.
+pub(super) fn arrive(ground: Ground<'_>, path: &Path) -> Option<Way> {
+    let mut way = Way::default();
+    walk(ground, (At::Outside("/".into()), parts(path)), &mut way);
+    let has_come = way.is_left || !way.passed.is_empty() || !way.ends.is_empty();
+    has_come.then_some(way)
+}
+
+/// Where a walk is. Neither path leads through links.
+#[derive(Debug)]
+enum At {
+    /// In the folder, which was entered by one of its names.
+    Inside {
+        here: PathBuf,
+        by: usize,
+    },
+    Outside(PathBuf),
+}
+
+/// Goes name by name as the kernel does: `..` leads up from where the names before it led to, which their text does not tell.
+fn walk((root, names, machine): Ground<'_>, (mut at, mut ahead): (At, VecDeque<OsString>), way: &mut Way) {
+    let (mut links, mut steps) = (0, 0);
+    let mut left = None;
+    while let Some(name) = ahead.pop_front() {
+        (steps, way.steps) = (steps + 1, way.steps + 1);
+        if steps > MAX_STEPS {
+            return;
+        }
+        // A link, and whether it is in the folder.
+        let (text, is_inside) = match &mut at {
+            At::Outside(place) if name == ".." => {
+                place.pop();
+                continue;
+            }
+            At::Outside(place) => {
+                let path = place.join(&name);
+                if let Some(by) = names.iter().position(|name| path == *name) {
+                    way.around.extend(left.take());
+                    at = At::Inside { here: PathBuf::new(), by };
+                    continue;
+                }
+                let Some(text) = machine.link(&path) else {
+                    *place = path;
+                    continue;
+                };
+                (text, false)
+            }
+            At::Inside { here, by } if name == ".." && here.as_os_str().is_empty() => {
+                let place = names[*by].as_path();
+                left = Some(ahead.iter().fold(place.join(".."), |path, part| path.join(part)));
+                way.is_left = true;
+                at = At::Outside(place.parent().unwrap_or(place).to_owned());
+                continue;
+            }
+            At::Inside { here, .. } if name == ".." => {
+                way.passed.push(here.clone());
+                here.pop();
+                continue;
+            }
+            At::Inside { here, .. } => {
+                let path = here.join(&name);
+                let Ok(stat) = rustix::fs::statat(root, &path, AtFlags::SYMLINK_NOFOLLOW) else { return };
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::Symlink => {
+                        let Ok(text) = rustix::fs::readlinkat(root, &path, Vec::new()) else { return };
+                        way.passed.push(path);
+                        (text, true)
+                    }
+                    FileType::Directory => {
+                        *here = path;
+                        continue;
+                    }
+                    kind => {
+                        if ahead.is_empty() {
+                            way.end((path, kind));
+                        }
+                        return;
+                    }
+                }
+            }
+        };
+        links += 1;
+        if links > MAX_LINKS {
+            return;
+        }
+        if lead(text.as_bytes(), &mut ahead) {
+            if is_inside {
+                left = Some(ahead.iter().fold("/".into(), |path: PathBuf, part| path.join(part)));
+            }
+            at = At::Outside("/".into());
+        }
+    }
+    match at {
+        At::Inside { here, .. } => way.end((here, FileType::Directory)),
+        At::Outside(_) => way.out.extend(left),
+    }
+}
+
+impl Way {
+    fn end(&mut self, end: (PathBuf, FileType)) {
+        if !self.ends.contains(&end) {
+            self.ends.push(end);
+        }
+    }
 }
 
 /// The names of a path, one by one.
@@ -114,19 +239,6 @@ fn parts(path: &Path) -> VecDeque<OsString> {
         Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
     });
     parts.collect()
-}
-
-/// The path from the folder of what is in it, by one of the folder's names.
-pub(super) fn inside(names: &[&Path], path: &Path) -> Option<PathBuf> {
-    let mut plain = PathBuf::from("/");
-    for part in path.components() {
-        match part {
-            Component::Normal(name) => plain.push(name),
-            Component::ParentDir => drop(plain.pop()),
-            Component::Prefix(_) | Component::RootDir | Component::CurDir => {}
-        }
-    }
-    names.iter().find_map(|name| plain.strip_prefix(name).ok()).map(Path::to_owned)
 }
 
 #[cfg(test)]
@@ -162,11 +274,14 @@ mod tests {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, folder.path(), flags, Mode::empty()).unwrap();
         let way = |link: &str| {
-            let way = follow(&root, &[Path::new("/there"), folder.path()], Path::new(link));
+            let way = follow(
+                (&root, &[PathBuf::from("/there"), folder.path().to_owned()], &Machine::default()),
+                Path::new(link),
+            );
             let passed: Vec<String> = way.passed.iter().map(|path| path.display().to_string()).collect();
             (
                 passed.join(" "),
-                way.end.map(|(end, kind)| (end.display().to_string(), kind == FileType::Directory)),
+                way.ends.first().map(|(end, kind)| (end.display().to_string(), *kind == FileType::Directory)),
             )
         };
         let file = || Some(("real/file".to_owned(), false));
@@ -182,14 +297,66 @@ mod tests {
         }
         assert_eq!(way("root"), ("root real".to_owned(), Some((String::new(), true))));
         assert_eq!(way("circle").1, None);
-        let out = |link: &str| follow(&root, &[Path::new("/there")], Path::new(link)).out;
+        let ground = (&root, &[PathBuf::from("/there")][..], &Machine::default());
+        let out = |link: &str| follow(ground, Path::new(link)).out;
         assert_eq!(out("elsewhere"), [Path::new("/etc/passwd")]);
         assert_eq!(out("out"), [Path::new("/there/../../x")]);
         assert_eq!(out("straight"), Vec::<PathBuf>::new());
-        let entered = enter(&root, &[Path::new("/there")], Path::new("by/file"));
-        assert_eq!((entered.passed, entered.end.unwrap().0), (vec!["by".into()], "real/file".into()));
+        let arrived = |path: &str| arrive(ground, Path::new(path));
+        let there = arrived("/there/by/file").unwrap();
+        assert_eq!((there.passed, there.ends[0].0.as_path()), (vec!["by".into()], Path::new("real/file")));
+        assert_eq!(arrived("/elsewhere/by/file"), None);
         let elsewhere = folder.path().join("real/file");
         symlink(elsewhere, at("by-name")).unwrap();
         assert_eq!(way("by-name"), ("by-name".to_owned(), file()));
+    }
+
+    /// `..` behind a link leads up from where the link leads to, inside and out.
+    #[test]
+    fn ways_are_those_of_the_kernel() {
+        let machine = tempfile::tempdir().unwrap();
+        let top = machine.path().canonicalize().unwrap();
+        let at = |name: &str| top.join(name);
+        for name in ["P/deep/y", "other/inner"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["P/vault", "P/deep/vault", "other/vault"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        let link = |to: &str, name: &str| symlink(to, at(name)).unwrap();
+        let absolute = |to: &str| at(to).to_str().unwrap().to_owned();
+        link("deep/y", "P/x");
+        link(&absolute("P"), "alias");
+        link("P/deep", "alias-of-deep");
+        link("other/inner", "aside");
+        for (name, to) in [
+            ("P/plain", "x/../vault".to_owned()),
+            ("P/absolute", absolute("P/x/../vault")),
+            ("P/again", "../P/x/../vault".to_owned()),
+            ("P/boxed", "/workspace/x/../vault".to_owned()),
+            ("P/by-alias", absolute("alias/deep/vault")),
+            ("P/by-deep-alias", absolute("alias-of-deep/vault")),
+            ("P/twice", absolute("aside/../../alias/x/../vault")),
+        ] {
+            link(&to, name);
+        }
+        link("../aside/../vault", "P/out");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, at("P"), flags, Mode::empty()).unwrap();
+        // Its own name may lead through a link too.
+        let machine = Machine::default();
+        let names = with_real(&[Path::new("/workspace"), &at("alias")], &machine);
+        assert_eq!(names, [PathBuf::from("/workspace"), at("alias"), at("P")]);
+        let ends = |link: &str| {
+            let way = follow((&root, &names, &Machine::default()), Path::new(link));
+            way.ends.into_iter().map(|(end, _)| end).collect::<Vec<_>>()
+        };
+        for link in ["plain", "absolute", "again", "boxed", "by-alias", "by-deep-alias", "twice"] {
+            assert_eq!(ends(link), [Path::new("deep/vault")], "{link}");
+            if link != "boxed" {
+                assert_eq!(at("P").join(link).canonicalize().unwrap(), at("P/deep/vault"), "{link}");
+            }
+        }
+        assert_eq!(ends("out"), Vec::<PathBuf>::new());
     }
 }

@@ -31,6 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("paths_are_hidden_through_links_to_folders", paths_are_hidden_through_links_to_folders),
     ("the_ways_of_frozen_links_stay", the_ways_of_frozen_links_stay),
     ("links_by_the_name_on_this_machine_are_known", links_by_the_name_on_this_machine_are_known),
+    ("hidden_links_lead_where_the_kernel_says", hidden_links_lead_where_the_kernel_says),
     ("links_in_circles_stop_nothing", links_in_circles_stop_nothing),
     ("too_many_hidden_names_hide_their_folder", too_many_hidden_names_hide_their_folder),
     ("too_many_hidden_names_at_the_top_hide_all_of_it", too_many_hidden_names_at_the_top_hide_all_of_it),
@@ -258,6 +259,33 @@ fn links_by_the_name_on_this_machine_are_known() {
     let (ran, _) = direct_without(folder.path(), &[".env"], "echo evil > rc; cat key; echo ran");
     assert_eq!(ran.stdout, "ran\n");
     assert_eq!(std::fs::read_to_string(at("rc")).unwrap(), "as it was");
+}
+
+/// `..` behind a link to a folder leads up from that folder, whatever the text of the way says, and a way out of the workspace may come
+/// back by another name of it.
+fn hidden_links_lead_where_the_kernel_says() {
+    for way in ["x/../vault", "P/x/../vault", "../P/x/../vault", "/workspace/x/../vault", "alias/deep/vault"]
+    {
+        let machine = workspace();
+        let folder = machine.path().join("P");
+        std::fs::create_dir_all(folder.join("deep/y")).unwrap();
+        std::fs::write(folder.join("deep/vault"), "hidden-words\n").unwrap();
+        std::fs::write(folder.join("vault"), "innocent\n").unwrap();
+        let to = match way.split('/').next() {
+            Some("P" | "alias") => machine.path().join(way),
+            _ => way.into(),
+        };
+        let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, machine.path().join(name)).unwrap();
+        link(Path::new("deep/y"), "P/x");
+        link(&folder, "alias");
+        link(&to, "P/hl");
+        open_up(machine.path());
+        let line = "cat hl deep/vault vault; rm -f x; ln -s /tmp x; rm -f hl; mv deep moved";
+        for _ in 0..2 {
+            let (ran, _) = direct_without(&folder, &["hl"], line);
+            assert_eq!(ran.stdout, "innocent\n", "{way}: {}", ran.stderr);
+        }
+    }
 }
 
 fn links_in_circles_stop_nothing() {

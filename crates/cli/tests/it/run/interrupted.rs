@@ -86,6 +86,45 @@ fn l2_a_landing_that_is_killed_is_put_in_order_by_the_next_start() {
     tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
 }
 
+/// Nobody is left to tidy up: the next start does, as the end of the run would have. What was changed stays for its operator.
+#[test]
+fn l2_what_is_killed_together_with_the_daemon_leaves_no_empty_workspace() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("project")).unwrap();
+    let (mut daemon, ..) = start(&place);
+    let mut runs = Vec::new();
+    for (name, line) in [("idle", "echo ready; read go"), ("busy", "echo x > made; echo ready; read go")] {
+        let mut command = place.command(&["run", "-q", "--name", name, "--", "sh", "-c", line]);
+        command.current_dir(place.path("project")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut run = command.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+        runs.push(run);
+    }
+    daemon.kill().unwrap();
+    for run in &mut runs {
+        run.kill().unwrap();
+        run.wait().unwrap();
+    }
+    daemon.wait().unwrap();
+    let is_left = |name: &str| place.home().join("workspaces").join(name).exists();
+    assert!(is_left("idle") && is_left("busy"));
+    // The boxes end with their launchers, a moment later.
+    let is_free = |name: &str| {
+        let lock = place.home().join("workspaces").join(name).join("lock");
+        tribune_host::workspace::lock(&lock).is_ok()
+    };
+    within("the boxes have ended", || is_free("idle") && is_free("busy"));
+
+    let (mut daemon, ..) = start(&place);
+    assert!(!is_left("idle"), "nothing was changed there");
+    assert!(place.ok(&["workspace", "diff", "busy"]).contains("made"));
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
+}
+
 #[test]
 fn l2_a_daemon_that_is_slow_is_not_gone() {
     let place = Place::new();
