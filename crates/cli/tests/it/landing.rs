@@ -114,7 +114,10 @@ fn the_project_is_untouched_until_its_changes_are_landed() {
 fn what_somebody_else_changed_is_not_overwritten() {
     let site = Site::new();
     site.write("b.txt", "one\n");
-    assert_eq!(site.shell("both", "echo box > a.txt; echo box > b.txt; echo box > c.txt").code, 0);
+    site.write("gone.txt", "one\n");
+    let line = "echo box > a.txt; echo box > b.txt; echo box > c.txt; rm gone.txt";
+    assert_eq!(site.shell("both", line).code, 0);
+    site.write("gone.txt", "mine\n");
     site.write("a.txt", "mine\n");
     site.write("c.txt", "mine\n");
     let landed = site.house.call(&["workspace", "land", "both", "--all"]);
@@ -128,6 +131,12 @@ fn what_somebody_else_changed_is_not_overwritten() {
         });
         assert_eq!(std::fs::read_to_string(theirs.unwrap()).unwrap(), "box\n", "{name}");
     }
+    // Of what the box removed it has no version.
+    assert!(
+        landed.out.contains("left   gone.txt: it was changed") && !landed.out.contains("/gone.txt"),
+        "{landed:?}"
+    );
+    assert_eq!(site.read("gone.txt").as_deref(), Some("mine\n"));
     site.house.ok(&["workspace", "discard", "both"]);
     site.end();
 }

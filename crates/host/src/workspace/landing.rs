@@ -1,6 +1,7 @@
 //! Taking changes over into the folder they were made for.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -43,7 +44,7 @@ pub struct Left {
     pub path: String,
     /// In a sentence.
     pub why: String,
-    /// Where the box's version is, if both are to be merged by hand; the other is in the folder.
+    /// Where the box's version is, if both are to be merged by hand; the other is in the folder. What the box removed has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
@@ -187,7 +188,11 @@ impl Planned {
 impl Workspace {
     fn left(&self, left: &workspace::Unlanded) -> Left {
         let is_conflict = left.why == workspace::Why::Conflict;
-        let version = is_conflict.then(|| self.layers().upper().join(&left.path).display().to_string());
+        let version = self.layers().upper().join(&left.path);
+        // What the box removed is a device there, or nothing.
+        let is_there =
+            std::fs::symlink_metadata(&version).is_ok_and(|found| !found.file_type().is_char_device());
+        let version = (is_conflict && is_there).then(|| version.display().to_string());
         Left { path: left.path.display().to_string(), why: left.why.to_string(), version }
     }
 }
