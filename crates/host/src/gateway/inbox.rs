@@ -286,6 +286,17 @@ impl Api {
         Ok(info)
     }
 
+    /// What an approval is about: the tool and its input, whole. `None` once the session's words were forgotten.
+    pub async fn approval_call(&self, who: &Principal, id: &str) -> Answer<Option<(String, Value)>> {
+        let approver = who.approver()?;
+        let row = self.approval_row(id).await?;
+        if !approver.may_see(&row.requested) {
+            return Err(ApprovalError::Unknown(id.to_owned()).into());
+        }
+        let action = self.sessions.governance().action_of(&row.requested).await.map_err(ApiError::from)?;
+        Ok(action.map(|action| (action.tool, action.input)))
+    }
+
     /// How the files of a call that came back have changed since it was approved.
     async fn diff(&self, info: &ApprovalInfo, now: &Action) -> Answer<Option<String>> {
         let Some(before) = &info.instead_of else { return Ok(None) };

@@ -81,7 +81,8 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
     assert_eq!(decisions, ["ask", "allow"]);
     assert!(updates.iter().filter(of_call).any(|update| update["status"] == "completed"));
     let asked = heard.iter().find(|said| said["method"] == "session/request_permission").unwrap();
-    assert_eq!(asked["params"]["toolCall"]["title"], "Write it");
+    let shown = &asked["params"]["toolCall"];
+    assert_eq!(shown["title"], "write made.txt", "who decides sees what would be done, in the house's words");
     // Its commands stand beside ours.
     let offered =
         updates.iter().rev().find(|update| update["sessionUpdate"] == "available_commands_update").unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::calls;
 use super::connection::Connection;
 use super::options::Mode;
 use super::passed::beside;
@@ -49,8 +50,15 @@ impl Connection {
             if let Some(decision) = mode.answer(kind).filter(|decision| *decision == "deny" || !is_obeyed) {
                 return own.decide(&seat, &question.id, decision, Some(mode)).await;
             }
-            let Some(mut asked) = own.ask(&seat.id, "session/request_permission", &params(&seat, &question))
-            else {
+            let params = match own.gateway.api.approval_call(&own.who, &question.id).await {
+                Ok(Some((tool, input))) => params(&seat, &question, (&tool, &input)),
+                Ok(None) => {
+                    let why = "what it would do was forgotten";
+                    return own.still_waits(&seat, &question.id, why).await;
+                }
+                Err(error) => return own.still_waits(&seat, &question.id, &error.message).await,
+            };
+            let Some(mut asked) = own.ask(&seat.id, "session/request_permission", &params) else {
                 return;
             };
             let answer = tokio::select! {
@@ -128,7 +136,14 @@ impl Connection {
     }
 }
 
-fn params(seat: &Seat, question: &Question) -> Value {
+/// What a person is asked. They see the call as it would run, whole and in the house's words: what the agent says of it may be
+/// something else, and events have no secrets, nor what stands between two marks of one.
+fn params(seat: &Seat, question: &Question, (tool, input): (&str, &Value)) -> Value {
+    let mut call = question.call.clone();
+    if let Some(fields) = call.as_object_mut() {
+        calls::WHAT_IS_SHOWN.iter().for_each(|name| drop(fields.remove(*name)));
+        fields.extend(calls::shown(tool, input, &seat.place().folder.to_string_lossy()));
+    }
     let option =
         |(id, name, kind): &(&str, &str, &str)| json!({ "optionId": id, "name": name, "kind": kind });
     let options: Vec<Value> = OPTIONS.iter().map(option).collect();
@@ -140,5 +155,5 @@ fn params(seat: &Seat, question: &Question) -> Value {
         tribune["agent_request"] = Value::Object(of_agent);
     }
     beside(&mut meta, json!({ "tribune": tribune }));
-    json!({ "sessionId": seat.id, "toolCall": question.call, "options": options, "_meta": meta })
+    json!({ "sessionId": seat.id, "toolCall": call, "options": options, "_meta": meta })
 }

@@ -8,6 +8,9 @@ use super::folder::OWN;
 /// Characters of a title.
 const MAX_TITLE: usize = 200;
 
+/// The fields by which people know a call.
+pub(super) const WHAT_IS_SHOWN: [&str; 6] = ["title", "kind", "rawInput", "locations", "content", "name"];
+
 /// The fields of a tool call, without its id and status.
 pub(super) fn shown(tool: &str, input: &Value, folder: &str) -> Map<String, Value> {
     let mut shown = Map::new();

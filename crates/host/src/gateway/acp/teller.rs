@@ -99,6 +99,15 @@ struct Waiting {
     call_id: String,
     entry: String,
     call: Call,
+    /// What its agent says of it meanwhile. Whoever decides goes by what they were asked, so that it is told afterwards.
+    held: Map<String, Value>,
+}
+
+impl Waiting {
+    /// Keeps back what people know the call by.
+    fn hold(&mut self, said: &mut Map<String, Value>) {
+        self.held.extend(calls::WHAT_IS_SHOWN.iter().filter_map(|name| said.remove_entry(*name)));
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -308,6 +317,7 @@ impl Teller {
             call_id: word("call_id").to_owned(),
             entry: word("call").to_owned(),
             call: call.clone(),
+            held: Map::new(),
         };
         self.waiting.insert(id.clone(), waiting);
         let reason = word("reason").to_owned();
@@ -320,8 +330,12 @@ impl Teller {
 
     fn decided(&mut self, id: String, state: &str) -> Vec<Told> {
         let mut told = Vec::new();
-        if let Some(Waiting { call_id, entry, call }) = self.waiting.remove(&id) {
+        if let Some(Waiting { call_id, entry, call, mut held }) = self.waiting.remove(&id) {
             told.push(about(&call.id, json!({ "approval": id, "state": state })));
+            if !held.is_empty() {
+                held.insert("toolCallId".to_owned(), call.id.clone().into());
+                told.push(update("tool_call_update", held));
+            }
             // What comes of it is told by the ids that it had in its turn, which may be over.
             if self.calls.get(&call_id).is_none_or(|known| known.id != call.id) {
                 self.calls.insert(call_id.clone(), call);
@@ -339,7 +353,7 @@ impl Teller {
         shown.insert("toolCallId".to_owned(), id.clone().into());
         let (call_id, entry) = (requested.call_id.clone(), requested.call.clone());
         let call = Call { id: id.clone(), shown: shown.clone(), own_words: false };
-        self.waiting.insert(id.clone(), Waiting { call_id, entry, call });
+        self.waiting.insert(id.clone(), Waiting { call_id, entry, call, held: Map::new() });
         shown.insert("status".to_owned(), "pending".into());
         shown.insert("_meta".to_owned(), json!({ "tribune": { "approval": id } }));
         let (reason, rules) = (requested.reason.clone(), requested.rules.clone());
@@ -384,6 +398,9 @@ impl Teller {
                 };
                 let known = self.calls.get(&id).map_or(&id, |call| &call.id);
                 self.terminals.put_into_words(known, &mut said);
+                if let Some(waiting) = self.waiting.values_mut().find(|waiting| waiting.call.id == *known) {
+                    waiting.hold(&mut said);
+                }
                 if let Some(call) = self.calls.get_mut(&id) {
                     // It was told of before, perhaps under our name for it.
                     said.insert("toolCallId".to_owned(), call.id.clone().into());
@@ -426,6 +443,9 @@ impl Teller {
             known.shown.extend(call.iter().map(|(name, value)| (name.clone(), value.clone())));
             known.shown.insert("toolCallId".to_owned(), known.id.clone().into());
             let mut said = call.clone();
+            if let Some(waiting) = self.waiting.values_mut().find(|waiting| waiting.call.id == known.id) {
+                waiting.hold(&mut said);
+            }
             said.insert("toolCallId".to_owned(), known.id.clone().into());
             told.push(update("tool_call_update", said));
         } else {

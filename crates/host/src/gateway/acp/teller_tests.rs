@@ -142,6 +142,43 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
     );
 }
 
+/// An agent that says something else of its call while somebody reads the question.
+#[test]
+fn l8_what_an_agent_says_of_a_call_that_waits_is_told_when_it_is_decided() {
+    let mut teller = teller();
+    let says = |teller: &mut Teller, update: Value| {
+        let kind = update["sessionUpdate"].as_str().unwrap().to_owned();
+        let line = json!({ "method": "session/update", "params": { "update": update } }).to_string();
+        teller.tell(event(6, EventKind::AgentUpdate { kind, line }))
+    };
+    says(&mut teller, json!({ "sessionUpdate": "tool_call", "toolCallId": "y", "title": "touch ev" }));
+    let call =
+        EventKind::ToolCall { id: "y".into(), name: "exec".into(), input: json!({ "command": "touch ev" }) };
+    teller.tell(event(7, call));
+    let asked = json!({ "call_id": "y", "reason": "why", "rules": [] });
+    let asked = entry(EntryQuality::Approval, Vec::new(), asked);
+    teller.tell(event(8, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
+    let other = json!({ "title": "ls", "rawInput": { "command": "ls" }, "content": [], "kind": "read", "locations": [] });
+    let mut late = other.clone();
+    late["sessionUpdate"] = "tool_call_update".into();
+    late["toolCallId"] = "y".into();
+    late["_meta"] = json!({ "theirs": 1 });
+    let meanwhile = says(&mut teller, late);
+    assert_eq!(
+        *update(&meanwhile),
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "y", "_meta": { "theirs": 1 } })
+    );
+    let again = json!({ "toolCall": { "toolCallId": "y", "title": "cat" }, "options": [] });
+    let line = json!({ "method": "session/request_permission", "params": again }).to_string();
+    let again = EventKind::AgentUpdate { kind: "session/request_permission".into(), line };
+    let told = teller.tell(event(9, again));
+    assert_eq!(update(&told).get("title"), None, "{told:?}");
+    let decided =
+        teller.tell(event(10, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
+    let [_, Told::Update(held), Told::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
+    assert_eq!((&held["title"], &held["rawInput"]), (&json!("cat"), &other["rawInput"]));
+}
+
 #[test]
 fn a_call_that_waits_is_known_when_its_turn_is_over() {
     let mut teller = teller();

