@@ -71,8 +71,19 @@ impl Site {
         self.run(&["--name", name, "--", "sh", "-c", line])
     }
 
+    /// The same, left running. It hears signals also if whoever runs the tests wants some ignored, as `nohup` does.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
-        Running::new(self.command(&[&["run"], args].concat()))
+        let plain = self.command(&[&["run"], args].concat());
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(plain.get_program()).args(plain.get_args());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.project());
+        Running::new(command)
     }
 
     /// What the history of a session, or one beside it, tells.
