@@ -82,7 +82,7 @@ async fn is_refused(agent: Agent) {
 async fn waits_for_a_person(agent: Agent) {
     let mut house = House::open(agent, ASK).await;
     let mut operator = house.rig.operator().await;
-    for (decision, made) in [("deny", None), ("allow_once", Some("notes\n"))] {
+    for (decision, made) in [("deny", None), ("allow", Some("notes\n"))] {
         let words = house.orders(&[Order::Run("cp notes.txt made.txt")]);
         let running = house.rig.begins_with(&words).await;
         let waiting = Rig::waiting(&mut operator).await;
@@ -90,7 +90,7 @@ async fn waits_for_a_person(agent: Agent) {
             operator.call("approval.show", &serde_json::json!({ "id": waiting[0]["id"] })).await.unwrap();
         assert_eq!(card["action"]["input"]["command"], "cp notes.txt made.txt", "{card:#}");
         assert_eq!(house.rig.workspace("made.txt"), None);
-        Rig::decide(&mut operator, &waiting[0], decision).await;
+        house.rig.place.ok(&["approvals", decision, waiting[0]["id"].as_str().unwrap()]);
         let said = house.rig.ended(running).await;
         assert_eq!(house.rig.workspace("made.txt").as_deref(), made, "{decision}: {said:#?}");
     }
@@ -151,7 +151,7 @@ async fn outlives_the_daemon(agent: Agent) {
     let mut operator = house.rig.operator().await;
     let still = Rig::waiting(&mut operator).await;
     assert_eq!(still[0]["id"], waiting[0]["id"]);
-    Rig::decide(&mut operator, &still[0], "allow_once").await;
+    house.rig.place.ok(&["approvals", "allow", still[0]["id"].as_str().unwrap()]);
     assert_eq!(house.rig.workspace("made.txt"), None, "nobody but the agent carries it out");
     let again = house.rig.hears(&words).await;
     assert_eq!(house.rig.workspace("made.txt").as_deref(), Some("once\n"), "{again:#?}");
