@@ -291,9 +291,8 @@ mod tests {
     }
 
     /// Holes take no room in a layer, and several names of a file take it once. Landed, all of it is written.
-    #[test]
-    fn l3_no_more_lands_at_once_than_a_box_may_write() {
-        const MOST: u64 = 4 << 20;
+    /// A home beside a project, and the label of a workspace for it.
+    fn site() -> (tempfile::TempDir, Workspaces, Label) {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("project");
         std::fs::create_dir(&folder).unwrap();
@@ -305,6 +304,13 @@ mod tests {
             program: "sh".to_owned(),
             began: "2026-01-01T00:00:00Z".to_owned(),
         };
+        (place, all, label)
+    }
+
+    #[test]
+    fn l3_no_more_lands_at_once_than_a_box_may_write() {
+        const MOST: u64 = 4 << 20;
+        let (_place, all, label) = site();
         let upper = all.create(label).unwrap().layers().upper();
         File::create(upper.join("a")).unwrap().set_len(MOST - 1).unwrap();
         File::create(upper.join("b")).unwrap().set_len(1).unwrap();
@@ -322,17 +328,7 @@ mod tests {
 
     #[test]
     fn a_workspace_is_its_own_until_it_is_empty() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("project");
-        std::fs::create_dir(&folder).unwrap();
-        let all = Workspaces::of(&Home::at(place.path().join("home")));
-        let label = Label {
-            id: "one".to_owned(),
-            session: "agent:run:run:local:dm:one".to_owned(),
-            folder,
-            program: "sh".to_owned(),
-            began: "2026-01-01T00:00:00Z".to_owned(),
-        };
+        let (_place, all, label) = site();
         assert_eq!(all.all().unwrap().len(), 0);
         let made = all.create(label.clone()).unwrap();
         std::fs::write(made.layers().upper().join("new"), "x").unwrap();
