@@ -14,6 +14,10 @@ use crate::first_instruction::{self, FOLDER, Moment, NAME};
 /// Starts of each kind, one after the other in turns, so that all meet the same machine.
 const STARTS: usize = 200;
 
+/// Before each start: what was started before is buried by the kernel, and ours makes the next one ahead. Neither is anybody
+/// else's time.
+const REST: Duration = Duration::from_millis(20);
+
 /// Sandboxes that are idle at a time.
 const IDLE: usize = 20;
 
@@ -69,19 +73,30 @@ fn starts(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
     let mut baseline = Baseline::start(folder.path())?;
     // The first one starts the process that the others are forked from.
     let (first_of_all, _) = boxed(launcher, &profile)?;
-    let [mut by_bare, mut by_us, mut by_bwrap, mut by_none] = [const { Starts::new() }; 4];
+    let [mut by_bare, mut by_us, mut at_once, mut by_bwrap, mut by_none] = [const { Starts::new() }; 5];
+    let rest = || std::thread::sleep(REST);
     for _ in 0..STARTS {
+        rest();
         by_us.push(boxed(launcher, &profile)?);
+        // Right behind another, when none is made ahead.
+        at_once.push(boxed(launcher, &profile)?);
+        rest();
         by_bare.push(baseline.once()?);
+        rest();
         by_none.push(spawned(&mut plain)?);
         if has_bwrap {
+            rest();
             by_bwrap.push(spawned(&mut bwrap)?);
         }
     }
     println!(
         "sandbox, {STARTS} starts of each by turns: least and median, and both as ratios to the bare one:"
     );
-    let mut all = vec![("a bare clone and pivot_root", by_bare), ("ours", by_us)];
+    let mut all = vec![
+        ("a bare clone and pivot_root", by_bare),
+        ("ours", by_us),
+        ("ours, right behind another", at_once),
+    ];
     if has_bwrap {
         all.push(("bwrap --unshare-all, no limits, rules or filter", by_bwrap));
     } else {

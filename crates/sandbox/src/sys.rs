@@ -56,20 +56,11 @@ fn checked(returned: libc::c_long) -> io::Result<libc::c_long> {
 
 /// Forks, with new namespaces if `flags` has any. The child has a copy of everything, as after `fork`.
 pub(crate) fn clone(flags: u64) -> io::Result<Cloned> {
-    cloned(flags, libc::SIGCHLD as u64)
-}
-
-/// Forks a process whose parent is this one's parent, which is told of its end as it is of this one's.
-pub(crate) fn clone_sibling() -> io::Result<Cloned> {
-    cloned(libc::CLONE_PARENT as u64, 0)
-}
-
-fn cloned(flags: u64, exit_signal: u64) -> io::Result<Cloned> {
     let mut pidfd: RawFd = -1;
     let mut args = CloneArgs {
         flags: flags | libc::CLONE_PIDFD as u64,
         pidfd: (&raw mut pidfd) as u64,
-        exit_signal,
+        exit_signal: libc::SIGCHLD as u64,
         ..CloneArgs::default()
     };
     // SAFETY: without CLONE_VM and with no stack of its own the child goes on with a copy of this stack. The process has one
@@ -185,6 +176,40 @@ pub(crate) fn next_signal(descriptor: BorrowedFd<'_>) -> Option<i32> {
     let read = rustix::io::read(descriptor, &mut info).ok()?;
     let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
     (read == SIGNAL_BYTES).then(|| number.cast_signed())
+}
+
+/// Has the kernel bury the children of this process, which nobody waits for; or not, which is how programs start.
+pub(crate) fn bury_children(unasked: bool) -> io::Result<()> {
+    let disposition = if unasked { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: no function of ours is installed.
+    if unsafe { libc::signal(libc::SIGCHLD, disposition) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Makes the cgroups that this process is in the root of what it and its children see of them.
+pub(crate) fn leave_cgroup_namespace() -> io::Result<()> {
+    // SAFETY: nothing but the view of cgroups changes.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+}
+
+/// Closes everything but the standard streams and these.
+///
+/// In a process that was just cloned, and that does not go back to whoever opened the others: their owners are in frames that it
+/// never returns to.
+pub(crate) fn close_all_but(kept: &mut [RawFd]) -> io::Result<()> {
+    kept.sort_unstable();
+    let mut first = 3;
+    for &kept in kept.iter().filter(|kept| **kept >= 3) {
+        if kept > first {
+            // SAFETY: see above.
+            checked(unsafe { libc::syscall(libc::SYS_close_range, first, kept - 1, 0) })?;
+        }
+        first = kept + 1;
+    }
+    // SAFETY: see above.
+    checked(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
 }
 
 /// Lets every descriptor from `first` on end with this program.

@@ -21,14 +21,51 @@ pub(super) fn fresh_keyring() -> Result<(), Failed> {
     }
 }
 
-/// Becomes another user if this one is root, and gives up every capability. Returns who it is from now on.
-pub(super) fn become_user(target: Option<(u32, u32)>) -> Result<(Uid, Gid), Failed> {
-    const REMEDY: &str = "Start Tribune as an ordinary user, or let it keep CAP_SETUID and CAP_SETGID";
-    if geteuid().is_root() || getuid().is_root() {
-        let Some((uid, gid)) = target.filter(|(uid, gid)| *uid != 0 && *gid != 0) else {
-            return Err(failed(Stage::User, "the launcher is root and has no other user to become", REMEDY));
-        };
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+const REMEDY: &str = "Start Tribune as an ordinary user, or let it keep CAP_SETUID and CAP_SETGID";
+
+fn is_root() -> bool {
+    geteuid().is_root() || getuid().is_root()
+}
+
+/// Whom root is to become.
+fn other_than_root(target: Option<(u32, u32)>) -> Result<(Uid, Gid), Failed> {
+    match target.filter(|(uid, gid)| *uid != 0 && *gid != 0) {
+        Some((uid, gid)) => Ok((Uid::from_raw(uid), Gid::from_raw(gid))),
+        None => Err(failed(Stage::User, "the launcher is root and has no other user to become", REMEDY)),
+    }
+}
+
+/// Root that counts as somebody else for a moment: what it makes meanwhile, namespaces above all, is that user's.
+#[derive(Debug)]
+pub(super) struct Seeming(());
+
+impl Seeming {
+    /// Nothing if this is not root, which is who it is.
+    pub(super) fn to_be(target: Option<(u32, u32)>) -> Result<Option<Self>, Failed> {
+        if !is_root() {
+            return Ok(None);
+        }
+        let (uid, gid) = other_than_root(target)?;
+        rustix::thread::set_thread_groups(&[]).at(Stage::User, "leaving all groups", REMEDY)?;
+        let seemed = rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)
+            .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT));
+        seemed.at(Stage::User, format_args!("making what belongs to user {}", uid.as_raw()), REMEDY)?;
+        open_to_itself()?;
+        Ok(Some(Self(())))
+    }
+
+    pub(super) fn end(self) -> Result<(), Failed> {
+        let (uid, gid) = (Uid::ROOT, Gid::ROOT);
+        let ended = rustix::thread::set_thread_res_uid(uid, uid, uid)
+            .and_then(|()| rustix::thread::set_thread_res_gid(gid, gid, gid));
+        ended.at(Stage::User, "being root again", REMEDY)
+    }
+}
+
+/// Becomes another user if this one is root, and gives up every capability.
+pub(super) fn become_user(target: Option<(u32, u32)>) -> Result<(), Failed> {
+    if is_root() {
+        let (uid, gid) = other_than_root(target)?;
         rustix::thread::set_thread_groups(&[]).at(Stage::User, "leaving all groups", REMEDY)?;
         rustix::thread::set_thread_res_gid(gid, gid, gid).at(
             Stage::User,
@@ -41,22 +78,47 @@ pub(super) fn become_user(target: Option<(u32, u32)>) -> Result<(Uid, Gid), Fail
             REMEDY,
         )?;
     }
+    no_capabilities().at(Stage::User, "giving up capabilities", REMEDY)?;
+    check_not_root()?;
+    open_to_itself()
+}
+
+/// In a user namespace with one user: is that one for good, whatever it was before.
+pub(super) fn be(inside: u32) -> Result<(), Failed> {
+    let (uid, gid) = (Uid::from_raw(inside), Gid::from_raw(inside));
+    rustix::thread::set_thread_res_gid(gid, gid, gid)
+        .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
+        .at(Stage::User, "leaving root behind", REMEDY)?;
+    check_not_root()?;
+    open_to_itself()
+}
+
+fn check_not_root() -> Result<(), Failed> {
+    let root = Uid::ROOT;
+    let can_return = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
+    if can_return || is_root() {
+        return Err(failed(Stage::User, "the launcher is still root", REMEDY));
+    }
+    Ok(())
+}
+
+/// A change of user makes a process unreadable, its maps included, which are about to be written.
+fn open_to_itself() -> Result<(), Failed> {
+    let opened = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable);
+    opened.at(Stage::User, "opening the process to its own user", REMEDY)
+}
+
+/// Who a sandbox is that this process launches.
+pub(super) fn who(target: Option<(u32, u32)>) -> (u32, u32) {
+    let own = (getuid().as_raw(), if geteuid() == getuid() { getgid() } else { getegid() }.as_raw());
+    target.filter(|_| is_root()).unwrap_or(own)
+}
+
+pub(super) fn no_capabilities() -> rustix::io::Result<()> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    rustix::thread::set_capabilities(None, none).at(Stage::User, "giving up capabilities", REMEDY)?;
-    let root = Uid::ROOT;
-    let can_return = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
-    if can_return || geteuid().is_root() || getuid().is_root() {
-        return Err(failed(Stage::User, "the launcher is still root", REMEDY));
-    }
-    // A change of user makes a process unreadable, its maps included, which are about to be written.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).at(
-        Stage::User,
-        "opening the process to its own user",
-        REMEDY,
-    )?;
-    Ok((getuid(), if geteuid() == getuid() { getgid() } else { getegid() }))
+    rustix::thread::set_capabilities(None, none)
 }

@@ -1,5 +1,6 @@
 //! Joins the cgroups made for this launch, and sets the bounds of single processes.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -8,14 +9,21 @@ use tribune_contract::{Failed, LimitedBy, Limits, Stage};
 
 use super::failure::At as _;
 
-/// Takes this process, and so all that it starts, into the cgroups.
-pub(super) fn join(cgroups: &[PathBuf]) -> Result<(), Failed> {
-    for file in cgroups {
-        std::fs::File::options().write(true).open(file).and_then(|mut file| file.write_all(b"0")).at(
-            Stage::Limits,
-            format_args!("joining `{}`", file.display()),
-            "Delegate a cgroup to Tribune, or start it outside of one that forbids children",
-        )?;
+const REMEDY: &str = "Delegate a cgroup to Tribune, or start it outside of one that forbids children";
+
+/// Opens the files that take a process in. Whoever opened them is whose rights count when somebody joins.
+pub(super) fn doors(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed> {
+    let open = |file: &PathBuf| {
+        let door = File::options().write(true).open(file);
+        door.at(Stage::Limits, format_args!("opening `{}`", file.display()), REMEDY)
+    };
+    cgroups.iter().map(open).collect()
+}
+
+/// Takes this process, and so all that it starts from now on, into the cgroups.
+pub(super) fn join<'a>(doors: impl IntoIterator<Item = &'a File>) -> Result<(), Failed> {
+    for mut door in doors {
+        door.write_all(b"0").at(Stage::Limits, "joining a cgroup", REMEDY)?;
     }
     Ok(())
 }

@@ -74,9 +74,22 @@ pub(super) enum Access {
     Device,
 }
 
-/// All steps, parents before children.
-pub(super) fn steps(profile: &LaunchProfile) -> Vec<Step> {
-    let mut steps = system(profile);
+/// What a profile asks for, parents before children, behind what [every sandbox has](system).
+pub(super) fn asked(profile: &LaunchProfile) -> Vec<Step> {
+    let limits = &profile.limits;
+    let tmpfs = |target: &Path, size: tribune_contract::Tmpfs, mode| Step {
+        target: target.to_owned(),
+        what: What::Tmpfs { bytes: size.bytes, inodes: size.inodes, mode },
+    };
+    let (id, home) = (INSIDE_ID, profile.home.display());
+    let users = format!("agent:x:{id}:{id}:agent:{home}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n");
+    let mut steps = vec![
+        text("/etc/passwd", users),
+        tmpfs("/dev/shm".as_ref(), limits.shm, 0o1777),
+        tmpfs("/tmp".as_ref(), limits.tmp, 0o1777),
+        tmpfs("/var/tmp".as_ref(), limits.tmp, 0o1777),
+        tmpfs(&profile.home, limits.home, 0o700),
+    ];
     let mut asked: Vec<Step> = profile.mounts.iter().map(mount).collect();
     for relay in &profile.relays {
         let target = Path::new(RUN_FOLDER).join(format!("{}.sock", relay.name));
@@ -114,21 +127,16 @@ fn mount(mount: &Mount) -> Step {
     Step { target: mount.target().to_owned(), what }
 }
 
-/// What every sandbox has.
-fn system(profile: &LaunchProfile) -> Vec<Step> {
+fn text(target: &str, text: impl Into<String>) -> Step {
+    Step { target: target.into(), what: What::Text(text.into()) }
+}
+
+/// What every sandbox has, whatever its profile, parents before children.
+pub(super) fn system() -> Vec<Step> {
     let optional = |path: PathBuf, access| {
         let what = What::Bind(Bind { source: path.clone(), access, required: false });
         Step { target: path, what }
     };
-    let text = |target: &str, text: String| Step { target: target.into(), what: What::Text(text) };
-    let limits = &profile.limits;
-    let tmpfs = |target: &Path, size: tribune_contract::Tmpfs, mode| Step {
-        target: target.to_owned(),
-        what: What::Tmpfs { bytes: size.bytes, inodes: size.inodes, mode },
-    };
-    let home = profile.home.display();
-    let id = INSIDE_ID;
-
     let mut steps =
         vec![Step { target: "/usr".into(), what: What::Bind(bind("/usr".as_ref(), Access::Read)) }];
     for name in SYSTEM_FOLDERS {
@@ -140,15 +148,11 @@ fn system(profile: &LaunchProfile) -> Vec<Step> {
     }
     steps.extend(ETC.map(|name| optional(Path::new("/etc").join(name), Access::Read)));
     steps.extend([
-        text(
-            "/etc/passwd",
-            format!("agent:x:{id}:{id}:agent:{home}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
-        ),
-        text("/etc/group", format!("agent:x:{id}:\nnogroup:x:65534:\n")),
-        text("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n".to_owned()),
-        text("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
-        text("/etc/resolv.conf", "options attempts:1 timeout:1\n".to_owned()),
-        text("/etc/hostname", "sandbox\n".to_owned()),
+        text("/etc/group", format!("agent:x:{INSIDE_ID}:\nnogroup:x:65534:\n")),
+        text("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
+        text("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+        text("/etc/resolv.conf", "options attempts:1 timeout:1\n"),
+        text("/etc/hostname", "sandbox\n"),
         Step { target: "/proc".into(), what: What::Proc },
     ]);
     steps.extend(DEVICES.map(|name| {
@@ -165,10 +169,6 @@ fn system(profile: &LaunchProfile) -> Vec<Step> {
         Step { target: "/dev/stdin".into(), what: What::Symlink("/proc/self/fd/0".into()) },
         Step { target: "/dev/stdout".into(), what: What::Symlink("/proc/self/fd/1".into()) },
         Step { target: "/dev/stderr".into(), what: What::Symlink("/proc/self/fd/2".into()) },
-        tmpfs("/dev/shm".as_ref(), limits.shm, 0o1777),
-        tmpfs("/tmp".as_ref(), limits.tmp, 0o1777),
-        tmpfs("/var/tmp".as_ref(), limits.tmp, 0o1777),
-        tmpfs(&profile.home, limits.home, 0o700),
     ]);
     steps
 }

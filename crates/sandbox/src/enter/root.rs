@@ -23,9 +23,9 @@ use crate::layers::{Layer, Layers};
 const ROOT_BYTES: u64 = 4 * 1024 * 1024;
 const ROOT_INODES: u64 = 4096;
 
-/// Where the new root is attached until it becomes the root. Every system has it. What is below is looked up by its
-/// descriptor from then on.
-const STEPPING_STONE: &str = "/tmp";
+/// Where the new root is attached until it becomes the root. Every system has it, and nothing below it is ever shown: what a
+/// profile names is looked up when this lies over it already.
+pub(super) const STEPPING_STONE: &str = "/sys";
 
 /// What of `/proc` can be read and not written, as far as it is there.
 const PROC_READ_ONLY: [&str; 7] = ["acpi", "bus", "fs", "irq", "scsi", "sys", "tty"];
@@ -89,8 +89,8 @@ impl Root {
         };
         let stone = rustix::fs::open(STEPPING_STONE, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at(
             Stage::Mounts,
-            "opening /tmp",
-            "Make a folder /tmp on the host",
+            "opening /sys",
+            "Make a folder /sys on the host",
         )?;
         // Before something lies on it.
         let place = std::fs::canonicalize(STEPPING_STONE).unwrap_or_else(|_| STEPPING_STONE.into());

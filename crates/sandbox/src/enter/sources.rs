@@ -1,7 +1,7 @@
 //! Takes hold of what is mounted: a detached copy of each mount, so that the thing which was found is the thing which is
 //! mounted, whatever happens to its name.
 //!
-//! As root this is done before root is given up. Then folders that are changed inside are mapped: their owner's files count
+//! As root this is done by the launcher, before root is given up; else by process 1. Then folders that are changed inside are mapped: their owner's files count
 //! as the sandbox's own, and what it makes is the owner's on disk. No file changes hands, and nothing else is writable.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ use tribune_contract::{Failed, Stage, is_the_systems};
 
 use super::failure::{At as _, failed};
 use super::plan::{Access, Bind, Step, What};
+use super::root::STEPPING_STONE;
 use crate::layers::{Layer, Layers};
 use crate::sys::{self, Cloned, MountAttributes};
 
@@ -53,6 +54,24 @@ impl Sources {
     pub(super) fn into_steps(self) -> impl Iterator<Item = Vec<Tree>> {
         self.0.into_iter()
     }
+
+    /// What each step has: for each mount, whether it is a folder.
+    pub(super) fn shape(&self) -> Vec<Vec<bool>> {
+        self.0.iter().map(|trees| trees.iter().map(|tree| tree.is_folder).collect()).collect()
+    }
+
+    pub(super) fn mounts(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.0.iter().flatten().map(|tree| &tree.mount)
+    }
+
+    /// Of mounts in the order of [`Self::mounts`]. Nothing if there are fewer than the shape says.
+    pub(super) fn shaped(shape: Vec<Vec<bool>>, mounts: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
+        let mut mounts = mounts.into_iter();
+        let mut trees = |step: Vec<bool>| -> Option<Vec<Tree>> {
+            step.into_iter().map(|is_folder| Some(Tree { mount: mounts.next()?, is_folder })).collect()
+        };
+        shape.into_iter().map(&mut trees).collect::<Option<_>>().map(Self)
+    }
 }
 
 struct Opening<'a> {
@@ -77,9 +96,14 @@ impl Opening<'_> {
         // The profile named no such folder, but a link may lead there.
         let leads_to_the_systems = || {
             let found = std::fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
-            found.is_ok_and(|found| is_the_systems(&found))
+            found.is_ok_and(|found| match bind.access {
+                Access::Read => is_the_systems(&found),
+                // Sockets may be in `/run`. In the other place the sandbox itself is being built.
+                Access::Write | Access::ReadAsOwner => found.starts_with(STEPPING_STONE),
+                Access::Device => false,
+            })
         };
-        if bind.required && bind.access == Access::Read && leads_to_the_systems() {
+        if bind.required && leads_to_the_systems() {
             let cause = format!("`{}` leads to the running system", source.display());
             return Err(failed(Stage::Mounts, cause, "Name a folder outside /proc, /sys, /dev and /run"));
         }

@@ -1,6 +1,7 @@
 //! The launcher after the launch: it tells the host what happens, and ends everything when the host is gone, asks for it, or
 //! the time is over.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,12 +18,13 @@ use crate::wire;
 /// Process 1, as its launcher sees it.
 #[derive(Debug)]
 pub(super) struct First {
-    pub(super) pid: Pid,
-    pub(super) pidfd: OwnedFd,
+    pid: Pid,
+    pidfd: OwnedFd,
     /// What it says.
-    pub(super) report: File,
+    report: File,
     /// Whether what it leaves behind is this process's to end, because no pid namespace ends it.
-    pub(super) leaves_orphans: bool,
+    leaves_orphans: bool,
+    is_buried: Cell<bool>,
 }
 
 /// Stays until everything in the sandbox is gone.
@@ -81,7 +83,28 @@ pub(super) fn supervise(
     }
 }
 
+/// One that nobody needs ends together with whoever holds it.
+impl Drop for First {
+    fn drop(&mut self) {
+        if !self.is_buried.get() {
+            self.kill();
+            // Killed, so this ends.
+            let _ = self.bury();
+        }
+    }
+}
+
 impl First {
+    pub(super) fn new(pid: Pid, pidfd: OwnedFd, report: File, leaves_orphans: bool) -> Self {
+        Self { pid, pidfd, report, leaves_orphans, is_buried: Cell::new(false) }
+    }
+
+    /// Whether it is there and has said nothing, not even why it gave up.
+    pub(super) fn is_silent(&self) -> bool {
+        let mut polled = [PollFd::new(&self.report, PollFlags::IN), PollFd::new(&self.pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(0)
+    }
+
     fn kill(&self) {
         // One that just ended needs no signal.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
@@ -90,6 +113,7 @@ impl First {
     /// Waits for the end of process 1, and with it of everything in its pid namespace.
     fn bury(&self) -> io::Result<Exit> {
         let buried = rustix::process::waitpid(Some(self.pid), WaitOptions::empty())?;
+        self.is_buried.set(true);
         if self.leaves_orphans {
             end_orphans();
         }

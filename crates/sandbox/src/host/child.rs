@@ -121,14 +121,19 @@ impl Process {
     }
 
     fn bury(&mut self) -> io::Result<()> {
+        // It is the usher's child, whose children the kernel buries.
+        let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
         loop {
-            match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {
+            match rustix::event::poll(&mut polled, None) {
                 Err(rustix::io::Errno::INTR) => {}
-                // Somebody else buried it.
-                Ok(_) | Err(rustix::io::Errno::CHILD) => break,
-                Err(error) => return Err(error.into()),
+                ended => break ended.map(drop)?,
             }
         }
+        // Where this process is the one that orphans are given to, it is the usher's heir.
+        let _ = rustix::process::waitid(
+            WaitId::PidFd(self.pidfd.as_fd()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        );
         self.is_buried = true;
         Ok(())
     }

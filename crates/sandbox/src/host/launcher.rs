@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::geteuid;
@@ -14,8 +14,7 @@ use tribune_contract::{Bounded, Failed, LaunchProfile, Order, ProfileError, Repo
 use super::cgroup::Cgroups;
 use super::child::{Child, Process};
 use super::streams::Streams;
-use super::users;
-use super::usher::Usher;
+use super::usher::{Becomes, Usher};
 use crate::wire;
 
 /// How long a start may take. It is milliseconds; a machine that swaps needs longer.
@@ -30,9 +29,15 @@ pub struct Launcher {
     program: PathBuf,
     args: Vec<OsString>,
     house: House,
-    /// Started with the first launch, and anew when it is gone.
-    usher: Arc<Mutex<Option<Usher>>>,
+    usher: Shared,
 }
+
+/// An usher, started with the first launch, and anew when it is gone.
+type Shared = Arc<Mutex<Option<Usher>>>;
+
+/// The one of this process, for as long as somebody has it: what it makes ahead is made once, and not for each part of the
+/// daemon that starts programs.
+static OWN: Mutex<Weak<Mutex<Option<Usher>>>> = Mutex::new(Weak::new());
 
 /// The name under which a house's cgroups are found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +81,10 @@ impl Launcher {
     /// Re-executes this very program, even if its file was replaced meanwhile.
     #[must_use]
     pub fn this_program(house: House) -> Self {
-        Self::new("/proc/self/exe", [ENTER.into()], house)
+        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let usher = own.upgrade().unwrap_or_default();
+        *own = Arc::downgrade(&usher);
+        Self { usher, ..Self::new("/proc/self/exe", [ENTER.into()], house) }
     }
 
     /// Executes a program that calls [`crate::enter`].
@@ -89,18 +97,16 @@ impl Launcher {
     pub fn launch(&self, profile: &LaunchProfile, streams: Streams) -> Result<Child, LaunchError> {
         profile.check()?;
         let becomes = becomes(profile.runs_as)?;
-        let (mut control, theirs) = UnixStream::pair()?;
-        control.set_read_timeout(Some(PATIENCE))?;
-        control.set_write_timeout(Some(PATIENCE))?;
         let (streams, ends) = streams.open()?;
-        self.ask(&theirs.into(), &streams)?;
+        let launching = match self.begin(profile, becomes, &streams) {
+            // An usher that ended just now took the request with it, and so did a launcher that waited: nobody answered, so
+            // nothing was begun.
+            Err(_) => self.begin(profile, becomes, &streams)?,
+            Ok(launching) => launching,
+        };
         // As long as we had them, we would not see them closed.
         drop(streams);
-        // The launcher begins while its cgroups are made.
-        wire::write(&mut control, &Order { profile: profile.clone(), becomes })?;
-        let cgroups = Cgroups::make(&self.house, &profile.limits);
-        let bounded = Bounded { limited_by: cgroups.limited_by, cgroups: cgroups.doors() };
-        let process = Process::answering(&control, cgroups)?;
+        let Launching { mut control, process, bounded } = launching;
         // A launcher that gave up already does not hear this, and has said why.
         let _ = wire::write(&mut control, &bounded);
         let report = wire::read::<Report>(&mut control)?;
@@ -113,29 +119,57 @@ impl Launcher {
     }
 }
 
+/// A launcher that has its order.
+struct Launching {
+    control: UnixStream,
+    process: Process,
+    bounded: Bounded,
+}
+
 impl Launcher {
+    /// Orders a launch, up to where a launcher has said who it is.
+    fn begin(
+        &self,
+        profile: &LaunchProfile,
+        becomes: Becomes,
+        streams: &[OwnedFd; 3],
+    ) -> io::Result<Launching> {
+        let (mut control, theirs) = UnixStream::pair()?;
+        control.set_read_timeout(Some(PATIENCE))?;
+        control.set_write_timeout(Some(PATIENCE))?;
+        let becomes = self.ask(becomes, &theirs.into(), streams)?;
+        // The launcher begins while its cgroups are made.
+        wire::write(&mut control, &Order { profile: profile.clone(), becomes })?;
+        let cgroups = Cgroups::make(&self.house, &profile.limits);
+        let bounded = Bounded { limited_by: cgroups.limited_by, cgroups: cgroups.doors() };
+        let process = Process::answering(&control, cgroups)?;
+        Ok(Launching { control, process, bounded })
+    }
+
     /// Asks the usher for a launcher; one that is gone is replaced.
-    fn ask(&self, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
+    fn ask(
+        &self,
+        becomes: Becomes,
+        control: &OwnedFd,
+        streams: &[OwnedFd; 3],
+    ) -> io::Result<Option<(u32, u32)>> {
         let mut usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(usher) = &*usher
-            && usher.ask(control, streams).is_ok()
+        if let Some(usher) = &mut *usher
+            && let Ok(becomes) = usher.ask(becomes, control, streams)
         {
-            return Ok(());
+            return Ok(becomes);
         }
-        usher.insert(Usher::start(&self.program, &self.args)?).ask(control, streams)
+        usher.insert(Usher::start(&self.program, &self.args)?).ask(becomes, control, streams)
     }
 }
 
 /// Whom the launcher becomes: nobody else, unless it is root.
-fn becomes(runs_as: RunsAs) -> Result<Option<(u32, u32)>, LaunchError> {
+fn becomes(runs_as: RunsAs) -> Result<Becomes, LaunchError> {
     let own = geteuid();
     match (own.is_root(), runs_as) {
-        (true, RunsAs::Dynamic) => {
-            let user = users::next();
-            Ok(Some((user, user)))
-        }
-        (true, RunsAs::User { uid, gid }) => Ok(Some((uid, gid))),
+        (true, RunsAs::Dynamic) => Ok(Becomes::Fresh),
+        (true, RunsAs::User { uid, gid }) => Ok(Becomes::This(uid, gid)),
         (false, RunsAs::User { uid, .. }) if uid != own.as_raw() => Err(LaunchError::NotRoot(own.as_raw())),
-        (false, RunsAs::User { .. } | RunsAs::Dynamic) => Ok(None),
+        (false, RunsAs::User { .. } | RunsAs::Dynamic) => Ok(Becomes::Itself),
     }
 }

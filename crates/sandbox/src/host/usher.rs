@@ -2,7 +2,7 @@
 //!
 //! Loading and setting up this program takes longer than the rest of a start. So one process stands ready behind that, with
 //! nothing of anyone's: no variable, no descriptor but its socket, no order. For each launch it forks a launcher, which gets
-//! its streams and the socket for its order, and is a child of the daemon and not of the usher.
+//! its streams and the socket for its order. It forks one more when nobody asks, which makes namespaces and mounts ahead.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::users;
+use crate::wire::Request;
 use crate::{sys, wire};
 
 /// A process that stands ready. It ends when this is dropped, or when the daemon does.
@@ -20,6 +22,18 @@ use crate::{sys, wire};
 pub(super) struct Usher {
     process: std::process::Child,
     socket: OwnedFd,
+    /// The user of nobody else that the launcher will become which is made ahead.
+    promised: Option<u32>,
+}
+
+/// Whom a launcher becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Becomes {
+    /// Nobody else: it is an ordinary user.
+    Itself,
+    /// A user that nothing else has.
+    Fresh,
+    This(u32, u32),
 }
 
 impl Usher {
@@ -40,13 +54,30 @@ impl Usher {
             .stderr(Stdio::null());
         sys::pass_control(&mut command, theirs);
         // With the command goes our copy of their end, so that we see when they are gone.
-        Ok(Self { process: command.spawn()?, socket })
+        Ok(Self { process: command.spawn()?, socket, promised: None })
     }
 
-    /// Asks for a launcher with these streams. It speaks over `control`, and says first who it is.
-    pub(super) fn ask(&self, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
+    /// Asks for a launcher with these streams. It speaks over `control`, and says first who it is. Returns whom it becomes, if it
+    /// is root.
+    pub(super) fn ask(
+        &mut self,
+        becomes: Becomes,
+        control: &OwnedFd,
+        streams: &[OwnedFd; 3],
+    ) -> io::Result<Option<(u32, u32)>> {
+        let promised = self.promised.take();
+        let request = match becomes {
+            Becomes::Itself => Request { becomes: None, next: None },
+            Becomes::This(uid, gid) => Request { becomes: Some((uid, gid)), next: Some((uid, gid)) },
+            Becomes::Fresh => {
+                let (own, next) = (promised.unwrap_or_else(users::next), users::next());
+                self.promised = Some(next);
+                Request { becomes: Some((own, own)), next: Some((next, next)) }
+            }
+        };
         let [stdin, stdout, stderr] = streams.each_ref().map(|stream| stream.as_fd());
-        wire::send_with(&self.socket, &[0], &[control.as_fd(), stdin, stdout, stderr])
+        wire::send_with(&self.socket, &request.to_bytes(), &[control.as_fd(), stdin, stdout, stderr])?;
+        Ok(request.becomes)
     }
 }
 

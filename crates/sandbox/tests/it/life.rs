@@ -3,12 +3,13 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tribune_contract::{Exit, LimitedBy, Mount, RunsAs, Stage};
 use tribune_sandbox::{LaunchError, Stream, Streams, sweep};
 
 use crate::stage::{
-    Test, as_user, cgroups, finish, launcher, marked, run, shell, unique_sleep, wait_for_end,
+    Test, ahead, as_user, cgroups, children, finish, launcher, marked, run, shell, unique_sleep,
+    wait_for_end, wait_for_one_ahead,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -26,6 +27,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("200_starts_leave_nothing", starts_leave_nothing),
     ("200_starts_by_a_user_leave_nothing", starts_by_a_user_leave_nothing),
     ("an_usher_that_is_gone_is_replaced", an_usher_that_is_gone_is_replaced),
+    ("launchers_of_a_process_share_an_usher", launchers_of_a_process_share_an_usher),
+    ("what_was_made_ahead_ends_with_its_usher", what_was_made_ahead_ends_with_its_usher),
+    ("what_was_made_ahead_and_is_gone_is_nobodys_loss", what_was_made_ahead_and_is_gone_is_nobodys_loss),
+    ("what_was_made_ahead_is_of_this_machine_as_it_is", what_was_made_ahead_is_of_this_machine_as_it_is),
+    ("who_it_was_made_for_is_who_it_is", who_it_was_made_for_is_who_it_is),
     ("orphans_are_buried", orphans_are_buried),
     ("it_says_who_it_is_and_what_limits_it", it_says_who_it_is_and_what_limits_it),
     ("failures_name_their_cause", failures_name_their_cause),
@@ -52,6 +58,12 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
         }
         ["many", house] => many(house.as_ref()),
         ["usher", house] => usher(house.as_ref()),
+        ["shared", house] => shared(house.as_ref()),
+        ["ahead", house] => ended_ahead(house.as_ref()),
+        ["killed-ahead", house] => killed_ahead(house.as_ref()),
+        ["changed-machine", house] => changed_machine(house.as_ref()),
+        ["look-twice", folder] => look_twice(folder.as_ref()),
+        ["made-for", house] => made_for(house.as_ref()),
         ["choose"] => {
             let mut profile = shell("true");
             profile.runs_as = RunsAs::User { uid: 4242, gid: 4242 };
@@ -213,16 +225,14 @@ fn starts_by_a_user_leave_nothing() {
 
 /// Kills the process that launchers are forked from. Runs in a process of its own, whose children it looks at.
 fn usher(house: &std::path::Path) {
-    let children = || {
-        let own = std::process::id();
-        let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap();
-        list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<i32>>()
-    };
+    let children = || children(std::process::id());
     let launcher = launcher(house);
     let says =
         |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
     let [first] = children()[..] else { panic!("one process stands ready") };
+    // So that it does nothing while it is looked at.
+    wait_for_one_ahead();
     // It holds nothing of anyone's: streams to nowhere and one socket.
     assert_eq!(std::fs::read(format!("/proc/{first}/environ")).unwrap(), b"");
     let held = std::fs::read_dir(format!("/proc/{first}/fd")).unwrap();
@@ -233,15 +243,143 @@ fn usher(house: &std::path::Path) {
 
     // What it forked goes on without it, and the next launch has another.
     let child = launcher.launch(&shell("sleep 0.2; echo two"), Streams::captured()).unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
-    wait_for_end(rustix::process::Pid::from_raw(first).unwrap());
+    rustix::process::kill_process(pid(first), Signal::KILL).unwrap();
+    wait_for_end(pid(first));
     assert_eq!(says("three").ok(), "three\n");
     assert_eq!(finish(child).ok(), "two\n");
     let [second] = children()[..] else { panic!("one process stands ready, and no zombie is left") };
     assert_ne!(first, second);
     drop(launcher);
-    assert_eq!(children(), [] as [i32; 0]);
+    assert_eq!(children(), [] as [u32; 0]);
     println!("replaced");
+}
+
+fn pid(number: u32) -> Pid {
+    Pid::from_raw(number.cast_signed()).unwrap()
+}
+
+/// Runs a part of this program in a process of its own, which says one thing if all is well.
+fn part(words: &[&str], house: &std::path::Path, says: &str) {
+    let output = Command::new(std::env::current_exe().unwrap()).args(words).arg(house).output().unwrap();
+    let erred = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), says, "{erred}");
+}
+
+/// Looks at what waits for an order that never comes.
+fn ended_ahead(house: &std::path::Path) {
+    let launcher = launcher(house);
+    assert_eq!(ahead(), [], "nothing is made before it is known that somebody wants it");
+    finish(launcher.launch(&shell("true"), Streams::captured()).unwrap());
+    let (waiting, first) = wait_for_one_ahead();
+    // It has nothing of anyone's: no variable, and no order that it could have read.
+    for process in [waiting, first] {
+        assert_eq!(std::fs::read(format!("/proc/{process}/environ")).unwrap(), b"");
+    }
+    drop(launcher);
+    wait_for_end(pid(waiting));
+    wait_for_end(pid(first));
+    println!("ended");
+}
+
+/// Launchers of one process have one usher.
+fn shared(house: &std::path::Path) {
+    let (one, other) = (launcher(house), launcher(&house.join("other")));
+    for launcher in [&one, &other] {
+        assert_eq!(finish(launcher.launch(&shell("echo on"), Streams::captured()).unwrap()).ok(), "on\n");
+    }
+    assert_eq!(children(std::process::id()).len(), 1);
+    drop(one);
+    assert_eq!(finish(other.launch(&shell("echo on"), Streams::captured()).unwrap()).ok(), "on\n");
+    drop(other);
+    assert_eq!(children(std::process::id()), [] as [u32; 0]);
+    println!("shared");
+}
+
+fn launchers_of_a_process_share_an_usher() {
+    part(&["shared"], tempfile::tempdir().unwrap().path(), "shared\n");
+}
+
+fn what_was_made_ahead_ends_with_its_usher() {
+    part(&["ahead"], tempfile::tempdir().unwrap().path(), "ended\n");
+}
+
+/// Kills what waits, the launcher or its process 1, and starts something.
+fn killed_ahead(house: &std::path::Path) {
+    let launcher = launcher(house);
+    let says =
+        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
+    assert_eq!(says("one").ok(), "one\n");
+    let (waiting, first) = wait_for_one_ahead();
+    rustix::process::kill_process(pid(waiting), Signal::KILL).unwrap();
+    wait_for_end(pid(first));
+    assert_eq!(says("two").ok(), "two\n");
+    let (_, first) = wait_for_one_ahead();
+    rustix::process::kill_process(pid(first), Signal::KILL).unwrap();
+    wait_for_end(pid(first));
+    assert_eq!(says("three").ok(), "three\n");
+    println!("no loss");
+}
+
+fn what_was_made_ahead_and_is_gone_is_nobodys_loss() {
+    part(&["killed-ahead"], tempfile::tempdir().unwrap().path(), "no loss\n");
+}
+
+/// Says what is in a folder, and again after a line of input. What is said in between was started ahead of it.
+fn look_twice(folder: &std::path::Path) {
+    let mut profile = shell("ls /shown; cat /etc/services");
+    profile.mounts =
+        vec![Mount::ReadOnly { source: folder.to_owned(), target: "/shown".into(), hide: Vec::new() }];
+    let launcher = launcher(folder);
+    for line in ["first", "second"] {
+        let ran = finish(launcher.launch(&profile, Streams::captured()).unwrap()).ok();
+        wait_for_one_ahead();
+        println!("{line}: {}", ran.replace('\n', " "));
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+    }
+}
+
+/// In a mount namespace of its own: changes what is mounted, and which file has a name in `/etc`, between two launches.
+fn changed_machine(house: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt as _;
+    let tmpfs = |place: &std::path::Path| {
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("tmpfs", place, "tmpfs", flags, Some(c"mode=755")).unwrap();
+    };
+    // A copy of what matters here of /etc, which may be changed.
+    let cache = std::fs::read("/etc/ld.so.cache").unwrap();
+    tmpfs("/etc".as_ref());
+    std::fs::write("/etc/ld.so.cache", cache).unwrap();
+    std::fs::write("/etc/services", "before").unwrap();
+    let shown = house.join("shown");
+    std::fs::create_dir(&shown).unwrap();
+    for folder in [house, &shown] {
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    std::fs::write(shown.join("below"), "").unwrap();
+    let exe = house.join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    // By root and by an ordinary user.
+    for user in [0, crate::probes::bait::AGENT] {
+        let mut looking = Command::new(&exe);
+        looking.arg("look-twice").arg(&shown).stdin(Stdio::piped()).stdout(Stdio::piped());
+        looking.uid(user).gid(user);
+        let mut looking = looking.spawn().unwrap();
+        let mut said = BufReader::new(looking.stdout.take().unwrap()).lines();
+        let mut stdin = looking.stdin.take().unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "first: below before");
+        tmpfs(&shown);
+        std::fs::write(shown.join("above"), "").unwrap();
+        std::fs::write("/etc/services.new", "after").unwrap();
+        std::fs::rename("/etc/services.new", "/etc/services").unwrap();
+        stdin.write_all(b"\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "second: above after");
+        stdin.write_all(b"\n").unwrap();
+        assert!(looking.wait().unwrap().success());
+        rustix::mount::unmount(&shown, rustix::mount::UnmountFlags::DETACH).unwrap();
+        std::fs::write("/etc/services", "before").unwrap();
+    }
+    println!("as it is");
 }
 
 fn an_usher_that_is_gone_is_replaced() {
@@ -254,6 +392,56 @@ fn an_usher_that_is_gone_is_replaced() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+fn what_was_made_ahead_is_of_this_machine_as_it_is() {
+    let house = tempfile::tempdir().unwrap();
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private"])
+        .arg(std::env::current_exe().unwrap())
+        .arg("changed-machine")
+        .arg(house.path())
+        .output()
+        .unwrap();
+    let erred = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "as it is\n", "{erred}");
+}
+
+/// Orders for users of nobody else and for one that is chosen, by turns: each is held by whom it is for.
+fn made_for(house: &std::path::Path) {
+    let launcher = launcher(house);
+    let mut fresh = std::collections::BTreeSet::new();
+    for round in 0..4 {
+        for runs_as in [RunsAs::Dynamic, RunsAs::User { uid: 4242, gid: 4243 }] {
+            let mut profile = shell("read line");
+            profile.runs_as = runs_as;
+            let mut child = launcher.launch(&profile, Streams::piped()).unwrap();
+            let started = (child.started().uid, child.started().gid);
+            match runs_as {
+                RunsAs::Dynamic => assert!(fresh.insert(started), "{started:?} came twice"),
+                RunsAs::User { uid, gid } => assert_eq!(started, (uid, gid)),
+            }
+            // Who it says it is, is who the kernel knows: process 1 of the box.
+            let [first] = children(child.id())[..] else { panic!("process 1 is the launcher's only child") };
+            let status = std::fs::read_to_string(format!("/proc/{first}/status")).unwrap_or_default();
+            let ids = |what: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap_or_default();
+                line.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<u32>>()
+            };
+            assert_eq!((ids("Uid:"), ids("Gid:")), (vec![started.0; 4], vec![started.1; 4]));
+            assert_eq!(ids("Groups:"), [] as [u32; 0]);
+            child.stdin().unwrap().write_all(b"\n").unwrap();
+            assert_eq!(finish(child).exit, Exit::Code { code: 0 });
+            if round % 2 == 0 {
+                wait_for_one_ahead();
+            }
+        }
+    }
+    println!("each");
+}
+
+fn who_it_was_made_for_is_who_it_is() {
+    part(&["made-for"], tempfile::tempdir().unwrap().path(), "each\n");
 }
 
 fn orphans_are_buried() {

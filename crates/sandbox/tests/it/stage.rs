@@ -130,6 +130,32 @@ pub(crate) fn wait_for_end(pid: rustix::process::Pid) {
     assert_eq!(ready, 1, "process {pid:?} did not end");
 }
 
+/// The children of a process.
+pub(crate) fn children(of: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Launchers that wait with their process 1: children of an usher of this process, which runs nothing else meanwhile.
+pub(crate) fn ahead() -> Vec<(u32, u32)> {
+    let launchers = children(std::process::id()).into_iter().flat_map(children);
+    launchers
+        .flat_map(|launcher| children(launcher).into_iter().map(move |first| (launcher, first)))
+        .collect()
+}
+
+/// Waits until one was made ahead.
+pub(crate) fn wait_for_one_ahead() -> (u32, u32) {
+    let start = std::time::Instant::now();
+    loop {
+        if let [one] = ahead()[..] {
+            return one;
+        }
+        assert!(start.elapsed().as_secs() < 30, "none is made ahead: {:?}", ahead());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// A number of seconds that no other process sleeps.
 pub(crate) fn unique_sleep() -> String {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();

@@ -1,0 +1,182 @@
+//! What a launcher does before it is needed: process 1 in its namespaces, with the part of its root that every sandbox has.
+//!
+//! Nothing of that depends on an order. It is true of one moment of this machine, and thrown away if that has changed when
+//! somebody comes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode as FileMode, OFlags};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use tribune_contract::{Failed, Mode, Stage};
+
+use super::Means;
+use super::failure::{At as _, failed};
+use super::first::Process1;
+use super::identity::{self, Seeming};
+use super::seam::Seam;
+use super::sources::Sources;
+use super::supervise::First;
+use super::{init, plan};
+use crate::layers::{Layer, Layers};
+use crate::sys::{self, Cloned};
+
+/// A process 1 that waits for its order.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    pub(super) first: First,
+    pub(super) seam: Seam,
+    /// Whether the launcher takes hold of what is mounted, because it is root.
+    pub(super) holds_mounts: bool,
+    moment: Moment,
+}
+
+impl Ahead {
+    /// Makes one. `user` is whom the launcher becomes, if it is root.
+    pub(super) fn make(mode: Mode, user: Option<(u32, u32)>, means: Means<'_>) -> Result<Self, Failed> {
+        let layers = means.layers;
+        rustix::process::umask(FileMode::from_raw_mode(0o022));
+        if layers.has(Layer::Keyring) {
+            identity::fresh_keyring()?;
+        }
+        // Before anything is looked at.
+        let moment = Moment::now().at(Stage::Mounts, "reading what is mounted", "Mount /proc")?;
+        let steps = match mode {
+            Mode::Full => plan::system(),
+            Mode::Landlock => Vec::new(),
+        };
+        // Root that may not mount, as in many containers, goes the way of an ordinary user.
+        let root = user.filter(|_| mode == Mode::Full && is_root_that_mounts());
+        let sources = match root {
+            Some(user) => Some(Sources::open(&steps, Some(user), layers)?),
+            None => None,
+        };
+        if mode == Mode::Landlock {
+            let own = rustix::process::getpid();
+            rustix::process::set_child_subreaper(Some(own)).at(
+                Stage::Program,
+                "becoming the reaper",
+                "Use Linux 3.4 or later",
+            )?;
+        }
+        let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let (report, reports) =
+            pipe.at(Stage::Namespaces, "making a pipe", "Raise the limit of open files")?;
+        let (seam, theirs) =
+            UnixStream::pair().at(Stage::Namespaces, "making a socket", "Raise the limit of open files")?;
+        let (uid, gid) = identity::who(user);
+        // Namespaces belong to whoever makes them, and that shall not be root. This process stays root for as long as it has to
+        // open what only root may.
+        let seeming = match mode {
+            Mode::Full => Seeming::to_be(user)?,
+            Mode::Landlock => None,
+        };
+        match sys::clone(namespaces(mode, layers)).map_err(|error| unclonable(&error))? {
+            Cloned::Child => {
+                let held = sources.iter().flat_map(Sources::mounts).map(|mount| mount.as_raw_fd());
+                let mut kept: Vec<_> = held.chain([reports.as_raw_fd(), theirs.as_raw_fd()]).collect();
+                let mut reports = File::from(reports);
+                let is_alone = match layers.has(Layer::Descriptors) {
+                    true => sys::close_all_but(&mut kept),
+                    false => Ok(()),
+                };
+                let is_alone = is_alone.at(
+                    Stage::Namespaces,
+                    "closing what is the launcher's",
+                    "Use Linux 5.12 or later",
+                );
+                let process = Process1 { means, mode, user, uid, gid, reports: &reports };
+                let ran = is_alone.and_then(|()| process.run(&steps, sources, theirs.into()));
+                if let Err(why_not) = ran {
+                    init::give_up(&mut reports, why_not);
+                }
+                sys::leave(0);
+            }
+            Cloned::Parent { child, pidfd } => {
+                let leaves_orphans = mode == Mode::Landlock;
+                let first = First::new(child, pidfd, report.into(), leaves_orphans);
+                let ahead = Self { first, seam: seam.into(), holds_mounts: root.is_some(), moment };
+                if let Some(seeming) = seeming {
+                    seeming.end()?;
+                }
+                Ok(ahead)
+            }
+        }
+    }
+
+    /// Whether it still waits, and this machine is as it was when it was made.
+    pub(super) fn is_true(&self) -> bool {
+        self.first.is_silent() && self.moment.is_now()
+    }
+}
+
+fn is_root_that_mounts() -> bool {
+    let may_mount = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
+    rustix::process::geteuid().is_root() && rustix::thread::capabilities(None).is_ok_and(may_mount)
+}
+
+/// The namespaces of process 1. That of cgroups comes when it is in its own.
+fn namespaces(mode: Mode, layers: &Layers) -> u64 {
+    if mode == Mode::Landlock {
+        return 0;
+    }
+    let optional = [
+        (Layer::PidNamespace, libc::CLONE_NEWPID),
+        (Layer::NetworkNamespace, libc::CLONE_NEWNET),
+        (Layer::IpcNamespace, libc::CLONE_NEWIPC),
+        (Layer::UtsNamespace, libc::CLONE_NEWUTS),
+    ];
+    let always = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+    let flags = optional.into_iter().filter(|(layer, _)| layers.has(*layer));
+    flags.fold(always, |flags, (_, flag)| flags | flag) as u64
+}
+
+fn unclonable(error: &io::Error) -> Failed {
+    let remedy = match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EUSERS) => {
+            "Raise the limits in /proc/sys/user, above all user.max_user_namespaces; in a sandbox, nest no further"
+        }
+        Some(libc::EPERM) => {
+            "Allow user namespaces: `sysctl kernel.unprivileged_userns_clone=1` where that exists; in a container, \
+             allow them in its seccomp profile"
+        }
+        Some(libc::ENOSYS) => {
+            "Use Linux 5.12 or later; in a container, allow `clone3` in its seccomp profile"
+        }
+        Some(libc::EINVAL) => "Use a kernel with all of CONFIG_{USER,PID,NET,IPC,UTS}_NS and CONFIG_CGROUPS",
+        _ => "Raise the limits of processes and memory",
+    };
+    failed(Stage::Namespaces, format!("making new namespaces failed ({error})"), remedy)
+}
+
+/// What this machine was like: what was mounted, and which names its root and `/etc` had.
+#[derive(Debug)]
+struct Moment {
+    /// The kernel marks it when something is mounted or unmounted.
+    mounts: OwnedFd,
+    changed: [(i64, i64); 2],
+}
+
+impl Moment {
+    fn now() -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let mounts = rustix::fs::open("/proc/self/mounts", flags, FileMode::empty())?;
+        Ok(Self { mounts, changed: changed()? })
+    }
+
+    fn is_now(&self) -> bool {
+        let mut polled = [PollFd::new(&self.mounts, PollFlags::PRI)];
+        let is_as_mounted = rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(0);
+        is_as_mounted && changed().is_ok_and(|changed| changed == self.changed)
+    }
+}
+
+/// When names came or went: a file that took another's place there is another file.
+fn changed() -> io::Result<[(i64, i64); 2]> {
+    let of = |folder: &str| std::fs::metadata(folder).map(|folder| (folder.mtime(), folder.mtime_nsec()));
+    Ok([of("/")?, of("/etc")?])
+}

@@ -1,0 +1,230 @@
+//! Process 1 of a sandbox, from its first step to where [`init`](super::init) goes on.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use rustix::thread::CapabilitySet;
+use tribune_contract::{Failed, LaunchProfile, LimitedBy, Mode, Stage, Started};
+
+use super::agent::Agent;
+use super::failure::{At as _, failed};
+use super::masks::{self, Masked};
+use super::plan::{self, INSIDE_ID, RUN_FOLDER, Step};
+use super::relay::{Port, Relays};
+use super::root::Root;
+use super::seam::Seam;
+use super::sources::{self, Sources};
+use super::{Means, confine, identity, init, limits};
+use crate::layers::Layer;
+use crate::sys;
+
+const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
+
+/// What it has from its launcher before there is an order.
+#[derive(Debug)]
+pub(super) struct Process1<'a> {
+    pub(super) means: Means<'a>,
+    pub(super) mode: Mode,
+    /// Whom it becomes, if it has no namespaces and is root.
+    pub(super) user: Option<(u32, u32)>,
+    /// Who it is on the host.
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) reports: &'a File,
+}
+
+impl Process1<'_> {
+    /// Everything. Comes back when its program has ended, or with the reason why none was started.
+    pub(super) fn run(
+        &self,
+        system: &[Step],
+        sources: Option<Sources>,
+        mut seam: Seam,
+    ) -> Result<(), Failed> {
+        match self.mode {
+            Mode::Full => {
+                map(self.uid, self.gid)?;
+                identity::be(INSIDE_ID)?;
+            }
+            Mode::Landlock => identity::become_user(self.user)?,
+        }
+        // Whoever kills the launcher kills this, and with it everything. After the change of user, which forgets it.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(
+            Stage::Namespaces,
+            "following the launcher",
+            REMEDY,
+        )?;
+        init::check_launcher(self.reports)?;
+        let launcher_mounts = sources.is_some();
+        let root = match self.mode {
+            Mode::Full => Some(self.settle(system, sources)?),
+            Mode::Landlock => None,
+        };
+
+        let heard = |what| {
+            move |error: io::Error| {
+                failed(Stage::Profile, format!("{what} was not told ({error})"), "Try again")
+            }
+        };
+        let (streams, order) = seam.order().map_err(heard("the order"))?;
+        let [stdin, stdout, stderr] = streams;
+        let passed = rustix::stdio::dup2_stdin(&stdin)
+            .and_then(|()| rustix::stdio::dup2_stdout(&stdout))
+            .and_then(|()| rustix::stdio::dup2_stderr(&stderr));
+        passed.at(Stage::Program, "taking the program's streams", REMEDY)?;
+        drop((stdin, stdout, stderr));
+        let profile = &order.profile;
+        let landlock = confine::check(profile)?;
+        let mut masked = Masked::default();
+        let mut own_root = None;
+        if let Some(mut root) = root {
+            let steps = plan::asked(profile);
+            let sources = if launcher_mounts {
+                seam.sources().map_err(heard("what to mount"))?
+            } else {
+                Sources::open(&steps, None, self.means.layers)?
+            };
+            root.build(&steps, sources)?;
+            if self.means.layers.has(Layer::WorkspaceMasks) {
+                masked = masks::cover(&root, profile)?;
+            }
+            own_root = Some(root);
+        }
+        let (limited_by, doors) = seam.bounds().map_err(heard("what holds the limits"))?;
+        self.enter(own_root, &doors)?;
+        drop((doors, seam));
+
+        let started = Started {
+            uid: self.uid,
+            gid: self.gid,
+            limited_by,
+            landlock_abi: landlock,
+            masked: masked.names,
+            read_only: masked.read_only,
+            emptied: masked.emptied,
+        };
+        self.start(profile, started, limited_by)
+    }
+
+    /// The part of the root that every sandbox has, and what else needs no order.
+    fn settle(&self, system: &[Step], sources: Option<Sources>) -> Result<Root, Failed> {
+        let layers = self.means.layers;
+        let sources = match sources {
+            Some(sources) => sources,
+            None => Sources::open(system, None, layers)?,
+        };
+        let mut root = Root::attach(layers)?;
+        root.build(system, sources)?;
+        if layers.has(Layer::NestedNamespaces) {
+            forbid_namespaces()?;
+        }
+        if layers.has(Layer::UtsNamespace) {
+            rustix::system::sethostname(b"sandbox").at(Stage::Namespaces, "naming the host", REMEDY)?;
+        }
+        if layers.has(Layer::NetworkNamespace) {
+            sys::loopback_up().at(Stage::Namespaces, "turning the loopback on", REMEDY)?;
+        }
+        Ok(root)
+    }
+
+    /// Moves into its cgroups and into its root.
+    fn enter(&self, root: Option<Root>, doors: &[File]) -> Result<(), Failed> {
+        let layers = self.means.layers;
+        limits::join(doors)?;
+        let Some(root) = root else { return Ok(()) };
+        if layers.has(Layer::CgroupNamespace) {
+            sys::leave_cgroup_namespace().at(Stage::Namespaces, "hiding where its cgroups are", REMEDY)?;
+        }
+        root.enter()
+    }
+
+    /// The last steps that need rights, and the program.
+    fn start(&self, profile: &LaunchProfile, started: Started, limited_by: LimitedBy) -> Result<(), Failed> {
+        let layers = self.means.layers;
+        let (relays, ports) = relays(profile)?;
+        if layers.has(Layer::Capabilities) {
+            give_up_capabilities(self.mode).at(Stage::Namespaces, "giving up capabilities", REMEDY)?;
+        }
+        if layers.has(Layer::NoNewPrivileges) {
+            rustix::thread::set_no_new_privs(true).at(Stage::Seccomp, "forgoing new privileges", REMEDY)?;
+        }
+        let agent = Agent {
+            profile,
+            limited_by,
+            landlock: started.landlock_abi,
+            filter: self.means.filters.of(self.mode),
+            ports: &ports,
+            layers,
+        };
+        let reports = self.reports.try_clone().at(Stage::Program, "reporting", REMEDY)?;
+        init::run(&agent, relays, started, reports)
+    }
+}
+
+/// Maps the one user and the one group there are, from inside.
+fn map(uid: u32, gid: u32) -> Result<(), Failed> {
+    let write = || {
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        sources::write_map("/proc/self/uid_map", INSIDE_ID, uid)?;
+        sources::write_map("/proc/self/gid_map", INSIDE_ID, gid)
+    };
+    write().at(
+        Stage::Namespaces,
+        format_args!("mapping user {uid} into the sandbox"),
+        "In a container, let it write id maps; otherwise check that /proc is mounted",
+    )
+}
+
+/// Lets nobody inside make a user namespace, in which it would have rights again.
+fn forbid_namespaces() -> Result<(), Failed> {
+    // The host's /proc, through which this namespace's own limits are seen.
+    std::fs::write("/proc/sys/user/max_user_namespaces", "0").at(
+        Stage::Namespaces,
+        "forbidding further namespaces",
+        "Mount /proc with a writable /proc/sys/user for Tribune",
+    )
+}
+
+/// The relays, listening, and their ports.
+fn relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> {
+    let mut ports = Vec::new();
+    for relay in &profile.relays {
+        let (number, socket, token): (u16, PathBuf, _) = match profile.mode {
+            Mode::Full => {
+                let inside = Path::new(RUN_FOLDER).join(format!("{}.sock", relay.name));
+                (relay.port, inside, None)
+            }
+            Mode::Landlock => {
+                (0, relay.socket.clone(), relay.token.as_ref().map(|token| token.clone().into_bytes()))
+            }
+        };
+        let port = Port::listen(number, socket, token).at(
+            Stage::Relays,
+            format_args!("listening on port {number} for `{}`", relay.name),
+            "Choose another port",
+        )?;
+        ports.push(port);
+    }
+    let numbers: io::Result<Vec<u16>> = ports.iter().map(Port::number).collect();
+    let numbers = numbers.at(Stage::Relays, "reading the port of a relay", "Try again")?;
+    Ok((Relays::new(ports), numbers))
+}
+
+fn give_up_capabilities(mode: Mode) -> rustix::io::Result<()> {
+    // Whoever has none cannot shrink the set of those it could get, and gets none without new privileges.
+    let within_reach = match mode {
+        Mode::Full => CapabilitySet::all(),
+        Mode::Landlock => CapabilitySet::empty(),
+    };
+    for capability in within_reach.iter() {
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // One that this kernel does not know.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    identity::no_capabilities()
+}
