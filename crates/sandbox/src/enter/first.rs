@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
@@ -9,7 +10,7 @@ use rustix::thread::CapabilitySet;
 use tribune_contract::{Failed, LaunchProfile, LimitedBy, Mode, Stage, Started};
 
 use super::agent::Agent;
-use super::failure::{At as _, failed};
+use super::failure::At as _;
 use super::masks::{self, Masked};
 use super::plan::{self, INSIDE_ID, RUN_FOLDER, Step};
 use super::relay::{Port, Relays};
@@ -63,37 +64,21 @@ impl Process1<'_> {
             Mode::Landlock => None,
         };
 
-        let heard = |what| {
-            move |error: io::Error| {
-                failed(Stage::Profile, format!("{what} was not told ({error})"), "Try again")
-            }
-        };
-        let (streams, order) = seam.order().map_err(heard("the order"))?;
-        let [stdin, stdout, stderr] = streams;
-        let passed = rustix::stdio::dup2_stdin(&stdin)
-            .and_then(|()| rustix::stdio::dup2_stdout(&stdout))
-            .and_then(|()| rustix::stdio::dup2_stderr(&stderr));
-        passed.at(Stage::Program, "taking the program's streams", REMEDY)?;
-        drop((stdin, stdout, stderr));
+        let (streams, order) = seam.order().at(Stage::Profile, "hearing the order", REMEDY)?;
+        take(streams).at(Stage::Program, "taking the program's streams", REMEDY)?;
         let profile = &order.profile;
         let landlock = confine::check(profile)?;
         let mut masked = Masked::default();
-        let mut own_root = None;
-        if let Some(mut root) = root {
-            let steps = plan::asked(profile);
-            let sources = if launcher_mounts {
-                seam.sources().map_err(heard("what to mount"))?
-            } else {
-                Sources::open(&steps, None, self.means.layers)?
-            };
-            root.build(&steps, sources)?;
-            if self.means.layers.has(Layer::WorkspaceMasks) {
-                masked = masks::cover(&root, profile)?;
+        let root = match root {
+            Some(mut root) => {
+                let told = launcher_mounts.then_some(&mut seam);
+                masked = self.furnish(&mut root, profile, told)?;
+                Some(root)
             }
-            own_root = Some(root);
-        }
-        let (limited_by, doors) = seam.bounds().map_err(heard("what holds the limits"))?;
-        self.enter(own_root, &doors)?;
+            None => None,
+        };
+        let (limited_by, doors) = seam.bounds().at(Stage::Limits, "hearing of the limits", REMEDY)?;
+        self.enter(root, &doors)?;
         drop((doors, seam));
 
         let started = Started {
@@ -129,6 +114,26 @@ impl Process1<'_> {
         Ok(root)
     }
 
+    /// What the profile asks for. The launcher has taken hold of it and tells so, or nobody has.
+    fn furnish(
+        &self,
+        root: &mut Root,
+        profile: &LaunchProfile,
+        launcher: Option<&mut Seam>,
+    ) -> Result<Masked, Failed> {
+        let layers = self.means.layers;
+        let steps = plan::asked(profile);
+        let sources = match launcher {
+            Some(seam) => seam.sources().at(Stage::Mounts, "hearing what to mount", REMEDY)?,
+            None => Sources::open(&steps, None, layers)?,
+        };
+        root.build(&steps, sources)?;
+        match layers.has(Layer::WorkspaceMasks) {
+            true => masks::cover(root, profile),
+            false => Ok(Masked::default()),
+        }
+    }
+
     /// Moves into its cgroups and into its root.
     fn enter(&self, root: Option<Root>, doors: &[File]) -> Result<(), Failed> {
         let layers = self.means.layers;
@@ -161,6 +166,13 @@ impl Process1<'_> {
         let reports = self.reports.try_clone().at(Stage::Program, "reporting", REMEDY)?;
         init::run(&agent, relays, started, reports)
     }
+}
+
+/// Has these as its own, for the program.
+fn take([stdin, stdout, stderr]: [OwnedFd; 3]) -> rustix::io::Result<()> {
+    rustix::stdio::dup2_stdin(&stdin)?;
+    rustix::stdio::dup2_stdout(&stdout)?;
+    rustix::stdio::dup2_stderr(&stderr)
 }
 
 /// Maps the one user and the one group there are, from inside.

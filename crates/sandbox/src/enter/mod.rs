@@ -127,12 +127,8 @@ impl Launch<'_> {
             let cause = "it is for another user than the launcher";
             return Err(failed(Stage::Profile, cause, "Run one version of Tribune"));
         }
-        match ahead {
-            Some(ahead) if profile.mode == Mode::Full && ahead.is_true() => Ok(ahead),
-            Some(other) => {
-                drop(other);
-                Ahead::make(profile.mode, self.user, self.means)
-            }
+        match ahead.filter(|ahead| profile.mode == Mode::Full && ahead.is_true()) {
+            Some(ahead) => Ok(ahead),
             None => Ahead::make(profile.mode, self.user, self.means),
         }
     }

@@ -1,7 +1,7 @@
 //! What a launcher tells its process 1, which was there before its order.
 //!
-//! In this sequence: streams and the order as the host sent it; if the launcher is root, what it has taken hold of to be mounted;
-//! what holds the limits. Descriptors go with one byte, of which each message but the order's has as many as it needs.
+//! In this sequence: the program's streams and the order, as the host sent it; if the launcher is root, what it has taken hold of to
+//! be mounted; what holds the limits. A message is followed by the descriptors that it counts, some of them with one byte.
 
 use std::fs::File;
 use std::io;
