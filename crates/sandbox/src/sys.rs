@@ -178,6 +178,22 @@ pub(crate) fn next_signal(descriptor: BorrowedFd<'_>) -> Option<i32> {
     (read == SIGNAL_BYTES).then(|| number.cast_signed())
 }
 
+/// Real, effective and saved.
+pub(crate) fn user_ids() -> [u32; 3] {
+    let [mut real, mut effective, mut saved] = [0; 3];
+    // SAFETY: three numbers that outlive the call, which cannot fail with such.
+    unsafe { libc::getresuid(&raw mut real, &raw mut effective, &raw mut saved) };
+    [real, effective, saved]
+}
+
+/// Real, effective and saved.
+pub(crate) fn group_ids() -> [u32; 3] {
+    let [mut real, mut effective, mut saved] = [0; 3];
+    // SAFETY: three numbers that outlive the call, which cannot fail with such.
+    unsafe { libc::getresgid(&raw mut real, &raw mut effective, &raw mut saved) };
+    [real, effective, saved]
+}
+
 /// Has the kernel bury the children of this process, which nobody waits for; or not, which is how programs start.
 pub(crate) fn bury_children(unasked: bool) -> io::Result<()> {
     let disposition = if unasked { libc::SIG_IGN } else { libc::SIG_DFL };

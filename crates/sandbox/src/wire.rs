@@ -11,7 +11,7 @@ use rustix::net::{
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tribune_contract::MAX_PROFILE_BYTES;
+use tribune_contract::{MAX_PROFILE_BYTES, Mode};
 
 /// Bytes before a message that say its length.
 const LENGTH_BYTES: usize = 4;
@@ -66,37 +66,65 @@ pub(crate) fn read_bytes(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 /// Descriptors in one message. Most profiles name fewer folders; the kernel takes 253.
 pub(crate) const MAX_DESCRIPTORS: usize = 32;
 
-/// What the usher is asked: for a launcher, and what the next one will be for.
+/// What the usher is asked: for a launcher, and whether to make another ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// The user and group that this one becomes, if it is root.
+    pub(crate) wanted: Wanted,
+    pub(crate) next: Option<Wanted>,
+}
+
+/// What a launcher is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) mode: Mode,
+    /// The user and group that it becomes, if it is root.
     pub(crate) becomes: Option<(u32, u32)>,
-    /// Whom the next one becomes, most likely.
-    pub(crate) next: Option<(u32, u32)>,
+}
+
+impl Wanted {
+    const BYTES: usize = 9;
+
+    /// Nobody becomes root, so zeros stand for nobody.
+    fn to_bytes(self) -> [u8; Self::BYTES] {
+        let (uid, gid) = self.becomes.unwrap_or_default();
+        let mut bytes = [0; Self::BYTES];
+        bytes[0] = match self.mode {
+            Mode::Full => 1,
+            Mode::Landlock => 2,
+        };
+        bytes[1..5].copy_from_slice(&uid.to_le_bytes());
+        bytes[5..].copy_from_slice(&gid.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
+        let [mode, u0, u1, u2, u3, g0, g1, g2, g3] = bytes;
+        let mode = match mode {
+            1 => Mode::Full,
+            2 => Mode::Landlock,
+            _ => return None,
+        };
+        let (uid, gid) = (u32::from_le_bytes([u0, u1, u2, u3]), u32::from_le_bytes([g0, g1, g2, g3]));
+        Some(Self { mode, becomes: (uid != 0 && gid != 0).then_some((uid, gid)) })
+    }
 }
 
 impl Request {
-    pub(crate) const BYTES: usize = 16;
+    pub(crate) const BYTES: usize = 2 * Wanted::BYTES;
 
-    /// Nobody is root, so zeros stand for nobody.
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let ((uid, gid), (next_uid, next_gid)) =
-            (self.becomes.unwrap_or_default(), self.next.unwrap_or_default());
         let mut bytes = [0; Self::BYTES];
-        for (place, number) in bytes.chunks_exact_mut(4).zip([uid, gid, next_uid, next_gid]) {
-            place.copy_from_slice(&number.to_le_bytes());
+        bytes[..Wanted::BYTES].copy_from_slice(&self.wanted.to_bytes());
+        if let Some(next) = self.next {
+            bytes[Wanted::BYTES..].copy_from_slice(&next.to_bytes());
         }
         bytes
     }
 
-    pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let mut numbers = [0; 4];
-        for (number, place) in numbers.iter_mut().zip(bytes.chunks_exact(4)) {
-            *number = place.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
-        }
-        let [uid, gid, next_uid, next_gid] = numbers;
-        let somebody = |uid, gid| (uid != 0 && gid != 0).then_some((uid, gid));
-        Self { becomes: somebody(uid, gid), next: somebody(next_uid, next_gid) }
+    pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
+        let (wanted, next) = bytes.split_at(Wanted::BYTES);
+        let wanted = Wanted::from_bytes(wanted.try_into().ok()?)?;
+        Some(Self { wanted, next: Wanted::from_bytes(next.try_into().ok()?) })
     }
 }
 
@@ -137,10 +165,12 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let next = Some((0x7000_1001, 4242));
-        for request in [Request { becomes: None, next: None }, Request { becomes: Some((1, u32::MAX)), next }]
-        {
-            assert_eq!(Request::from_bytes(request.to_bytes()), request);
+        let nobody = Wanted { mode: Mode::Landlock, becomes: None };
+        let somebody = Wanted { mode: Mode::Full, becomes: Some((0x7000_1001, u32::MAX)) };
+        for (wanted, next) in [(nobody, None), (somebody, Some(nobody)), (nobody, Some(somebody))] {
+            let request = Request { wanted, next };
+            assert_eq!(Request::from_bytes(request.to_bytes()), Some(request));
         }
+        assert_eq!(Request::from_bytes([0; Request::BYTES]), None);
     }
 }

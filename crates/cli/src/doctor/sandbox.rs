@@ -56,7 +56,7 @@ pub(super) fn all(home: &Home, wanted: Sandbox) -> Vec<(&'static str, Found)> {
 }
 
 fn tried(home: &Home) -> SelfTest {
-    self_test(&Launcher::this_program(House::of(home.root())))
+    self_test(&Launcher::this_program(House::of(home.root())).once())
 }
 
 fn outcome(tried: Result<Started, SelfTestError>, is_wanted: bool) -> Found {

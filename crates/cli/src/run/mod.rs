@@ -141,7 +141,7 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
             output.aside(&format!("{}: its questions are in another terminal: {watch}\r", opened.id));
         }
         let profile = profile::of(&order, &opened)?;
-        let launcher = Launcher::this_program(House::of(home.root()));
+        let launcher = Launcher::this_program(House::of(home.root())).once();
         let quota = match (&opened.layers, order.mode) {
             (Some(layers), _) => Some(Quota::of_layer(layers, opened.max_bytes)),
             (None, WorkspaceMode::Direct) => Some(Quota::of_folder(&opened.folder, opened.max_bytes)),

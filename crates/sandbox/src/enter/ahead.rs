@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 
@@ -24,6 +24,7 @@ use super::supervise::First;
 use super::{init, plan};
 use crate::layers::{Layer, Layers};
 use crate::sys::{self, Cloned};
+use crate::wire::Wanted;
 
 /// A process 1 that waits for its order.
 #[derive(Debug)]
@@ -36,9 +37,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Makes one. `user` is whom the launcher becomes, if it is root.
-    pub(super) fn make(mode: Mode, user: Option<(u32, u32)>, means: Means<'_>) -> Result<Self, Failed> {
-        let layers = means.layers;
+    pub(super) fn make(wanted: Wanted, means: Means<'_>) -> Result<Self, Failed> {
+        let (Wanted { mode, becomes: user }, layers) = (wanted, means.layers);
         rustix::process::umask(FileMode::from_raw_mode(0o022));
         if layers.has(Layer::Keyring) {
             identity::fresh_keyring()?;
@@ -75,7 +75,14 @@ impl Ahead {
             Mode::Full => Seeming::to_be(user)?,
             Mode::Landlock => None,
         };
-        match sys::clone(namespaces(mode, layers)).map_err(|error| unclonable(&error))? {
+        let cloned = match sys::clone(namespaces(mode, layers)) {
+            Err(error) => {
+                seeming.map_or(Ok(()), Seeming::end)?;
+                return Err(unclonable(&error));
+            }
+            Ok(cloned) => cloned,
+        };
+        match cloned {
             Cloned::Child => {
                 let held = sources.iter().flat_map(Sources::mounts).map(|mount| mount.as_raw_fd());
                 let mut kept: Vec<_> = held.chain([reports.as_raw_fd(), theirs.as_raw_fd()]).collect();
@@ -100,9 +107,7 @@ impl Ahead {
                 let leaves_orphans = mode == Mode::Landlock;
                 let first = First::new(child, pidfd, report.into(), leaves_orphans);
                 let ahead = Self { first, seam: seam.into(), holds_mounts: root.is_some(), moment };
-                if let Some(seeming) = seeming {
-                    seeming.end()?;
-                }
+                seeming.map_or(Ok(()), Seeming::end)?;
                 Ok(ahead)
             }
         }
@@ -111,6 +116,11 @@ impl Ahead {
     /// Whether it still waits, and this machine is as it was when it was made.
     pub(super) fn is_true(&self) -> bool {
         self.first.is_silent() && self.moment.is_now()
+    }
+
+    /// Readable, as what is urgent, when something was mounted or unmounted since.
+    pub(super) fn mounts(&self) -> BorrowedFd<'_> {
+        self.moment.mounts.as_fd()
     }
 }
 
@@ -135,7 +145,8 @@ fn namespaces(mode: Mode, layers: &Layers) -> u64 {
     flags.fold(always, |flags, (_, flag)| flags | flag) as u64
 }
 
-fn unclonable(error: &io::Error) -> Failed {
+/// Why there are no namespaces.
+pub(super) fn unclonable(error: &io::Error) -> Failed {
     let remedy = match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EUSERS) => {
             "Raise the limits in /proc/sys/user, above all user.max_user_namespaces; in a sandbox, nest no further"
@@ -177,6 +188,7 @@ impl Moment {
 
 /// When names came or went: a file that took another's place there is another file.
 fn changed() -> io::Result<[(i64, i64); 2]> {
-    let of = |folder: &str| std::fs::metadata(folder).map(|folder| (folder.mtime(), folder.mtime_nsec()));
+    // The time that nobody can set.
+    let of = |folder: &str| std::fs::metadata(folder).map(|folder| (folder.ctime(), folder.ctime_nsec()));
     Ok([of("/")?, of("/etc")?])
 }

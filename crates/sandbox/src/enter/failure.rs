@@ -16,6 +16,14 @@ pub(super) trait At<T> {
 
 impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
     fn at(self, stage: Stage, doing: impl Display, remedy: &str) -> Result<T, Failed> {
-        self.map_err(|error| failed(stage, format!("{doing} failed ({})", error.into()), remedy))
+        self.map_err(|error| {
+            let error = error.into();
+            let remedy = match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE) => "Raise the limit of open files",
+                Some(libc::ENOMEM) => "Free memory",
+                _ => remedy,
+            };
+            failed(stage, format!("{doing} failed ({error})"), remedy)
+        })
     }
 }

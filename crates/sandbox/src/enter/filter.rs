@@ -116,6 +116,10 @@ const NEW_NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// Whom a priority is for: the processes of a user.
+const PRIORITY_OF_USER: u32 = 2;
+const IO_OF_USER: u32 = 3;
+
 /// Bits of a mode that give its file's rights to whoever runs it.
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
@@ -177,7 +181,49 @@ fn refused(mode: Mode) -> Rules {
     let controls = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD];
     let is = |control| vec![Test::Is(1, u32::try_from(control).unwrap_or_default())];
     rules.insert(libc::SYS_ioctl, controls.map(is).into());
+    others(&mut rules, mode);
     rules
+}
+
+/// What changes how other processes run, and memory shared by number. Signals to others are refused elsewhere; a limit is as good as
+/// one: no processor time left, no file to open.
+fn others(rules: &mut Rules, mode: Mode) {
+    let not_itself = |arg| vec![vec![Test::Not(arg, 0)]];
+    rules.insert(libc::SYS_prlimit64, not_itself(0));
+    match mode {
+        // All that can be named is in the same box.
+        Mode::Full => {}
+        // Threads have numbers too, and are not told from processes: a program that ties its threads to processors goes on without.
+        Mode::Landlock => {
+            let by_number = [
+                libc::SYS_sched_setparam,
+                libc::SYS_sched_setscheduler,
+                libc::SYS_sched_setattr,
+                libc::SYS_sched_setaffinity,
+            ];
+            rules.extend(by_number.map(|call| (call, not_itself(0))));
+            // Nor all processes of its user, which is whose the daemon may be.
+            for (call, of_a_user) in
+                [(libc::SYS_setpriority, PRIORITY_OF_USER), (libc::SYS_ioprio_set, IO_OF_USER)]
+            {
+                rules.insert(call, vec![vec![Test::Not(1, 0)], vec![Test::Is(0, of_a_user)]]);
+            }
+            let shared = [
+                libc::SYS_shmget,
+                libc::SYS_shmat,
+                libc::SYS_shmctl,
+                libc::SYS_msgget,
+                libc::SYS_msgsnd,
+                libc::SYS_msgrcv,
+                libc::SYS_msgctl,
+                libc::SYS_semget,
+                libc::SYS_semop,
+                libc::SYS_semtimedop,
+                libc::SYS_semctl,
+            ];
+            rules.extend(shared.map(|call| (call, Vec::new())));
+        }
+    }
 }
 
 /// Nothing gets a set-id bit: not by a change of mode, nor by being made with one.

@@ -17,7 +17,7 @@ use super::relay::{Port, Relays};
 use super::root::Root;
 use super::seam::Seam;
 use super::sources::{self, Sources};
-use super::{Means, confine, identity, init, limits};
+use super::{Means, ahead, confine, identity, init, limits};
 use crate::layers::Layer;
 use crate::sys;
 
@@ -140,7 +140,7 @@ impl Process1<'_> {
         limits::join(doors)?;
         let Some(root) = root else { return Ok(()) };
         if layers.has(Layer::CgroupNamespace) {
-            sys::leave_cgroup_namespace().at(Stage::Namespaces, "hiding where its cgroups are", REMEDY)?;
+            sys::leave_cgroup_namespace().map_err(|error| ahead::unclonable(&error))?;
         }
         root.enter()
     }

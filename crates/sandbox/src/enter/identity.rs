@@ -23,8 +23,9 @@ pub(super) fn fresh_keyring() -> Result<(), Failed> {
 
 const REMEDY: &str = "Start Tribune as an ordinary user, or let it keep CAP_SETUID and CAP_SETGID";
 
+/// Whether any of its ids is root's, the saved one too: it could become that again.
 fn is_root() -> bool {
-    geteuid().is_root() || getuid().is_root()
+    sys::user_ids().contains(&0)
 }
 
 /// Whom root is to become.
@@ -89,7 +90,10 @@ pub(super) fn be(inside: u32) -> Result<(), Failed> {
     rustix::thread::set_thread_res_gid(gid, gid, gid)
         .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
         .at(Stage::User, "leaving root behind", REMEDY)?;
-    check_not_root()?;
+    // Whoever is not of this namespace, as the host's root is not, has another number here.
+    if sys::user_ids() != [inside; 3] || sys::group_ids() != [inside; 3] {
+        return Err(failed(Stage::User, "process 1 is somebody else too", REMEDY));
+    }
     open_to_itself()
 }
 

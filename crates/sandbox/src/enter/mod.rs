@@ -37,7 +37,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tribune_contract::{Bounded, Failed, Mode, Order, Report, Stage};
+use tribune_contract::{Bounded, Failed, Order, Report, Stage};
 
 use self::ahead::Ahead;
 use self::failure::{At as _, failed};
@@ -45,6 +45,7 @@ use self::filter::Filters;
 use self::sources::Sources;
 use self::usher::Needed;
 use crate::layers::{Layer, Layers};
+use crate::wire::Wanted;
 use crate::{sys, wire};
 
 /// Enters sandboxes, as the host half orders. Returns when the host is gone. What is forked of this process on the way ends by
@@ -73,11 +74,11 @@ fn enter_with(layers: &Layers) -> io::Result<()> {
     let filters = Filters::build();
     let Some(post) = usher::serve()? else { return Ok(()) };
     let means = Means { layers, filters: &filters };
-    let user = post.user;
+    let wanted = post.wanted;
     // If it fails, whoever comes has it made again, and hears why not.
-    let ahead = Ahead::make(Mode::Full, user, means).ok();
-    let told = post.wait().and_then(|needed| match needed {
-        Some(needed) => serve(needed, user, ahead, means),
+    let mut ahead = Ahead::make(wanted, means).ok();
+    let told = post.wait(&mut ahead).and_then(|needed| match needed {
+        Some(needed) => serve(needed, wanted, ahead, means),
         None => Ok(()),
     });
     // Process 1, if it is there, ends with this one.
@@ -85,7 +86,7 @@ fn enter_with(layers: &Layers) -> io::Result<()> {
 }
 
 /// One launch, to its end.
-fn serve(needed: Needed, user: Option<(u32, u32)>, ahead: Option<Ahead>, means: Means<'_>) -> io::Result<()> {
+fn serve(needed: Needed, wanted: Wanted, ahead: Option<Ahead>, means: Means<'_>) -> io::Result<()> {
     let Needed { mut control, streams } = needed;
     let Some(bytes) = wire::read_bytes(&mut control)? else { return Ok(()) };
     let order: Order = match serde_json::from_slice(&bytes) {
@@ -97,7 +98,7 @@ fn serve(needed: Needed, user: Option<(u32, u32)>, ahead: Option<Ahead>, means: 
         }
     };
     let wall = order.profile.limits.wall_ms.map(Duration::from_millis);
-    let launch = Launch { order: &order, user, means };
+    let launch = Launch { order: &order, wanted, means };
     let launched = launch.process_1(ahead).and_then(|mut ahead| {
         // A process 1 that is gone has said why, which is read where its reports are.
         let told = ahead.seam.tell_order(&streams, &bytes);
@@ -114,7 +115,7 @@ fn serve(needed: Needed, user: Option<(u32, u32)>, ahead: Option<Ahead>, means: 
 /// One launch, as its launcher sees it.
 struct Launch<'a> {
     order: &'a Order,
-    user: Option<(u32, u32)>,
+    wanted: Wanted,
     means: Means<'a>,
 }
 
@@ -123,13 +124,13 @@ impl Launch<'_> {
     fn process_1(&self, ahead: Option<Ahead>) -> Result<Ahead, Failed> {
         let Order { profile, becomes } = self.order;
         profile.check().map_err(|error| failed(Stage::Profile, error.to_string(), "Correct the profile"))?;
-        if *becomes != self.user {
-            let cause = "it is for another user than the launcher";
+        if self.wanted != (Wanted { mode: profile.mode, becomes: *becomes }) {
+            let cause = "it is another one than the launcher was made for";
             return Err(failed(Stage::Profile, cause, "Run one version of Tribune"));
         }
-        match ahead.filter(|ahead| profile.mode == Mode::Full && ahead.is_true()) {
+        match ahead.filter(Ahead::is_true) {
             Some(ahead) => Ok(ahead),
-            None => Ahead::make(profile.mode, self.user, self.means),
+            None => Ahead::make(self.wanted, self.means),
         }
     }
 
@@ -143,7 +144,7 @@ impl Launch<'_> {
         let layers = self.means.layers;
         let told = match told {
             Ok(()) if ahead.holds_mounts => {
-                let sources = Sources::open(&plan::asked(&self.order.profile), self.user, layers)?;
+                let sources = Sources::open(&plan::asked(&self.order.profile), self.wanted.becomes, layers)?;
                 ahead.seam.tell_sources(&sources)
             }
             told => told,
@@ -159,7 +160,7 @@ impl Launch<'_> {
             true => limits::doors(&bounded.cgroups)?,
             false => Vec::new(),
         };
-        identity::become_user(self.user)?;
+        identity::become_user(self.wanted.becomes)?;
         if told.and_then(|()| ahead.seam.tell_bounds(bounded.limited_by, &doors)).is_err() {
             return Ok(());
         }

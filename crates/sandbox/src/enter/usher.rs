@@ -12,18 +12,21 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
 
+use super::ahead::Ahead;
 use crate::sys::{self, Cloned};
-use crate::wire::{self, Request};
+use crate::wire::{self, Request, Wanted};
 
 /// How long nobody must have asked before the next launcher is made ahead, so that it takes no processor from what is starting.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long an usher without a host waits for the launcher that nobody will need.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// Where a launcher waits to be needed.
 #[derive(Debug)]
 pub(super) struct Post {
     door: OwnedFd,
-    /// Whom it becomes, if it is root.
-    pub(super) user: Option<(u32, u32)>,
+    pub(super) wanted: Wanted,
 }
 
 /// What a launcher is needed for: the socket to the host, and the streams of what it launches.
@@ -36,12 +39,19 @@ pub(super) struct Needed {
 /// A launcher that waits, as the usher holds it. It ends by itself when this is dropped.
 struct Waiting {
     door: OwnedFd,
-    user: Option<(u32, u32)>,
+    pidfd: OwnedFd,
+    wanted: Wanted,
 }
 
 impl Waiting {
     fn take(&self, descriptors: &[OwnedFd; 4]) -> io::Result<()> {
         wire::send_with(&self.door, &[0], &descriptors.each_ref().map(|descriptor| descriptor.as_fd()))
+    }
+
+    /// Sees it end. It is a child of this process, which is the one to bury it.
+    fn dismiss(self) {
+        drop(self.door);
+        is_ready_within(self.pidfd.as_fd(), LEAVING);
     }
 }
 
@@ -58,10 +68,10 @@ pub(super) fn serve() -> io::Result<Option<Post>> {
     let mut ahead: Option<Waiting> = None;
     let mut next = None;
     loop {
-        if let Some(user) = next.take_if(|_| ahead.is_none())
-            && !is_asked_within(host.as_fd(), PAUSE)
+        if let Some(wanted) = next.take_if(|_| ahead.is_none())
+            && !is_ready_within(host.as_fd(), PAUSE)
         {
-            match fork(user) {
+            match fork(wanted) {
                 Ok(Forked::Launcher(post)) => return launcher(host, post),
                 Ok(Forked::Usher(waiting)) => ahead = Some(waiting),
                 // Whoever comes gets one that is made for them, or hears why not.
@@ -71,20 +81,24 @@ pub(super) fn serve() -> io::Result<Option<Post>> {
         let mut request = [0; Request::BYTES];
         let (length, descriptors) = wire::receive_with(&host, &mut request)?;
         if length == 0 {
+            ahead.into_iter().for_each(Waiting::dismiss);
             return Ok(None);
         }
         // Not what the host sends: whoever it is sees that nobody answers.
-        let Ok(descriptors) = <[OwnedFd; 4]>::try_from(descriptors) else { continue };
-        let request = Request::from_bytes(request);
-        next = Some(request.next);
-        let fitting = ahead.take_if(|waiting| waiting.user == request.becomes);
+        let (Ok(descriptors), Some(request)) =
+            (<[OwnedFd; 4]>::try_from(descriptors), Request::from_bytes(request))
+        else {
+            continue;
+        };
+        next = request.next;
+        let fitting = ahead.take_if(|waiting| waiting.wanted == request.wanted);
         // One that is for somebody who will not come makes room.
-        drop(ahead.take_if(|waiting| waiting.user != request.next));
+        drop(ahead.take_if(|waiting| Some(waiting.wanted) != request.next));
         if fitting.is_some_and(|waiting| waiting.take(&descriptors).is_ok()) {
             continue;
         }
         // One that cannot be made closes the socket without a word, which the host sees.
-        match fork(request.becomes) {
+        match fork(request.wanted) {
             Ok(Forked::Launcher(post)) => {
                 drop(descriptors);
                 return launcher(host, post);
@@ -95,18 +109,18 @@ pub(super) fn serve() -> io::Result<Option<Post>> {
     }
 }
 
-fn is_asked_within(host: BorrowedFd<'_>, pause: Duration) -> bool {
+fn is_ready_within(descriptor: BorrowedFd<'_>, pause: Duration) -> bool {
     let timeout = Timespec::try_from(pause).ok();
-    let mut polled = [PollFd::from_borrowed_fd(host, PollFlags::IN)];
+    let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
     rustix::event::poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-fn fork(user: Option<(u32, u32)>) -> io::Result<Forked> {
+fn fork(wanted: Wanted) -> io::Result<Forked> {
     let (door, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     Ok(match sys::clone(0)? {
-        Cloned::Child => Forked::Launcher(Post { door: theirs, user }),
-        Cloned::Parent { .. } => Forked::Usher(Waiting { door, user }),
+        Cloned::Child => Forked::Launcher(Post { door: theirs, wanted }),
+        Cloned::Parent { pidfd, .. } => Forked::Usher(Waiting { door, pidfd, wanted }),
     })
 }
 
@@ -118,8 +132,26 @@ fn launcher(host: OwnedFd, post: Post) -> io::Result<Option<Post>> {
 }
 
 impl Post {
-    /// Waits to be needed, which may be never. Then it says who it is, before it says anything else.
-    pub(super) fn wait(self) -> io::Result<Option<Needed>> {
+    /// Waits to be needed, which may be never. Then it says who it is, before it says anything else. What was made ahead is thrown
+    /// away as soon as something is mounted or unmounted on this machine: it holds what was mounted before.
+    pub(super) fn wait(self, ahead: &mut Option<Ahead>) -> io::Result<Option<Needed>> {
+        while let Some(made) = ahead {
+            let mut polled = [
+                PollFd::new(&self.door, PollFlags::IN),
+                PollFd::from_borrowed_fd(made.mounts(), PollFlags::PRI),
+            ];
+            match rustix::event::poll(&mut polled, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                polled => polled?,
+            };
+            let [door, mounts] = polled.each_ref().map(|polled| !polled.revents().is_empty());
+            if mounts {
+                *ahead = None;
+            }
+            if door {
+                break;
+            }
+        }
         let (_, descriptors) = wire::receive_with(&self.door, &mut [0])?;
         let Ok([control, streams @ ..]) = <[OwnedFd; 4]>::try_from(descriptors) else { return Ok(None) };
         let own = rustix::process::getpid();

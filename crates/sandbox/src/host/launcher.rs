@@ -9,16 +9,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use tribune_contract::{Bounded, Failed, LaunchProfile, Order, ProfileError, Report, RunsAs};
+use tribune_contract::{Bounded, Failed, LaunchProfile, Mode, Order, ProfileError, Report, RunsAs};
 
 use super::cgroup::Cgroups;
 use super::child::{Child, Process};
 use super::streams::Streams;
-use super::usher::{Becomes, Usher};
-use crate::wire;
+use super::users;
+use super::usher::Usher;
+use crate::wire::{self, Request, Wanted};
 
 /// How long a start may take. It is milliseconds; a machine that swaps needs longer.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a launcher may take to say who it is, which it does as soon as it is forked and has its namespaces.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// The hidden subcommand of the same program.
 const ENTER: &str = "sandbox-enter";
@@ -30,6 +34,14 @@ pub struct Launcher {
     args: Vec<OsString>,
     house: House,
     usher: Shared,
+    ahead: IsAhead,
+}
+
+/// Whether one is made ahead when another was launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IsAhead {
+    Yes,
+    No,
 }
 
 /// An usher, started with the first launch, and anew when it is gone.
@@ -87,10 +99,16 @@ impl Launcher {
         Self { usher, ..Self::new("/proc/self/exe", [ENTER.into()], house) }
     }
 
+    /// For one launch: nothing is made ahead of another.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { ahead: IsAhead::No, ..self }
+    }
+
     /// Executes a program that calls [`crate::enter`].
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, house: House) -> Self {
-        Self { program: program.into(), args: args.into(), house, usher: Arc::default() }
+        Self { program: program.into(), args: args.into(), house, usher: Arc::default(), ahead: IsAhead::Yes }
     }
 
     /// Starts a sandbox and returns when its program runs. Blocks for as long, which is milliseconds.
@@ -99,10 +117,13 @@ impl Launcher {
         let becomes = becomes(profile.runs_as)?;
         let (streams, ends) = streams.open()?;
         let launching = match self.begin(profile, becomes, &streams) {
-            // An usher that ended just now took the request with it, and so did a launcher that waited: nobody answered, so
-            // nothing was begun.
-            Err(_) => self.begin(profile, becomes, &streams)?,
             Ok(launching) => launching,
+            // An usher that ended just now took the request with it, or is stopped, or the launcher that waited is: nobody
+            // answered, so nothing was begun.
+            Err(_) => {
+                self.dismiss_usher();
+                self.begin(profile, becomes, &streams)?
+            }
         };
         // As long as we had them, we would not see them closed.
         drop(streams);
@@ -131,45 +152,67 @@ impl Launcher {
     fn begin(
         &self,
         profile: &LaunchProfile,
-        becomes: Becomes,
+        becomes: Option<(u32, u32)>,
         streams: &[OwnedFd; 3],
     ) -> io::Result<Launching> {
         let (mut control, theirs) = UnixStream::pair()?;
-        control.set_read_timeout(Some(PATIENCE))?;
         control.set_write_timeout(Some(PATIENCE))?;
-        let becomes = self.ask(becomes, &theirs.into(), streams)?;
+        control.set_read_timeout(Some(ANSWER))?;
+        self.ask(self.request(profile.mode, becomes), &theirs.into(), streams)?;
         // The launcher begins while its cgroups are made.
         wire::write(&mut control, &Order { profile: profile.clone(), becomes })?;
         let cgroups = Cgroups::make(&self.house, &profile.limits);
         let bounded = Bounded { limited_by: cgroups.limited_by, cgroups: cgroups.doors() };
-        let process = Process::answering(&control, cgroups)?;
+        let process = Process::answering(&control, cgroups).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it does not answer"),
+            _ => error,
+        })?;
+        control.set_read_timeout(Some(PATIENCE))?;
         Ok(Launching { control, process, bounded })
     }
 
+    fn request(&self, mode: Mode, becomes: Option<(u32, u32)>) -> Request {
+        let wanted = Wanted { mode, becomes };
+        let next = match (self.ahead, mode, becomes) {
+            (IsAhead::No, ..) | (_, Mode::Landlock, _) => None,
+            // The next one has a user of its own again.
+            (IsAhead::Yes, Mode::Full, Some((uid, _))) if users::is_fresh(uid) => {
+                let upcoming = users::upcoming();
+                Some(Wanted { mode, becomes: Some((upcoming, upcoming)) })
+            }
+            (IsAhead::Yes, Mode::Full, _) => Some(wanted),
+        };
+        Request { wanted, next }
+    }
+
     /// Asks the usher for a launcher; one that is gone is replaced.
-    fn ask(
-        &self,
-        becomes: Becomes,
-        control: &OwnedFd,
-        streams: &[OwnedFd; 3],
-    ) -> io::Result<Option<(u32, u32)>> {
+    fn ask(&self, request: Request, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
         let mut usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(usher) = &mut *usher
-            && let Ok(becomes) = usher.ask(becomes, control, streams)
+        if let Some(usher) = &*usher
+            && usher.ask(request, control, streams).is_ok()
         {
-            return Ok(becomes);
+            return Ok(());
         }
-        usher.insert(Usher::start(&self.program, &self.args)?).ask(becomes, control, streams)
+        usher.insert(Usher::start(&self.program, &self.args)?).ask(request, control, streams)
+    }
+
+    fn dismiss_usher(&self) {
+        let usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Not while others wait for it.
+        drop(usher);
     }
 }
 
 /// Whom the launcher becomes: nobody else, unless it is root.
-fn becomes(runs_as: RunsAs) -> Result<Becomes, LaunchError> {
+fn becomes(runs_as: RunsAs) -> Result<Option<(u32, u32)>, LaunchError> {
     let own = geteuid();
     match (own.is_root(), runs_as) {
-        (true, RunsAs::Dynamic) => Ok(Becomes::Fresh),
-        (true, RunsAs::User { uid, gid }) => Ok(Becomes::This(uid, gid)),
+        (true, RunsAs::Dynamic) => {
+            let user = users::next();
+            Ok(Some((user, user)))
+        }
+        (true, RunsAs::User { uid, gid }) => Ok(Some((uid, gid))),
         (false, RunsAs::User { uid, .. }) if uid != own.as_raw() => Err(LaunchError::NotRoot(own.as_raw())),
-        (false, RunsAs::User { .. } | RunsAs::Dynamic) => Ok(Becomes::Itself),
+        (false, RunsAs::User { .. } | RunsAs::Dynamic) => Ok(None),
     }
 }

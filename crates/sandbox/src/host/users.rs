@@ -1,6 +1,7 @@
 //! Users that nothing else has, for sandboxes that root starts.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Far above the ids that systems give to people, services and containers.
 const HIGH: u32 = 0x7000_0000;
@@ -14,9 +15,31 @@ const PID_BITS: u32 = 16;
 
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
-/// The next one. Its number is its group's too.
+/// The one that a sandbox is made ahead for.
+static PROMISED: Mutex<Option<u32>> = Mutex::new(None);
+
+fn promised() -> MutexGuard<'static, Option<u32>> {
+    PROMISED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The next one. Its number is its group's too. If something is made ahead for one that nobody has taken yet, it is that.
 #[must_use]
 pub fn next() -> u32 {
+    promised().take().unwrap_or_else(unused)
+}
+
+/// The one that [`next`] will tell.
+pub(super) fn upcoming() -> u32 {
+    *promised().get_or_insert_with(unused)
+}
+
+/// Whether an id is one of these.
+pub(super) fn is_fresh(id: u32) -> bool {
+    id >= HIGH || LOW.contains(&id)
+}
+
+/// One that was not told before.
+fn unused() -> u32 {
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let pid = std::process::id();
     let high = HIGH + ((pid % (1 << PID_BITS)) << LAUNCH_BITS) + launch % (1 << LAUNCH_BITS);
@@ -54,6 +77,7 @@ mod tests {
     fn each_is_new_and_none_is_root() {
         let (first, second) = (next(), next());
         assert_ne!(first, second);
-        assert!(first != 0 && second != 0);
+        assert!(is_fresh(first) && is_fresh(second));
+        assert!(!is_fresh(0) && !is_fresh(1000) && !is_fresh(65_534));
     }
 }

@@ -10,30 +10,24 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags};
 
-use super::users;
 use crate::wire::Request;
 use crate::{sys, wire};
+
+/// How long an usher may take to end when nobody needs it any more.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A process that stands ready. It ends when this is dropped, or when the daemon does.
 #[derive(Debug)]
 pub(super) struct Usher {
     process: std::process::Child,
-    socket: OwnedFd,
-    /// The user of nobody else that the launcher will become which is made ahead.
-    promised: Option<u32>,
-}
-
-/// Whom a launcher becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Becomes {
-    /// Nobody else: it is an ordinary user.
-    Itself,
-    /// A user that nothing else has.
-    Fresh,
-    This(u32, u32),
+    /// There until this is dropped.
+    socket: Option<OwnedFd>,
 }
 
 impl Usher {
@@ -54,35 +48,26 @@ impl Usher {
             .stderr(Stdio::null());
         sys::pass_control(&mut command, theirs);
         // With the command goes our copy of their end, so that we see when they are gone.
-        Ok(Self { process: command.spawn()?, socket, promised: None })
+        Ok(Self { process: command.spawn()?, socket: Some(socket) })
     }
 
-    /// Asks for a launcher with these streams. It speaks over `control`, and says first who it is. Returns whom it becomes, if it
-    /// is root.
-    pub(super) fn ask(
-        &mut self,
-        becomes: Becomes,
-        control: &OwnedFd,
-        streams: &[OwnedFd; 3],
-    ) -> io::Result<Option<(u32, u32)>> {
-        let promised = self.promised.take();
-        let request = match becomes {
-            Becomes::Itself => Request { becomes: None, next: None },
-            Becomes::This(uid, gid) => Request { becomes: Some((uid, gid)), next: Some((uid, gid)) },
-            Becomes::Fresh => {
-                let (own, next) = (promised.unwrap_or_else(users::next), users::next());
-                self.promised = Some(next);
-                Request { becomes: Some((own, own)), next: Some((next, next)) }
-            }
-        };
+    /// Asks for a launcher with these streams. It speaks over `control`, and says first who it is.
+    pub(super) fn ask(&self, request: Request, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let [stdin, stdout, stderr] = streams.each_ref().map(|stream| stream.as_fd());
-        wire::send_with(&self.socket, &request.to_bytes(), &[control.as_fd(), stdin, stdout, stderr])?;
-        Ok(request.becomes)
+        wire::send_with(socket, &request.to_bytes(), &[control.as_fd(), stdin, stdout, stderr])
     }
 }
 
 impl Drop for Usher {
     fn drop(&mut self) {
+        // It ends by itself, after what it made ahead, unless somebody has stopped it.
+        drop(self.socket.take());
+        let own = Pid::from_child(&self.process);
+        if let Ok(pidfd) = rustix::process::pidfd_open(own, PidfdFlags::empty()) {
+            let timeout = Timespec::try_from(PATIENCE).ok();
+            let _ = rustix::event::poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], timeout.as_ref());
+        }
         // One that just ended needs no signal; killed, the wait ends.
         let _ = self.process.kill();
         let _ = self.process.wait();

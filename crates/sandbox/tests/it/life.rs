@@ -29,6 +29,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_usher_that_is_gone_is_replaced", an_usher_that_is_gone_is_replaced),
     ("launchers_of_a_process_share_an_usher", launchers_of_a_process_share_an_usher),
     ("what_was_made_ahead_ends_with_its_usher", what_was_made_ahead_ends_with_its_usher),
+    (
+        "one_for_once_makes_none_ahead_and_users_are_told_before",
+        one_for_once_makes_none_ahead_and_users_are_told_before,
+    ),
+    ("what_was_made_ahead_and_is_stopped_is_replaced", what_was_made_ahead_and_is_stopped_is_replaced),
     ("what_was_made_ahead_and_is_gone_is_nobodys_loss", what_was_made_ahead_and_is_gone_is_nobodys_loss),
     ("what_was_made_ahead_is_of_this_machine_as_it_is", what_was_made_ahead_is_of_this_machine_as_it_is),
     ("who_it_was_made_for_is_who_it_is", who_it_was_made_for_is_who_it_is),
@@ -59,11 +64,14 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
         ["many", house] => many(house.as_ref()),
         ["usher", house] => usher(house.as_ref()),
         ["shared", house] => shared(house.as_ref()),
+        ["once", house] => once_and_for_whom(house.as_ref()),
+        ["stopped", house] => stopped(house.as_ref()),
         ["ahead", house] => ended_ahead(house.as_ref()),
         ["killed-ahead", house] => killed_ahead(house.as_ref()),
         ["changed-machine", house] => changed_machine(house.as_ref()),
         ["look-twice", folder] => look_twice(folder.as_ref()),
         ["made-for", house] => made_for(house.as_ref()),
+        ["reach-others", folder] => crate::modes::reach_others(folder.as_ref()),
         ["choose"] => {
             let mut profile = shell("true");
             profile.runs_as = RunsAs::User { uid: 4242, gid: 4242 };
@@ -171,13 +179,23 @@ fn a_daemon_that_is_killed_leaves_nothing_after_a_sweep() {
     assert_eq!(cgroups(&format!(".{mark}.")), [] as [std::path::PathBuf; 0]);
 }
 
-/// Starts 200 sandboxes and ends them in different ways. Runs in a process of its own, whose descriptors it counts.
+/// Starts 200 sandboxes and ends them in different ways. Runs in a process of its own, whose descriptors it counts, and to which
+/// everything comes that loses its parent.
 fn many(house: &std::path::Path) {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let seconds = unique_sleep();
     let count = |path: &str| std::fs::read_dir(path).unwrap().count();
     let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count();
     let before = (count("/proc/self/fd"), mounts(), count(house.to_str().unwrap()));
+    let mut kept = None;
     for index in 0..200 {
+        // The first half each with an usher of its own, the second with one that makes the next ones ahead.
+        if index == 100 {
+            kept = Some(launcher(house));
+        }
+        if index > 150 {
+            wait_for_one_ahead();
+        }
         let mut child = launcher(house)
             .launch(&shell(&format!("sleep {seconds} & sleep {seconds}")), Streams::captured())
             .unwrap();
@@ -193,8 +211,10 @@ fn many(house: &std::path::Path) {
             }
         }
     }
+    drop(kept);
     let after = (count("/proc/self/fd"), mounts(), count(house.to_str().unwrap()));
     assert_eq!(before, after);
+    assert_eq!(children(std::process::id()), [] as [u32; 0], "neither somebody who waits nor a zombie");
     assert_eq!(marked(&seconds), []);
     assert_eq!(cgroups(&format!(".{}.", std::process::id())), [] as [std::path::PathBuf; 0]);
     println!("nothing is left");
@@ -237,8 +257,11 @@ fn usher(house: &std::path::Path) {
     assert_eq!(std::fs::read(format!("/proc/{first}/environ")).unwrap(), b"");
     let held = std::fs::read_dir(format!("/proc/{first}/fd")).unwrap();
     let held = held.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap().display().to_string());
-    // The last is what this program leaks on purpose, for the probes.
-    let is_known = |name: &String| name == "/dev/null" || name.starts_with("socket:") || name == "/dev/full";
+    // The one that it made ahead it holds by two of these. The last is what this program leaks on purpose, for the probes.
+    let is_known = |name: &String| {
+        let known = ["/dev/null", "socket:", "anon_inode:[pidfd]", "pidfd:", "/dev/full"];
+        known.iter().any(|known| name.starts_with(known))
+    };
     assert!(held.into_iter().all(|name| is_known(&name)));
 
     // What it forked goes on without it, and the next launch has another.
@@ -276,8 +299,8 @@ fn ended_ahead(house: &std::path::Path) {
         assert_eq!(std::fs::read(format!("/proc/{process}/environ")).unwrap(), b"");
     }
     drop(launcher);
-    wait_for_end(pid(waiting));
-    wait_for_end(pid(first));
+    let is_there = |pid: u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    assert!(!is_there(waiting) && !is_there(first));
     println!("ended");
 }
 
@@ -303,6 +326,52 @@ fn what_was_made_ahead_ends_with_its_usher() {
     part(&["ahead"], tempfile::tempdir().unwrap().path(), "ended\n");
 }
 
+/// Launches for one time, and for a user that was told before.
+fn once_and_for_whom(house: &std::path::Path) {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    let single = launcher(house).once();
+    let ran = finish(single.launch(&shell("sleep 0.1; echo on"), Streams::captured()).unwrap());
+    assert_eq!((ran.ok().as_str(), ahead()), ("on\n", Vec::new()));
+    drop(single);
+    assert_eq!(children(std::process::id()), [] as [u32; 0]);
+
+    // Whoever needs to know the user before, for sockets that shall be theirs, gets what was made ahead too.
+    let launcher = launcher(house);
+    for _ in 0..3 {
+        finish(launcher.launch(&shell("true"), Streams::captured()).unwrap());
+        let (waiting, _) = wait_for_one_ahead();
+        let uid = tribune_sandbox::fresh_user();
+        let mut profile = shell("true");
+        profile.runs_as = RunsAs::User { uid, gid: uid };
+        let child = launcher.launch(&profile, Streams::captured()).unwrap();
+        assert_eq!((child.id(), child.started().uid), (waiting, uid));
+        finish(child);
+        wait_for_one_ahead();
+    }
+    println!("for whom");
+}
+
+fn one_for_once_makes_none_ahead_and_users_are_told_before() {
+    part(&["once"], tempfile::tempdir().unwrap().path(), "for whom\n");
+}
+
+/// An usher that does not go on is replaced, and so is what it made.
+fn stopped(house: &std::path::Path) {
+    let launcher = launcher(house);
+    let says =
+        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
+    assert_eq!(says("one").ok(), "one\n");
+    let (waiting, _) = wait_for_one_ahead();
+    rustix::process::kill_process(pid(waiting), Signal::STOP).unwrap();
+    assert_eq!(says("two").ok(), "two\n");
+    rustix::process::kill_process(pid(waiting), Signal::KILL).unwrap();
+    println!("went on");
+}
+
+fn what_was_made_ahead_and_is_stopped_is_replaced() {
+    part(&["stopped"], tempfile::tempdir().unwrap().path(), "went on\n");
+}
+
 /// Kills what waits, the launcher or its process 1, and starts something.
 fn killed_ahead(house: &std::path::Path) {
     let launcher = launcher(house);
@@ -324,17 +393,21 @@ fn what_was_made_ahead_and_is_gone_is_nobodys_loss() {
     part(&["killed-ahead"], tempfile::tempdir().unwrap().path(), "no loss\n");
 }
 
-/// Says what is in a folder, and again after a line of input. What is said in between was started ahead of it.
+/// Says what is in a folder, and again after each line of input. What says it was made ahead of that line.
 fn look_twice(folder: &std::path::Path) {
     let mut profile = shell("ls /shown; cat /etc/services");
     profile.mounts =
         vec![Mount::ReadOnly { source: folder.to_owned(), target: "/shown".into(), hide: Vec::new() }];
     let launcher = launcher(folder);
-    for line in ["first", "second"] {
+    for line in ["first", "second", "third"] {
         let ran = finish(launcher.launch(&profile, Streams::captured()).unwrap()).ok();
-        wait_for_one_ahead();
+        let (_, first) = wait_for_one_ahead();
         println!("{line}: {}", ran.replace('\n', " "));
         std::io::stdin().read_line(&mut String::new()).unwrap();
+        if line == "first" {
+            // It would hold what was mounted before, and does not wait for the next launch to end.
+            wait_for_end(pid(first));
+        }
     }
 }
 
@@ -370,10 +443,15 @@ fn changed_machine(house: &std::path::Path) {
         assert_eq!(said.next().unwrap().unwrap(), "first: below before");
         tmpfs(&shown);
         std::fs::write(shown.join("above"), "").unwrap();
+        stdin.write_all(b"\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "second: above before");
+        // Another file in the place of one, and the folder's time as it was.
+        let times = std::fs::metadata("/etc").unwrap().modified().unwrap();
         std::fs::write("/etc/services.new", "after").unwrap();
         std::fs::rename("/etc/services.new", "/etc/services").unwrap();
+        std::fs::File::open("/etc").unwrap().set_modified(times).unwrap();
         stdin.write_all(b"\n").unwrap();
-        assert_eq!(said.next().unwrap().unwrap(), "second: above after");
+        assert_eq!(said.next().unwrap().unwrap(), "third: above after");
         stdin.write_all(b"\n").unwrap();
         assert!(looking.wait().unwrap().success());
         rustix::mount::unmount(&shown, rustix::mount::UnmountFlags::DETACH).unwrap();

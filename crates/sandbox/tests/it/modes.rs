@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use tribune_contract::{LaunchProfile, Mode, Mount, Relay, Workspace, WorkspaceSource};
 use tribune_sandbox::self_test;
 
-use crate::stage::{Test, launcher, run, shell};
+use crate::stage::{Test, as_user, launcher, run, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("the_self_test_passes_here", the_self_test_passes_here),
@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("landlock_leaves_one_way_out", landlock_leaves_one_way_out),
     ("landlock_refuses_sockets_it_cannot_judge", landlock_refuses_sockets_it_cannot_judge),
+    ("landlock_leaves_other_programs_of_its_user_alone", landlock_leaves_other_programs_of_its_user_alone),
     ("landlock_ends_what_it_started", landlock_ends_what_it_started),
 ];
 
@@ -113,6 +114,69 @@ fn landlock_refuses_sockets_it_cannot_judge() {
     profile.program = "/usr/bin/python3".into();
     profile.args = vec!["-c".into(), tries.into()];
     assert_eq!(run(&profile).unwrap().ok(), "refused\nrefused\nrefused\nrefused\nrefused\nmade\npair\n");
+}
+
+/// What a program does to others of its user: to their limits, their share of the processor, their memory.
+const REACH: &str = "import ctypes, os, resource, sys\n\
+    libc = ctypes.CDLL(None, use_errno=True)\n\
+    pid, shared = int(sys.argv[1]), int(sys.argv[2])\n\
+    def said(what, done):\n\
+    \x20 try: print(what, 'done' if done() != -1 else os.strerror(ctypes.get_errno()))\n\
+    \x20 except OSError as e: print(what, e.strerror)\n\
+    said('own limit', lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))\n\
+    said('own nice', lambda: os.setpriority(os.PRIO_PROCESS, 0, 5))\n\
+    said('limit', lambda: resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1)))\n\
+    said('nice', lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))\n\
+    said('nice all', lambda: os.setpriority(os.PRIO_USER, 0, 19))\n\
+    said('processor', lambda: os.sched_setaffinity(pid, {0}))\n\
+    said('disk', lambda: libc.syscall(251, 1, pid, 3 << 13))\n\
+    said('memory', lambda: libc.shmget(shared, 64, 0))\n";
+
+/// Tries that as an ordinary user, outside and in a box.
+pub(crate) fn reach_others(folder: &std::path::Path) {
+    let mut victim = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
+    // Memory by a number that is its maker's alone.
+    let number = 0x7b1c_0000_u32 | (victim.id() & 0xffff);
+    let made = format!("import ctypes; exit(ctypes.CDLL(None).shmget({number}, 64, 0o1600) == -1)");
+    assert!(std::process::Command::new("/usr/bin/python3").args(["-c", &made]).status().unwrap().success());
+    let words = ["-c".to_owned(), REACH.to_owned(), victim.id().to_string(), number.to_string()];
+    let workspace = folder.join("workspace");
+    std::fs::create_dir(&workspace).unwrap();
+    let mut profile = weaker("", &workspace);
+    profile.program = "/usr/bin/python3".into();
+    profile.args = words.to_vec();
+    print!("{}", run(&profile).unwrap().ok());
+    let outside = std::process::Command::new("/usr/bin/python3").args(&words).output().unwrap();
+    print!("{}", String::from_utf8_lossy(&outside.stdout));
+    let gone = format!(
+        "import ctypes; c = ctypes.CDLL(None); exit(c.shmctl(c.shmget({number}, 64, 0), 0, None) == -1)"
+    );
+    assert!(std::process::Command::new("/usr/bin/python3").args(["-c", &gone]).status().unwrap().success());
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+}
+
+fn landlock_leaves_other_programs_of_its_user_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(
+        folder.path(),
+        Some(crate::probes::bait::AGENT),
+        Some(crate::probes::bait::AGENT),
+    )
+    .unwrap();
+    let output = as_user(folder.path(), &["reach-others", folder.path().to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    let (inside, outside) = lines.split_at(lines.len() / 2);
+    let no = "Operation not permitted";
+    let others = ["limit", "nice", "nice all", "processor", "disk", "memory"];
+    let expected = |what: &str| {
+        let own = ["own limit done", "own nice done"].map(str::to_owned).into_iter();
+        own.chain(others.map(|other| format!("{other} {what}")))
+    };
+    assert!(inside.iter().copied().eq(expected(no)), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    // What is refused inside is what works outside.
+    assert!(outside.iter().copied().eq(expected("done")), "{said}");
 }
 
 fn landlock_ends_what_it_started() {
