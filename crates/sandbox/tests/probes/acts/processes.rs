@@ -64,6 +64,7 @@ pub(crate) const PROBES: &[Probe] = &[
         &[NonDumpable, Landlock, Seccomp],
         first_descriptor_taken,
     ),
+    Probe::new(GROUP, "first_limited", "take process 1 its descriptors (prlimit)", &[Seccomp], first_limited),
     Probe::new(GROUP, "first_traced", "attach to process 1", &[NonDumpable, Landlock, Seccomp], first_traced),
     Probe::new(GROUP, "first_signalled", "have process 1 act on a signal", &[Landlock], first_signalled),
     Probe::new(
@@ -183,6 +184,14 @@ fn first_descriptors(_: &Bait) -> Outcome {
 fn first_owned(_: &Bait) -> Outcome {
     let owner = std::fs::metadata("/proc/1/environ").unwrap().uid();
     Outcome::when(owner == rustix::process::getuid().as_raw(), format!("they are user {owner}'s"))
+}
+
+fn first_limited(_: &Bait) -> Outcome {
+    // As many as it may have now, so that nothing is lost where it works.
+    let mut limit = [0_u64; 2];
+    let (no_files, place) = (libc::RLIMIT_NOFILE as usize, limit.as_mut_ptr() as usize);
+    raw::call(libc::SYS_prlimit64, &[0, no_files, 0, place]).unwrap();
+    Outcome::of(raw::call(libc::SYS_prlimit64, &[1, no_files, place, 0]))
 }
 
 fn first_root(_: &Bait) -> Outcome {
