@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use tribune_host::Home;
@@ -59,11 +59,28 @@ impl Args {
             .clone()
             .filter(|home| !home.as_os_str().is_empty())
             .or_else(default_home)
-            .map(Home::at)
+            .map(|home| Home::at(straight(&home)))
             .ok_or_else(|| {
                 CliError::Input("there is no home folder: name one with --home or TRIBUNE_HOME".to_owned())
             })
     }
+}
+
+/// A path without `..`, which boxes take none with: each leads where it leads on this machine, through links too.
+fn straight(path: &Path) -> PathBuf {
+    if !path.components().any(|part| part == Component::ParentDir) {
+        return path.to_owned();
+    }
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.components().fold(PathBuf::new(), |before, part| match part {
+        Component::ParentDir => {
+            // What is not there is no link.
+            let mut before = before.canonicalize().unwrap_or(before);
+            before.pop();
+            before
+        }
+        part => before.join(part),
+    })
 }
 
 /// The home of whoever names none.
@@ -291,4 +308,27 @@ pub(crate) enum LedgerCommand {
         #[arg(long, value_name = "ID")]
         entity: Option<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_where_its_path_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(top.join("far/away")).unwrap();
+        std::os::unix::fs::symlink(top.join("far/away"), top.join("link")).unwrap();
+        for (written, is) in [
+            ("home", "home"),
+            ("far/../home", "home"),
+            ("link/../home", "far/home"),
+            ("new/../home", "home"),
+            ("far/away/../../home/x", "home/x"),
+        ] {
+            assert_eq!(straight(&top.join(written)), top.join(is), "{written}");
+        }
+        assert_eq!(straight("home".as_ref()), Path::new("home"));
+    }
 }
