@@ -28,6 +28,7 @@ struct State {
     is_cut: bool,
     exit: Option<Exit>,
     outcome: Option<ToolOutcome>,
+    ending: Option<Ending>,
 }
 
 /// How a command ended.
@@ -35,6 +36,15 @@ struct State {
 pub enum Exit {
     Code(i32),
     Signal(i32),
+}
+
+/// Why a command is not wanted any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Whoever wanted it had it ended.
+    Killed,
+    /// The turn that it is part of is over, or was cancelled.
+    TurnOver,
 }
 
 /// The signal with which a command is ended that does not end by itself.
@@ -81,13 +91,15 @@ impl Terminal {
         self.over.cancel();
     }
 
-    /// Has it ended, or not begun at all.
-    pub fn end(&self) {
+    /// Has it ended, or not begun at all. The first who does so says why.
+    pub fn end(&self, why: Ending) {
+        self.state().ending.get_or_insert(why);
         self.unwanted.cancel();
     }
 
-    pub fn is_unwanted(&self) -> bool {
-        self.unwanted.is_cancelled()
+    /// Why it is not wanted any more, if it is not.
+    pub fn ending(&self) -> Option<Ending> {
+        self.state().ending
     }
 
     pub fn has_begun(&self) -> bool {
@@ -232,6 +244,15 @@ mod tests {
         let given_up = Terminal::new(1);
         given_up.close(ToolOutcome::error("denied"));
         assert_eq!(given_up.seen().exit, Some(KILLED));
+    }
+
+    #[test]
+    fn the_first_who_has_it_ended_says_why() {
+        let terminal = Terminal::new(1);
+        assert_eq!(terminal.ending(), None);
+        terminal.end(Ending::Killed);
+        terminal.end(Ending::TurnOver);
+        assert_eq!(terminal.ending(), Some(Ending::Killed));
     }
 
     proptest! {

@@ -13,6 +13,9 @@ use crate::output::{Output, Paint, clean};
 /// What is said in the plain turn.
 const PLAIN: &str = "Answer with the single word: ready";
 
+/// What the step with the plain turn is called.
+const ANSWERED: &str = "answered";
+
 #[derive(Debug, Args)]
 pub(crate) struct TestArgs {
     /// The agent's id.
@@ -20,7 +23,8 @@ pub(crate) struct TestArgs {
     /// Try the gate alone, and say nothing to the agent's own model.
     #[arg(long)]
     canary_only: bool,
-    /// Say that what an agent of this kind did unasked was looked at: if the gate holds it, it is run again.
+    /// Say that what an agent of this kind did unasked was looked at: if the gate holds it, it is run again. One that nobody can
+    /// try is run again on your word alone, if canary.untried in config.json5 names its profile.
     #[arg(long)]
     clear_mark: bool,
 }
@@ -45,7 +49,10 @@ pub(crate) async fn run(
         && steps(&tested).count() > 0;
     tested["ok"] = is_good.into();
     output.verdict(|paint| text(&tested, paint), &tested)?;
-    Ok(if is_good { Outcome::Done } else { Outcome::Failed })
+    // Nobody can try it, and what was asked for was done.
+    let is_taken_at_word = is_on_word(&tested)
+        && steps(&tested).filter(|step| step["step"] == ANSWERED).all(|step| step["ok"] == true);
+    Ok(if is_good || is_taken_at_word { Outcome::Done } else { Outcome::Failed })
 }
 
 /// Has the agent answer a question, in a session that is closed afterwards.
@@ -62,7 +69,7 @@ async fn plain_turn(client: &mut Client, id: &str) -> Result<Value, CliError> {
     // One that could not be opened is closed already.
     let _ = client.call("session.close", &json!({ "session_key": key })).await;
     let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(json!({ "step": "answered", "ok": fault.is_none(), "took_ms": took, "detail": fault }))
+    Ok(json!({ "step": ANSWERED, "ok": fault.is_none(), "took_ms": took, "detail": fault }))
 }
 
 /// Why there was no answer, if there was none.
@@ -89,6 +96,11 @@ async fn ask(client: &mut Client, key: &SessionKey) -> Result<Option<String>, Cl
     }
 }
 
+/// Whether a mark went because somebody says so, and nothing could be tried.
+fn is_on_word(tested: &Value) -> bool {
+    tested["cleared"] == "looked_at_untried"
+}
+
 fn steps(tested: &Value) -> impl Iterator<Item = &Value> {
     tested["steps"].as_array().into_iter().flatten()
 }
@@ -106,12 +118,25 @@ fn text(tested: &Value, paint: Paint) -> String {
     };
     let mut lines: Vec<String> = steps(tested).map(line).collect();
     if let Some(mark) = tested["mark"].as_str() {
+        let (done, next) = match (tested["outcome"].as_str(), tested["excepted"] == true) {
+            (Some("not_tried"), true) => ("nobody allowed, and cannot be tried", "add --clear-mark"),
+            (Some("not_tried"), false) => (
+                "nobody allowed, and cannot be tried",
+                "name its profile in canary.untried in config.json5, start the daemon again and add --clear-mark",
+            ),
+            _ => ("no canary tries", "add --clear-mark"),
+        };
         let what = format!(
-            "UNGOVERNED: one of its agents did what no canary tries ({}), and none is run: look at the session's record, then add \
-             --clear-mark",
+            "UNGOVERNED: one of its agents did what {done} ({}), and none is run: look at the session's record, then {next}",
             clean(mark)
         );
         lines.push(paint.bad(&what));
+        return lines.join("\n");
+    }
+    if is_on_word(tested) {
+        let what = "the mark is cleared, and on record, on your word alone: whether the gate holds it is not known, since it could \
+                    not be made to try anything";
+        lines.push(paint.unsure(what));
         return lines.join("\n");
     }
     lines.push(match tested["outcome"].as_str() {

@@ -1,4 +1,4 @@
-//! What held the commands of a session: the mode of the sandbox, and what bounded them, as the log has it.
+//! What held the commands of a session, and how each ended: the mode of the sandbox, and what bounded them, as the log has it.
 
 use serde_json::{Map, Value, json};
 use tribune_client::{Client, ClientError};
@@ -30,12 +30,18 @@ fn box_of(payload: &Value) -> Option<Value> {
         let limits: Map<String, Value> =
             limits.iter().map(|(name, own)| ((*name).to_owned(), payload[*own].clone())).collect();
         return Some(json!({
-            "tool": "run", "mode": payload["sandbox"], "limited_by": payload["limited_by"], "limits": limits,
+            "tool": "run", "ended": null, "mode": payload["sandbox"], "limited_by": payload["limited_by"], "limits": limits,
         }));
     }
-    let sandbox = payload.get("sandbox").filter(|sandbox| !sandbox.is_null())?;
+    let sandbox = &payload["sandbox"];
+    // Of a command that was given up nobody knows what it ran in.
+    let is_given_up =
+        payload["tool"] == "exec" && matches!(payload["outcome"].as_str(), Some("cancelled" | "interrupted"));
+    if sandbox.is_null() && !is_given_up {
+        return None;
+    }
     Some(json!({
-        "tool": payload["tool"], "mode": sandbox["mode"], "limited_by": sandbox["limited_by"],
+        "tool": payload["tool"], "ended": payload["outcome"], "mode": sandbox["mode"], "limited_by": sandbox["limited_by"],
         "limits": sandbox.get("limits").cloned().unwrap_or(json!({})),
     }))
 }
@@ -46,10 +52,11 @@ pub(crate) fn text(held: &Value, paint: Paint) -> Option<String> {
         let words = LIMITS.iter().filter_map(|name| limit(name, one["limits"][name].as_u64()?));
         let words: Vec<String> = words.collect();
         let limits = if words.is_empty() { "-".to_owned() } else { words.join(", ") };
-        vec![cell(&one["tool"]), cell(&one["mode"]), cell(&one["limited_by"]), limits]
+        let ended = cell(&one["ended"]).replace('_', " ");
+        vec![cell(&one["tool"]), ended, cell(&one["mode"]), cell(&one["limited_by"]), limits]
     };
     let rows: Vec<Vec<String>> = held.as_array()?.iter().map(row).collect();
-    (!rows.is_empty()).then(|| table(&["COMMAND", "SANDBOX", "LIMITED BY", "LIMITS"], &rows, paint))
+    (!rows.is_empty()).then(|| table(&["COMMAND", "ENDED", "SANDBOX", "LIMITED BY", "LIMITS"], &rows, paint))
 }
 
 /// The bounds that are told, in this order.
@@ -72,7 +79,7 @@ mod tests {
 
     #[test]
     fn boxes_of_commands_and_runs_are_told_alike() {
-        let command = json!({ "tool": "exec", "sandbox": {
+        let command = json!({ "tool": "exec", "outcome": "timed_out", "sandbox": {
             "mode": "full", "limited_by": "cgroup v2", "limits": { "memoryBytes": 1 << 30, "wallMs": 9000, "openFiles": 9 },
         } });
         let run = json!({
@@ -80,13 +87,17 @@ mod tests {
             "cpu_percent": 100,
         });
         let bare = json!({ "tool": "exec", "sandbox": { "mode": "off" } });
-        let all = [&run, &command, &bare, &json!({ "tool": "read" }), &json!({ "event": "opened" })];
+        let given_up = json!({ "tool": "exec", "outcome": "cancelled" });
+        let denied = json!({ "tool": "exec", "outcome": "denied" });
+        let others = [json!({ "tool": "read", "outcome": "cancelled" }), json!({ "event": "opened" })];
+        let all = [&run, &command, &bare, &given_up, &denied, &others[0], &others[1]];
         let held: Vec<Value> = all.into_iter().filter_map(box_of).collect();
         let shown = text(&Value::Array(held), Paint::OFF).unwrap();
         let lines: Vec<&str> = shown.lines().collect();
-        assert_eq!(lines.len(), 4, "{shown}");
+        assert_eq!(lines.len(), 5, "{shown}");
         assert!(lines[1].ends_with("1024 KiB of memory, 5 processes, 100 % of a core"), "{shown}");
         assert!(lines[2].starts_with("exec") && lines[2].ends_with("1024 MiB of memory, 9 s"), "{shown}");
+        assert!(lines[2].contains("timed out") && lines[4].contains("cancelled"), "{shown}");
         assert!(lines[3].contains("off") && lines[3].ends_with('-'), "{shown}");
         assert_eq!(text(&json!([]), Paint::OFF), None);
     }

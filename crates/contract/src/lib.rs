@@ -20,5 +20,5 @@ pub use mount::{Mount, SYSTEM_FOLDERS, is_the_systems};
 pub use pattern::{Pattern, Patterns, Reached};
 pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
 pub use report::{Bounded, Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
-pub use traps::{HOST_TRAPS, host_traps, is_host_trap};
+pub use traps::{HOST_TRAPS, host_traps, is_host_trap, is_host_trap_in, own_names};
 pub use workspace::{Workspace, WorkspaceSource};

@@ -3,6 +3,7 @@
 //! Build scripts, tests and whatever else a person starts by name are not here: they run because somebody runs them. Nor are
 //! texts that other agents read, such as `AGENTS.md`.
 
+use std::path::{Component, Path};
 use std::sync::LazyLock;
 
 use crate::pattern::{Pattern, Patterns, fold};
@@ -208,6 +209,29 @@ pub fn is_host_trap(path: &str) -> bool {
     is_gits || ends.into_iter().any(|end| TRAPS.iter().any(|trap| trap.matches_folded(&path[..end])))
 }
 
+/// The same for a path in `folder`, which may itself be one that programs of the host obey, or be in one.
+#[must_use]
+pub fn is_host_trap_in(folder: &Path, path: &str) -> bool {
+    is_host_trap(path) || own_names(folder).is_some_and(|names| is_host_trap(&format!("{names}/{path}")))
+}
+
+/// The names of a folder that can make what is in it obeyed: from the first on that begins with a dot, as those of settings do. A
+/// project that is called like a file of the list (`rust-toolchain`) is a project. So is one that an agent keeps apart in its own
+/// settings (`.claude/worktrees/NAME`), whose names begin anew there; git's own `.git/worktrees` is no such place.
+#[must_use]
+pub fn own_names(folder: &Path) -> Option<String> {
+    let names = folder.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_string_lossy()),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+    });
+    let names: Vec<String> = names.map(|name| name.into_owned()).collect();
+    let is_dotted = |name: &str| name.starts_with('.');
+    let is_kept_apart = |pair: &[String]| matches!(pair, [above, name] if is_dotted(above) && fold(above) != ".git" && name == "worktrees");
+    let kept_apart = names.windows(2).rposition(is_kept_apart).map_or(0, |at| at + 2);
+    let first = names.iter().skip(kept_apart).position(|name| is_dotted(name))?;
+    Some(names[kept_apart + first..].join("/"))
+}
+
 /// The patterns, for whoever follows ways that are no plain paths name by name.
 #[must_use]
 pub fn host_traps() -> &'static Patterns {
@@ -299,6 +323,40 @@ mod tests {
             ".env",
         ] {
             assert!(!is_host_trap(plain), "{plain}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_obeyed_itself_counts_with_its_names() {
+        for (folder, path) in [
+            ("/x/.vscode", "tasks.json"),
+            ("/x/.VSCode/deep", "er/tasks.json"),
+            ("/x/.git", "config"),
+            ("/x/.git/hooks", "pre-commit"),
+            ("/x/.git/worktrees/one", "commondir"),
+            ("/x/.git/modules/a/b", "hooks/update"),
+            ("/x/.cargo", "config.toml"),
+            ("/home/me/.config", "fish/config.fish"),
+            ("/home/me/.config/fish/functions", "ls.fish"),
+            ("/x/.jj/repo", "config.toml"),
+            ("/x/.claude/worktrees/one/.vscode", "tasks.json"),
+            ("/x/plain", ".envrc"),
+        ] {
+            assert!(is_host_trap_in(Path::new(folder), path), "{folder} {path}");
+        }
+        for (folder, path) in [
+            ("/x/plain", "tasks.json"),
+            ("/", "a"),
+            ("/x/.cargo", "registry/a"),
+            ("/home/me/.config", "notes.txt"),
+            ("/src/rust-toolchain", "src/main.rs"),
+            ("/src/tools/bazel", "BUILD"),
+            ("/x/.claude/worktrees/one", "src/main.rs"),
+            ("/home/me/.cursor/worktrees/repo/abc", "src/main.rs"),
+            ("/home/me/.local/share/app", "a"),
+            ("/tmp/.tmpAbC/project", "a"),
+        ] {
+            assert!(!is_host_trap_in(Path::new(folder), path), "{folder} {path}");
         }
     }
 

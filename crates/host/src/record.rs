@@ -177,9 +177,15 @@ pub struct VerdictRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallOutcome {
+    /// To its own end, good or bad.
     Ran,
     Denied,
+    /// Its turn ended first.
     Cancelled,
+    /// It was ended before it was done: by the agent that wanted it, or by the house because it went beyond a bound.
+    Killed,
+    /// Its time was over first.
+    TimedOut,
     /// The daemon ended while it ran: whether it took effect is not known.
     Interrupted,
 }

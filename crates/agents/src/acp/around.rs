@@ -80,6 +80,11 @@ pub(super) fn answered(answer: &Value) -> Option<EventKind> {
     (!is_plain).then(line).and_then(|line| handed_on("session/prompt", &line))
 }
 
+/// The answer with which a session begins or goes on, byte by byte, if it says more than what the session is called.
+pub(super) fn opened(method: &str, answer: &Value, line: &str) -> Option<EventKind> {
+    (!has_only(answer, &["sessionId"])).then(|| handed_on(method, line)).flatten()
+}
+
 fn has_only(value: &Value, known: &[&str]) -> bool {
     value.as_object().is_none_or(|object| object.keys().all(|name| known.contains(&name.as_str())))
 }
@@ -131,5 +136,11 @@ mod tests {
         assert_eq!(answered(&json!({ "stopReason": "end_turn", "usage": usage })), None);
         assert!(answered(&json!({ "stopReason": "end_turn", "_meta": 1 })).is_some());
         assert!(answered(&json!({ "stopReason": "end_turn", "usage": { "thoughtTokens": 1 } })).is_some());
+        let line = "{ \"id\":2 , \"result\": {\"sessionId\":\"s\", \"x\":1.50}}";
+        let answer: Value = serde_json::from_str::<Value>(line).unwrap()["result"].take();
+        let as_it_came = EventKind::AgentUpdate { kind: "session/new".into(), line: line.into() };
+        assert_eq!(opened("session/new", &answer, line), Some(as_it_came));
+        assert_eq!(opened("session/new", &json!({ "sessionId": "s" }), line), None);
+        assert_eq!(opened("session/resume", &Value::Null, line), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::around::opened;
 use crate::cli_agent::link::{Fault, Link};
 use crate::cli_agent::tongue::{Began, Conversation, FirstWords, Takes};
 use crate::profile::{Capabilities, Profile};
@@ -44,7 +45,9 @@ pub(super) async fn shake_hands(link: &Link, first: FirstWords<'_>) -> Result<Co
         set_mode(link, profile, before).await?;
         return Ok(Conversation { id: Some(before.to_owned()), began: Began::TakenUp, takes });
     }
-    let new = link.ask("session/new", &place).await.map_err(|fault| told("session/new", fault))?;
+    let (new, line) =
+        link.ask_for_line("session/new", &place).await.map_err(|fault| told("session/new", fault))?;
+    link.opens_with(opened("session/new", &new, &line));
     let Some(id) = new["sessionId"].as_str().filter(|id| !id.is_empty()) else {
         return Err(RuntimeError::new(
             "agent_protocol",
@@ -68,8 +71,11 @@ async fn take_up(link: &Link, can: &Value, before: &str, place: &Value) -> Resul
     };
     let mut params = place.clone();
     params["sessionId"] = before.into();
-    match link.ask(method, &params).await {
-        Ok(_) => Ok(true),
+    match link.ask_for_line(method, &params).await {
+        Ok((answer, line)) => {
+            link.opens_with(opened(method, &answer, &line));
+            Ok(true)
+        }
         Err(Fault::Refused(_)) => Ok(false),
         Err(fault) => Err(told(method, fault)),
     }

@@ -19,7 +19,7 @@ use crate::cli_agent::handed_on;
 use crate::cli_agent::house_words::Wanted;
 use crate::event::{EventKind, TERMINAL};
 use crate::runtime::{Errand, Toolbox};
-use crate::terminal::{Exit, Terminal};
+use crate::terminal::{Ending, Exit, Terminal};
 
 /// Terminals of a turn that are not released, whether their commands run or are over. Each is a box, or holds an output.
 pub(super) const MAX_TERMINALS: usize = 16;
@@ -145,10 +145,10 @@ impl Terminals {
             return Some(wire::error(request, wire::INTERNAL, "too much is asked at once: nothing is done"));
         }
         match method {
-            "terminal/kill" => terminal.end(),
+            "terminal/kill" => terminal.end(Ending::Killed),
             "terminal/release" => {
                 held.is_released = true;
-                terminal.end();
+                terminal.end(Ending::Killed);
                 if terminal.is_over() {
                     self.forget(name);
                 }
@@ -235,7 +235,7 @@ impl Terminals {
 
     /// Ends everything that runs, and has nothing begun that does not. Nobody is waited for.
     pub(super) fn end(&self) {
-        self.held.values().for_each(|held| held.terminal.end());
+        self.held.values().for_each(|held| held.terminal.end(Ending::TurnOver));
     }
 
     /// The turn is over: ends everything, and waits until that is on record.

@@ -114,6 +114,9 @@ impl AgentRuntime for CliBackend {
                 }
                 let began = Instant::now();
                 let fresh = found == Found::Started && live.conversation.began != Began::TakenUp;
+                if let Some(opening) = live.link.take_opening() {
+                    yield Ok(opening);
+                }
                 if found == Found::Started && live.conversation.began == Began::Lost {
                     let message = "the agent was started anew and could not take up what was said before: it begins afresh";
                     yield Ok(EventKind::Notice { code: "context_lost".to_owned(), message: message.to_owned() });

@@ -22,6 +22,9 @@ const FOREIGN: &str = "cli.";
 /// Bytes of a tool's name.
 const MAX_NAME: usize = 64;
 
+/// Characters of a call in a sentence.
+const MAX_SHOWN: usize = 80;
+
 /// Calls that one call of an agent's may be. More than a person could look at are one that nobody understands.
 const MAX_PARTS: usize = 64;
 
@@ -192,6 +195,20 @@ impl Wanted {
     /// Whether it is a tool that only the agent knows.
     pub(crate) fn is_foreign(&self) -> bool {
         self.tool.starts_with(FOREIGN)
+    }
+
+    /// What it is called in sentences: the command, or the tool and what it is about. Of a tool that only the agent knows, what the
+    /// agent calls the whole.
+    pub(crate) fn shown(&self, title: &str) -> String {
+        let word = |name: &str| self.input[name].as_str().unwrap_or_default();
+        let about = match self.tool.as_str() {
+            "exec" => word("command").to_owned(),
+            tool @ ("read" | "write" | "edit") => format!("{tool} {}", word("path")),
+            tool @ "web_fetch" => format!("{tool} {}", word("url")),
+            tool @ ("search" | "web_search") => format!("{tool} {}", word("query")),
+            _ => title.to_owned(),
+        };
+        cut(&about)
     }
 
     /// Whether leave for this is leave for that: the same thing, as far as an agent tells it twice in the same words. Contents
@@ -519,6 +536,24 @@ impl Told<'_> {
         };
         Wanted { tool, input }
     }
+}
+
+/// A text for a sentence, on one line, cut between two of its words: half of a secret is not known for one.
+fn cut(text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().count() <= MAX_SHOWN {
+        return text;
+    }
+    let mut shown = String::new();
+    for word in text.split(' ') {
+        if shown.chars().count() + word.chars().count() > MAX_SHOWN {
+            break;
+        }
+        shown.push_str(word);
+        shown.push(' ');
+    }
+    shown.push('…');
+    shown
 }
 
 /// A call that is best told as the program that would do the same.

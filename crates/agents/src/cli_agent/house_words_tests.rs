@@ -391,3 +391,14 @@ fn what_is_not_told_is_nothing_harmless() {
     let long = json!({ "kind": "invented", "name": "x".repeat(200) });
     assert_eq!(one(long).0.len(), MAX_NAME);
 }
+
+#[test]
+fn a_call_is_shown_as_what_it_does_and_cut_between_words() {
+    let shown = |tool: &str, input: Value| Wanted::new(tool, input).shown("the whole");
+    assert_eq!(shown("exec", json!({ "command": "ls\n-l" })), "ls -l");
+    assert_eq!(shown("write", json!({ "path": "a b", "content": "x" })), "write a b");
+    assert_eq!(shown("web_fetch", json!({ "url": "https://a.example/" })), "web_fetch https://a.example/");
+    assert_eq!(shown("cli.own", json!({ "command": "ls" })), "the whole");
+    let long = format!("curl {} {}", "x".repeat(60), "secret-".repeat(5));
+    assert_eq!(shown("exec", json!({ "command": long })), format!("curl {} …", "x".repeat(60)));
+}

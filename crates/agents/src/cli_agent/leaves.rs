@@ -251,8 +251,10 @@ impl<Q: Question> Leaves<Q> {
         if parts.is_empty()
             && let Some(ask) = call.asks.last().filter(|ask| ask.standing != Standing::Allowed)
         {
-            let tool = ask.wanted.first().map_or_else(|| "unknown".to_owned(), |wanted| wanted.tool.clone());
-            let what = format!("`{}` was carried out without leave", call.title());
+            let first = ask.wanted.first();
+            let tool = first.map_or_else(|| "unknown".to_owned(), |wanted| wanted.tool.clone());
+            let shown = first.map_or_else(|| call.title(), |wanted| wanted.shown(&call.title()));
+            let what = format!("`{shown}` was carried out without leave");
             return Some(Step::Ungoverned { id: id.to_owned(), tool, what });
         }
         let mut reported = Vec::new();
@@ -269,7 +271,7 @@ impl<Q: Question> Leaves<Q> {
                 ask.standing != Standing::Allowed && ask.wanted.iter().any(|wanted| wanted.covers(&part))
             };
             if call.asks.iter().any(is_refused) {
-                let what = format!("`{}` was carried out without leave", call.title());
+                let what = format!("`{}` was carried out without leave", part.shown(&call.title()));
                 return Some(Step::Ungoverned { id: id.to_owned(), tool: part.tool, what });
             }
             if call.is_told_of_here(&part) {
@@ -322,11 +324,11 @@ impl<Q: Question> Leaves<Q> {
         let call = self.calls.get(id)?;
         let (said, title) = (call.line().to_owned(), call.title());
         for (own, wanted) in call.ids(id, parts.len()).into_iter().zip(parts) {
-            let tool = wanted.tool.clone();
+            let (tool, shown) = (wanted.tool.clone(), wanted.shown(&title));
             match self.tools.ask_leave(own_call(&own, wanted, &said, When::Underway)).await {
                 Leave::Given => self.tools.report(&own, outcome.clone()).await,
                 Leave::Refused(why) if was_made == WasMade::Yes => {
-                    let what = format!("`{title}` was carried out unasked: {why}");
+                    let what = format!("`{shown}` was carried out unasked: {why}");
                     return Some(Step::Ungoverned { id: own, tool, what });
                 }
                 // It says that nothing came of it, and one refusal of it is enough on record.

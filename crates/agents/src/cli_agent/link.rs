@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::lines::{Lines, NoLine};
 use super::tongue::{Message, Refusal, Told, Tongue};
+use crate::event::EventKind;
 use crate::runtime::RuntimeError;
 
 /// How long an agent may take for each of its first answers. The slowest of the known ones needed nine seconds.
@@ -145,10 +146,13 @@ impl Drop for Ear {
     }
 }
 
+/// What comes back: an answer and the line that it came in, or a refusal.
+type Answered = Result<(Value, String), Refusal>;
+
 struct Shared {
     tongue: &'static dyn Tongue,
     out: mpsc::Sender<String>,
-    pending: Mutex<HashMap<u64, oneshot::Sender<Result<Value, Refusal>>>>,
+    pending: Mutex<HashMap<u64, oneshot::Sender<Answered>>>,
     next: AtomicU64,
     listener: Mutex<Option<mpsc::Sender<Heard>>>,
     /// How often somebody began to listen.
@@ -161,6 +165,8 @@ struct Shared {
     known: Mutex<HashSet<String>>,
     /// What the agent did while it should have rested.
     misdeed: Mutex<Option<String>>,
+    /// What it said at its start that is to be told with its first turn.
+    opening: Mutex<Option<EventKind>>,
     /// Nothing was said since somebody began to listen.
     is_silent: AtomicBool,
     /// It was the agent that ended, before anything else broke the link.
@@ -190,6 +196,7 @@ impl Link {
             is_resting: AtomicBool::new(false),
             known: Mutex::default(),
             misdeed: Mutex::default(),
+            opening: Mutex::default(),
             is_silent: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             ended: CancellationToken::new(),
@@ -203,13 +210,20 @@ impl Link {
 
     /// Asks, and waits for the answer as long as first words may take.
     pub(crate) async fn ask(&self, method: &str, params: &Value) -> Result<Value, Fault> {
-        tokio::time::timeout(PATIENCE, self.ask_patiently(method, params))
-            .await
-            .unwrap_or(Err(Fault::OutOfTime))
+        self.ask_for_line(method, params).await.map(|(answer, _)| answer)
     }
 
-    /// The same, as long as it takes.
+    /// The same, with the line that it came in.
+    pub(crate) async fn ask_for_line(&self, method: &str, params: &Value) -> Result<(Value, String), Fault> {
+        tokio::time::timeout(PATIENCE, self.answered(method, params)).await.unwrap_or(Err(Fault::OutOfTime))
+    }
+
+    /// Asks, and waits as long as it takes.
     pub(crate) async fn ask_patiently(&self, method: &str, params: &Value) -> Result<Value, Fault> {
+        self.answered(method, params).await.map(|(answer, _)| answer)
+    }
+
+    async fn answered(&self, method: &str, params: &Value) -> Result<(Value, String), Fault> {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.pending().insert(id, answer);
@@ -243,6 +257,16 @@ impl Link {
     pub(crate) fn rest(&self) {
         *self.listener() = None;
         self.0.is_resting.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps what was said at the start until somebody can be told.
+    pub(crate) fn opens_with(&self, said: Option<EventKind>) {
+        *self.0.opening.lock().unwrap_or_else(PoisonError::into_inner) = said;
+    }
+
+    /// What was said at the start, for the first who asks.
+    pub(crate) fn take_opening(&self) -> Option<EventKind> {
+        self.0.opening.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// What the agent did while nobody listened.
@@ -306,7 +330,7 @@ impl Link {
         }
     }
 
-    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Result<Value, Refusal>>>> {
+    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answered>>> {
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -325,7 +349,7 @@ impl Link {
             Message::Answer { id, result } => {
                 let waiting = self.pending().remove(&id);
                 match waiting {
-                    Some(waiting) => drop(waiting.send(result)),
+                    Some(waiting) => drop(waiting.send(result.map(|result| (result, line)))),
                     // An answer that comes twice, or too late for whoever asked.
                     None if id < self.0.next.load(Ordering::Relaxed) && id > 0 => {}
                     None => self.break_off("it answered a question that nobody had asked"),

@@ -185,6 +185,29 @@ async fn the_log_says_what_held_a_command() {
     }
 }
 
+/// A command that was ended is no command that ran: the log, the events and whoever looks at the session say what happened.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_that_a_command_was_ended() {
+    for config in ["{}", "{ sandbox: \"off\" }"] {
+        let mut works = Works::new(config).await;
+        let call = json!({ "command": "echo begun; sleep 300", "timeoutSeconds": 1 });
+        let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
+        let payloads = events.iter().map(|event| &event["entry"]["payload"]);
+        let results: Vec<_> = payloads
+            .filter(|payload| payload["tool"] == "exec" && payload["outcome"] != json!(null))
+            .collect();
+        assert_eq!(results.len(), 1, "{events:#?}");
+        assert_eq!((&results[0]["outcome"], &results[0]["is_error"]), (&json!("timed_out"), &json!(true)));
+        let told = events.iter().find(|event| event["type"] == "tool_result").unwrap();
+        assert_eq!(told["is_error"], true, "{told}");
+        assert!(told["content"].as_str().unwrap().contains("were ended after 1 s"), "{told}");
+        let shown = works.place.ok(&["sessions", "show", KEY]);
+        let line = shown.lines().find(|line| line.starts_with("exec ")).unwrap_or_else(|| panic!("{shown}"));
+        assert!(line.contains("  timed out  "), "{shown}");
+        works.end();
+    }
+}
+
 /// A hook that is a program reads what agents say, and has no more of this machine than they do.
 #[tokio::test(flavor = "multi_thread")]
 async fn l7_a_hook_runs_in_the_sandbox_unless_the_operator_says_otherwise() {

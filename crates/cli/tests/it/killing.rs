@@ -110,6 +110,53 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
 }
 
 /// Random numbers below what is asked, of a seed that is printed.
+/// A turn that is cut off is in the file for people, as far as it came, and once however often the daemon is started.
+#[tokio::test(flavor = "multi_thread")]
+async fn s6_a_turn_that_was_cut_off_is_in_the_transcript_once() {
+    let place = Place::new();
+    let keys = ["agent:main:cli:local:dm:op", "agent:main:mail:local:dm:somebody"];
+    let kept = |key: &str| -> Vec<(String, String, String)> {
+        let path = place.home().join(format!("agents/main/sessions/{key}.jsonl"));
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(text.is_empty() || text.ends_with('\n'), "{text}");
+        let word = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| (word(&line, "turn"), word(&line, "role"), word(&line, "text"))).collect()
+    };
+    let (mut child, address, token) = start(&place);
+    let script = "!say as far as it came\n!call read {\"path\":\"x\"}\n!wait 600000ms\n!say never";
+    let mut turns = Vec::new();
+    for key in keys {
+        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+        client.send("turn.run", &say(key, script)).await.unwrap();
+        loop {
+            let Incoming::Notification(said) = client.next().await.unwrap() else { continue };
+            match said.params["event"]["type"].as_str() {
+                Some("turn_started") => turns.push(said.params["event"]["turn"].as_str().unwrap().to_owned()),
+                Some("tool_result") => break,
+                _ => {}
+            }
+        }
+        assert_eq!(kept(key), [], "nothing is written before its end");
+    }
+    for _ in 0..2 {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        child = start(&place).0;
+        let line = |turn: &String, role: &str, text: &str| (turn.clone(), role.to_owned(), text.to_owned());
+        assert_eq!(
+            kept(keys[0]),
+            [line(&turns[0], "user", script), line(&turns[0], "assistant", "as far as it came")]
+        );
+        // People outside of the house are told when it is done, and of what is said to them only that is kept.
+        assert_eq!(kept(keys[1]), []);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_sound(&Home::at(place.home()));
+}
+
 pub(crate) fn roller() -> impl FnMut(u64) -> u64 {
     let mut random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8) | 1;
     println!("seed {random}");

@@ -33,8 +33,9 @@ pub(crate) use self::loops::{NativeStage, RehearsalStage};
 pub(crate) use self::model::serve;
 use self::play::Feat;
 pub(crate) use self::play::{Milestone, Play};
+pub(crate) use self::record::Grounds;
+use self::record::Occasion;
 pub(crate) use self::record::millis;
-use self::record::{MarkRecord, Occasion};
 pub(crate) use self::trial::{Obstacle, Scene, Stage, Step, Subject, Trial, is_canary, sweep};
 use crate::config::CanaryConfig;
 use crate::governed::Governance;
@@ -84,6 +85,17 @@ struct Mark {
 }
 
 impl Mark {
+    /// On which grounds it is cleared by a canary that somebody asked for, if it is.
+    fn grounds(&self, trial: &Trial, absolve: Absolve, is_excepted: bool) -> Option<Grounds> {
+        let is_held = trial.session.is_some() && trial.outcome == Outcome::Live;
+        match (&trial.outcome, absolve) {
+            (Outcome::Live, _) if is_held && self.is_answered_by(&trial.held) => Some(Grounds::Tried),
+            (Outcome::Live, Absolve::Yes) if is_held => Some(Grounds::LookedAt),
+            (Outcome::NotTried { .. }, Absolve::Yes) if is_excepted => Some(Grounds::LookedAtUntried),
+            (Outcome::Live | Outcome::NotTried { .. } | Outcome::NotStopped { .. }, _) => None,
+        }
+    }
+
     /// Whether a canary that held the agent at these says anything of what it did.
     fn is_answered_by(&self, held: &[Feat]) -> bool {
         match self.tool.as_str() {
@@ -100,6 +112,18 @@ impl Mark {
 pub(crate) enum Absolve {
     Yes,
     No,
+}
+
+/// A canary that somebody asked for, and what stood and stands against its subject.
+#[derive(Debug, Clone)]
+pub(crate) struct Tested {
+    pub(crate) trial: Trial,
+    /// What stands against it now.
+    pub(crate) mark: Option<String>,
+    /// Why nothing does any more, if something did.
+    pub(crate) cleared: Option<Grounds>,
+    /// Whether its agents are run though nobody could try them.
+    pub(crate) is_excepted: bool,
 }
 
 /// What a canary came to, and when.
@@ -176,12 +200,13 @@ impl Canaries {
     }
 
     /// Tries the backend of an agent, because somebody wants to know. A good end clears what one of its agents did before, if
-    /// that was tried, or somebody says that it was looked at. Returns what stands against it then.
+    /// that was tried, or somebody says that it was looked at. Where nobody can try it and the operator has it run all the same,
+    /// that word is enough.
     pub(crate) async fn test(
         self: &Arc<Self>,
         agent: &AgentId,
-        absolve: Absolve,
-    ) -> Result<(Trial, Option<String>), RuntimeError> {
+        (by, absolve): (&str, Absolve),
+    ) -> Result<Tested, RuntimeError> {
         let subject = self.subject_of(agent).ok_or_else(|| {
             RuntimeError::new(
                 "unsupported",
@@ -190,16 +215,33 @@ impl Canaries {
         })?;
         self.recall(&subject).await;
         let trial = self.try_now(&subject, Occasion::Operator).await.ok_or_else(draining)?;
+        let is_excepted = self.is_excepted(&subject);
         let mark = self.standing(&subject).marked;
-        let is_good = trial.session.is_some() && trial.outcome == Outcome::Live;
-        if let Some(mark) = &mark
-            && is_good
-            && (absolve == Absolve::Yes || mark.is_answered_by(&trial.held))
-        {
-            self.change(&subject, |standing| standing.marked = None);
-            record::mark(&self.governance, &subject, MarkRecord::CLEARED, (&mark.tool, None)).await;
+        let grounds = mark.as_ref().and_then(|mark| mark.grounds(&trial, absolve, is_excepted));
+        if let (Some(mark), Some(grounds)) = (mark, grounds) {
+            // On record first: what is not written down is not lifted.
+            record::cleared(&self.governance, &subject, &mark.tool, (by, grounds)).await.map_err(
+                |error| {
+                    RuntimeError::new(
+                        "internal",
+                        format!("the mark stays, because its end could not be recorded: {error}"),
+                    )
+                },
+            )?;
+            self.change(&subject, |standing| {
+                // One that was made meanwhile is another one.
+                if standing.marked.as_ref() == Some(&mark) {
+                    standing.marked = None;
+                }
+            });
         }
-        Ok((trial, self.standing(&subject).marked.map(|mark| mark.what)))
+        let mark = self.standing(&subject).marked.map(|mark| mark.what);
+        Ok(Tested { trial, mark, cleared: grounds, is_excepted })
+    }
+
+    /// Whether agents of a subject are run though nobody could try them: the operator names it, or has nobody tried.
+    fn is_excepted(&self, subject: &Subject) -> bool {
+        self.every.is_none() || self.untried.contains(&subject.name)
     }
 
     /// Takes up what the log has against a subject from before this daemon was started.
@@ -207,7 +249,7 @@ impl Canaries {
         if self.standing(subject).is_recalled {
             return;
         }
-        let marked = record::marked(&self.governance, subject).await;
+        let marked = record::mark_of(&self.governance, subject).await;
         self.change(subject, |standing| {
             let mark = |tool: String| Mark { what: format!("`{tool}` was carried out without leave"), tool };
             if !std::mem::replace(&mut standing.is_recalled, true) && standing.marked.is_none() {
@@ -305,7 +347,7 @@ impl Canaries {
         let (governance, tool, session) =
             (Arc::clone(&self.governance), tool.to_owned(), Some(session.to_string()));
         self.tasks.spawn(async move {
-            record::mark(&governance, &subject, MarkRecord::MARKED, (&tool, session)).await;
+            record::marked(&governance, &subject, (&tool, session)).await;
         });
     }
 

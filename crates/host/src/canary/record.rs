@@ -10,7 +10,7 @@ use super::judge::Outcome;
 use super::trial::{Subject, Trial};
 use crate::governed::Governance;
 use crate::record::payload;
-use crate::store::Filter;
+use crate::store::{Filter, StoreError};
 
 /// Why a canary was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,11 +54,38 @@ pub struct MarkRecord {
     /// Where that is on record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Who had it cleared, and on which grounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grounds: Option<Grounds>,
 }
 
 impl MarkRecord {
-    pub(super) const MARKED: &str = "marked";
-    pub(super) const CLEARED: &str = "mark_cleared";
+    const MARKED: &str = "marked";
+    const CLEARED: &str = "mark_cleared";
+}
+
+/// Why a mark was cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grounds {
+    /// A canary held the agent at what it had done.
+    Tried,
+    /// Somebody says that it was looked at, and a canary held the agent at something else.
+    LookedAt,
+    /// Somebody says that it was looked at, and nobody can try the agent: their word alone.
+    LookedAtUntried,
+}
+
+impl Grounds {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Tried => "tried",
+            Self::LookedAt => "looked_at",
+            Self::LookedAtUntried => "looked_at_untried",
+        }
+    }
 }
 
 /// Where the canaries of a subject are written down.
@@ -86,25 +113,45 @@ pub(super) async fn write(governance: &Governance, subject: &Subject, trial: &Tr
     note(governance, subject, payload(&record)).await;
 }
 
-/// Writes down what stands against a subject, or that it does no more.
-pub(super) async fn mark(
+/// Writes down what stands against a subject. If that fails, it is told by the daemon's log, and stands all the same.
+pub(super) async fn marked(
     governance: &Governance,
     subject: &Subject,
-    event: &str,
     (tool, session): (&str, Option<String>),
 ) {
     let record = MarkRecord {
-        event: event.to_owned(),
+        event: MarkRecord::MARKED.to_owned(),
         backend: subject.backend.clone(),
         subject: subject.name.clone(),
         tool: tool.to_owned(),
         session,
+        by: None,
+        grounds: None,
     };
     note(governance, subject, payload(&record)).await;
 }
 
+/// Writes down that it does no more.
+pub(super) async fn cleared(
+    governance: &Governance,
+    subject: &Subject,
+    tool: &str,
+    (by, grounds): (&str, Grounds),
+) -> Result<(), StoreError> {
+    let record = MarkRecord {
+        event: MarkRecord::CLEARED.to_owned(),
+        backend: subject.backend.clone(),
+        subject: subject.name.clone(),
+        tool: tool.to_owned(),
+        session: None,
+        by: Some(by.to_owned()),
+        grounds: Some(grounds),
+    };
+    append(governance, subject, payload(&record)).await
+}
+
 /// What stands against a subject by the log: the tool of the newest mark that nobody cleared.
-pub(super) async fn marked(governance: &Governance, subject: &Subject) -> Option<String> {
+pub(super) async fn mark_of(governance: &Governance, subject: &Subject) -> Option<String> {
     let entity_id = Some(canary_entity(&subject.backend, &subject.name));
     let newest = governance.readers.read(move |reader| {
         let filter = Filter { entity_id, ..Filter::default() };
@@ -123,6 +170,16 @@ pub(super) async fn marked(governance: &Governance, subject: &Subject) -> Option
 const MAX_LOOKED_BACK: usize = 10_000;
 
 async fn note(governance: &Governance, subject: &Subject, payload: Map<String, Value>) {
+    if let Err(error) = append(governance, subject, payload).await {
+        tracing::warn!(%error, subject = subject.name, "what a canary came to could not be written down");
+    }
+}
+
+async fn append(
+    governance: &Governance,
+    subject: &Subject,
+    payload: Map<String, Value>,
+) -> Result<(), StoreError> {
     let entity = canary_entity(&subject.backend, &subject.name);
     let draft = Draft {
         entity_id: entity.clone(),
@@ -137,9 +194,7 @@ async fn note(governance: &Governance, subject: &Subject, payload: Map<String, V
         attested_by: None,
         envelope: None,
     };
-    if let Err(error) = governance.ledger.append(&draft).await {
-        tracing::warn!(%error, subject = subject.name, "what a canary came to could not be written down");
-    }
+    governance.ledger.append(&draft).await.map(drop)
 }
 
 pub(crate) fn millis(time: Duration) -> u64 {

@@ -27,7 +27,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use error::ConfigError;
-pub use models::{ModelsConfig, ProviderConfig, StartupValidation, is_variable};
+pub use models::{ModelsConfig, ProviderConfig, StartupValidation, Timeouts, is_variable};
 pub use spend::{AtLimit, SpendConfig, SpendLimits};
 pub use values::{Anonymous, LogLevel, Sandbox};
 

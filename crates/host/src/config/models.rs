@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use tribune_agents::provider::catalog::BUILT_IN;
-use tribune_agents::provider::{BaseUrl, Dialect, ModelLimits, ModelRef, ThinkingForm};
+use tribune_agents::provider::{BaseUrl, Dialect, ModelLimits, ModelRef, Patience, ThinkingForm};
 use tribune_constitution::nearest::nearest;
 
 use super::values::{Bounded, FromText, TextVisitor, Word, Words, shown};
@@ -82,10 +83,34 @@ pub struct ProviderConfig {
     /// Whether it runs on this machine.
     pub is_local: bool,
     pub startup_validation: StartupValidation,
+    pub timeouts: Timeouts,
     pub models: BTreeMap<String, ModelLimits>,
     pub default_model: Option<String>,
     /// Whether the configuration speaks of it.
     pub is_configured: bool,
+}
+
+/// How long a provider is waited for, where the house's own patience does not do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until a connection stands.
+    pub connect: Option<Duration>,
+    /// Until the first byte of an answer: models of this machine may be loaded first.
+    pub first_byte: Option<Duration>,
+    /// Between any two bytes after that.
+    pub idle: Option<Duration>,
+}
+
+impl Timeouts {
+    /// The patience of the house with what is said of this provider.
+    pub fn over(self, house: Patience) -> Patience {
+        Patience {
+            connect: self.connect.unwrap_or(house.connect),
+            first_byte: self.first_byte.unwrap_or(house.first_byte),
+            idle: self.idle.unwrap_or(house.idle),
+            ..house
+        }
+    }
 }
 
 /// The section, with what its parts say of each other checked.
@@ -174,9 +199,31 @@ struct RawProvider {
     local: Option<bool>,
     startup_validation: Option<Word<StartupValidation>>,
     #[serde(default)]
+    timeouts: RawTimeouts,
+    #[serde(default)]
     models: BTreeMap<String, RawModel>,
     #[serde(default)]
     defaults: RawDefaults,
+}
+
+/// Seconds. Whoever answers has an hour for all of it, so that nothing is waited for longer; a network takes no five minutes to say
+/// that somebody is there.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawTimeouts {
+    connect_seconds: Option<Bounded<1, 300>>,
+    first_byte_seconds: Option<Bounded<1, 3600>>,
+    idle_seconds: Option<Bounded<1, 3600>>,
+}
+
+impl From<RawTimeouts> for Timeouts {
+    fn from(raw: RawTimeouts) -> Self {
+        Self {
+            connect: raw.connect_seconds.map(|seconds| Duration::from_secs(seconds.0)),
+            first_byte: raw.first_byte_seconds.map(|seconds| Duration::from_secs(seconds.0)),
+            idle: raw.idle_seconds.map(|seconds| Duration::from_secs(seconds.0)),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -215,6 +262,7 @@ fn built_in() -> BTreeMap<String, ProviderConfig> {
             key_env: own.key_env.map(str::to_owned),
             is_local: own.is_local,
             startup_validation: StartupValidation::Warn,
+            timeouts: Timeouts::default(),
             models,
             default_model: own.default_model.map(str::to_owned),
             is_configured: false,
@@ -281,6 +329,7 @@ impl RawProvider {
             key_env,
             is_local,
             startup_validation: self.startup_validation.map(|word| word.0).unwrap_or_default(),
+            timeouts: self.timeouts.into(),
             models,
             default_model,
             is_configured: true,

@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use tribune_agents::provider::Patience;
+
 use super::*;
 use crate::gate::hooks::{Bounds, On, Reach};
 
@@ -465,6 +467,30 @@ fn providers_that_cannot_be_are_refused_with_their_place() {
     ] {
         let refused = refusal(&format!("{{models: {{providers: {{{providers}}}}}}}"));
         assert!(refused.starts_with("config.json5:1:") && refused.contains(said), "{providers}: {refused}");
+    }
+}
+
+#[test]
+fn a_provider_is_waited_for_as_long_as_the_text_says() {
+    let text = "{models: {providers: {ollama: {timeouts: {connectSeconds: 3, firstByteSeconds: 3600}}, openai: {}}}}";
+    let models = parse(text).unwrap().models;
+    let house = Patience::default();
+    let (connect, first_byte) = (Duration::from_secs(3), Duration::from_hours(1));
+    assert_eq!(models.providers["ollama"].timeouts.over(house), Patience { connect, first_byte, ..house });
+    for as_before in ["openai", "moonshot"] {
+        assert_eq!(models.providers[as_before].timeouts.over(house), house, "{as_before}");
+    }
+    for (timeouts, said) in [
+        ("connectSeconds: 0", "from 1 to 300"),
+        ("connectSeconds: 301", "from 1 to 300"),
+        ("firstByteSeconds: 3601", "from 1 to 3600"),
+        ("idleSeconds: '2m'", "write a number"),
+        ("idleSecs: 5", "did you mean `idleSeconds`?"),
+    ] {
+        let refused =
+            refusal(&format!("{{models: {{providers: {{ollama: {{timeouts: {{{timeouts}}}}}}}}}}}"));
+        assert!(refused.starts_with("config.json5:1:") && refused.contains(said), "{timeouts}: {refused}");
+        assert!(refused.contains("models.providers.ollama.timeouts"), "{timeouts}: {refused}");
     }
 }
 

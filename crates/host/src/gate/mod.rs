@@ -11,6 +11,7 @@ mod labels;
 mod uses;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -261,7 +262,11 @@ impl Gate {
     ) -> AsAsked {
         let key = &standing.key;
         let ground = &standing.ground;
-        let args = grant::args_of(tool, input, ground.further());
+        let mut args = grant::args_of(tool, input, ground.further());
+        // The folder may itself be one that programs of this machine obey.
+        if let (Some(path), Some(folder)) = (&args.path, args.folder.as_deref().or(ground.folder_name())) {
+            args.obeyed |= tribune_contract::is_host_trap_in(Path::new(folder), path);
+        }
         let schema = schema_pin(tool);
         let call = Call {
             agent: key.agent().as_str(),

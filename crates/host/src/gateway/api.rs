@@ -20,7 +20,7 @@ use super::wire::{
     Entries, EntryInfo, EventPage, Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten,
     SessionInfo, SessionInit, SessionList, SessionPage, TestStep, TurnInfo, TurnResult, Turns, Written,
 };
-use crate::canary::{Absolve, Canaries, Standpoint, Step, is_canary, millis};
+use crate::canary::{Absolve, Canaries, Standpoint, Step, Tested, is_canary, millis};
 use crate::cli_agents::Room;
 use crate::models::Providers;
 use crate::record::SESSION_ENTITIES;
@@ -552,7 +552,9 @@ impl Api {
         if !self.agents.knows(&agent) {
             return Err(unknown_agent());
         }
-        let (trial, mark) = self.canaries.test(&agent, absolve).await.map_err(SessionError::from)?;
+        let by = who.opener().name;
+        let tested = self.canaries.test(&agent, (&by, absolve)).await.map_err(SessionError::from)?;
+        let Tested { trial, mark, cleared, is_excepted } = tested;
         let step = |step: Step| TestStep {
             step: step.name.to_owned(),
             ok: step.is_good,
@@ -564,6 +566,8 @@ impl Api {
             outcome: trial.outcome.as_str().to_owned(),
             detail: trial.outcome.detail().map(str::to_owned),
             mark,
+            cleared: cleared.map(|grounds| grounds.as_str().to_owned()),
+            excepted: is_excepted,
             steps: trial.steps.into_iter().map(step).collect(),
             took_ms: millis(trial.took),
             session_key: trial.session,

@@ -123,7 +123,8 @@ pub struct ApprovalInfo {
     /// The words it was allowed with, if they are not its own. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// What came of the call, once that is known: `ran`, `failed`, `denied`, `cancelled` or `interrupted`. Not in lists.
+    /// What came of the call, once that is known: `ran`, `failed`, `denied`, `cancelled`, `killed`, `timed_out` or `interrupted`.
+    /// Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub came_of_it: Option<String>,
     /// Exactly what would run. Null once the session's words were forgotten. Not in lists.
@@ -177,8 +178,8 @@ pub struct DecisionResult {
     /// then it waits again. Either way its agent is told by letter.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_turn: bool,
-    /// What came of a call that was allowed without its turn, if that is known by now: `ran`, `failed`, `denied` or
-    /// `interrupted`.
+    /// What came of a call that was allowed without its turn, if that is known by now: `ran`, `failed`, `denied`,
+    /// `killed`, `timed_out` or `interrupted`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub came_of_it: Option<String>,
 }

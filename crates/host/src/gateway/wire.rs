@@ -455,7 +455,7 @@ pub struct AgentRef {
 pub struct AgentTest {
     pub agent_id: String,
     /// What one of its agents did unasked was looked at: if the gate holds it now, it is run again, also where no canary tries
-    /// that.
+    /// that. Where no canary can be tried at all and `canary.untried` names it, this word is enough.
     #[serde(default)]
     pub clear_mark: bool,
 }
@@ -545,6 +545,10 @@ pub struct AgentTested {
     pub detail: Option<String>,
     /// What one of its agents did unasked and still stands against it.
     pub mark: Option<String>,
+    /// Why such a mark went with this call: `tried`, `looked_at`, or `looked_at_untried` for a word that no canary is behind.
+    pub cleared: Option<String>,
+    /// Whether its agents are run though nobody could try them: `canary.untried` names them, or `canary.every` is off.
+    pub excepted: bool,
     pub steps: Vec<TestStep>,
     pub took_ms: u64,
     /// Where its calls and their verdicts are.

@@ -33,6 +33,9 @@ pub(crate) const BROUGHT_IN: Labels = Labels::UNKNOWN;
 /// program, so they count like files and programs of this machine; what its tools answer counts for less.
 pub(crate) const SERVED: Labels = Labels::new(Trust::Verified, false);
 
+/// What is told to whoever waited for a person in vain.
+const LATE: &str = "nobody decided in time: try again, or ask the operator";
+
 /// A history beside a session's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
@@ -137,7 +140,7 @@ impl Governance {
         match (leave, verdict.decision) {
             (Some(leave), _) => Ok(crossing.admit(leave, &entry)),
             (None, Decision::Ask) => {
-                let requested = crossing.park(&row, &standing, verdict, entry.cid).await?;
+                let requested = crossing.park((&row, &standing), (verdict, entry.cid), wait).await?;
                 crossing.wait(requested, entry.cid, wait, gone).await
             }
             (None, Decision::Allow | Decision::Deny) => Err(refused(&verdict)),
@@ -278,13 +281,12 @@ impl Crossing<'_> {
         self.governance.gate.action_elsewhere(&standing, &self.call)
     }
 
-    /// Puts on record that the connection waits for a person.
+    /// Puts on record that the connection waits for a person, until when whoever asked is there to hear the answer.
     async fn park(
         &self,
-        row: &SessionRow,
-        standing: &Standing,
-        verdict: Verdict,
-        entry: Cid,
+        (row, standing): (&SessionRow, &Standing),
+        (verdict, entry): (Verdict, Cid),
+        wait: Duration,
     ) -> Result<(Requested, Cid), Barred> {
         let gate = &self.governance.gate;
         if !gate.inbox.has_room(self.key.as_str()) {
@@ -297,6 +299,7 @@ impl Crossing<'_> {
             return Err(Barred::judged("cannot_ask", what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
+        let expires_at = expires_at.min(self.governance.clock.now().plus(wait).to_string());
         let requested = Requested {
             id: approval_id(&entry, 0),
             session: self.key.to_string(),
@@ -342,10 +345,11 @@ impl Crossing<'_> {
         let given_up = tokio::select! {
             ruling = ruling => Ok(ruling.unwrap_or(Ruling::Withdrawn)),
             () = gone => Err("whoever asked went away before anyone decided"),
-            () = tokio::time::sleep(wait) => Err("nobody decided in time: try again, or ask the operator"),
+            () = tokio::time::sleep(wait) => Err(LATE),
         };
         match given_up {
             Ok(Ruling::Allowed { .. }) => {}
+            Ok(Ruling::Expired) => return Err(Barred::judged("undecided", LATE)),
             Ok(ruling) => return Err(Barred::judged("denied", ruling.sentence())),
             Err(why) => {
                 inbox.withdraw(&[id]).await;

@@ -248,7 +248,8 @@ impl Desk {
         }
         let outcome = denial(&verdict);
         let parents = vec![recorded.entry, entry.cid];
-        let result = self.result(recorded, &outcome, CallOutcome::Denied, (told, None), parents)?;
+        let result =
+            self.result(recorded, &outcome, (Effect::None, CallOutcome::Denied), (told, None), parents)?;
         Ok(Judged::Denied(outcome, result))
     }
 
@@ -361,7 +362,8 @@ impl Desk {
     /// Puts on record what came of a call that ran, and moves the labels.
     pub(super) fn ran(&mut self, recorded: &Recorded, done: &Done) -> Result<Cid, RuntimeError> {
         let parents = vec![recorded.entry];
-        self.result(recorded, &done.outcome, CallOutcome::Ran, (&done.touched, done.sandbox.clone()), parents)
+        let (ended, held) = ((Effect::Perhaps, done.how()), (done.touched.as_slice(), done.sandbox.clone()));
+        self.result(recorded, &done.outcome, ended, held, parents)
     }
 
     /// Puts on record that a call was refused after its turn, and what tells its agent so.
@@ -371,7 +373,8 @@ impl Desk {
         outcome: &ToolOutcome,
         touched: &[Touched],
     ) -> Result<Cid, RuntimeError> {
-        self.result(recorded, outcome, CallOutcome::Denied, (touched, None), vec![recorded.entry])
+        let how = (Effect::None, CallOutcome::Denied);
+        self.result(recorded, outcome, how, (touched, None), vec![recorded.entry])
     }
 
     /// Puts on record that a call did not run.
@@ -382,21 +385,21 @@ impl Desk {
         how: CallOutcome,
         parents: Vec<Cid>,
     ) -> Result<Cid, RuntimeError> {
-        self.result(recorded, outcome, how, (&[], None), parents)
+        self.result(recorded, outcome, (Effect::None, how), (&[], None), parents)
     }
 
     fn result(
         &mut self,
         recorded: &Recorded,
         outcome: &ToolOutcome,
-        how: CallOutcome,
+        (effect, how): (Effect, CallOutcome),
         (touched, sandbox): (&[Touched], Option<SandboxRecord>),
         parents: Vec<Cid>,
     ) -> Result<Cid, RuntimeError> {
         self.take_in();
         let call = &recorded.call;
         // What did not run brought nothing in.
-        let tool = (how == CallOutcome::Ran).then_some(call.name.as_str());
+        let tool = (effect == Effect::Perhaps).then_some(call.name.as_str());
         let ended = if outcome.is_error { Ended::Badly } else { Ended::Well };
         let moved =
             self.governance.gate.moved(&self.journal.standing, tool, (touched, ended)).map_err(failed)?;
@@ -471,6 +474,13 @@ impl Desk {
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
         Ok(cid)
     }
+}
+
+/// Whether something may have come of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Perhaps,
+    None,
 }
 
 /// Whether a call was under way.

@@ -1,19 +1,21 @@
 //! After a crash: whatever was begun and not ended is written down as interrupted, and the session can be used again.
 
 use serde::de::DeserializeOwned;
-use tribune_agents::{EventKind, Handle, SessionKey, SessionState, StopReason};
+use tribune_agents::content::text_of;
+use tribune_agents::{ContentBlock, EventKind, Handle, RuntimeEvent, SessionKey, SessionState, StopReason};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 
 use super::Governance;
 use super::crossing::Beside;
 use super::journal::{Journal, Line};
+use super::told::tell_interrupted;
 use crate::approval::record::Runner;
 use crate::record::{
     CallOutcome, EgressOutcome, EgressRecord, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord,
     Turn, TurnPhase, payload,
 };
 use crate::store::{OpenWork, SessionRow, StoreError};
-use crate::vault::{Event, Most};
+use crate::vault::{EVENTS_KEPT, Event, Most};
 
 /// What a start found unfinished.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -167,6 +169,9 @@ async fn interrupt_turn(
 ) -> Result<(), StoreError> {
     let started: Option<Turn> = governance.record_of(begun).await?;
     let Some(started) = started else { return Ok(()) };
+    // Before the turn has its end in the log: a start that is killed in between comes here again, and finds it there.
+    let said = (input_of(governance, journal, &started)?, said_in(governance, journal, &begun.to_string())?);
+    tell_interrupted(governance, &journal.handle.key, &begun.to_string(), said, journal.now());
     let record = Turn {
         phase: TurnPhase::Interrupted,
         timestamp: journal.now().to_string(),
@@ -189,6 +194,33 @@ async fn interrupt_turn(
     journal.event(&mut page, EventKind::LedgerAppend { entry: Box::new(entry) });
     journal.event(&mut page, EventKind::Done { stop_reason: StopReason::Interrupted });
     journal.write(page).await.map(drop)
+}
+
+/// What a turn began with; nothing if its words are gone.
+fn input_of(governance: &Governance, journal: &Journal, started: &Turn) -> Result<String, StoreError> {
+    let words = governance.vault.content(&journal.handle.session_id, &started.inputs_hash.to_string())?;
+    let content = words.and_then(|words| serde_json::from_slice::<Vec<ContentBlock>>(&words).ok());
+    Ok(text_of(&content.unwrap_or_default()))
+}
+
+/// What was said aloud in a turn that has no end, as far as it was shown.
+fn said_in(governance: &Governance, journal: &Journal, turn: &str) -> Result<String, StoreError> {
+    /// Events that are read at once.
+    const PAGE: usize = 1_000;
+    let mut after = journal.next_event().saturating_sub(EVENTS_KEPT);
+    let (mut said, mut is_its) = (String::new(), false);
+    loop {
+        let range = governance.vault.events(&journal.handle.session_id, after, Most::events(PAGE))?;
+        let Some(last) = range.events.last() else { return Ok(said) };
+        after = last.seq;
+        for event in &range.events {
+            match serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| event.kind) {
+                Ok(EventKind::TurnStarted { turn: begun }) => is_its = begun == turn,
+                Ok(EventKind::TextDelta { text }) if is_its => said.push_str(&text),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Whether the events of a session that are still unfinished begin with this turn.

@@ -8,7 +8,7 @@ use crate::store::{Filter, Reader, StoreError};
 /// Entries of a session that are looked through.
 const LOOKED_BACK: usize = 2_000;
 
-/// What came of the call that `request` is about, in one word: `ran`, `failed`, `denied`, `cancelled` or `interrupted`. None if that is
+/// What came of the call that `request` is about, in one word: `ran`, `failed`, `denied`, `cancelled`, `killed`, `timed_out` or `interrupted`. None if that is
 /// not known yet, or long ago.
 pub(crate) fn sequel(
     reader: &Reader,
@@ -30,6 +30,8 @@ pub(crate) fn sequel(
         CallOutcome::Ran => "ran",
         CallOutcome::Denied => "denied",
         CallOutcome::Cancelled => "cancelled",
+        CallOutcome::Killed => "killed",
+        CallOutcome::TimedOut => "timed_out",
         CallOutcome::Interrupted => "interrupted",
     }))
 }

@@ -35,14 +35,35 @@ impl Told {
         {
             tracing::warn!(%error, "the board could not be written");
         }
-        let line = |role: Role, text: String| TranscriptLine { turn: turn.clone(), role, text, at: now };
-        let mut lines = vec![line(Role::User, input)];
-        if !output.is_empty() {
-            lines.push(line(Role::Assistant, output));
-        }
-        if let Err(error) = governance.transcripts.append_turn(&key, &lines) {
+        if let Err(error) = governance.transcripts.append_turn(&key, &lines(&turn, (input, output), now)) {
             tracing::warn!(%error, "the transcript could not be written");
         }
+    }
+}
+
+/// A turn as its transcript has it.
+fn lines(turn: &str, (input, output): (String, String), at: Timestamp) -> Vec<TranscriptLine> {
+    let line = |role: Role, text: String| TranscriptLine { turn: turn.to_owned(), role, text, at };
+    let mut lines = vec![line(Role::User, input)];
+    if !output.is_empty() {
+        lines.push(line(Role::Assistant, output));
+    }
+    lines
+}
+
+/// Puts a turn that an earlier daemon did not end into its transcript, as far as it came, unless it is there. Blocks on the disk.
+pub(super) fn tell_interrupted(
+    governance: &Governance,
+    key: &SessionKey,
+    turn: &str,
+    said: (String, String),
+    now: Timestamp,
+) {
+    if is_canary(key.agent()) {
+        return;
+    }
+    if let Err(error) = governance.transcripts.append_missing(key, &lines(turn, said, now)) {
+        tracing::warn!(%error, "an interrupted turn could not be written to its transcript");
     }
 }
 

@@ -64,7 +64,7 @@ impl Providers {
                 base_url: config.base_url.clone(),
                 key,
                 key_env: config.key_env.clone(),
-                patience,
+                patience: config.timeouts.over(patience),
             };
             let client = Client::new(endpoint);
             (id.clone(), Provider { id: id.clone(), config: config.clone(), has_key, client })

@@ -82,8 +82,13 @@ impl Runs {
     }
 
     /// Puts folders in order in which an earlier daemon left a landing unfinished, and tells of it. Workspaces that nobody uses and that
-    /// hold nothing go, as they would have at the end of their runs.
+    /// hold nothing go, as they would have at the end of their runs, and so does what was being made or removed.
     pub(super) async fn recover_workspaces(&self) -> Result<(), SessionError> {
+        let workspaces = self.workspaces.clone();
+        let removing = tokio::task::spawn_blocking(move || workspaces.remove_unlabelled()).await;
+        for id in removing.unwrap_or_default() {
+            tracing::info!(workspace = %id, "removed a workspace that an earlier daemon did not finish");
+        }
         let all = self.workspaces.all().unwrap_or_default();
         for held in all.into_iter().filter_map(|workspace| workspace.hold().ok()) {
             let Some(verdict) = held.interrupted() else {

@@ -126,6 +126,25 @@ impl Transcript {
         Ok(())
     }
 
+    /// Whether lines of this turn are in the file.
+    pub fn has_turn(&self, turn: &str) -> Result<bool, TranscriptError> {
+        match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(self.refused(error)),
+            Ok(_) => {}
+        }
+        let file = self.open()?;
+        let mut content = Vec::new();
+        // What an operator made longer than that by hand says nothing of a turn that is the newest.
+        let bytes = file.metadata().map_err(|error| self.refused(error))?.len();
+        let mut tail = &file;
+        tail.seek(SeekFrom::Start(bytes.saturating_sub(self.limits.max_bytes)))
+            .and_then(|_| tail.take(self.limits.max_bytes).read_to_end(&mut content))
+            .map_err(|error| self.refused(error))?;
+        let lines = content.split(|byte| *byte == b'\n');
+        Ok(lines.filter_map(named).any(|named| named == turn))
+    }
+
     /// Removes the file. It is fine if there is none.
     pub fn forget(&self) -> Result<(), TranscriptError> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -289,16 +308,12 @@ fn count_turns(file: &mut File) -> io::Result<Option<u64>> {
 /// Where each turn stands: neighbouring lines that name the same turn. A line that cannot be read belongs to the turn
 /// before it; what follows the last end of line was torn and belongs to none.
 fn turns_in(content: &[u8]) -> Vec<Range<usize>> {
-    #[derive(Deserialize)]
-    struct Named {
-        turn: String,
-    }
     let mut turns: Vec<Range<usize>> = Vec::new();
     let mut current: Option<String> = None;
     let mut start = 0;
     for line in content.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
         let end = start + line.len();
-        let named = serde_json::from_slice::<Named>(line).ok().map(|named| named.turn);
+        let named = named(line);
         match turns.last_mut() {
             Some(turn) if named.is_none() || named == current => turn.end = end,
             _ => {
@@ -309,6 +324,15 @@ fn turns_in(content: &[u8]) -> Vec<Range<usize>> {
         start = end;
     }
     turns
+}
+
+/// The turn that a line belongs to, if it can be read.
+fn named(line: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        turn: String,
+    }
+    serde_json::from_slice::<Named>(line).ok().map(|named| named.turn)
 }
 
 #[cfg(test)]

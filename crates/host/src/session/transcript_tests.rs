@@ -42,6 +42,19 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
+fn a_turn_that_is_there_is_known() {
+    let home = TempDir::new().unwrap();
+    let transcript = transcript(&home, LOCAL, AMPLE);
+    assert!(!transcript.has_turn("1").unwrap() && !home.path().join("agents").exists());
+    transcript.append_turn(&exchange(1)).unwrap();
+    let mut file = OpenOptions::new().append(true).open(transcript.path()).unwrap();
+    file.write_all(b"{\"turn\":\"2\",\"ro").unwrap();
+    assert!(transcript.has_turn("1").unwrap(), "there");
+    assert!(!transcript.has_turn("2").unwrap(), "torn");
+    assert!(!transcript.has_turn("some").unwrap(), "said, and no turn");
+}
+
+#[test]
 fn storage_path_correct() {
     let home = TempDir::new().unwrap();
     let transcript = transcript(&home, LOCAL, AMPLE);

@@ -43,6 +43,13 @@ impl Transcripts {
         }
     }
 
+    /// Adds a turn unless it is there already. Blocks on the disk.
+    pub fn append_missing(&self, key: &SessionKey, lines: &[TranscriptLine]) -> Result<(), TranscriptError> {
+        let Some(first) = lines.first().filter(|_| self.projection == Projection::On) else { return Ok(()) };
+        let transcript = self.transcript(key);
+        if transcript.has_turn(&first.turn)? { Ok(()) } else { transcript.append_turn(lines) }
+    }
+
     /// Removes what was written, whether or not more would be.
     pub fn forget(&self, key: &SessionKey) -> Result<(), TranscriptError> {
         self.transcript(key).forget()?;
@@ -59,5 +66,34 @@ impl Transcripts {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || Arc::new(Transcript::new(&self.root, key, self.limits, self.redactor.clone()));
         Arc::clone(open.entry(key.clone()).or_insert_with(fresh))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribune_agents::Role;
+
+    use super::*;
+
+    /// A start that is killed between the transcript and the log comes to the same turn again.
+    #[test]
+    fn what_is_there_is_not_added_again() {
+        let home = tempfile::tempdir().unwrap();
+        let key: SessionKey = "agent:main:cli:local:dm:op".parse().unwrap();
+        let at = "2026-11-15T19:41:04.000000Z".parse().unwrap();
+        let line =
+            |turn: &str| TranscriptLine { turn: turn.to_owned(), role: Role::User, text: "x".to_owned(), at };
+        let all = |projection| {
+            let limits = TranscriptLimits { max_bytes: 1 << 20, max_turns: 10 };
+            Transcripts::new(home.path().to_owned(), limits, Redactor::new(), projection)
+        };
+        let (on, off) = (all(Projection::On), all(Projection::Off));
+        off.append_missing(&key, &[line("0")]).unwrap();
+        assert!(!on.path(&key).exists(), "turned off");
+        for turn in ["1", "1", "2", "1"] {
+            on.append_missing(&key, &[line(turn)]).unwrap();
+        }
+        let kept = std::fs::read_to_string(on.path(&key)).unwrap();
+        assert_eq!(kept.lines().count(), 2, "{kept}");
     }
 }

@@ -11,7 +11,7 @@ use tribune_agents::ToolOutcome;
 
 use super::bounded;
 use super::ground::Ground;
-use crate::record::SandboxRecord;
+use crate::record::{CallOutcome, SandboxRecord};
 
 /// A call that is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +70,10 @@ pub enum Code {
     /// This host does not provide it, or is not set up for it.
     Unavailable,
     TimedOut,
+    /// What it started was ended before it was done.
+    Killed,
+    /// Its turn ended before it did.
+    Cancelled,
     Failed,
 }
 
@@ -113,6 +117,25 @@ impl Done {
 }
 
 impl Done {
+    /// How it ended, for the record.
+    pub(crate) fn how(&self) -> CallOutcome {
+        match self.code {
+            Some(Code::TimedOut) => CallOutcome::TimedOut,
+            Some(Code::Killed) => CallOutcome::Killed,
+            Some(Code::Cancelled) => CallOutcome::Cancelled,
+            Some(
+                Code::InvalidInput
+                | Code::NotFound
+                | Code::Refused
+                | Code::Conflict
+                | Code::TooLarge
+                | Code::Unavailable
+                | Code::Failed,
+            )
+            | None => CallOutcome::Ran,
+        }
+    }
+
     /// A call that came to nothing.
     pub fn failed(sentence: &str) -> Self {
         Self::new(Err(Refused::new(Code::Failed, sentence)), (Vec::new(), None))
@@ -129,6 +152,8 @@ impl Code {
             Self::TooLarge => "too_large",
             Self::Unavailable => "unavailable",
             Self::TimedOut => "timed_out",
+            Self::Killed => "killed",
+            Self::Cancelled => "cancelled",
             Self::Failed => "failed",
         }
     }

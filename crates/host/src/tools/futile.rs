@@ -19,13 +19,16 @@ impl HostTools {
             Err(sentence) => return Some(Refused::new(Code::InvalidInput, sentence)),
         };
         let path = call.input.get("path").and_then(Value::as_str).unwrap_or_default();
+        let folder =
+            || Workspace::open_at(&self.home, &ground.spot(path))?.hiding(&self.hidden, &self.home, ground);
         match request {
             Request::Absent(absent) => Some(absent.refused()),
             Request::Gateway(gateway) => gateway.check().err(),
-            Request::OnDisk(OnDisk::Write(_)) => Target::check(ground.spot(path).path).err(),
+            Request::OnDisk(OnDisk::Write(_)) => {
+                folder().and_then(|folder| Target::check(&folder, path)).err()
+            }
             Request::OnDisk(OnDisk::Edit(_)) => {
-                let workspace = || Workspace::open_at(&self.home, &ground.spot(path));
-                let there = || Target::open(&workspace()?, path, Parents::Find)?.there();
+                let there = || Target::open(&folder()?, path, Parents::Find)?.there();
                 there().err()
             }
             Request::Exec(exec) => exec.folder(&self.home, ground).err(),

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -27,8 +28,12 @@ const MOVED_TRIES: usize = 32;
 pub(super) struct Target {
     folder: OwnedFd,
     name: String,
-    /// In the workspace, without `.` and `..`.
+    /// In its folder, without `.` and `..`.
     path: String,
+    /// The same as the agent calls it.
+    called: String,
+    /// The folder's name, if it is a further one of the session.
+    further: Option<Arc<str>>,
 }
 
 /// Whether folders on the way are made.
@@ -53,10 +58,12 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn new(path: &'a str) -> Result<Self, Refused> {
+    /// Of a path from its folder. `called` is what the agent calls it.
+    fn new(path: &'a str, called: &str, further: Option<&str>) -> Result<Self, Refused> {
         workspace::check(path)?;
+        let leads_out = || workspace::refused(further, called, Errno::XDEV);
         if path.starts_with('/') {
-            return Err(workspace::refused(path, Errno::XDEV));
+            return Err(leads_out());
         }
         let mut parts = Vec::new();
         for part in path.split('/') {
@@ -64,7 +71,7 @@ impl<'a> Parts<'a> {
                 "" | "." => {}
                 // No link is followed, so the folder above is the one named before.
                 ".." => {
-                    parts.pop().ok_or_else(|| workspace::refused(path, Errno::XDEV))?;
+                    parts.pop().ok_or_else(leads_out)?;
                 }
                 part => parts.push(part),
             }
@@ -79,19 +86,27 @@ impl<'a> Parts<'a> {
                 }
                 Ok(Self { folders: parts, name })
             }
-            _ => Err(not_a_file(path)),
+            _ => Err(not_a_file(called)),
         }
+    }
+
+    /// Of a path that is not hidden, and the path without `.` and `..`.
+    fn seen(workspace: &Workspace, path: &'a str) -> Result<(Self, String), Refused> {
+        let further = workspace.further().map(|folder| &**folder);
+        let parts = Self::new(workspace.inner(path), path, further)?;
+        let whole = [&parts.folders[..], &[parts.name]].concat().join("/");
+        if workspace.hides(&Place(Some(whole.clone()))) {
+            return Err(workspace::hidden(path));
+        }
+        Ok((parts, whole))
     }
 }
 
 impl Target {
     pub(super) fn open(workspace: &Workspace, path: &str, parents: Parents) -> Result<Self, Refused> {
-        let parts = Parts::new(workspace.inner(path))?;
-        let whole = [&parts.folders[..], &[parts.name]].concat().join("/");
-        if workspace.hides(&Place(Some(whole.clone()))) {
-            return Err(workspace::hidden(path));
-        }
-        let failed = |error| unwritable(path, error);
+        let (parts, whole) = Parts::seen(workspace, path)?;
+        let further = workspace.further().cloned();
+        let failed = |error| unwritable(further.as_deref(), path, error);
         let mut folder = enter(workspace.root(), ".").map_err(failed)?;
         for name in &parts.folders {
             folder = match enter(&folder, name) {
@@ -106,19 +121,29 @@ impl Target {
                 entered => entered.map_err(failed)?,
             };
         }
-        Ok(Self { folder, name: parts.name.to_owned(), path: whole })
+        let called = further.as_deref().map_or_else(|| whole.clone(), |folder| format!("{folder}/{whole}"));
+        Ok(Self { folder, name: parts.name.to_owned(), path: whole, called, further })
     }
 
-    /// Whether a file of the workspace can have this path.
-    pub(super) fn check(path: &str) -> Result<(), Refused> {
-        Parts::new(path).map(drop)
+    /// Whether a file of the folder can have this path, and an agent may know of it.
+    pub(super) fn check(workspace: &Workspace, path: &str) -> Result<(), Refused> {
+        Parts::seen(workspace, path).map(drop)
+    }
+
+    /// What is said when the kernel does not open it.
+    fn refused(&self, error: Errno) -> Refused {
+        workspace::refused(self.further.as_deref(), &self.called, error)
+    }
+
+    fn unwritable(&self, error: Errno) -> Refused {
+        unwritable(self.further.as_deref(), &self.called, error)
     }
 
     /// Whether a file is there that may be replaced.
     pub(super) fn there(&self) -> Result<(), Refused> {
         match self.found()? {
             Some(_) => Ok(()),
-            None => Err(workspace::refused(&self.path, Errno::NOENT)),
+            None => Err(self.refused(Errno::NOENT)),
         }
     }
 
@@ -131,23 +156,23 @@ impl Target {
         match rustix::fs::statat(&self.folder, self.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => self.checked(&stat).map(Some),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(unwritable(&self.path, error)),
+            Err(error) => Err(self.unwritable(error)),
         }
     }
 
     /// Reads the file if it has at most `most` bytes.
     pub(super) fn read(&self, most: usize) -> Result<(Vec<u8>, Found), Refused> {
-        let failed = |error| workspace::refused(&self.path, error);
+        let failed = |error| self.refused(error);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = open_beneath(&self.folder, &self.name, flags).map_err(failed)?;
         let found = self.checked(&rustix::fs::fstat(&fd).map_err(failed)?)?;
         let mut content = Vec::new();
         File::from(fd).take(most as u64 + 1).read_to_end(&mut content).map_err(|error| {
-            let sentence = format!("`{}` cannot be read ({}): try again", shown(&self.path), error.kind());
+            let sentence = format!("`{}` cannot be read ({}): try again", shown(&self.called), error.kind());
             Refused::new(Code::Failed, sentence)
         })?;
         if content.len() > most {
-            let sentence = format!("`{}` has more than {most} bytes: it is too large", shown(&self.path));
+            let sentence = format!("`{}` has more than {most} bytes: it is too large", shown(&self.called));
             return Err(Refused::new(Code::TooLarge, sentence));
         }
         Ok((content, found))
@@ -167,16 +192,15 @@ impl Target {
             file.sync_all()
         };
         let put = || {
-            write()
-                .map_err(|error| unwritable(&self.path, Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+            write().map_err(|error| self.unwritable(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
             if self.found()?.as_ref() != found {
-                let path = shown(&self.path);
+                let path = shown(&self.called);
                 let sentence = format!("`{path}` was changed by someone else in the meantime: read it again");
                 return Err(Refused::new(Code::Conflict, sentence));
             }
             rustix::fs::renameat(&self.folder, fresh.as_str(), &self.folder, self.name.as_str())
                 .and_then(|()| rustix::fs::fsync(&self.folder))
-                .map_err(|error| unwritable(&self.path, error))
+                .map_err(|error| self.unwritable(error))
         };
         put().inspect_err(|_| {
             // The error that matters is the one above; what is left behind is a stray file.
@@ -186,14 +210,14 @@ impl Target {
 
     fn checked(&self, stat: &Stat) -> Result<Found, Refused> {
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile if stat.st_nlink > 1 => Err(workspace::linked(&self.path)),
+            FileType::RegularFile if stat.st_nlink > 1 => Err(workspace::linked(&self.called)),
             FileType::RegularFile => Ok(Found {
                 // Whoever may run it as someone else is not for an agent to say.
                 mode: stat.st_mode & 0o777,
                 identity: (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec),
             }),
-            FileType::Symlink => Err(workspace::refused(&self.path, Errno::LOOP)),
-            _ => Err(not_a_file(&self.path)),
+            FileType::Symlink => Err(self.refused(Errno::LOOP)),
+            _ => Err(not_a_file(&self.called)),
         }
     }
 }
@@ -214,7 +238,7 @@ fn not_a_file(path: &str) -> Refused {
     Refused::new(Code::Refused, format!("`{}` is not a file: name a file to write", shown(path)))
 }
 
-fn unwritable(path: &str, error: Errno) -> Refused {
+fn unwritable(further: Option<&str>, path: &str, error: Errno) -> Refused {
     let path = shown(path);
     match error {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {
@@ -225,7 +249,7 @@ fn unwritable(path: &str, error: Errno) -> Refused {
             format!("`{path}` cannot be written because the disk is full: tell the operator"),
         ),
         Errno::IO => Refused::new(Code::Failed, format!("`{path}` cannot be written: tell the operator")),
-        other => workspace::refused(&path, other),
+        other => workspace::refused(further, &path, other),
     }
 }
 
@@ -235,7 +259,8 @@ mod tests {
 
     #[test]
     fn a_path_is_taken_apart() {
-        let parts = |path| Parts::new(path).map(|parts| (parts.folders.join("/"), parts.name.to_owned()));
+        let parts =
+            |path| Parts::new(path, path, None).map(|parts| (parts.folders.join("/"), parts.name.to_owned()));
         let good = |folders: &str, name: &str| Ok((folders.to_owned(), name.to_owned()));
         assert_eq!(parts("a"), good("", "a"));
         assert_eq!(parts("./a//b/../c.txt"), good("a", "c.txt"));
@@ -261,7 +286,7 @@ mod tests {
             )
         ) {
             let path = pieces.join("/");
-            if let Ok(parts) = Parts::new(&path) {
+            if let Ok(parts) = Parts::new(&path, &path, None) {
                 let mut written = parts.folders.clone();
                 written.push(parts.name);
                 let input = serde_json::json!({ "path": path, "content": "x" });

@@ -65,14 +65,29 @@ impl Workspace {
     pub(super) fn open(home: &Path, ground: &Ground) -> Result<Self, Refused> {
         let root = match ground.folder() {
             None => own_folder(home, ground.agent(), "workspace")?,
-            Some(folder) => given_folder(folder)?,
+            Some(folder) => given_folder(folder).map_err(|error| {
+                let what = format!("the session's folder cannot be opened ({error}): tell the operator");
+                Refused::new(Code::Failed, what)
+            })?,
         };
         Ok(Self { root, further: None, hidden: Arc::default(), places: Places::default() })
     }
 
     /// Opens the folder that a path is in.
     pub(super) fn open_at(home: &Path, spot: &Spot<'_>) -> Result<Self, Refused> {
-        Ok(Self { further: spot.further.clone(), ..Self::open(home, &spot.ground)? })
+        let opened = Self::open(home, &spot.ground).map_err(|refused| match &spot.further {
+            // It is one of several.
+            Some(folder) => Refused {
+                sentence: refused.sentence.replacen(
+                    "the session's folder",
+                    &format!("`{}`", shown(folder)),
+                    1,
+                ),
+                ..refused
+            },
+            None => refused,
+        })?;
+        Ok(Self { further: spot.further.clone(), ..opened })
     }
 
     /// Without what the operator hides. All folders of the session, of which this is one, are looked through for it: a hidden link may
@@ -155,8 +170,18 @@ impl Workspace {
             Ok(Readable::Opened(opened)) => Ok(opened),
             Ok(Readable::Linked) => Err(linked(path)),
             Ok(Readable::Neither) => Err(neither(path)),
-            Err(error) => Err(refused(path, error)),
+            Err(error) => Err(self.refused(path, error)),
         }
+    }
+
+    /// What is said when the kernel does not open `path` in this folder.
+    pub(super) fn refused(&self, path: &str, error: Errno) -> Refused {
+        refused(self.further.as_deref(), path, error)
+    }
+
+    /// Its name, if it is a further folder of the session.
+    pub(super) const fn further(&self) -> Option<&Arc<str>> {
+        self.further.as_ref()
     }
 
     /// Why a path is not the one name of what it leads to, if it is not. What is not there yet has no other name.
@@ -176,7 +201,7 @@ impl Workspace {
             Err(Errno::LOOP) => {
                 Some(format!("`{}` leads through a link: name the file that it leads to", shown(path)))
             }
-            Err(error) => Some(refused(path, error).sentence),
+            Err(error) => Some(self.refused(path, error).sentence),
         }
     }
 
@@ -221,12 +246,9 @@ impl Place {
 }
 
 /// Opens a folder of the operator's. It had no link in it when it was chosen, and has none now.
-fn given_folder(folder: &Path) -> Result<OwnedFd, Refused> {
+fn given_folder(folder: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(rustix::fs::CWD, folder, folder_flags(), Mode::empty(), resolve).map_err(|error| {
-        let what = format!("the session's folder cannot be opened ({error}): tell the operator");
-        Refused::new(Code::Failed, what)
-    })
+    rustix::fs::openat2(rustix::fs::CWD, folder, folder_flags(), Mode::empty(), resolve)
 }
 
 /// Opens a folder of the agent's own, `agents/<id>/<name>/`, and makes it if it is not there. No part of it may be a link.
@@ -347,24 +369,34 @@ fn folder_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
 }
 
-/// What is said when the kernel does not open `path`.
-pub(super) fn refused(path: &str, error: Errno) -> Refused {
+/// What is said when the kernel does not open `path`, in the workspace or in this further folder of the session.
+pub(super) fn refused(further: Option<&str>, path: &str, error: Errno) -> Refused {
     let path = &shown(path);
+    let folder = further.map(shown);
+    let (place, top) = match &folder {
+        None => ("the workspace".to_owned(), "."),
+        Some(folder) => (format!("`{folder}`"), folder.as_str()),
+    };
     let (code, sentence) = match error {
         Errno::NOENT => {
-            (Code::NotFound, format!("there is no `{path}` in the workspace: read `.` to see what there is"))
+            (Code::NotFound, format!("there is no `{path}` in {place}: read `{top}` to see what there is"))
         }
-        Errno::XDEV => (
-            Code::Refused,
-            format!("`{path}` leads out of the workspace: name a path inside it, without a leading `/`"),
-        ),
+        Errno::XDEV => {
+            let how = match &folder {
+                None => "without a leading `/`".to_owned(),
+                Some(folder) => format!("beginning with `{folder}/` and without `..`"),
+            };
+            (Code::Refused, format!("`{path}` leads out of {place}: name a path inside it, {how}"))
+        }
         Errno::LOOP => (
             Code::Refused,
             format!("`{path}` leads through a link that cannot be followed: name the file itself"),
         ),
         Errno::NOTDIR => (
             Code::NotFound,
-            format!("a part of `{path}` is a file where a folder should be: read `.` to see what there is"),
+            format!(
+                "a part of `{path}` is a file where a folder should be: read `{top}` to see what there is"
+            ),
         ),
         Errno::NAMETOOLONG => {
             (Code::InvalidInput, format!("a name in `{path}` is too long for any file: check the path"))

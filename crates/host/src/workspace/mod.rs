@@ -3,10 +3,12 @@
 //!
 //! `label.json` says what it belongs to, `layers` has the changes, `lock` is held by whoever uses them: the program while it
 //! runs, the daemon while it lands or discards. `landing` is there while changes are landed, and tells the next start of a
-//! landing that did not come to its end; `layers` has what it did. [`shown`] tells changes, [`landing`] takes them over.
+//! landing that did not come to its end; `layers` has what it did. [`shown`] tells changes, [`landing`] takes them over,
+//! [`unfinished`] removes what was not made or removed to its end.
 
 mod landing;
 mod shown;
+mod unfinished;
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -108,6 +110,17 @@ impl Workspaces {
             // What cannot be looked through is not empty.
             let _ = before.hold().and_then(Held::remove_if_empty);
         }
+        let workspace = self.place_for(label)?;
+        let filled = STEPS.iter().try_for_each(|step| step(&workspace));
+        filled.map_err(|error| workspace.fault(error)).inspect_err(|_| {
+            // Nobody has seen it yet.
+            let _ = std::fs::remove_dir_all(&workspace.folder);
+        })?;
+        Ok(workspace)
+    }
+
+    /// A folder with nothing in it.
+    fn place_for(&self, label: Label) -> Result<Workspace, WorkspacesError> {
         let workspace = Workspace { folder: self.root.join(&label.id), label };
         let make = || {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
@@ -115,21 +128,14 @@ impl Workspaces {
         };
         match make() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(WorkspacesError::Taken(workspace.label.id));
+                Err(WorkspacesError::Taken(workspace.label.id))
             }
-            made => made.map_err(|error| workspace.fault(error))?,
+            made => made.map_err(|error| workspace.fault(error)).map(|()| workspace),
         }
-        let fill = || {
-            files::replace(&workspace.lock_path(), b"", Secrecy::Owner)?;
-            Layers::create(workspace.layers().folder(), &workspace.label.folder)?;
-            let label = serde_json::to_vec(&workspace.label)?;
-            files::replace(&workspace.folder.join(LABEL), &label, Secrecy::Owner)
-        };
-        fill().map_err(|error| workspace.fault(error)).inspect_err(|_| {
-            // Nobody has seen it yet.
-            let _ = std::fs::remove_dir_all(&workspace.folder);
-        })?;
-        Ok(workspace)
+    }
+
+    fn root(&self) -> &Path {
+        &self.root
     }
 
     /// The workspace of this name.
@@ -160,15 +166,28 @@ impl Workspaces {
 }
 
 const LABEL: &str = "label.json";
+const LOCK: &str = "lock";
+const LAYERS: &str = "layers";
+
+/// What makes a workspace of its folder.
+// INVARIANT: the label comes last: what has one is whole, and what has none holds nothing that anybody wants.
+const STEPS: [fn(&Workspace) -> io::Result<()>; 3] = [
+    |workspace| files::replace(&workspace.lock_path(), b"", Secrecy::Owner),
+    |workspace| Layers::create(workspace.layers().folder(), &workspace.label.folder).map(drop),
+    |workspace| {
+        let label = serde_json::to_vec(&workspace.label)?;
+        files::replace(&workspace.folder.join(LABEL), &label, Secrecy::Owner)
+    },
+];
 
 impl Workspace {
     pub fn layers(&self) -> Layers {
-        Layers::new(self.folder.join("layers"))
+        Layers::new(self.folder.join(LAYERS))
     }
 
     /// The file that is locked by whoever uses it.
     pub fn lock_path(&self) -> PathBuf {
-        self.folder.join("lock")
+        self.folder.join(LOCK)
     }
 
     fn landing_path(&self) -> PathBuf {
@@ -252,6 +271,7 @@ impl Held {
         if is_small { self.remove_if_empty() } else { Ok(false) }
     }
 
+    /// The label goes first: what has none is removed by the next start.
     fn remove(self) -> Result<(), WorkspacesError> {
         let removed = std::fs::remove_file(self.workspace.folder.join(LABEL));
         removed.map_err(|error| self.workspace.fault(error))?;
@@ -290,9 +310,8 @@ mod tests {
         }
     }
 
-    /// Holes take no room in a layer, and several names of a file take it once. Landed, all of it is written.
     /// A home beside a project, and the label of a workspace for it.
-    fn site() -> (tempfile::TempDir, Workspaces, Label) {
+    pub(super) fn site() -> (tempfile::TempDir, Workspaces, Label) {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("project");
         std::fs::create_dir(&folder).unwrap();
@@ -307,6 +326,7 @@ mod tests {
         (place, all, label)
     }
 
+    /// Holes take no room in a layer, and several names of a file take it once. Landed, all of it is written.
     #[test]
     fn l3_no_more_lands_at_once_than_a_box_may_write() {
         const MOST: u64 = 4 << 20;

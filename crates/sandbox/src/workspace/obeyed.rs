@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use tribune_contract::{Reached, host_traps, is_host_trap};
+use tribune_contract::{Reached, host_traps, is_host_trap, own_names};
 
 use super::content::content_beneath;
 use super::diff::Change;
@@ -35,7 +35,7 @@ pub(super) fn mark(
     if changes.is_empty() {
         return Ok(());
     }
-    let mut obeyed = Obeyed { paths: repositories, ..Obeyed::default() };
+    let mut obeyed = Obeyed { paths: repositories, ..Obeyed::in_folder(path) };
     let now = obeyed.links_of(folder)?;
     let mut ways = Ways::new(path, now, changes);
     let followed =
@@ -51,6 +51,8 @@ pub(super) fn mark(
 
 #[derive(Debug, Default)]
 struct Obeyed {
+    /// Names of the folder itself that can make what is in it obeyed.
+    above: Option<String>,
     /// What is obeyed beside what its name tells, each with everything below it.
     paths: BTreeSet<PathBuf>,
     /// Links on the way to something that is obeyed. Nobody reads what else they lead to.
@@ -60,8 +62,20 @@ struct Obeyed {
 }
 
 impl Obeyed {
+    fn in_folder(folder: &Path) -> Self {
+        Self { above: own_names(folder), ..Self::default() }
+    }
+
+    /// Whether its name tells, with those of the folder before it.
+    fn is_named(&self, path: &Path) -> bool {
+        let path = path.to_string_lossy();
+        self.above
+            .as_ref()
+            .map_or_else(|| is_host_trap(&path), |above| is_host_trap(&format!("{above}/{path}")))
+    }
+
     fn has(&self, path: &Path) -> bool {
-        is_host_trap(&path.to_string_lossy())
+        self.is_named(path)
             || path.ancestors().any(|above| self.paths.contains(above))
             || self.begun_above(path).any(|(from, rest)| come(from, rest).1)
     }
@@ -70,7 +84,9 @@ impl Obeyed {
     /// beginning.
     fn reached(&self, path: &Path) -> Reached {
         let start = host_traps().start();
-        let own = come(&start, path).0.beyond(&start);
+        let above =
+            self.above.as_deref().map_or_else(|| start.clone(), |above| come(&start, Path::new(above)).0);
+        let own = come(&above, path).0.beyond(&start);
         self.begun_above(path).fold(own, |all, (from, rest)| all.and(&come(from, rest).0))
     }
 
@@ -208,4 +224,63 @@ fn come(from: &Reached, path: &Path) -> (Reached, bool) {
         let name = part.as_os_str().to_string_lossy();
         (traps.step(&from, &name), is_trap || traps.matches(&from, &name))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::workspace::{Layers, diff};
+
+    /// What is changed in a folder that is itself obeyed, or is in one that is.
+    #[test]
+    fn the_names_of_the_folder_itself_count() {
+        let place = tempfile::tempdir().unwrap();
+        for (number, (folder, obeyed, plain)) in [
+            (".vscode", vec!["tasks.json"], vec![]),
+            (".git/hooks", vec!["pre-commit"], vec![]),
+            (".cargo", vec!["config.toml"], vec!["notes.txt"]),
+            (".config", vec!["fish/config.fish"], vec!["notes.txt"]),
+            ("plain", vec![".envrc"], vec!["config.toml", "tasks.json"]),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let lower = place.path().join(folder);
+            std::fs::create_dir_all(&lower).unwrap();
+            let layers = Layers::create(place.path().join(format!("layers-{number}")), &lower).unwrap();
+            for file in obeyed.iter().chain(&plain) {
+                let file = layers.upper().join(file);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(file, "x").unwrap();
+            }
+            let changes = diff(&lower, &layers).unwrap().changes;
+            let told = |is_trap: bool| -> Vec<&str> {
+                let is_file = |path: &Path| layers.upper().join(path).is_file();
+                let files =
+                    changes.iter().filter(|change| change.is_trap == is_trap && is_file(&change.path));
+                files.map(|change| change.path.to_str().unwrap()).collect()
+            };
+            assert_eq!(told(true), obeyed, "{folder}");
+            assert_eq!(told(false), plain, "{folder}");
+        }
+    }
+
+    /// A link that begins such a name goes on from where the folder is.
+    #[test]
+    fn links_begin_where_the_folder_is() {
+        let place = tempfile::tempdir().unwrap();
+        let lower = place.path().join(".jj");
+        std::fs::create_dir_all(lower.join("elsewhere")).unwrap();
+        symlink("elsewhere", lower.join("repo")).unwrap();
+        let layers = Layers::create(place.path().join("layers"), &lower).unwrap();
+        std::fs::create_dir(layers.upper().join("elsewhere")).unwrap();
+        for file in ["config.toml", "notes.txt"] {
+            std::fs::write(layers.upper().join("elsewhere").join(file), "x").unwrap();
+        }
+        let changes = diff(&lower, &layers).unwrap().changes;
+        let traps = changes.iter().filter(|change| change.is_trap).map(|change| change.path.as_path());
+        assert_eq!(traps.collect::<Vec<_>>(), [Path::new("elsewhere/config.toml")]);
+    }
 }

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use tribune_contract::{HOST_TRAPS, Pattern};
+use tribune_contract::{HOST_TRAPS, Pattern, own_names};
 
 use super::{WorkspaceError, beneath, unreadable};
 use crate::names::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
@@ -40,8 +40,12 @@ impl Standing {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| unreadable(folder, error))?;
+        // The folder may itself be one that is obeyed, or be in one.
+        let above = PathBuf::from(own_names(folder).unwrap_or_default());
+        let is_trap = |path: &Path| TRAPS.iter().any(|trap| trap.matches(&path.to_string_lossy()));
+        let is_whole = above.ancestors().any(is_trap);
         let (mut found, mut seen) = (BTreeMap::new(), 0);
-        let mut folders = VecDeque::from([(PathBuf::new(), false)]);
+        let mut folders = VecDeque::from([(PathBuf::new(), is_whole)]);
         while let Some((path, is_obeyed)) = folders.pop_front() {
             if seen > MAX_NAMES || path.as_os_str().as_bytes().len() > MAX_FOLDER_BYTES {
                 break;
@@ -59,9 +63,7 @@ impl Standing {
             for entry in names {
                 let name = OsStr::from_bytes(&entry.name);
                 let own = path.join(name);
-                let is_trap = is_obeyed
-                    || is_gits(&entry, in_repository)
-                    || TRAPS.iter().any(|trap| trap.matches(&own.to_string_lossy()));
+                let is_trap = is_obeyed || is_gits(&entry, in_repository) || is_trap(&above.join(&own));
                 match entry.kind {
                     FileType::Directory if in_repository && STORES.iter().any(|store| *store == name) => {}
                     FileType::Directory => folders.push_back((own, is_trap)),
@@ -139,5 +141,27 @@ mod tests {
             "sub/.envrc",
         ];
         assert_eq!(told(), all);
+    }
+
+    /// A folder that is itself such a name, or is in one.
+    #[test]
+    fn the_names_of_the_folder_itself_count() {
+        let place = tempfile::tempdir().unwrap();
+        for (folder, told, untold) in [
+            (".vscode", "tasks.json", None),
+            (".git/hooks", "pre-commit", Some("pre-commit.sample")),
+            (".cargo", "config.toml", Some("credentials.toml")),
+            (".config", "fish/config.fish", Some("notes.txt")),
+            ("plain", ".envrc", Some("tasks.json")),
+        ] {
+            let folder = place.path().join(folder);
+            fs::create_dir_all(folder.join("fish")).unwrap();
+            let before = Standing::of(&folder).unwrap();
+            for name in [Some(told), untold].into_iter().flatten() {
+                fs::write(folder.join(name), "x").unwrap();
+            }
+            let now = Standing::of(&folder).unwrap();
+            assert_eq!(now.since(&before).collect::<Vec<_>>(), [Path::new(told)], "{}", folder.display());
+        }
     }
 }

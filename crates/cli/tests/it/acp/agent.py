@@ -269,6 +269,14 @@ def prompted(session, params):
     return result
 
 
+# What an agent may answer that has more to say of its session than its name.
+TALK = (
+    '{ "result" : {"configOptions":[{"id":"depth", "theirs":1.50}],"modes": {"currentModeId":"plan","availableModes":[]}, '
+    '"sessionId":"s-talk","_meta":{"theirs":{"x":null, "of":"\\u00fcn\u00efcode"}},"unknown":[1e2,"sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"]},'
+    '"jsonrpc":"2.0", "id":ID}'
+)
+
+
 def answer(message):
     method, params = message["method"], message.get("params", {})
     if ROLE == f"exit:{method}":
@@ -285,6 +293,9 @@ def answer(message):
     if method == "initialize":
         version = 9 if ROLE == "modern" else 1
         result = {"protocolVersion": version, "agentCapabilities": {"loadSession": ROLE != "forgetful"}}
+    elif method == "session/new" and ROLE == "talkative":
+        # As it stands there, to the last space.
+        return write(TALK.replace("ID", str(message["id"])))
     elif method == "session/new":
         result = {"sessionId": f"s-{os.urandom(4).hex()}"}
     elif method == "session/load":

@@ -238,6 +238,46 @@ async fn l1_a_mark_goes_when_the_agent_is_tested_and_the_gate_holds_it() {
     rig.end();
 }
 
+/// An agent with a model of its own can never be tried: who has it run all the same clears its mark with a word, on record.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_a_mark_of_what_cannot_be_tried_goes_on_the_operators_word_alone() {
+    let mut rig = Rig::new(Setting { law: super::ASK, ..Setting::default() }).await;
+    let deed = unasked("completed", "edit", json!({ "path": "/workspace/b.txt", "content": "x" }));
+    assert_eq!(rig.plays(json!([deed])).await.error().0, "ungoverned");
+    let test = ["agents", "test", "coder", "--canary-only"];
+    let tested = rig.place.call(&test);
+    assert!(tested.code == 1 && tested.out.contains("cannot be tried"), "{tested:?}");
+    assert!(tested.out.contains("then add --clear-mark"), "{tested:?}");
+
+    // Who did not say that it is run untried has to say that first.
+    let config = rig.place.home().join("config.json5");
+    std::fs::write(&config, "{}").unwrap();
+    let mut rig = rig.killed().await;
+    let test = ["agents", "test", "coder", "--canary-only", "--clear-mark"];
+    let tested = rig.place.call(&test);
+    assert!(tested.code == 1 && tested.out.contains("name its profile in canary.untried"), "{tested:?}");
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.error().0, "ungoverned");
+
+    std::fs::write(&config, super::UNTRIED).unwrap();
+    let mut rig = rig.killed().await;
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.error().0, "ungoverned");
+    let tested = rig.place.call(&test);
+    assert!(tested.code == 0 && tested.out.contains("on your word alone"), "{tested:?}");
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again");
+    let mut rig = rig.killed().await;
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again", "what was cleared stays so");
+    let place = rig.end();
+    let reader = Reader::open(&Home::at(place.home())).unwrap();
+    let entries = (0..).map_while(|index| reader.entry(index).unwrap());
+    let marks = entries.filter(|stored| stored.entry.entity_id == "canary:acp:played");
+    let marks: Vec<Value> =
+        marks.map(|stored| serde_json::from_str(&stored.entry.payload).unwrap()).collect();
+    let told: Vec<_> = marks.iter().map(|mark| (&mark["event"], &mark["by"], &mark["grounds"])).collect();
+    let (marked, cleared) = (json!("marked"), json!("mark_cleared"));
+    let (operator, grounds) = (json!("operator"), json!("looked_at_untried"));
+    assert_eq!(told, [(&marked, &Value::Null, &Value::Null), (&cleared, &operator, &grounds)], "{marks:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_fails_its_test_ends_it_with_another_code() {
     let rig = house("rash").await;

@@ -211,6 +211,53 @@ async fn what_nobody_knows_reaches_the_client_wherever_it_stands() {
     rig.end();
 }
 
+/// What an agent says of its session when that begins: everyone hears it with the first turn, as it came, and no secret.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_says_of_its_session_reaches_everyone() {
+    const KEY: &str = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789";
+    let mut rig = Rig::new(Setting { role: "talkative", ..Setting::default() }).await;
+    let played = rig.plays(json!([{ "say": "hello" }])).await;
+    let told = played.of_type("agent_update");
+    let opened: Vec<&&Value> = told.iter().filter(|event| event["kind"] == "session/new").collect();
+    assert_eq!(opened.len(), 1, "{played:#?}");
+    let line = opened[0]["line"].as_str().unwrap();
+    let (before, behind) = line.split_once("[redacted").unwrap_or_else(|| panic!("{line}"));
+    let came = "{ \"result\" : {\"configOptions\":[{\"id\":\"depth\", \"theirs\":1.50}],\"modes\": {\"currentModeId\":\"plan\",\
+                \"availableModes\":[]}, \"sessionId\":\"s-talk\",\"_meta\":{\"theirs\":{\"x\":null, \"of\":\"\\u00fcn\u{ef}code\"}},\
+                \"unknown\":[1e2,\"";
+    assert_eq!(before, came);
+    assert!(behind.ends_with("\"]},\"jsonrpc\":\"2.0\", \"id\":2}"), "{line}");
+    // It is said once, and kept: whoever asks later is told the same.
+    let again = rig.plays(json!([{ "say": "again" }])).await;
+    assert!(again.of_type("agent_update").iter().all(|event| event["kind"] != "session/new"), "{again:#?}");
+    let kept = rig
+        .client
+        .call("session.events", &json!({ "session_key": super::KEY, "follow": false }))
+        .await
+        .unwrap();
+    let kept: Vec<&Value> =
+        kept["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "session/new").collect();
+    assert_eq!(kept.iter().map(|event| event["line"].as_str().unwrap()).collect::<Vec<_>>(), [line]);
+
+    let project = tempfile::tempdir().unwrap();
+    let (_, heard) = plays(&rig, &project.path().canonicalize().unwrap(), json!([{ "say": "hello" }])).await;
+    let updates = heard.iter().map(|said| &said["params"]["update"]);
+    let metas: Vec<&Value> = updates
+        .filter(|update| update["sessionUpdate"] == "session_info_update")
+        .map(|update| &update["_meta"])
+        .filter(|meta| meta["tribune"]["agent_session"].is_object())
+        .collect();
+    assert_eq!(metas.len(), 1, "{heard:#?}");
+    let session = &metas[0]["tribune"]["agent_session"];
+    let theirs = json!({ "theirs": { "x": null, "of": "\u{fc}n\u{ef}code" } });
+    assert_eq!((&metas[0]["theirs"], &session["_meta"]), (&theirs["theirs"], &theirs));
+    assert_eq!(session["configOptions"], json!([{ "id": "depth", "theirs": 1.5 }]));
+    assert_eq!(session["modes"], json!({ "currentModeId": "plan", "availableModes": [] }));
+    assert_eq!((&session["unknown"][0], session.get("sessionId")), (&json!(100.0), None));
+    assert!(!json!(heard).to_string().contains(KEY) && !json!(played.events).to_string().contains(KEY));
+    rig.end();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_agent_says_keeps_its_order() {
     let rig = Rig::new(Setting::default()).await;

@@ -33,6 +33,24 @@ fn ran(played: &Played) -> Vec<(String, String)> {
     played.of_type("tool_call").iter().map(came).collect()
 }
 
+/// How the log says that commands which the house ran ended, each as an error.
+fn ended(played: &Played) -> Vec<String> {
+    let entries = played.of_type("ledger_append").into_iter().map(|event| &event["entry"]["payload"]);
+    let results = entries.filter(|payload| {
+        let is_callback = payload["call_id"].as_str().is_some_and(|id| id.starts_with("callback"));
+        is_callback && payload["outcome"].is_string()
+    });
+    let told = played.of_type("tool_result");
+    results
+        .map(|payload| {
+            let event = told.iter().find(|event| event["id"] == payload["call_id"]).unwrap();
+            let errors = (&payload["is_error"], &event["is_error"]);
+            assert_eq!(errors, (&json!(true), &json!(true)), "{payload:#} {event:#}");
+            payload["outcome"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
 /// The verdicts about calls that were made.
 fn judged(played: &Played) -> Vec<&Value> {
     let verdicts = played.of_type("policy_gate").into_iter().map(|event| &event["entry"]["payload"]);
@@ -223,10 +241,15 @@ async fn l8_a_command_that_is_killed_or_released_leaves_nothing_running() {
         }
         let ran = ran(&played);
         assert!(
-            ran[0].1.starts_with("ended because its agent wanted no more of it\n[stdout]\nstarted"),
+            ran[0].1.contains("were ended, because its agent wanted no more of it\n[stdout]\nstarted"),
             "{ran:?}"
         );
+        assert_eq!(ended(&played), ["killed"], "{what}: {played:#?}");
     }
+    let shown = rig.place.ok(&["sessions", "show", super::KEY]);
+    let commands: Vec<&str> = shown.lines().filter(|line| line.starts_with("exec ")).collect();
+    assert_eq!(commands.len(), 2, "{shown}");
+    assert!(commands.iter().all(|line| line.contains("  killed  ")), "{shown}");
     rig.end();
 }
 
@@ -270,8 +293,9 @@ async fn l2_whatever_ends_a_turn_ends_its_commands() {
         assert_eq!(ran.len(), 1, "{how}: {played:#?}");
         if how == "done" {
             assert_eq!(played.stop, "end_turn");
-            assert!(ran[0].1.starts_with("ended because"), "{ran:?}");
+            assert!(ran[0].1.contains("were ended, because its turn was over"), "{ran:?}");
         }
+        assert_eq!(ended(&played), ["cancelled"], "{how}: {played:#?}");
         assert_eq!(played.of_type("ungoverned").len(), usize::from(how == "ungoverned"));
         if how == "closed" {
             rig.client.call("session.init", &session).await.unwrap();

@@ -157,6 +157,54 @@ async fn l1_leave_for_one_thing_is_no_leave_for_another() {
     rig.end();
 }
 
+/// The sentence names what had no leave, whatever the agent called the whole, first or last.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_what_had_no_leave_is_named_and_nothing_else() {
+    let law = r#"
+        @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
+        @id("not-touch") forbid(principal, action == Tribune::Action::"exec", resource)
+        when { context has programs && context.programs.contains("touch") };
+        @id("not-there") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"edit"], resource)
+        when { context has path && context.path like "no/*" };
+    "#;
+    let ask = |command: &str| json!({ "ask": { "toolCallId": "t", "title": command, "kind": "execute", "rawInput": { "command": command } } });
+    let told = |title: &str, command: &str, status: &str| {
+        json!({ "update": { "sessionUpdate": "tool_call_update", "toolCallId": "t", "title": title, "kind": "execute",
+                            "status": status, "rawInput": { "command": command } } })
+    };
+    let file = |path: &str| json!({ "type": "diff", "path": format!("/workspace/{path}"), "newText": "x" });
+    let files = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "f", "title": "Write yes.txt", "kind": "edit",
+                                    "status": "completed", "content": [file("yes.txt"), file("no/b.txt")] } });
+    for (what, acts, named) in [
+        // Two questions under one id: leave for the first, none for the second, which is told as done.
+        (
+            "asked",
+            json!([ask("ls"), ask("touch b"), told("ls", "touch b", "completed")]),
+            "`touch b` was carried out without leave",
+        ),
+        // Leave for one command, and another is told as done under its name.
+        (
+            "unasked",
+            json!([ask("ls"), told("ls", "touch c", "completed")]),
+            "`touch c` was carried out unasked: ",
+        ),
+        // The title goes on to something else.
+        (
+            "renamed",
+            json!([told("touch d", "touch d", "in_progress"), told("List files", "touch d", "completed")]),
+            "`touch d` was carried out unasked: ",
+        ),
+        ("one file of two", json!([files]), "`write no/b.txt` was carried out unasked: "),
+    ] {
+        let mut rig = Rig::new(Setting { law, ..Setting::default() }).await;
+        let played = rig.plays(acts).await;
+        assert!(is_ungoverned(&played), "{what}: {played:#?}");
+        let told = played.of_type("ungoverned")[0]["what"].as_str().unwrap();
+        assert!(told.starts_with(named), "{what}: {told}");
+        rig.end();
+    }
+}
+
 /// One leave is not a leave for every time that the same is asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_what_is_asked_again_and_again_is_judged_again() {

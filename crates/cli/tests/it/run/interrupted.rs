@@ -116,9 +116,13 @@ fn l2_what_is_killed_together_with_the_daemon_leaves_no_empty_workspace() {
         tribune_host::workspace::lock(&lock).is_ok()
     };
     within("the boxes have ended", || is_free("idle") && is_free("busy"));
+    // One that was being made when the daemon was killed: everything but its label is there.
+    std::fs::create_dir_all(place.home().join("workspaces/half/layers/upper")).unwrap();
+    std::fs::write(place.home().join("workspaces/half/lock"), "").unwrap();
 
     let (mut daemon, ..) = start(&place);
     assert!(!is_left("idle"), "nothing was changed there");
+    assert!(!is_left("half"), "nobody could list it");
     assert!(place.ok(&["workspace", "diff", "busy"]).contains("made"));
     daemon.kill().unwrap();
     daemon.wait().unwrap();

@@ -118,6 +118,14 @@ fn l1_a_place_that_was_not_named_waits_for_a_person() {
     let id = question["id"].as_str().unwrap();
     assert!(command.contains(&format!("tribune approvals allow {id} --home ")), "{command}");
     assert_eq!((&question["tool"], &question["session_key"]), (&json!("egress"), &json!(session("asks"))));
+    // It waits for ten minutes, and whoever is asked is told so.
+    let is_told = |text: String| text.contains("10m") || text.contains("9m");
+    assert!(is_told(site.house.ok(&["approvals", "list"])), "{}", site.house.ok(&["approvals", "list"]));
+    assert!(
+        is_told(site.house.ok(&["approvals", "show", id])),
+        "{}",
+        site.house.ok(&["approvals", "show", id])
+    );
     site.house.ok(&["approvals", "allow", id]);
     let (status, out, _) = run.end();
     assert_eq!((status.code(), out.as_str()), (Some(0), "hello\n"));

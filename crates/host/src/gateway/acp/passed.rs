@@ -1,6 +1,6 @@
 //! What an agent that speaks ACP says, on its way to a client: as it came, with the words that may be shown.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::teller::{Told, chunk};
 
@@ -42,6 +42,15 @@ pub(super) fn came(said: Map<String, Value>, beside: Map<String, Value>) -> Told
         true => Told::Update(Value::Object(said)),
         false => Told::Said { update: Value::Object(said), beside },
     }
+}
+
+/// What an agent said of its session when that began, but for its own name for it. Modes and options of this session are the house's
+/// own, and not those of the agent behind it.
+pub(super) fn opened(mut answer: Map<String, Value>) -> Told {
+    answer.remove("sessionId");
+    let mut meta = answer.get("_meta").cloned().unwrap_or_default();
+    beside(&mut meta, json!({ "tribune": { "agent_session": answer } }));
+    Told::Update(json!({ "sessionUpdate": "session_info_update", "_meta": meta }))
 }
 
 /// Puts members of ours beside those of another.

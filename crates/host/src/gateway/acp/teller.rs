@@ -12,7 +12,7 @@ use tribune_ledger::{EntryQuality, LedgerEntry};
 
 use super::calls;
 use super::commands::OfAgent;
-use super::passed::{Around, OURS, beside, came, words};
+use super::passed::{Around, OURS, beside, came, opened, words};
 use super::terminals::Terminals;
 use crate::approval::record::Requested;
 
@@ -369,6 +369,10 @@ impl Teller {
             "session/prompt" => {
                 let answer = fields(line["result"].take());
                 return vec![Told::Answered { turn: self.turn.clone(), answer }];
+            }
+            // The client was answered before the agent was started: what it said of its session comes behind that.
+            "session/new" | "session/load" | "session/resume" => {
+                return vec![opened(fields(line["result"].take()))];
             }
             "session/request_permission" => return self.agent_asked(beside),
             TERMINAL => {

@@ -156,7 +156,8 @@ impl Launcher for BoxedLauncher {
         let ended = match (over, exit.map_err(LaunchError::Failed)?) {
             (Over::TooMuch(why), _) => Ended::OverQuota(why),
             (Over::Unwanted, _) => Ended::Unwanted,
-            (Over::OutOfTime, _) | (_, Exit::OutOfTime | Exit::Killed) => Ended::OutOfTime,
+            (Over::OutOfTime, _) | (Over::ByItself, Exit::OutOfTime) => Ended::OutOfTime,
+            (Over::ByItself, Exit::Killed) => Ended::FromOutside,
             (Over::ByItself, Exit::Code { code }) => Ended::Code(code),
             (Over::ByItself, Exit::Signal { signal }) => Ended::Signal(signal),
         };

@@ -85,6 +85,8 @@ pub enum Ended {
     OverQuota(String),
     /// Whoever followed it wanted no more of it.
     Unwanted,
+    /// Somebody else ended all that it ran in.
+    FromOutside,
 }
 
 /// Why a command is not waited for any longer.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_agents::terminal::{Exit, Terminal};
+use tribune_agents::terminal::{Ending, Exit, Terminal};
 use tribune_agents::{SessionKey, ToolSpec};
 
 pub use boxed::BoxedLauncher;
@@ -189,9 +189,9 @@ pub(super) async fn run(
     };
     let launch = Launch { way_out, ..launch };
     let terminal = launch.terminal.clone();
-    if terminal.as_ref().is_some_and(|terminal| terminal.is_unwanted()) {
-        let sentence = "the command was not started: its agent does not want it any more";
-        return Err(Refused::new(Code::Failed, sentence));
+    if let Some(why) = terminal.as_ref().and_then(|terminal| terminal.ending()) {
+        let (code, because) = unwanted(why);
+        return Err(Refused::new(code, format!("the command was not started, because {because}")));
     }
     let further = launch.cwd.further.iter().map(|folder| Resource::Folder(folder.as_str().into()));
     for reached in std::iter::once(Resource::Workspace).chain(further) {
@@ -201,24 +201,36 @@ pub(super) async fn run(
     let wall = launch.limits.wall;
     let exited = launcher.launch(launch).await.map_err(refused)?;
     trail.held_by(exited.sandbox);
-    if let Some(terminal) = terminal {
+    if let Some(terminal) = &terminal {
         terminal.exited(exit(&exited.ended));
     }
     let mut output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
     output.push_str(&protected(&exited.read_only, &exited.emptied));
+    let ended = |code: Code, how: String| {
+        Err(Refused::new(code, format!("the command and everything it started were ended{how}\n{output}")))
+    };
     match exited.ended {
         Ended::Code(code) => Ok(format!("exit code {code}\n{output}")),
         Ended::Signal(signal) => Ok(format!("ended by signal {signal}\n{output}")),
-        Ended::OutOfTime => Err(Refused::new(
-            Code::TimedOut,
-            format!(
-                "the command and everything it started were ended after {} s: do less, or raise \
-                 `timeoutSeconds`\n{output}",
-                wall.as_secs()
-            ),
-        )),
-        Ended::OverQuota(why) => Err(Refused::new(Code::Failed, format!("{why}\n{output}"))),
-        Ended::Unwanted => Ok(format!("ended because its agent wanted no more of it\n{output}")),
+        Ended::OutOfTime => {
+            let how = format!(" after {} s: do less, or raise `timeoutSeconds`", wall.as_secs());
+            ended(Code::TimedOut, how)
+        }
+        Ended::OverQuota(why) => Err(Refused::new(Code::Killed, format!("{why}\n{output}"))),
+        Ended::Unwanted => {
+            let why = terminal.as_ref().and_then(|terminal| terminal.ending()).unwrap_or(Ending::TurnOver);
+            let (code, because) = unwanted(why);
+            ended(code, format!(", because {because}"))
+        }
+        Ended::FromOutside => ended(Code::Killed, " from outside: ask the operator why".to_owned()),
+    }
+}
+
+/// What a command came to that nobody wants any more, and why.
+const fn unwanted(why: Ending) -> (Code, &'static str) {
+    match why {
+        Ending::Killed => (Code::Killed, "its agent wanted no more of it"),
+        Ending::TurnOver => (Code::Cancelled, "its turn was over"),
     }
 }
 
@@ -227,7 +239,7 @@ const fn exit(ended: &Ended) -> Exit {
     match ended {
         Ended::Code(code) => Exit::Code(*code),
         Ended::Signal(signal) => Exit::Signal(*signal),
-        Ended::OutOfTime | Ended::OverQuota(_) | Ended::Unwanted => Exit::Signal(KILL),
+        Ended::OutOfTime | Ended::OverQuota(_) | Ended::Unwanted | Ended::FromOutside => Exit::Signal(KILL),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::tools::{Code, DirectLauncher, Resource, Touched};
 use serde_json::{Value, json};
+use tribune_agents::terminal::Ending;
 use tribune_agents::{Terminal, ToolCall};
 
 use super::{Fixture, admitted};
@@ -185,17 +186,19 @@ async fn a_followed_command_is_seen_and_ended() {
         let output = terminal.seen().output;
         let pid = output.lines().find(|line| *line != "err").unwrap().to_owned();
         assert!(is_alive(&pid));
-        terminal.end();
+        terminal.end(Ending::Killed);
         pid
     };
     let (done, pid) = tokio::join!(running, watching);
-    assert!(done.outcome.content.starts_with("ended because its agent wanted no more of it\n"), "{done:?}");
+    let said = "the command and everything it started were ended, because its agent wanted no more of it\n";
+    assert!(done.outcome.content.starts_with(said) && done.outcome.is_error, "{done:?}");
+    assert_eq!(done.code, Some(Code::Killed));
     until("it is gone", || !is_alive(&pid)).await;
 
     // What nobody wants any more is not begun.
     let call = ToolCall { input: json!({ "command": "echo x > made.txt" }), ..call };
     let terminal = Arc::new(Terminal::new(1000));
-    terminal.end();
+    terminal.end(Ending::TurnOver);
     let done = house.tools.run_followed(admitted(&call), Some(Arc::clone(&terminal))).await;
     assert!(done.outcome.is_error && !terminal.has_begun() && done.touched.is_empty(), "{done:?}");
     assert!(!house.inside("made.txt").exists());

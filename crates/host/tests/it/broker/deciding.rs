@@ -122,6 +122,43 @@ async fn nobody_waits_for_ever_and_nobody_is_asked_for_nothing() {
     house.close().await;
 }
 
+/// What waits, as REST tells it.
+async fn over_rest(house: &House) -> Value {
+    let mut stream = tokio::net::TcpStream::connect(house.daemon.address()).await.unwrap();
+    let request = format!(
+        "GET /v1/approvals HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\r\n",
+        house.daemon.address(),
+        house.daemon.token()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let page: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    page["approvals"][0].clone()
+}
+
+/// Whoever is asked is told until when an answer is of use, at every door and in the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_says_how_long_its_connection_waits() {
+    let house = House::with(asks()).await;
+    let mut operator = house.daemon.operator().await;
+    let mut tunnel = house.connect().await;
+    tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+    let listed = crate::approvals::pending(&mut operator, 1).await.remove(0);
+    let shown = operator.call("approval.show", &json!({ "id": listed["id"] })).await.unwrap();
+    let rest = over_rest(&house).await;
+    let requested =
+        house.entries().into_iter().map(|(_, said)| said).find(|said| said["event"] == "requested");
+    let recorded = requested.unwrap()["expires_at"].clone();
+    for told in [&listed["expires_at"], &shown["expires_at"], &rest["expires_at"], &recorded] {
+        let moment = |text: &Value| tribune_host::clock::parse_time(text.as_str().unwrap()).unwrap();
+        let (asked, ends) = (moment(&listed["created_at"]), moment(told));
+        assert!(asked < ends && ends <= asked.plus(Limits::default().ask), "{told}: {listed:#}");
+    }
+    drop(tunnel);
+    house.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_does_not_outlive_its_daemon() {
     let house = House::with(asks()).await;

@@ -169,6 +169,61 @@ async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
     assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], all(&["lib"]));
 }
 
+/// Nobody is asked about what would be refused anyway, and what is refused is told for the folder that it is about.
+#[tokio::test]
+async fn a_hidden_name_is_refused_before_anyone_is_asked_and_sentences_name_their_folder() {
+    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let mut editor = Editor::ready(&daemon).await;
+    let session = opened(&mut editor, project.wanted(&["lib"])).await;
+    let lib = project.name("lib");
+    for path in
+        [format!("{lib}/.env"), format!("{lib}/new/.ENV"), format!("{lib}/src/../.env/x"), ".env".to_owned()]
+    {
+        for (tool, input) in [
+            ("write", json!({ "path": path, "content": "mine" })),
+            ("edit", json!({ "path": path, "old": "hidden", "new": "mine" })),
+        ] {
+            let said = run(&mut editor, &session, &call(tool, input)).await;
+            assert!(said.contains(&format!("`{path}` is hidden here")), "{tool} {path}: {said}");
+        }
+    }
+    assert_eq!((project.says("lib/.env").as_str(), project.at("lib/new").exists()), ("hidden-words", false));
+
+    let missing = format!("`{lib}/gone` in `{lib}`: read `{lib}` to see what there is");
+    let out =
+        format!("leads out of `{lib}`: name a path inside it, beginning with `{lib}/` and without `..`");
+    for (tool, input, says) in [
+        ("read", json!({ "path": format!("{lib}/gone") }), &missing),
+        ("edit", json!({ "path": format!("{lib}/gone"), "old": "a", "new": "b" }), &missing),
+        ("search", json!({ "path": format!("{lib}/gone"), "query": "a" }), &missing),
+        ("read", json!({ "path": format!("{lib}/../x") }), &out),
+        ("write", json!({ "path": format!("{lib}/../x"), "content": "" }), &out),
+        ("read", json!({ "path": format!("{lib}/a.txt/b") }), &format!("read `{lib}` to see what there is")),
+        (
+            "edit",
+            json!({ "path": format!("{lib}/src"), "old": "a", "new": "b" }),
+            &format!("`{lib}/src` is not a file"),
+        ),
+        // In the workspace it is as it was.
+        (
+            "read",
+            json!({ "path": "gone" }),
+            &"there is no `gone` in the workspace: read `.` to see".to_owned(),
+        ),
+    ] {
+        let said = run(&mut editor, &session, &call(tool, input.clone())).await;
+        assert!(said.contains(says.as_str()), "{tool} {input}: {said}");
+    }
+    let mut operator = daemon.operator().await;
+    let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
+    assert_eq!(asked["approvals"], json!([]), "nobody was asked");
+    std::fs::rename(project.at("lib"), project.at("moved")).unwrap();
+    let said = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
+    assert!(said.contains(&format!("`{lib}` cannot be opened")), "{said}");
+    drop((editor, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
 #[tokio::test]
 async fn nothing_leads_from_one_folder_into_another() {
     let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());

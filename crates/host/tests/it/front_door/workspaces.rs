@@ -64,6 +64,48 @@ async fn an_agent_works_in_the_folder_of_its_session_and_nowhere_else() {
     assert_sound(&home.home);
 }
 
+/// A folder that programs of this machine obey as a whole: its names are asked about as if somebody wrote them from above.
+#[tokio::test]
+async fn l1_a_session_in_an_obeyed_folder_is_asked_about_its_names() {
+    let (home, project) = (home(), tempfile::tempdir().unwrap());
+    let root = project.path().canonicalize().unwrap();
+    let cases = [
+        ("vscode", ".vscode", "tasks.json", true),
+        ("hooks", ".git/hooks", "pre-commit", true),
+        ("git", ".git", "config", true),
+        ("cargo", ".cargo", "config.toml", true),
+        ("cached", ".cargo", "registry.txt", false),
+        ("plain", "src", "tasks.json", false),
+        ("kept-apart", ".claude/worktrees/one", "main.rs", false),
+        ("further", ".vscode", "launch.json", true),
+    ];
+    for (name, folder, file, _) in cases {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+        let at = if name == "further" { root.join(folder).join(file) } else { file.into() };
+        let call = json!({ "path": at, "content": "x" });
+        home.write(&format!("scenes/{name}.scene"), &format!("# Writes a file\ncall write {call}\n"));
+    }
+    let daemon = TestDaemon::on(home, &config()).await;
+    let mut editor = Editor::ready(&daemon).await;
+    for (name, folder, file, is_asked) in cases {
+        let cwd = if name == "further" { root.join("src") } else { root.join(folder) };
+        let further = if name == "further" { vec![root.join(folder)] } else { Vec::new() };
+        let wanted = json!({ "cwd": cwd, "mcpServers": [], "additionalDirectories": further });
+        let opened = editor.call("session/new", wanted).await;
+        let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
+        editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "approve-all" })).await;
+        let prompt = editor.say(&session, &format!("/play {name}")).await;
+        if is_asked {
+            let question = editor.asked().await;
+            editor.choose(&question, "deny").await;
+        }
+        assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{name}");
+        assert_eq!(root.join(folder).join(file).exists(), !is_asked, "{name}");
+    }
+    drop(editor);
+    assert_sound(&daemon.stop().await.home);
+}
+
 #[tokio::test]
 async fn a_folder_that_cannot_be_used_is_refused_with_a_sentence() {
     let (daemon, folder) = house().await;
