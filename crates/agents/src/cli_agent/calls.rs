@@ -250,6 +250,11 @@ impl Call {
         served.map_or_else(|| house_words::asked(&self.told, workspace), |served| vec![served])
     }
 
+    /// The same, if it was no call of a server's tool, whatever it is called.
+    pub(crate) fn in_its_own_words(&self, workspace: &str) -> Vec<Wanted> {
+        house_words::asked(&self.told, workspace)
+    }
+
     /// It is asked about: what was told of its end is of the time before.
     pub(crate) fn begin_question(&mut self) {
         if std::mem::take(&mut self.is_over) {

@@ -295,7 +295,11 @@ impl<Q: Question> Leaves<Q> {
                 continue;
             }
             // Judged, and on record, as what it says of itself.
-            let words = call.asked(&self.workspace);
+            let words = match part.is_served() {
+                // The house did not make it, so it was something else.
+                true => call.in_its_own_words(&self.workspace),
+                false => call.asked(&self.workspace),
+            };
             let same = words.iter().find(|words| words.covers(&part)).or(words.first());
             let words = same.cloned().unwrap_or_else(|| part.clone());
             call.settled.push(part);
@@ -324,6 +328,9 @@ impl<Q: Question> Leaves<Q> {
                 let is_on_record = call.has_settled(part) || (part.is_served() && through.take(part));
                 !is_on_record
             });
+            if parts.iter().any(Wanted::is_served) {
+                parts = call.in_its_own_words(&self.workspace);
+            }
             // Nothing came of it, so nothing is ungoverned.
             let _ = self.look_back(id, parts, &outcome, WasMade::No).await;
             return;

@@ -25,16 +25,27 @@ const MAX_UNTOLD: usize = 64;
 
 /// The tools of the servers of a turn, by the names that agents have for them.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Vec<(String, String)>);
+pub(crate) struct Names(Vec<Name>);
+
+#[derive(Debug)]
+struct Name {
+    known: String,
+    /// As the house calls it.
+    tool: String,
+    /// The agent may have a tool of its own that is called so: one that has a kind is that.
+    is_bare: bool,
+}
 
 impl Names {
     /// Of the servers that an agent was told of, whatever the law says of them in this turn.
     pub(crate) fn of(servers: Option<&Servers>) -> Self {
-        let mut all: Vec<(String, String)> = Vec::new();
+        let mut all = Vec::new();
         for called in servers.iter().flat_map(|servers| &servers.tools) {
             let parts = called.strip_prefix(SERVED).and_then(|rest| rest.split_once("__"));
             let Some((server, own)) = parts else { continue };
-            all.extend(spellings(server, own).map(|name| (name, called.clone())));
+            let name = |known: String, is_bare: bool| Name { known, tool: called.clone(), is_bare };
+            all.extend(spellings(server, own).map(|known| name(known, false)));
+            all.push(name(format!("{server}_{own}"), true));
         }
         Self(all)
     }
@@ -47,7 +58,9 @@ impl Names {
             return None;
         }
         let name = call.get("name").or_else(|| call.get("title"))?.as_str()?;
-        let mut found = self.0.iter().filter(|(known, _)| known == name).map(|(_, tool)| tool.as_str());
+        let is_plain = call.get("kind").is_none_or(|kind| kind == "other");
+        let is_it = |of: &&Name| of.known == name && (is_plain || !of.is_bare);
+        let mut found = self.0.iter().filter(is_it).map(|of| of.tool.as_str());
         let first = found.next()?;
         found.all(|other| other == first).then_some(first)
     }
@@ -64,14 +77,9 @@ impl Names {
     }
 }
 
-/// How the known agents call a tool of a server. A name that could be two tools is none.
-fn spellings(server: &str, tool: &str) -> [String; 4] {
-    [
-        format!("{SERVED}{server}__{tool}"),
-        format!("mcp_{server}_{tool}"),
-        format!("{server}_{tool}"),
-        format!("mcp.{server}.{tool}"),
-    ]
+/// How the known agents call a tool of a server, but for those that say no more than both names. A name that could be two tools is none.
+fn spellings(server: &str, tool: &str) -> [String; 3] {
+    [format!("{SERVED}{server}__{tool}"), format!("mcp_{server}_{tool}"), format!("mcp.{server}.{tool}")]
 }
 
 /// The arguments of a call, where an agent tells them beside the server and the tool.
@@ -278,10 +286,7 @@ mod tests {
         {
             let known = Some(("mcp__git-hub__get_issue".to_owned(), input.clone()));
             assert_eq!(found(&names, json!({ "title": name, "kind": "other", "rawInput": input })), known);
-            assert_eq!(
-                found(&names, json!({ "title": name, "kind": "execute", "rawInput": wrapped })),
-                known
-            );
+            assert_eq!(found(&names, json!({ "title": name, "kind": "other", "rawInput": wrapped })), known);
             // The name of the tool counts for more than what the call is called.
             assert_eq!(found(&names, json!({ "name": name, "title": "x", "rawInput": input })), known);
             assert_eq!(found(&names, json!({ "name": "x", "title": name, "rawInput": input })), None);
@@ -299,6 +304,20 @@ mod tests {
         ] {
             assert_eq!(found(&names, more.clone()), None, "{more}");
         }
+    }
+
+    /// A server may call itself and its tool as it likes, and so like something that the agent does with its own hands.
+    #[test]
+    fn l1_a_tool_of_the_agents_own_is_not_taken_for_a_servers() {
+        let names = names(&["mcp__run__shell_command"]);
+        let input = json!({ "command": "rm -r ." });
+        let call = |title: &str, kind: &str| json!({ "title": title, "kind": kind, "rawInput": input });
+        assert_eq!(found(&names, call("run_shell_command", "execute")), None);
+        let named = json!({ "name": "run_shell_command", "kind": "execute", "rawInput": input });
+        assert_eq!(found(&names, named), None);
+        assert!(found(&names, call("run_shell_command", "other")).is_some());
+        // Nobody's own is called so.
+        assert!(found(&names, call("mcp.run.shell_command", "execute")).is_some());
     }
 
     #[test]

@@ -555,9 +555,9 @@ async fn l1_a_servers_tool_is_asked_about_once_and_made_by_the_house() {
     let court = Court::after_asking();
     let heard = turn(&backend(&Arc::new(troupe)), "a", &court).await;
     assert!(heard.is_ungoverned() && heard.notices().is_empty(), "{heard:?}");
-    let asked = |id: &str, word: &str| (id.to_owned(), tool.to_owned(), word.to_owned());
-    // The last is what was told as done, looked at when it was.
-    assert_eq!(court.asked(), [asked("t", "one"), asked("u", "one"), asked("u.2", "one")]);
+    let asked = |id: &str, tool: &str| (id.to_owned(), tool.to_owned(), "one".to_owned());
+    // The last is what was told as done, looked at when it was: it was no call of the server's.
+    assert_eq!(court.asked(), [asked("t", tool), asked("u", tool), asked("u.2", "cli.mcp__probe__add")]);
     let made = court.made.lock().unwrap();
     let made: Vec<&str> = made.iter().map(tribune_agents::Errand::id).collect();
     assert_eq!(made, ["t", "served-1"]);

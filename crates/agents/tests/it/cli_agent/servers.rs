@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::cli_agent::{Berths, CliBackend, Hatch, IDLE, Spawner};
-use tribune_agents::{Errand, StopReason, ToolOutcome};
+use tribune_agents::{Errand, Leave, StopReason, ToolOutcome};
 
 use super::agent::Agent;
 use super::played::{Part, Troupe, profile};
@@ -165,6 +165,17 @@ async fn l1_what_did_not_go_through_the_house_is_ungoverned() {
         agent.end().await;
     });
     assert!(without.await.is_ungoverned(), "told as done, and never called");
+
+    // Also where the law would let the server's tool be called unasked.
+    let open = Court::with(|call| match call.call.name.starts_with("cli.") {
+        true => Leave::Refused("there is no such tool".to_owned()),
+        false => Leave::Given,
+    });
+    let lenient = play(&open, CancellationToken::new(), |mut agent, _| async move {
+        agent.tell("tool_call", told("t", &word("one"), "completed")).await;
+        agent.end().await;
+    });
+    assert!(lenient.await.is_ungoverned(), "it was something else");
 
     let unused = play(&asking, CancellationToken::new(), |mut agent, _| async move {
         assert_eq!(agent.asks(told("t", &word("one"), "pending")).await, "y");
