@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::around::opened;
 use crate::cli_agent::link::{Fault, Link};
-use crate::cli_agent::tongue::{Began, Conversation, FirstWords, Takes};
-use crate::profile::{Capabilities, Profile};
+use crate::cli_agent::servers::Served;
+use crate::cli_agent::tongue::{Began, Conversation, FirstWords, Offered, Takes};
+use crate::profile::{Capabilities, Profile, Quirk};
 use crate::runtime::RuntimeError;
 
 /// The version of ACP that is spoken here.
@@ -13,7 +14,7 @@ const VERSION: u64 = 1;
 
 /// Speaks the first words.
 pub(super) async fn shake_hands(link: &Link, first: FirstWords<'_>) -> Result<Conversation, RuntimeError> {
-    let FirstWords { profile, workspace, before } = first;
+    let FirstWords { profile, workspace, before, servers } = first;
     let Capabilities { fs, terminal } = profile.capabilities();
     let hello = json!({
         "protocolVersion": VERSION,
@@ -38,12 +39,22 @@ pub(super) async fn shake_hands(link: &Link, first: FirstWords<'_>) -> Result<Co
         audio: prompt["audio"] == true,
         resource: prompt["embeddedContext"] == true,
     };
-    let place = json!({ "cwd": workspace, "mcpServers": [] });
+    let takes_servers = can["mcpCapabilities"]["http"] == true && !profile.has(Quirk::IgnoresServers);
+    let (servers, offered) = match takes_servers {
+        true => (servers.iter().map(Served::acp).collect::<Vec<_>>(), Offered::Told),
+        false => (Vec::new(), Offered::NotTaken),
+    };
+    let place = json!({ "cwd": workspace, "mcpServers": servers });
     if let Some(before) = before
         && take_up(link, can, before, &place).await?
     {
         set_mode(link, profile, before).await?;
-        return Ok(Conversation { id: Some(before.to_owned()), began: Began::TakenUp, takes });
+        return Ok(Conversation {
+            id: Some(before.to_owned()),
+            began: Began::TakenUp,
+            takes,
+            servers: offered,
+        });
     }
     let (new, line) =
         link.ask_for_line("session/new", &place).await.map_err(|fault| told("session/new", fault))?;
@@ -56,7 +67,7 @@ pub(super) async fn shake_hands(link: &Link, first: FirstWords<'_>) -> Result<Co
     };
     set_mode(link, profile, id).await?;
     let began = if before.is_some() { Began::Lost } else { Began::New };
-    Ok(Conversation { id: Some(id.to_owned()), began, takes })
+    Ok(Conversation { id: Some(id.to_owned()), began, takes, servers: offered })
 }
 
 /// Takes up an earlier conversation, if the agent can. An agent that does not find it begins another.

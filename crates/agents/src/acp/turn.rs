@@ -23,6 +23,7 @@ use crate::cli_agent::house_words::{self, Wanted};
 use crate::cli_agent::leaves::{Leaves, Question, Ruling, UnderWay};
 use crate::cli_agent::link::{Ear, Fault, Heard, Hearing, Link};
 use crate::cli_agent::pool::Live;
+use crate::cli_agent::served::AtServers;
 use crate::cli_agent::tongue::{Step, Turn};
 use crate::content::ContentBlock;
 use crate::event::{EventKind, StopReason};
@@ -47,6 +48,7 @@ pub(super) struct AcpTurn {
     /// Callbacks so far, to give each an id.
     called_back: usize,
     terminals: Terminals,
+    at_servers: AtServers,
     around: Around,
     cancel: CancellationToken,
     is_cancelled: bool,
@@ -95,6 +97,9 @@ impl Turn for AcpTurn {
                     None
                 }
                 news = self.terminals.next() => self.of_terminals(news).await,
+                news = self.at_servers.next() => {
+                    self.at_servers.take(news, &mut self.leaves).err().map(|untold| Step::Failed(untold.into()))
+                }
                 ended = &mut self.prompt => Some(self.ended(ended).await),
             };
             if let Some(step) = step {
@@ -116,18 +121,20 @@ impl AcpTurn {
             true => UnderWay::MayBeAsked,
             false => UnderWay::IsDone,
         };
+        let tools = || Arc::clone(&input.tools);
         Self {
             link: live.link.clone(),
             profile: Arc::clone(&live.profile),
             workspace: Arc::clone(&live.workspace),
             conversation,
-            tools: Arc::clone(&input.tools),
+            tools: tools(),
             heard,
             prompt: Box::pin(asking),
-            leaves: Leaves::new(Arc::clone(&input.tools), Arc::clone(&live.workspace), under_way),
+            leaves: Leaves::new(tools(), Arc::clone(&live.workspace), under_way, live.servers.as_ref()),
             callbacks: FuturesUnordered::new(),
             called_back: 0,
-            terminals: Terminals::new(Arc::clone(&input.tools)),
+            terminals: Terminals::new(tools()),
+            at_servers: AtServers::new(tools(), live.servers.as_ref()),
             around: Around::default(),
             cancel: input.cancel.clone(),
             is_cancelled: false,
@@ -141,6 +148,7 @@ impl AcpTurn {
         self.link.send(wire::notification("session/cancel", &params)).await;
         self.callbacks.clear();
         self.terminals.end();
+        self.at_servers.end();
         let lines = self.leaves.let_go();
         self.link.send_all(lines).await;
     }
@@ -312,6 +320,7 @@ impl AcpTurn {
     async fn ended(&mut self, ended: Result<Value, Fault>) -> Step {
         // Nothing runs on without its turn, and what came of it is on record before the turn's end.
         let told_at_last = self.terminals.settle().await;
+        self.at_servers.end();
         let answer = match ended {
             Ok(answer) => answer,
             Err(fault) => {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use serde_json::json;
 
 use crate::cli_agent::link::{Heard, Hearing, Link};
-use crate::cli_agent::tongue::{Began, Conversation, FirstWords, Takes, Tongue, Unmet};
+use crate::cli_agent::tongue::{Began, Conversation, FirstWords, Offered, Takes, Tongue, Unmet};
 use crate::runtime::RuntimeError;
 
 /// Our name for the callback before each call.
@@ -52,5 +52,7 @@ pub(super) async fn shake_hands(
     }
     let began = if first.before.is_some() { Began::TakenUp } else { Began::New };
     let takes = Takes { image: true, audio: false, resource: false };
-    Ok(Conversation { id: first.before.map(str::to_owned), began, takes })
+    // It was told of them when it was started, where its profile says how.
+    let servers = if first.profile.per_server().is_empty() { Offered::NotTaken } else { Offered::Told };
+    Ok(Conversation { id: first.before.map(str::to_owned), began, takes, servers })
 }

@@ -16,6 +16,7 @@ use crate::cli_agent::handed_on;
 use crate::cli_agent::leaves::{Leaves, UnderWay};
 use crate::cli_agent::link::{Ear, Fault, Heard, Hearing, Link};
 use crate::cli_agent::pool::Live;
+use crate::cli_agent::served::AtServers;
 use crate::cli_agent::tongue::{Step, Turn, shown};
 use crate::content::ContentBlock;
 use crate::event::{EventKind, StopReason};
@@ -29,6 +30,7 @@ pub(super) struct ClaudeTurn {
     link: Link,
     heard: Ear,
     leaves: Leaves<Asked>,
+    at_servers: AtServers,
     speech: Speech,
     /// What is to be said to it first.
     opening: Option<String>,
@@ -59,6 +61,11 @@ impl Turn for ClaudeTurn {
                     let lines = self.leaves.answers(decided).await;
                     self.link.send_all(lines).await;
                 }
+                news = self.at_servers.next() => {
+                    if let Err(untold) = self.at_servers.take(news, &mut self.leaves) {
+                        self.steps.push_back(Step::Failed(untold.into()));
+                    }
+                }
                 // It announces a call before it asks, so that what it had announced by then it need not have begun.
                 why = self.link.broken() => return Step::Failed(Fault::Broken(why).told("the prompt")),
             }
@@ -68,10 +75,13 @@ impl Turn for ClaudeTurn {
 
 impl ClaudeTurn {
     pub(super) fn begin(live: &Live, input: &TurnInput, prompt: &[ContentBlock]) -> Self {
+        let (workspace, servers) = (Arc::clone(&live.workspace), live.servers.as_ref());
+        let tools = || Arc::clone(&input.tools);
         Self {
             link: live.link.clone(),
             heard: live.link.listen(Hearing::Turn),
-            leaves: Leaves::new(Arc::clone(&input.tools), Arc::clone(&live.workspace), UnderWay::MayBeAsked),
+            leaves: Leaves::new(tools(), workspace, UnderWay::MayBeAsked, servers),
+            at_servers: AtServers::new(tools(), servers),
             speech: Speech::default(),
             opening: Some(wire::said(prompt)),
             conversation: live.conversation.id.clone(),
@@ -85,6 +95,7 @@ impl ClaudeTurn {
     async fn cancelled(&mut self) {
         self.is_cancelled = true;
         self.link.ask_in_passing("interrupt", &json!({})).await;
+        self.at_servers.end();
         let lines = self.leaves.let_go();
         self.link.send_all(lines).await;
     }
@@ -180,6 +191,7 @@ impl ClaudeTurn {
 
     /// The turn is over.
     async fn ended(&mut self, line: &str, result: &Value) {
+        self.at_servers.end();
         let lines = self.leaves.let_go();
         self.link.send_all(lines).await;
         // Nor need it when it was interrupted.

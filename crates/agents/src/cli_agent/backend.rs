@@ -9,8 +9,9 @@ use futures_util::StreamExt as _;
 use super::berths::Berths;
 use super::instructions;
 use super::pool::{Found, Live, Pool};
+use super::servers::Servers;
 use super::spawner::Spawner;
-use super::tongue::{Began, Step, Tongue};
+use super::tongue::{Began, Offered, Step, Tongue};
 use crate::acp::Acp;
 use crate::claude_code::ClaudeCode;
 use crate::content::{ContentBlock, text_of};
@@ -121,6 +122,12 @@ impl AgentRuntime for CliBackend {
                     let message = "the agent was started anew and could not take up what was said before: it begins afresh";
                     yield Ok(EventKind::Notice { code: "context_lost".to_owned(), message: message.to_owned() });
                 }
+                if found == Found::Started
+                    && live.conversation.servers == Offered::NotTaken
+                    && let Some(message) = not_taken(live.servers.as_ref())
+                {
+                    yield Ok(EventKind::Notice { code: "servers_left_out".to_owned(), message });
+                }
                 if let Err(error) = live.conversation.takes.check(&input.content) {
                     // Nothing was said, and the agent can go on.
                     busy.over();
@@ -200,6 +207,12 @@ impl AgentRuntime for CliBackend {
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
         Ok(SessionStatus { state: SessionState::Idle, backend: self.name().to_owned(), model: None })
     }
+}
+
+/// What people are told of servers that an agent cannot be told of.
+fn not_taken(servers: Option<&Servers>) -> Option<String> {
+    let names: Vec<String> = servers?.all.iter().map(|served| format!("`{}`", served.name)).collect();
+    Some(format!("this agent takes no MCP servers from Tribune; left out: {}", names.join(", ")))
 }
 
 /// Names that a notice tells.

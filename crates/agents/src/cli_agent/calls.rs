@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::house_words::{self, Wanted};
+use super::served::Names;
 
 /// Calls of one turn that are remembered.
 const MAX_CALLS: usize = 10_000;
@@ -27,12 +28,16 @@ const FIELDS: [&str; 8] =
 pub(crate) struct Calls {
     calls: HashMap<String, Call>,
     bytes: usize,
+    /// Tools of servers that the house runs.
+    names: Names,
 }
 
 /// One call of the agent's.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     told: Map<String, Value>,
+    /// What it is, if it is a call of a server's tool.
+    served: Option<Wanted>,
     /// For each field, the length of the line that it came in: no less than it takes.
     sizes: [usize; FIELDS.len()],
     /// The newest line that told of it.
@@ -89,6 +94,16 @@ pub(crate) enum Untold {
 }
 
 impl Calls {
+    /// In a turn that is told of these tools of servers.
+    pub(crate) fn new(names: Names) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// Every call, by the agent's own id.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = (&String, &mut Call)> {
+        self.calls.iter_mut()
+    }
+
     /// Takes in what a line tells of a call.
     pub(crate) fn tell(&mut self, update: &Value, line: &str, telling: Telling) -> Result<String, Untold> {
         let is_id = |id: &&str| (1..=MAX_OWN_ID).contains(&id.len());
@@ -103,6 +118,7 @@ impl Calls {
             *call = Call { parts: call.parts, ..Call::default() };
         }
         call.take_in(update, line);
+        call.served = self.names.wanted(&call.told);
         self.bytes += call.bytes(id);
         if self.bytes > MAX_TOLD_BYTES {
             return Err(Untold::TooMuch);
@@ -134,7 +150,7 @@ impl Calls {
     }
 
     /// Everything that leave was given for and that nobody told the end of, by its ids in the record. It is taken out.
-    pub(crate) fn take_unreported(&mut self) -> Vec<String> {
+    pub(crate) fn take_unreported(&mut self) -> Vec<(String, Wanted)> {
         self.calls.values_mut().flat_map(Call::take_given).collect()
     }
 
@@ -224,11 +240,18 @@ impl Call {
 
     /// What it would do, in the house's words.
     pub(crate) fn wanted(&self, workspace: &str) -> Vec<Wanted> {
-        house_words::wanted(&self.told, workspace)
+        self.served.clone().map_or_else(|| house_words::wanted(&self.told, workspace), |served| vec![served])
     }
 
     /// The same of a call that the agent asks about.
     pub(crate) fn asked(&self, workspace: &str) -> Vec<Wanted> {
+        // Nobody can be asked about arguments that are not told.
+        let served = self.served.clone().filter(|_| self.told.contains_key("rawInput"));
+        served.map_or_else(|| house_words::asked(&self.told, workspace), |served| vec![served])
+    }
+
+    /// The same, if it was no call of a server's tool, whatever it is called.
+    pub(crate) fn in_its_own_words(&self, workspace: &str) -> Vec<Wanted> {
         house_words::asked(&self.told, workspace)
     }
 
@@ -242,7 +265,12 @@ impl Call {
 
     /// What it says that it did, to be held against what leave was given for.
     pub(crate) fn done(&self, workspace: &str) -> Vec<Wanted> {
-        house_words::done(&self.told, workspace)
+        self.served.clone().map_or_else(|| house_words::done(&self.told, workspace), |served| vec![served])
+    }
+
+    /// Whether the house did something for it.
+    pub(super) const fn is_run_here(&self) -> bool {
+        self.is_run_here
     }
 
     /// The house ran a command, and this call is how the agent tells of it.
@@ -282,11 +310,13 @@ impl Call {
     }
 
     /// All leave that was given, by its ids in the record. It is taken out.
-    pub(crate) fn take_given(&mut self) -> Vec<String> {
-        let given = self.asks.iter_mut().flat_map(|ask| std::mem::take(&mut ask.given));
-        let (ids, wanted): (Vec<String>, Vec<Wanted>) = given.unzip();
-        self.settled.extend(wanted);
-        ids
+    pub(crate) fn take_given(&mut self) -> Vec<(String, Wanted)> {
+        let given: Vec<(String, Wanted)> =
+            self.asks.iter_mut().flat_map(|ask| std::mem::take(&mut ask.given)).collect();
+        // What the house is to do, it has not done.
+        let by_agent = given.iter().map(|(_, wanted)| wanted).filter(|wanted| !wanted.is_served());
+        self.settled.extend(by_agent.cloned());
+        given
     }
 
     /// Ids for the record, one for each part of a question about it.

@@ -28,6 +28,12 @@ pub(crate) struct Joint {
     ask: Option<usize>,
 }
 
+impl Joint {
+    pub(super) const fn new(call: String, ask: Option<usize>) -> Self {
+        Self { call, ask }
+    }
+}
+
 impl<Q: Question> Leaves<Q> {
     /// The agent wants a command run, in a line of so many bytes.
     pub(crate) fn wants_run(&mut self, command: &Wanted, line: &str) -> Result<Before, Untold> {

@@ -19,6 +19,9 @@ pub(crate) struct Wanted {
 /// Before the names of tools that are the agent's own. No tool of the house is called so.
 const FOREIGN: &str = "cli.";
 
+/// Before the names of tools that servers of the house's have.
+pub(super) const SERVED: &str = "mcp__";
+
 /// Bytes of a tool's name.
 const MAX_NAME: usize = 64;
 
@@ -211,6 +214,11 @@ impl Wanted {
         cut(&about)
     }
 
+    /// Whether it is a tool of a server that the house runs: nobody else can make the call.
+    pub(crate) fn is_served(&self) -> bool {
+        self.tool.starts_with(SERVED)
+    }
+
     /// Whether leave for this is leave for that: the same thing, as far as an agent tells it twice in the same words. Contents
     /// are left out, since agents shorten them.
     pub(crate) fn covers(&self, told: &Self) -> bool {
@@ -219,6 +227,8 @@ impl Wanted {
         match (self.tool.as_str(), told.tool.as_str()) {
             (given, tool) if is_change(given) && is_change(tool) => same("path"),
             (given, tool) if given != tool => false,
+            // Some agents tell nothing of the arguments.
+            _ if self.is_served() => told.input == self.input || told.input == json!({}),
             ("read", _) => same("path"),
             ("exec", _) => same("command") && same("cwd"),
             ("web_fetch", _) => same("url"),

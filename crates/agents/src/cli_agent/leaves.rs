@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use super::calls::{Ask, Calls, Standing, Telling, Untold};
 use super::house_words::Wanted;
+use super::served::{Names, Through};
+use super::servers::Servers;
 use super::tongue::Step;
 use crate::runtime::{Leave, OwnCall, RuntimeError, ToolCall, ToolOutcome, Toolbox, When};
 
@@ -17,6 +19,9 @@ const MAX_WAITING: usize = 64;
 
 /// Bytes of what they say.
 const MAX_WAITING_BYTES: usize = 32 << 20;
+
+/// What is put on record of leave to have a server's tool called, of which nobody made use.
+const NOT_MADE: &str = "the agent did not have the house make this call";
 
 /// A question of the agent's, as far as it has to be answered.
 pub(crate) trait Question: Send + 'static {
@@ -44,6 +49,8 @@ pub(crate) struct Leaves<Q> {
     waiting: FuturesUnordered<BoxFuture<'static, Decided>>,
     open: Vec<Open<Q>>,
     pub(super) asks: usize,
+    /// Calls of servers' tools that the house made.
+    pub(super) through: Through,
     under_way: UnderWay,
 }
 
@@ -84,9 +91,15 @@ pub(crate) struct Decided {
 }
 
 impl<Q: Question> Leaves<Q> {
-    pub(crate) fn new(tools: Arc<dyn Toolbox>, workspace: Arc<str>, under_way: UnderWay) -> Self {
-        let (calls, waiting) = (Calls::default(), FuturesUnordered::new());
-        Self { tools, workspace, calls, waiting, open: Vec::new(), asks: 0, under_way }
+    pub(crate) fn new(
+        tools: Arc<dyn Toolbox>,
+        workspace: Arc<str>,
+        under_way: UnderWay,
+        servers: Option<&Servers>,
+    ) -> Self {
+        let (calls, waiting) = (Calls::new(Names::of(servers)), FuturesUnordered::new());
+        let (open, through) = (Vec::new(), Through::default());
+        Self { tools, workspace, calls, waiting, open, asks: 0, through, under_way }
     }
 
     /// The agent asks leave for a call of which a line tells. Returns what is to be answered at once.
@@ -263,8 +276,14 @@ impl<Q: Question> Leaves<Q> {
             if call.settled.iter().any(|settled| settled.covers(&part)) {
                 continue;
             }
-            if let Some(own) = call.take(|given| given.covers(&part)) {
-                reported.push(own);
+            if part.is_served() {
+                // Leave to have it done is not its being done.
+                if self.through.take(&part) {
+                    call.settled.push(part);
+                    continue;
+                }
+            } else if let Some(own) = call.take(|given| given.covers(&part)) {
+                reported.push((own, part));
                 continue;
             }
             let is_refused = |ask: &Ask| {
@@ -278,7 +297,11 @@ impl<Q: Question> Leaves<Q> {
                 continue;
             }
             // Judged, and on record, as what it says of itself.
-            let words = call.asked(&self.workspace);
+            let words = match part.is_served() {
+                // The house did not make it, so it was something else.
+                true => call.in_its_own_words(&self.workspace),
+                false => call.asked(&self.workspace),
+            };
             let same = words.iter().find(|words| words.covers(&part)).or(words.first());
             let words = same.cloned().unwrap_or_else(|| part.clone());
             call.settled.push(part);
@@ -289,8 +312,8 @@ impl<Q: Question> Leaves<Q> {
         // What is not told of any more was part of it when it was allowed.
         reported.extend(call.take_given());
         let outcome = ToolOutcome { content: call.outcome(), is_error: went == Went::Wrong };
-        for own in reported {
-            self.tools.report(&own, outcome.clone()).await;
+        for (own, wanted) in reported {
+            self.tools.report(&own, came_of(&wanted, outcome.clone())).await;
         }
         self.look_back(id, unasked, &outcome, WasMade::Yes).await
     }
@@ -302,13 +325,20 @@ impl<Q: Question> Leaves<Q> {
         let outcome = ToolOutcome::error(call.outcome());
         if call.asks.is_empty() && !was_over {
             let mut parts = call.wanted(&self.workspace);
-            parts.retain(|part| !call.has_settled(part));
+            let through = &mut self.through;
+            parts.retain(|part| {
+                let is_on_record = call.has_settled(part) || (part.is_served() && through.take(part));
+                !is_on_record
+            });
+            if parts.iter().any(Wanted::is_served) {
+                parts = call.in_its_own_words(&self.workspace);
+            }
             // Nothing came of it, so nothing is ungoverned.
             let _ = self.look_back(id, parts, &outcome, WasMade::No).await;
             return;
         }
-        for own in call.take_given() {
-            self.tools.report(&own, outcome.clone()).await;
+        for (own, wanted) in call.take_given() {
+            self.tools.report(&own, came_of(&wanted, outcome.clone())).await;
         }
     }
 
@@ -350,9 +380,9 @@ impl<Q: Question> Leaves<Q> {
 
     /// The turn is over: what leave was given for has an end.
     pub(crate) async fn close_books(&mut self) {
-        for own in self.calls.take_unreported() {
+        for (own, wanted) in self.calls.take_unreported() {
             let outcome = ToolOutcome::good("the turn ended, and the agent did not say what came of it");
-            self.tools.report(&own, outcome).await;
+            self.tools.report(&own, came_of(&wanted, outcome)).await;
         }
     }
 }
@@ -365,6 +395,11 @@ impl From<Untold> for RuntimeError {
         };
         Self::new("agent_protocol", what)
     }
+}
+
+/// What goes on record of something that leave was given for, by what the agent tells of it.
+fn came_of(wanted: &Wanted, told: ToolOutcome) -> ToolOutcome {
+    if wanted.is_served() { ToolOutcome::error(NOT_MADE) } else { told }
 }
 
 fn own_call(id: &str, wanted: Wanted, said: &str, when: When) -> OwnCall {

@@ -6,8 +6,8 @@
 //! agent that keeps silent about what it does is bounded by its box alone.
 //!
 //! [`spawner`] is what the host brings; [`tongue`] what a protocol brings; [`pool`] keeps one agent for each session, [`berths`] how many there are; [`link`] is a
-//! pair of pipes to one, with [`lines`] below; [`leaves`] the questions of a turn, with [`calls`] its calls and [`commands`] those of them that the house runs; [`instructions`] what
-//! the workspace has to say to agents; [`backend`] puts them together.
+//! pair of pipes to one, with [`lines`] below; [`leaves`] the questions of a turn, with [`calls`] its calls, [`commands`] those of them that the house runs and [`served`] those of MCP servers, which
+//! [`servers`] hands over; [`instructions`] what the workspace has to say to agents; [`backend`] puts them together.
 
 pub(crate) mod backend;
 mod berths;
@@ -21,12 +21,15 @@ pub(crate) mod link;
 mod patch;
 mod places;
 pub(crate) mod pool;
+pub(crate) mod served;
+pub(crate) mod servers;
 mod shortened;
 mod spawner;
 pub(crate) mod tongue;
 
 pub use backend::{CliBackend, IDLE};
 pub use berths::Berths;
+pub use servers::{Handed, Hatch, Served, Servers};
 pub use spawner::{Census, Process, Spawned, Spawner};
 
 /// Bytes of what an agent says that has no event of its own, and is handed on as it came.

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::berths::{Berth, Berths, Usage};
 use super::link::Link;
+use super::servers::Servers;
 use super::spawner::{Census, Process, Spawned, Spawner};
 use super::tongue::{Began, Conversation, FirstWords, Tongue, Unmet};
 use crate::profile::Profile;
@@ -49,6 +50,8 @@ pub(crate) struct Live {
     pub(crate) profile: Arc<Profile>,
     pub(crate) workspace: Arc<str>,
     pub(crate) conversation: Arc<Conversation>,
+    /// The MCP servers that the house runs for it.
+    pub(crate) servers: Option<Servers>,
     /// The file of the workspace that has words for agents.
     pub(crate) instructions: Option<Arc<str>>,
     census: Arc<dyn Census>,
@@ -134,7 +137,9 @@ impl Pool {
             Arc::clone(agents.entry((*session.key).clone()).or_default())
         };
         let mut slot = slot.lock().await;
-        if let Some(live) = slot.as_ref().filter(|live| !live.is_over() && live.usage.claim()) {
+        let edition = self.spawner.servers_of(session);
+        let fits = |live: &&Live| live.edition() == edition && !live.is_over() && live.usage.claim();
+        if let Some(live) = slot.as_ref().filter(fits) {
             return Ok((live.clone(), Found::Running));
         }
         if let Some(over) = slot.take() {
@@ -182,6 +187,7 @@ impl Pool {
             workspace,
             conversation,
             instructions,
+            servers,
         } = self.spawner.spawn(session).await.map_err(Unmet::Failed)?;
         if profile.protocol() != self.tongue.protocol() {
             let what = format!(
@@ -208,7 +214,12 @@ impl Pool {
         });
         // Whoever gives up in the middle of the first words leaves nothing behind.
         let unborn = Unborn(Some(link.clone()));
-        let first = FirstWords { profile: &profile, workspace: &workspace, before: conversation.as_deref() };
+        let first = FirstWords {
+            profile: &profile,
+            workspace: &workspace,
+            before: conversation.as_deref(),
+            servers: servers.as_ref().map_or(&[], |servers| &servers.all),
+        };
         let mut begun = self.tongue.shake_hands(&link, first).await.map_err(|unmet| match unmet {
             Unmet::Failed(error) => Unmet::Failed(with_stderr(error, &stderr.text())),
             Unmet::NotTakenUp => unmet,
@@ -225,6 +236,7 @@ impl Pool {
             profile: Arc::new(profile),
             workspace: workspace.into(),
             conversation: Arc::new(begun),
+            servers,
             instructions: instructions.map(Into::into),
             census,
             stderr,
@@ -270,6 +282,11 @@ impl Live {
     /// Whether it takes no turn any more.
     fn is_over(&self) -> bool {
         self.link.has_ended() || self.closing.is_cancelled()
+    }
+
+    /// The edition of the servers that it was started with.
+    fn edition(&self) -> u64 {
+        self.servers.as_ref().map_or(0, |servers| servers.edition)
     }
 
     /// Waits until nothing of one that is over is left, within bounds: the next one has the same home folder.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::servers::Servers;
 use crate::profile::Profile;
 use crate::runtime::{Handle, RuntimeError};
 
@@ -21,6 +22,11 @@ pub trait Spawner: Send + Sync {
     /// Whether the session's agent counts among those that may run at once.
     fn needs_room(&self, _session: &Handle) -> bool {
         true
+    }
+
+    /// The edition of the MCP servers that the session has; 0 if it has none. An agent that was started with others is started anew.
+    fn servers_of(&self, _session: &Handle) -> u64 {
+        0
     }
 
     /// Keeps the agent's own name for the conversation, so that it can be taken up after a restart.
@@ -51,6 +57,8 @@ pub struct Spawned {
     pub conversation: Option<String>,
     /// The file at the root of the workspace that has words for agents, if there is one. Nobody has opened it.
     pub instructions: Option<String>,
+    /// The MCP servers that the house runs for the session, if it has any.
+    pub servers: Option<Servers>,
 }
 
 impl std::fmt::Debug for Spawned {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::link::Link;
 use super::pool::Live;
+use super::servers::Served;
 use crate::content::ContentBlock;
 use crate::event::EventKind;
 use crate::profile::{Profile, Protocol};
@@ -60,6 +61,8 @@ pub(crate) struct FirstWords<'a> {
     pub(crate) workspace: &'a str,
     /// The agent's own name for what was said before.
     pub(crate) before: Option<&'a str>,
+    /// MCP servers that the house runs for it.
+    pub(crate) servers: &'a [Served],
 }
 
 /// Why an agent that was started cannot be used.
@@ -153,6 +156,17 @@ pub(crate) struct Conversation {
     pub(crate) id: Option<String>,
     pub(crate) began: Began,
     pub(crate) takes: Takes,
+    /// What became of the session's MCP servers.
+    pub(crate) servers: Offered,
+}
+
+/// Whether an agent can be told of the session's MCP servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// It was, if there are any.
+    Told,
+    /// It takes none that are reached over HTTP.
+    NotTaken,
 }
 
 /// How a conversation came about.

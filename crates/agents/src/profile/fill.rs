@@ -3,10 +3,22 @@
 use serde_json::{Map, Value};
 
 use super::{Content, HomePath, Profile, Template};
+use crate::cli_agent::Served;
 
 /// The words that a template may hold.
-pub(super) const NAMES: [&str; 9] =
-    ["arch", "conversation", "home", "workspace", "program", "node", "model", "model_url", "placeholder_key"];
+pub(super) const NAMES: [&str; 11] = [
+    "arch",
+    "conversation",
+    "home",
+    "workspace",
+    "program",
+    "node",
+    "model",
+    "model_url",
+    "placeholder_key",
+    "server",
+    "server_url",
+];
 
 /// What a session knows, as paths and addresses are inside its box.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +40,8 @@ pub struct Surroundings {
     pub model_url: String,
     /// What stands where a key would. The real one is put in outside.
     pub placeholder_key: String,
+    /// MCP servers that the house runs for the session.
+    pub servers: Vec<Served>,
 }
 
 /// A profile with nothing left open.
@@ -50,8 +64,17 @@ impl Profile {
         let variable = |(name, value): (&String, &Template)| (name.clone(), value.fill(with));
         let environment = self.environment().iter().map(variable).collect();
         let file = |(path, content): (&HomePath, &Content)| (path.as_str().to_owned(), content.fill(with));
-        let (files, system) = (self.files().iter().map(file), self.system().iter().map(file));
-        Filled { command, environment, files: files.collect(), system: system.collect() }
+        let files = self.files().iter().map(file).collect();
+        let system = |(path, content): (&HomePath, &Content)| {
+            let mut whole = content.filled(with, None);
+            for served in &with.servers {
+                let more = self.per_server().get(path).map(|more| more.filled(with, Some(served)));
+                more.into_iter().for_each(|more| whole.add(more));
+            }
+            (path.as_str().to_owned(), whole.text())
+        };
+        let system = self.system().iter().map(system).collect();
+        Filled { command, environment, files, system }
     }
 }
 
@@ -69,22 +92,83 @@ impl Profile {
 impl Template {
     /// The text with its words filled in, each once: what is filled in is not looked through again.
     pub fn fill(&self, with: &Surroundings) -> String {
+        self.filled(with, None)
+    }
+
+    /// The same, for one of the servers.
+    fn filled(&self, with: &Surroundings, server: Option<&Served>) -> String {
         let mut filled = String::with_capacity(self.0.len());
         let mut rest = self.0.as_str();
         while let Some((at, word)) = first_word(rest) {
             filled.push_str(&rest[..at]);
-            filled.push_str(with.value(word).unwrap_or(&rest[at..at + word.len() + 2]));
+            let value = with.value(word).or_else(|| of_server(server?, word));
+            filled.push_str(value.unwrap_or(&rest[at..at + word.len() + 2]));
             rest = &rest[at + word.len() + 2..];
         }
         filled + rest
     }
 }
 
+fn of_server<'a>(server: &'a Served, word: &str) -> Option<&'a str> {
+    match word {
+        "server" => Some(&server.name),
+        "server_url" => Some(&server.url),
+        _ => None,
+    }
+}
+
+/// Content with nothing left open.
+enum Whole {
+    Text(String),
+    Json(Value),
+}
+
+impl Whole {
+    /// Puts more behind a text, or into the members and items of JSON.
+    fn add(&mut self, more: Self) {
+        match (self, more) {
+            (Self::Text(text), more) => text.push_str(&more.text()),
+            (Self::Json(value), Self::Json(more)) => merge(value, more),
+            // Lines are nothing that JSON could hold.
+            (Self::Json(_), Self::Text(_)) => {}
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Json(value) => format!("{value:#}\n"),
+        }
+    }
+}
+
+/// Members are put together, items behind each other; everything else is replaced.
+fn merge(value: &mut Value, more: Value) {
+    match (value, more) {
+        (Value::Object(members), Value::Object(more)) => {
+            for (name, more) in more {
+                match members.get_mut(&name) {
+                    Some(own) => merge(own, more),
+                    None => drop(members.insert(name, more)),
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(more)) => items.extend(more),
+        (value, more) => *value = more,
+    }
+}
+
 impl Content {
     fn fill(&self, with: &Surroundings) -> String {
+        self.filled(with, None).text()
+    }
+
+    fn filled(&self, with: &Surroundings, server: Option<&Served>) -> Whole {
         match self {
-            Self::Text(text) => text.fill(with),
-            Self::Json(members) => format!("{:#}\n", fill_json(&Value::Object(members.clone()), with)),
+            Self::Text(text) => Whole::Text(text.filled(with, server)),
+            Self::Json(members) => {
+                Whole::Json(fill_json(&Value::Object(members.clone()), &|text| text.filled(with, server)))
+            }
         }
     }
 }
@@ -107,13 +191,13 @@ impl Surroundings {
     }
 }
 
-fn fill_json(value: &Value, with: &Surroundings) -> Value {
-    let text = |text: &str| Template(text.to_owned()).fill(with);
+fn fill_json(value: &Value, fill: &dyn Fn(&Template) -> String) -> Value {
+    let text = |text: &str| fill(&Template(text.to_owned()));
     match value {
         Value::String(words) => Value::String(text(words)),
-        Value::Array(items) => items.iter().map(|item| fill_json(item, with)).collect(),
+        Value::Array(items) => items.iter().map(|item| fill_json(item, fill)).collect(),
         Value::Object(members) => {
-            let filled = members.iter().map(|(name, value)| (text(name), fill_json(value, with)));
+            let filled = members.iter().map(|(name, value)| (text(name), fill_json(value, fill)));
             Value::Object(filled.collect::<Map<String, Value>>())
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),

@@ -61,6 +61,10 @@ pub struct Profile {
     /// above all that a person or a project wants.
     #[serde(default)]
     system: Files,
+    /// What comes into files of `system` for each MCP server that the house runs for the session: lines behind the others, or members
+    /// and items beside the others.
+    #[serde(default)]
+    per_server: Files,
     /// What of the home folder outlives its process: what it needs to take a conversation up, and nothing that it obeys.
     #[serde(default)]
     keep: Kept,
@@ -127,6 +131,11 @@ impl Profile {
     /// Paths beneath `/etc`.
     pub const fn system(&self) -> &BTreeMap<HomePath, Content> {
         &self.system.0
+    }
+
+    /// Paths beneath `/etc`, each of a file that is in [`Self::system`].
+    pub const fn per_server(&self) -> &BTreeMap<HomePath, Content> {
+        &self.per_server.0
     }
 
     /// Paths beneath the home folder.

@@ -122,6 +122,8 @@ pub enum Quirk {
     AsksToLeave,
     /// It names the tool of a call nowhere but at the beginning of the call's id, before `__`.
     NamesInIds,
+    /// It says that it takes MCP servers, and starts none of those that it is told of.
+    IgnoresServers,
     /// It reads files that are named behind an `@` in what is said to it, unasked and untold.
     ReadsMentions,
 }

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cli_agent::Served;
 
 fn read(value: &Value) -> Result<Profile, String> {
     serde_json::from_value(value.clone()).map_err(|error| error.to_string())
@@ -24,6 +25,7 @@ fn surroundings() -> Surroundings {
         model: "m-1".into(),
         model_url: "http://127.0.0.1:4000".into(),
         placeholder_key: "{home}".into(),
+        servers: Vec::new(),
     }
 }
 
@@ -65,6 +67,32 @@ fn a_conversation_is_taken_up_by_its_name_and_a_name_is_no_option() {
         assert!(!profile.takes_up(name), "{name}");
     }
     assert!(with_protocol("acp").takes_up("whatever it is"), "no argument comes of it");
+}
+
+#[test]
+fn for_each_server_more_comes_into_files_of_the_system() {
+    let profile = read(&json!({
+        "id": "mine", "title": "mine", "command": ["run", "{server}"],
+        "system": { "a.json": { "on": false, "list": ["x"], "deep": { "own": 1 } }, "b.toml": ["x = 1"], "c.toml": ["y = 2"] },
+        "perServer": {
+            "a.json": { "on": true, "list": ["{server_url}"], "deep": { "{server}": "{model}" } },
+            "b.toml": ["[{server}]", "url = '{server_url}'"],
+        },
+    }));
+    let profile = profile.unwrap();
+    let filled = |servers: Vec<Served>| profile.fill(&Surroundings { servers, ..surroundings() });
+    let json = |filled: &Filled| serde_json::from_str::<Value>(&filled.system[0].1).unwrap();
+    let none = filled(Vec::new());
+    assert_eq!(json(&none), json!({ "on": false, "list": ["x"], "deep": { "own": 1 } }));
+    assert_eq!((none.system[1].1.as_str(), none.command[1].as_str()), ("x = 1\n", "{server}"));
+    let server = |name: &str| Served { name: name.to_owned(), url: format!("http://127.0.0.1:4100/{name}") };
+    let two = filled(vec![server("git"), server("{home}")]);
+    let list = json!(["x", "http://127.0.0.1:4100/git", "http://127.0.0.1:4100/{home}"]);
+    let deep = json!({ "own": 1, "git": "m-1", "{home}": "m-1" });
+    assert_eq!(json(&two), json!({ "on": true, "list": list, "deep": deep }));
+    let lines =
+        "x = 1\n[git]\nurl = 'http://127.0.0.1:4100/git'\n[{home}]\nurl = 'http://127.0.0.1:4100/{home}'\n";
+    assert_eq!((two.system[1].1.as_str(), two.system[2].1.as_str()), (lines, "y = 2\n"));
 }
 
 fn with_protocol(protocol: &str) -> Profile {

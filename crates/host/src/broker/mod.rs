@@ -1,13 +1,14 @@
 //! What programs in a box reach of the world: one unix socket for each session and service. The socket is the identity: whoever
 //! can connect to it is that session, and nobody else can.
 //!
-//! [`egress`] is the way out, [`model`] the way to the session's model; [`room`] is where the sockets lie. Whoever starts a box
+//! [`egress`] is the way out, [`model`] the way to the session's model, [`servers`] the way to its MCP servers; [`room`] is where the sockets lie. Whoever starts a box
 //! opens a session's sockets with [`Brokers::open`], shows them to the box, and keeps what it got for as long as the box lives.
 
 mod command;
 mod egress;
 mod model;
 mod room;
+mod servers;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use self::room::Room;
 use crate::canary::{self, Play};
 use crate::gateway::Gateway;
 use crate::home::Home;
+use crate::mcp::Door;
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
@@ -104,6 +106,8 @@ struct Peer {
     outlets: Arc<Outlets>,
     /// What answers in place of the model, for a canary. It has no way out either.
     play: Option<Arc<Play>>,
+    /// Who speaks for the MCP servers that the house runs for the session.
+    door: Option<Arc<Door>>,
 }
 
 /// The sockets of one session. They and their connections end with this.
@@ -118,6 +122,7 @@ pub struct SessionSockets {
 enum Service {
     Egress,
     Model,
+    Servers,
 }
 
 impl Brokers {
@@ -142,7 +147,16 @@ impl Brokers {
 
     /// The same for a session that has more places than its agent.
     pub fn open_with(&self, session: &SessionKey, outlets: Outlets) -> Result<SessionSockets, BrokerError> {
-        self.open_for(session, outlets, None)
+        self.open_for(session, outlets, (None, None))
+    }
+
+    /// The same for an agent's session that may have MCP servers of the house's.
+    pub(crate) fn open_serving(
+        &self,
+        session: &SessionKey,
+        door: Option<Arc<Door>>,
+    ) -> Result<SessionSockets, BrokerError> {
+        self.open_for(session, Outlets::default(), (None, door))
     }
 
     /// Sockets for a canary: its model is played, and there is no way out.
@@ -151,24 +165,25 @@ impl Brokers {
         session: &SessionKey,
         play: Arc<Play>,
     ) -> Result<SessionSockets, BrokerError> {
-        self.open_for(session, Outlets::default(), Some(play))
+        self.open_for(session, Outlets::default(), (Some(play), None))
     }
 
     fn open_for(
         &self,
         session: &SessionKey,
         outlets: Outlets,
-        play: Option<Arc<Play>>,
+        (play, door): (Option<Arc<Play>>, Option<Arc<Door>>),
     ) -> Result<SessionSockets, BrokerError> {
         let outlets = Arc::new(outlets);
         let room = Room::new(&self.0.home)?;
         let closing = self.0.closing.child_token();
         let session = Arc::new(session.clone());
-        for service in [Service::Egress, Service::Model] {
+        let servers = door.as_ref().map(|_| Service::Servers);
+        for service in [Service::Egress, Service::Model].into_iter().chain(servers) {
             let listener = room.listen(service.name())?;
             let (shared, closing) = (Arc::clone(&self.0), closing.clone());
-            let peer =
-                Peer { session: Arc::clone(&session), outlets: Arc::clone(&outlets), play: play.clone() };
+            let (session, outlets) = (Arc::clone(&session), Arc::clone(&outlets));
+            let peer = Peer { session, outlets, play: play.clone(), door: door.clone() };
             self.0.tasks.spawn(async move { shared.serve(service, listener, peer, closing).await });
         }
         Ok(SessionSockets { room, closing })
@@ -207,6 +222,11 @@ impl SessionSockets {
     pub fn model(&self) -> PathBuf {
         self.dir().join(Service::Model.name())
     }
+
+    /// The way to the session's MCP servers, if it has any.
+    pub(crate) fn servers(&self) -> PathBuf {
+        self.dir().join(Service::Servers.name())
+    }
 }
 
 impl Drop for SessionSockets {
@@ -220,6 +240,7 @@ impl Service {
         match self {
             Self::Egress => "egress.sock",
             Self::Model => "model.sock",
+            Self::Servers => "servers.sock",
         }
     }
 }
@@ -254,6 +275,7 @@ impl Shared {
                     _ if seat.is_none() => Egress::refuse_full(stream).await,
                     (Service::Egress, None) => shared.way_out(stream, &peer, closing).await,
                     (Service::Model, None) => shared.way_to_model(stream, &peer.session, closing).await,
+                    (Service::Servers, _) => shared.way_to_servers(stream, &peer, closing).await,
                     (Service::Egress, Some(_)) => drop(stream),
                     (Service::Model, Some(play)) => tokio::select! {
                         () = canary::serve(stream, play) => {}
@@ -270,6 +292,14 @@ impl Shared {
         let stopped = self.gateway.api.proxy.running();
         let from = (&peer.session, &*peer.outlets);
         self.egress.serve(stream, from, Stops { closing, stopped }).await;
+    }
+
+    async fn way_to_servers(&self, stream: UnixStream, peer: &Peer, closing: CancellationToken) {
+        let Some(door) = &peer.door else { return };
+        tokio::select! {
+            () = servers::serve(door, stream, self.limits.head) => {}
+            () = closing.cancelled() => {}
+        }
     }
 
     async fn way_to_model(&self, stream: UnixStream, session: &Arc<SessionKey>, closing: CancellationToken) {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tribune_agents::Profile;
+use tribune_agents::cli_agent::Served;
 use tribune_agents::profile::Surroundings;
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
@@ -14,7 +15,7 @@ use super::{Looked, git};
 use crate::broker::SessionSockets;
 use crate::home::Home;
 use crate::profiles;
-use crate::run::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, proxy_variables};
+use crate::run::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, SERVERS_PORT, proxy_variables};
 use crate::tools::{Ground, workspace_of};
 
 /// Where the workspace is inside.
@@ -42,6 +43,8 @@ pub(super) struct Seat {
     pub(super) user: Option<u32>,
     /// Patterns of what no agent sees.
     pub(super) hide: Vec<String>,
+    /// MCP servers that the house runs for the session.
+    pub(super) servers: Vec<Served>,
 }
 
 impl Seat {
@@ -66,6 +69,7 @@ impl Seat {
             model: self.model.clone().unwrap_or_default(),
             model_url: format!("http://127.0.0.1:{MODEL_PORT}"),
             placeholder_key: PLACEHOLDER.to_owned(),
+            servers: self.servers.clone(),
         };
         let filled = profile.fill(&surroundings);
         let unusable = |error: std::io::Error| format!("its home folder cannot be prepared ({error})");
@@ -94,6 +98,9 @@ impl Seat {
         launch.relays = vec![relay("egress", EGRESS_PORT, sockets.egress())];
         if profile.model().is_some() {
             launch.relays.push(relay("model", MODEL_PORT, sockets.model()));
+        }
+        if !self.servers.is_empty() {
+            launch.relays.push(relay("servers", SERVERS_PORT, sockets.servers()));
         }
         if let Some(user) = self.user {
             launch.runs_as = RunsAs::User { uid: user, gid: user };

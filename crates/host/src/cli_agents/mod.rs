@@ -1,7 +1,7 @@
 //! Agents of others, each in a box of its own: what [`tribune_agents::cli_agent`] drives is started here.
 //!
-//! An agent sees its workspace, its program, a home folder of its session's own ([`room`]), and two ports of its own loopback:
-//! one to the model, where the house's key is put in, and one that leads out past the gate. It has no key, no variable of the
+//! An agent sees its workspace, its program, a home folder of its session's own ([`room`]), and two or three ports of its own loopback:
+//! one to the model, where the house's key is put in, one that leads out past the gate, and one to the MCP servers that were brought for its session, if any were. It has no key, no variable of the
 //! daemon's, and no way to anything else. If its mandate has no tool that changes files, its workspace cannot be changed.
 
 mod census;
@@ -36,6 +36,7 @@ use crate::config::Sandbox;
 use crate::gateway::model_of;
 use crate::governed::Governance;
 use crate::home::Home;
+use crate::mcp::Door;
 use crate::models::Providers;
 use crate::profiles::{self, Profiles};
 use crate::registry::{Agents, RosterAgent};
@@ -216,9 +217,11 @@ impl Spawner for CliAgents {
         let Some(brokers) = brokers else {
             return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
         };
+        let mcp = self.governance.tools.mcp().filter(|_| play.is_none());
+        let (door, servers) = mcp.and_then(|mcp| Door::to(mcp, &session.key)).unzip();
         let sockets = match &play {
             Some(play) => brokers.open_played(&session.key, Arc::clone(play)),
-            None => brokers.open(&session.key),
+            None => brokers.open_serving(&session.key, door.map(Arc::new)),
         };
         let sockets = sockets.map_err(|error| failed(error.to_string()))?;
         let user = rustix::process::geteuid().is_root().then(tribune_sandbox::fresh_user);
@@ -235,6 +238,7 @@ impl Spawner for CliAgents {
             may_change,
             user,
             hide: self.hide.clone(),
+            servers: servers.as_ref().map(|servers| servers.all.clone()).unwrap_or_default(),
         };
         let (filled, launcher) = (profile.clone(), self.launcher.clone());
         let launching = tokio::task::spawn_blocking(move || {
@@ -272,7 +276,12 @@ impl Spawner for CliAgents {
             workspace: launching::WORKSPACE.to_owned(),
             conversation,
             instructions,
+            servers,
         })
+    }
+
+    fn servers_of(&self, session: &Handle) -> u64 {
+        self.governance.tools.mcp().map_or(0, |mcp| mcp.edition(&session.key))
     }
 
     /// A canary is over in seconds, and nobody may be refused because the house was busy.

@@ -18,8 +18,8 @@ use super::tools::Listing;
 use super::wanted::Wanted;
 
 /// The version that is asked for, and those that an answer may name: newer ones have no `initialize`.
-const VERSION: &str = "2025-11-25";
-const VERSIONS: [&str; 4] = [VERSION, "2025-06-18", "2025-03-26", "2024-11-05"];
+pub(super) const VERSION: &str = "2025-11-25";
+pub(super) const VERSIONS: [&str; 4] = [VERSION, "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// Bytes of a line. A result of which an agent gets the beginning may be long; one that is longer is no result.
 const MAX_LINE_BYTES: usize = 4 << 20;

@@ -3,9 +3,12 @@
 //!
 //! A server has no rights beside its session's, and ends with it. Nothing else of MCP is spoken: no prompts, no resources, no
 //! sampling, no roots.
+//!
+//! Agents of another make reach them through a [`door`] of their session's own, and their turn has each call judged.
 
 mod answer;
 mod client;
+mod door;
 mod launching;
 mod server;
 mod tools;
@@ -25,12 +28,14 @@ use tribune_constitution::{Asking, BY_OPERATOR, MCP, MCP_SERVER};
 use tribune_redact::Redactor;
 use tribune_sandbox::{House, Launcher};
 
+pub(crate) use self::door::Door;
 pub(crate) use self::wanted::{MAX_SERVERS, Wanted};
 
 use self::client::Fault;
+use self::door::Told;
 use self::launching::Site;
 use self::server::{Server, short};
-use self::tools::PREFIX;
+use self::tools::{PREFIX, Tool};
 use self::wanted::digest;
 use crate::broker::WeakBrokers;
 use crate::cli_agents::CHANGING;
@@ -59,12 +64,15 @@ pub(crate) struct McpServers {
     brokers: OnceLock<WeakBrokers>,
     sessions: Mutex<HashMap<SessionKey, Arc<Brought>>>,
     launches: AtomicU64,
+    editions: AtomicU64,
     tasks: TaskTracker,
 }
 
 /// The servers of one session.
 #[derive(Debug)]
 struct Brought {
+    /// Of all that were brought to any session. Never 0.
+    edition: u64,
     wanted: Vec<Wanted>,
     ground: Ground,
     servers: Vec<Server>,
@@ -99,6 +107,7 @@ impl McpServers {
             brokers: OnceLock::new(),
             sessions: Mutex::default(),
             launches: AtomicU64::new(0),
+            editions: AtomicU64::new(0),
             tasks: TaskTracker::new(),
         }
     }
@@ -153,7 +162,8 @@ impl McpServers {
                 }
             }
         }
-        let brought = Brought { wanted: wanted.to_vec(), ground, servers };
+        let edition = self.editions.fetch_add(1, Ordering::Relaxed) + 1;
+        let brought = Brought { edition, wanted: wanted.to_vec(), ground, servers };
         self.sessions().insert((*key).clone(), Arc::new(brought));
         sentences
     }
@@ -212,6 +222,31 @@ impl McpServers {
         let brought = self.of(session);
         let servers = brought.iter().flat_map(|brought| &brought.servers).filter(|server| server.is_there());
         servers.flat_map(|server| server.tools.iter().map(|tool| tool.spec.clone())).collect()
+    }
+
+    /// The edition and the names of the servers that the session has; none if it has none.
+    fn present(&self, session: &SessionKey) -> Option<(u64, Vec<String>)> {
+        let brought = self.of(session)?;
+        let names: Vec<String> = brought.servers.iter().map(|server| server.wanted.name.clone()).collect();
+        (!names.is_empty()).then_some((brought.edition, names))
+    }
+
+    /// The edition of the servers that the session has; 0 if it has none.
+    pub(crate) fn edition(&self, session: &SessionKey) -> u64 {
+        self.present(session).map_or(0, |(edition, _)| edition)
+    }
+
+    /// What an agent of another make is told of a server's tools; none if there is no such server.
+    fn told_of(&self, session: &SessionKey, server: &str) -> Option<Vec<Told>> {
+        let brought = self.of(session)?;
+        let found = brought.servers.iter().find(|found| found.wanted.name == server)?;
+        let before = format!("{PREFIX}{server}__");
+        let told = |tool: &Tool| {
+            let ToolSpec { name: called, description, input_schema } = tool.spec.clone();
+            let name = called.strip_prefix(&before)?.to_owned();
+            Some(Told { name, called, description, input_schema })
+        };
+        Some(found.tools.iter().filter_map(told).collect())
     }
 
     /// A call of a server's tool as the law knows it. It says which tool it was that the agent was told of; other calls stay as

@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(
             said("mine.json5", "{\n  id: 'mine', title: 'x', comand: ['a'],\n}"),
             "HOME/profiles/mine.json5:2:27: unknown key `comand`: did you mean `command`? The keys here are id, title, \
-             install, command, resume, protocol, environment, files, system, keep, hide, instructions, commands, folders, model, capabilities, mode, \
+             install, command, resume, protocol, environment, files, system, perServer, keep, hide, instructions, commands, folders, model, capabilities, mode, \
              quirks"
         );
         let twice = said("mine.json5", "{ id: 'mine', id: 'mine' }");

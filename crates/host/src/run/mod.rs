@@ -16,6 +16,7 @@ use tribune_agents::{AgentId, CloseReason, SessionKey, SessionState};
 use tribune_contract::Limits;
 
 pub(crate) use self::backend::{RUN_BACKEND, RunBackend};
+pub(crate) use self::environment::SERVERS_PORT;
 pub use self::environment::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, model_variables, proxy_variables};
 pub use self::place::{NotAPlace, parse_net};
 

@@ -91,7 +91,16 @@ fn item(number: u64, part: &Part) -> Option<Item> {
             Some(Item { opened: of("in_progress", json!([])), closed, between })
         }
         Part::Call { id, name, arguments } => {
-            let of = |status: &str, arguments: &str| json!({ "id": format!("fc_{number:04}"), "type": "function_call", "status": status, "arguments": arguments, "call_id": id, "name": name });
+            // Tools may stand in a namespace: `NAMESPACE/NAME`.
+            let (namespace, name) =
+                name.split_once('/').map_or((None, name.as_str()), |(of, name)| (Some(of), name));
+            let of = |status: &str, arguments: &str| {
+                let mut call = json!({ "id": format!("fc_{number:04}"), "type": "function_call", "status": status, "arguments": arguments, "call_id": id, "name": name });
+                if let Some(namespace) = namespace {
+                    call["namespace"] = namespace.into();
+                }
+                call
+            };
             let mut between: Vec<_> = pieces(arguments)
                 .into_iter()
                 .map(|piece| ("response.function_call_arguments.delta", json!({ "delta": piece })))

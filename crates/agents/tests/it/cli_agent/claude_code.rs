@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Berths, CliBackend, Spawner};
+use tribune_agents::cli_agent::{Berths, CliBackend, Hatch, Spawner};
 use tribune_agents::{EventKind, Leave, StopReason};
 
 use super::played::{Part, Stage, Troupe, profile};
@@ -521,4 +521,48 @@ async fn the_mode_of_its_profile_is_set_or_nothing_is_run() {
         let heard = turn(&backend(&troupe), "a", &Court::strict()).await;
         assert_eq!(heard.error.is_none(), goes_on, "{heard:?}");
     }
+}
+
+/// A tool of a server that the house runs: asked about in two ways, decided once, made by the house.
+#[tokio::test(start_paused = true)]
+async fn l1_a_servers_tool_is_asked_about_once_and_made_by_the_house() {
+    let (tool, input) = ("mcp__probe__add", json!({ "word": "one" }));
+    let (hand, taken) = tokio::sync::oneshot::channel::<Arc<Hatch>>();
+    let part = part!(stage => {
+        let hatch = taken.await.unwrap();
+        prompted(&mut stage).await;
+        stage.say(&tool_use("t", tool, &input)).await;
+        assert_eq!(decision(&asks(&mut stage, "hook", "t", tool, &input).await), "allow");
+        let leave = asks(&mut stage, "leave", "t", tool, &input).await;
+        assert_eq!(leave["behavior"], "allow");
+        let outcome = hatch.call(tool.to_owned(), input.clone()).await;
+        assert!(!outcome.is_error, "{outcome:?}");
+        stage.say(&result_of("t", false, "5")).await;
+        // Another input was not asked about, and is a question itself.
+        let outcome = hatch.call(tool.to_owned(), json!({ "word": "no" })).await;
+        assert!(outcome.is_error, "{outcome:?}");
+        // What it says came of a call that nobody made.
+        stage.say(&tool_use("u", tool, &input)).await;
+        assert_eq!(decision(&asks(&mut stage, "hook", "u", tool, &input).await), "allow");
+        stage.say(&result_of("u", false, "6")).await;
+        stage.say(&over()).await;
+    });
+    let mut profile = profile("claude-stream-json");
+    profile["system"] = json!({ "servers.json": {} });
+    profile["perServer"] = json!({ "servers.json": { "{server}": "{server_url}" } });
+    let (troupe, hatch) = Troupe::new(profile, vec![part]).served();
+    hand.send(hatch).unwrap();
+    let court = Court::after_asking();
+    let heard = turn(&backend(&Arc::new(troupe)), "a", &court).await;
+    assert!(heard.is_ungoverned() && heard.notices().is_empty(), "{heard:?}");
+    let asked = |id: &str, tool: &str| (id.to_owned(), tool.to_owned(), "one".to_owned());
+    // The last is what was told as done, looked at when it was: it was no call of the server's.
+    assert_eq!(court.asked(), [asked("t", tool), asked("u", tool), asked("u.2", "cli.mcp__probe__add")]);
+    let made = court.made.lock().unwrap();
+    let made: Vec<&str> = made.iter().map(tribune_agents::Errand::id).collect();
+    assert_eq!(made, ["t", "served-1"]);
+    assert_eq!(
+        court.told().into_iter().map(|(id, outcome)| (id, outcome.is_error)).collect::<Vec<_>>(),
+        [("u".to_owned(), true)]
+    );
 }

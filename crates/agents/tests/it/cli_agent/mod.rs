@@ -1,9 +1,11 @@
 //! Agents of others, played in memory: what runs them, what judges them, and what was said in a turn.
 
 mod acp;
+mod agent;
 mod claude_code;
 mod played;
 mod room;
+mod servers;
 mod terminals;
 
 use std::sync::{Arc, Mutex};
@@ -26,11 +28,19 @@ pub(crate) struct Court {
     told: Mutex<Vec<(String, ToolOutcome)>>,
     /// Commands that are followed.
     followed: Mutex<Vec<Errand>>,
+    /// Calls that the house was to make, and those under leave that was given.
+    made: Mutex<Vec<Errand>>,
 }
 
 impl Court {
     fn with(law: fn(&OwnCall) -> Leave) -> Arc<Self> {
-        Arc::new(Self { law, asked: Mutex::default(), told: Mutex::default(), followed: Mutex::default() })
+        Arc::new(Self {
+            law,
+            asked: Mutex::default(),
+            told: Mutex::default(),
+            followed: Mutex::default(),
+            made: Mutex::default(),
+        })
     }
 
     /// Nothing is allowed.
@@ -61,21 +71,32 @@ impl Toolbox for Court {
         &[]
     }
 
-    async fn call(&self, _: ToolCall) -> ToolOutcome {
-        ToolOutcome::error("no")
+    /// Of servers' tools, `no` is refused, `wait` waits for somebody to decide, all else is done.
+    async fn call(&self, call: ToolCall) -> ToolOutcome {
+        if !call.name.starts_with("mcp__") {
+            return ToolOutcome::error("no");
+        }
+        let word = call.input["word"].clone();
+        self.made.lock().unwrap().push(Errand::Call(call));
+        match word.as_str() {
+            Some("no") => ToolOutcome::error("denied: the law says no"),
+            Some("wait") => std::future::pending().await,
+            _ => ToolOutcome::good("made"),
+        }
     }
 
     async fn ask_leave(&self, call: OwnCall) -> Leave {
-        let said = ["path", "command", "url"].iter().find_map(|name| call.call.input[name].as_str());
+        let said = ["path", "command", "url", "word"].iter().find_map(|name| call.call.input[name].as_str());
         let asked = (call.call.id.clone(), call.call.name.clone(), said.unwrap_or_default().to_owned());
         self.asked.lock().unwrap().push(asked);
-        if call.call.input["command"] == "wait" {
+        if said == Some("wait") {
             std::future::pending::<()>().await;
         }
         (self.law)(&call)
     }
 
     async fn carry_out(&self, id: &str) -> ToolOutcome {
+        self.made.lock().unwrap().push(Errand::Allowed(id.to_owned()));
         ToolOutcome::good(format!("what came of {id}, and @private.txt"))
     }
 

@@ -1,7 +1,7 @@
 //! Agents that are futures: each start of one plays the next part.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Census, Process, Spawned, Spawner};
+use tribune_agents::cli_agent::{Census, Hatch, Process, Served, Servers, Spawned, Spawner};
 use tribune_agents::{Handle, Profile, RuntimeError};
 
 /// What an agent does from its start to its end.
@@ -59,6 +59,10 @@ pub(crate) struct Troupe {
     are_stubborn: bool,
     /// The file with words for them in their workspace.
     instructions: Option<&'static str>,
+    /// MCP servers of their session.
+    servers: Option<Servers>,
+    /// Which of them the session has by now.
+    pub(crate) edition: AtomicU64,
     /// What runs beside them.
     pub(crate) census: Arc<Counted>,
 }
@@ -73,6 +77,8 @@ impl Troupe {
             remembered: Mutex::default(),
             are_stubborn: false,
             instructions: None,
+            servers: None,
+            edition: AtomicU64::new(0),
             census: Arc::default(),
         }
     }
@@ -87,6 +93,21 @@ impl Troupe {
     /// The same, where the workspace has words for them.
     pub(crate) fn instructed(self, name: &'static str) -> Self {
         Self { instructions: Some(name), ..self }
+    }
+
+    /// The same, where their session has an MCP server. Its calls come through what is returned.
+    pub(crate) fn served(self) -> (Self, Arc<Hatch>) {
+        let served = Served { name: "probe".to_owned(), url: "http://127.0.0.1:4100/probe".to_owned() };
+        let hatch = Arc::new(Hatch::default());
+        let tools = vec!["mcp__probe__add".to_owned()];
+        let servers = Servers { all: vec![served], tools, hatch: Arc::clone(&hatch), edition: 1 };
+        (Self { servers: Some(servers), edition: AtomicU64::new(1), ..self }, hatch)
+    }
+}
+
+impl Troupe {
+    fn servers_now(&self) -> u64 {
+        self.edition.load(Ordering::Relaxed)
     }
 }
 
@@ -157,7 +178,12 @@ impl Spawner for Troupe {
             workspace: "/workspace".to_owned(),
             conversation,
             instructions: self.instructions.map(str::to_owned),
+            servers: self.servers.clone().map(|servers| Servers { edition: self.servers_now(), ..servers }),
         })
+    }
+
+    fn servers_of(&self, _: &Handle) -> u64 {
+        self.servers_now()
     }
 
     fn remember(&self, _: &Handle, conversation: &str) {

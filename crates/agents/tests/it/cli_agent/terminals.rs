@@ -7,65 +7,11 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::cli_agent::{Berths, CliBackend, IDLE, Spawner};
 use tribune_agents::{Errand, EventKind, TERMINAL};
 
-use super::played::{Part, Stage, Troupe, profile};
+use super::agent::Agent;
+use super::played::{Part, Troupe, profile};
 use super::{Court, Heard, turn_until};
 
-/// An agent's side of a turn.
-struct Agent {
-    stage: Stage,
-    prompt: Value,
-    next: u64,
-}
-
 impl Agent {
-    /// Waits for the prompt.
-    async fn begin(mut stage: Stage) -> Self {
-        loop {
-            let message = stage.next().await;
-            let result = match message["method"].as_str() {
-                Some("initialize") => {
-                    assert_eq!(message["params"]["clientCapabilities"]["terminal"], true);
-                    json!({ "protocolVersion": 1, "agentCapabilities": {} })
-                }
-                Some("session/new") => json!({ "sessionId": "s1" }),
-                Some("session/prompt") => {
-                    return Self { stage, prompt: message["id"].clone(), next: 100 };
-                }
-                other => panic!("{other:?}"),
-            };
-            stage.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })).await;
-        }
-    }
-
-    async fn send(&mut self, method: &str, mut params: Value) -> u64 {
-        params["sessionId"] = "s1".into();
-        self.next += 1;
-        let id = self.next;
-        self.stage.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
-        id
-    }
-
-    async fn answer(&mut self, id: u64) -> Value {
-        loop {
-            let message = self.stage.next().await;
-            match message["method"].as_str() {
-                Some("session/cancel") => {}
-                None if message["id"] == id => return message,
-                _ => panic!("{message} and not the answer to {id}"),
-            }
-        }
-    }
-
-    /// The result, or the error.
-    async fn ask(&mut self, method: &str, params: Value) -> Result<Value, String> {
-        let id = self.send(method, params).await;
-        let answer = self.answer(id).await;
-        match answer["error"]["message"].as_str() {
-            Some(error) => Err(error.to_owned()),
-            None => Ok(answer["result"].clone()),
-        }
-    }
-
     async fn create(&mut self, command: &str) -> Result<String, String> {
         let created = self.ask("terminal/create", json!({ "command": command })).await?;
         Ok(created["terminalId"].as_str().unwrap().to_owned())
@@ -75,25 +21,9 @@ impl Agent {
         self.ask(&format!("terminal/{what}"), json!({ "terminalId": terminal })).await
     }
 
-    async fn tell(&mut self, kind: &str, mut update: Value) {
-        update["sessionUpdate"] = kind.into();
-        let params = json!({ "sessionId": "s1", "update": update });
-        self.stage.say(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })).await;
-    }
-
     async fn permission(&mut self, call: &str, command: &str) -> Value {
-        let call = json!({ "toolCallId": call, "kind": "execute", "title": command, "rawInput": { "command": command } });
-        let options =
-            json!([{ "optionId": "y", "kind": "allow_once" }, { "optionId": "n", "kind": "reject_once" }]);
-        let params = json!({ "toolCall": call, "options": options });
-        let answer = self.ask("session/request_permission", params).await.unwrap();
-        answer["outcome"]["optionId"].clone()
-    }
-
-    async fn end(mut self) {
-        let result = json!({ "stopReason": "end_turn" });
-        self.stage.say(&json!({ "jsonrpc": "2.0", "id": self.prompt, "result": result })).await;
-        self.stage.linger().await;
+        self.asks(json!({ "toolCallId": call, "kind": "execute", "title": command, "rawInput": { "command": command } }))
+            .await
     }
 }
 
@@ -103,7 +33,13 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
     cancel: CancellationToken,
     part: impl FnOnce(Agent) -> F + Send + 'static,
 ) -> Heard {
-    let part: Part = Box::new(|stage| Box::pin(async move { part(Agent::begin(stage).await).await }));
+    let part: Part = Box::new(|stage| {
+        Box::pin(async move {
+            let (agent, first) = Agent::begin(stage, json!({})).await;
+            assert_eq!(first[0]["params"]["clientCapabilities"]["terminal"], true);
+            part(agent).await;
+        })
+    });
     let mut profile = profile("acp");
     profile["capabilities"] = json!({ "terminal": true });
     let troupe = Arc::new(Troupe::new(profile, vec![part]));
@@ -364,7 +300,7 @@ async fn terminals_are_not_offered_unless_the_profile_says_so() {
             let new = stage.next().await;
             stage.say(&json!({ "id": new["id"], "result": { "sessionId": "s1" } })).await;
             let prompt = stage.next().await["id"].clone();
-            let mut agent = Agent { stage, prompt, next: 100 };
+            let mut agent = Agent::prompted(stage, prompt);
             assert_eq!(agent.create("run").await.unwrap_err(), "this is not offered here");
             agent.end().await;
         })

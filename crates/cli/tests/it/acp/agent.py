@@ -13,6 +13,7 @@ import queue
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 
 ROLE = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -25,6 +26,7 @@ inbox = queue.Queue()
 afterwards = []
 results = []
 terminals = {}
+servers = {}
 next_id = 0
 
 
@@ -78,10 +80,30 @@ def do(what):
         if "read" in what:
             with open(what["read"]) as file:
                 return True, file.read()
+        if "use" in what:
+            return use(*what["use"])
         ran = subprocess.run(what["run"], shell=True, capture_output=True, text=True)
         return ran.returncode == 0, ran.stdout + ran.stderr
     except OSError as error:
         return False, str(error)
+
+
+def speak(server, message):
+    """Says something to an MCP server. Returns the status, and what was answered."""
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    request = urllib.request.Request(servers[server], json.dumps({"jsonrpc": "2.0", **message}).encode(), headers)
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+            return answer.status, json.loads(answer.read() or "null")
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read() or "null")
+
+
+def use(server, tool, given):
+    """Has a tool of a server called. Returns whether it went well, and what came of it."""
+    _, answer = speak(server, {"id": 1, "method": "tools/call", "params": {"name": tool, "arguments": given}})
+    result = answer["result"]
+    return not result["isError"], result["content"][0]["text"]
 
 
 OPTIONS = [
@@ -121,6 +143,8 @@ def act(session, act):
         name, text = act["until"]
         while text not in ask("terminal/output", {"sessionId": session, "terminalId": terminals[name]})["result"]["output"]:
             threading.Event().wait(0.01)
+    elif "speak" in act:
+        say(session, "[" + json.dumps(speak(*act["speak"]), sort_keys=True) + "]")
     elif "notify" in act:
         send({"method": act["notify"][0], "params": {"sessionId": session, **act["notify"][1]}})
     elif "result" in act:
@@ -290,9 +314,11 @@ def answer(message):
             write("%%% this is no message %%%")
         return
     result = None
+    servers.update({server["name"]: server["url"] for server in params.get("mcpServers", [])})
     if method == "initialize":
         version = 9 if ROLE == "modern" else 1
-        result = {"protocolVersion": version, "agentCapabilities": {"loadSession": ROLE != "forgetful"}}
+        can = {"loadSession": ROLE != "forgetful", "mcpCapabilities": {"http": ROLE != "serverless"}}
+        result = {"protocolVersion": version, "agentCapabilities": can}
     elif method == "session/new" and ROLE == "talkative":
         # As it stands there, to the last space.
         return write(TALK.replace("ID", str(message["id"])))

@@ -5,6 +5,7 @@ mod canary;
 mod hostile;
 mod modes;
 mod passed_on;
+mod servers;
 mod terminals;
 mod ungoverned;
 mod working;

@@ -4,9 +4,10 @@ use super::{Agent, House, Order};
 use crate::acp::FREE;
 
 /// The lines of the guide's table: the profile, and what it cannot do.
-const TABLE: [(&str, &str); 6] = [
+const TABLE: [(&str, &str); 7] = [
     ("claude", "asking about an edit of a file that it was not let read"),
     ("codex", "`read`"),
+    ("gemini", "tools of MCP servers"),
     ("gemini", "fetching a page"),
     ("gemini", "going on after its process was killed, each time"),
     ("opencode", "searching in files, on a machine without `rg`"),

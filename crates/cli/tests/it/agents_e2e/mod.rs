@@ -11,6 +11,7 @@ mod denied;
 mod edited;
 mod matrix;
 mod planted;
+mod servers;
 
 use std::path::PathBuf;
 

@@ -7,7 +7,7 @@
 mod acpx;
 mod further;
 mod sdk;
-mod servers;
+pub(crate) mod servers;
 mod stdio;
 
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tribune_testkit::upstream::FakeUpstream;
 
-use super::stdio::Editor;
+use super::stdio::{CANCEL, Editor};
 use super::{Desk, assert_valid, node};
 use crate::fixture::workspace;
 use crate::house::PATIENCE;
@@ -16,8 +16,8 @@ const MANDATE: &str = "---\ntools: read, write, mcp\n---\n# For work\n";
 const TOKEN: &str = "hush-hush-0451-hush";
 
 /// A desk whose agent may use MCP servers, and an editor at it.
-struct Bench {
-    desk: Desk,
+pub(crate) struct Bench {
+    pub(crate) desk: Desk,
     editor: Editor,
     next: u64,
 }
@@ -33,9 +33,14 @@ impl Bench {
 
     /// With these files in the home.
     fn furnished(files: &[(&str, &str)]) -> Self {
-        let desk = Desk::new();
+        Self::at(Desk::new(), files)
+    }
+
+    pub(crate) fn at(desk: Desk, files: &[(&str, &str)]) -> Self {
         for (name, text) in files {
-            std::fs::write(desk.place.home().join(name), text).unwrap();
+            let path = desk.place.home().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
         }
         std::fs::copy(workspace().join("e2e/mcp_server.py"), desk.project().join("server.py")).unwrap();
         let mut bench = Self { editor: Editor::start(&desk, &[]), desk, next: 1 };
@@ -43,13 +48,38 @@ impl Bench {
         bench
     }
 
-    fn call(&mut self, method: &str, params: &Value) -> Value {
+    /// What the editor answers when it is asked about a call, from now on.
+    pub(crate) const fn answers(&mut self, option: &'static str) {
+        self.editor.option = option;
+    }
+
+    /// Whether the editor was told these words, in whichever way.
+    pub(crate) fn heard(&self, words: &str) -> bool {
+        self.editor.lines.contains(words)
+    }
+
+    /// The lines of both sides, for whoever looks into a failure.
+    pub(crate) fn lines(&self) -> &str {
+        &self.editor.lines
+    }
+
+    /// It cancels the turn instead, from now on.
+    pub(crate) const fn cancels(&mut self) {
+        self.editor.option = CANCEL;
+    }
+
+    /// Questions that the editor was asked, by the title of their call.
+    pub(crate) fn questions(&self) -> Vec<String> {
+        questions(&self.editor.lines)
+    }
+
+    pub(crate) fn call(&mut self, method: &str, params: &Value) -> Value {
         self.next += 1;
         self.editor.call(self.next, method, params)
     }
 
     /// A server of the test's own, which can be told by its mark among the processes of this machine.
-    fn server(&self, mode: &str) -> Value {
+    pub(crate) fn server(&self, mode: &str) -> Value {
         let env = json!([{ "name": "PROBE_TOKEN", "value": TOKEN }]);
         let args =
             [self.desk.project().join("server.py").display().to_string(), mode.to_owned(), self.mark()];
@@ -60,17 +90,17 @@ impl Bench {
         format!("mark-{}", self.desk.place.folder.path().file_name().unwrap().to_string_lossy())
     }
 
-    fn open(&mut self, servers: &Value) -> String {
+    pub(crate) fn open(&mut self, servers: &Value) -> String {
         let opened = self.call("session/new", &json!({ "cwd": self.desk.project(), "mcpServers": servers }));
         opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
     }
 
     /// What the agent says to a prompt.
-    fn say(&mut self, session: &str, text: &str) -> String {
+    pub(crate) fn say(&mut self, session: &str, text: &str) -> String {
         let from = self.editor.lines.len();
         let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
         let answer = self.call("session/prompt", &prompt);
-        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer} {}", &self.editor.lines[from..]);
         let lines =
             self.editor.lines[from..].lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let updates = lines.map(|line| line["params"]["update"].clone());
@@ -102,7 +132,7 @@ impl Bench {
     }
 
     /// The payloads of an entity's entries, in their order.
-    fn entries(&self, entity: &str) -> Vec<Value> {
+    pub(crate) fn entries(&self, entity: &str) -> Vec<Value> {
         let told = self.desk.place.ok(&["ledger", "tail", "--lines", "1000", "--entity", entity, "--json"]);
         let all = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         all.map(|entry| entry["entry"]["payload"].clone()).collect()

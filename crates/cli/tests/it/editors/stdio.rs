@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use super::{Desk, assert_valid};
 
+/// In place of an answer: the turn is cancelled when somebody is asked.
+pub(super) const CANCEL: &str = "cancel";
+
 pub(super) struct Editor {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -34,7 +37,12 @@ impl Editor {
             self.lines.push_str(&line);
             let said: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ACP: {line}"));
             if said["method"] == "session/request_permission" {
-                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": self.option } });
+                let mut outcome = json!({ "outcome": { "outcome": "selected", "optionId": self.option } });
+                if self.option == CANCEL {
+                    let params = json!({ "sessionId": said["params"]["sessionId"] });
+                    self.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params }));
+                    outcome = json!({ "outcome": { "outcome": "cancelled" } });
+                }
                 self.send(&json!({ "jsonrpc": "2.0", "id": said["id"], "result": outcome }));
             } else if said["id"] == id && said["method"].is_null() {
                 return said;

@@ -9,7 +9,6 @@ use super::seat::Place;
 use super::wire::Fault;
 use crate::gateway::principal::Principal;
 use crate::mcp::{Bringing, Wanted, named_once};
-use crate::registry::CLI_BACKENDS;
 
 /// What a client sent: servers that may be started, and what is left out, in sentences.
 #[derive(Debug, Default)]
@@ -84,9 +83,6 @@ impl Connection {
             let names = names(servers.iter().map(|server| server.name.clone()));
             Ok(vec![format!("{why} Left out: {names}.")])
         };
-        if CLI_BACKENDS.contains(&row.backend.as_str()) {
-            return left_out("An agent of another make gets no MCP servers from Tribune.");
-        }
         if sessions.live(key).await?.0 {
             return match bringing {
                 Bringing::Anew => {
