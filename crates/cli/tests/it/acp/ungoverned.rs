@@ -196,7 +196,9 @@ async fn l1_what_had_no_leave_is_named_and_nothing_else() {
         ),
         ("one file of two", json!([files]), "`write no/b.txt` was carried out unasked: "),
     ] {
-        let mut rig = Rig::new(Setting { law, ..Setting::default() }).await;
+        let place = Rig::furnished(Setting { law, ..Setting::default() });
+        std::fs::write(place.home().join("policy/law.json5"), "{}").unwrap();
+        let mut rig = Rig::on(place, &[]).await;
         let played = rig.plays(acts).await;
         assert!(is_ungoverned(&played), "{what}: {played:#?}");
         let told = played.of_type("ungoverned")[0]["what"].as_str().unwrap();
