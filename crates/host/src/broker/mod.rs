@@ -1,14 +1,15 @@
 //! What programs in a box reach of the world: one unix socket for each session and service. The socket is the identity: whoever
 //! can connect to it is that session, and nobody else can.
 //!
-//! [`egress`] is the way out, [`model`] the way to the session's model, [`servers`] the way to its MCP servers; [`room`] is where the sockets lie. Whoever starts a box
-//! opens a session's sockets with [`Brokers::open`], shows them to the box, and keeps what it got for as long as the box lives.
+//! [`egress`] is the way out. The way to the session's model is the proxy, with its routes under the paths of the agent's own provider; no
+//! token is needed, and what a program sends as its key goes nowhere. The way to its MCP servers is their [`Door`]. Both speak [`http`]. [`room`]
+//! is where the sockets lie. Whoever starts a box opens a session's sockets with [`Brokers::open`], shows them to the box, and keeps
+//! what it got for as long as the box lives.
 
 mod command;
 mod egress;
-mod model;
+mod http;
 mod room;
-mod servers;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub use self::egress::{Network, Outlets, Place, Places, RealNetwork, Speech, Unl
 use self::egress::{Egress, Stops};
 use self::room::Room;
 use crate::canary::{self, Play};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, proxy};
 use crate::home::Home;
 use crate::mcp::Door;
 
@@ -297,13 +298,14 @@ impl Shared {
     async fn way_to_servers(&self, stream: UnixStream, peer: &Peer, closing: CancellationToken) {
         let Some(door) = &peer.door else { return };
         tokio::select! {
-            () = servers::serve(door, stream, self.limits.head) => {}
+            () = http::serve(stream, self.limits.head, |request| door.answer(request)) => {}
             () = closing.cancelled() => {}
         }
     }
 
     async fn way_to_model(&self, stream: UnixStream, session: &Arc<SessionKey>, closing: CancellationToken) {
-        let serving = model::serve(&self.gateway, stream, session, self.limits.head);
+        let answer = |request| proxy::of_session(&self.gateway, session, request);
+        let serving = http::serve(stream, self.limits.head, answer);
         tokio::select! {
             () = serving => {}
             () = closing.cancelled() => {}

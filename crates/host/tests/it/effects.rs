@@ -69,6 +69,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 68] = [
     // Where changes of boxes are kept. What lands in a project is written by the sandbox's own half, below.
     ("host/src/workspace/landing.rs", &[(Effect::Writes, By::House)]),
     ("host/src/workspace/mod.rs", &[(Effect::Writes, By::House)]),
+    ("host/src/workspace/unfinished.rs", &[(Effect::Writes, By::House)]),
     ("sandbox/src/enter/agent.rs", &[(Effect::Starts, By::Sandbox)]),
     ("sandbox/src/enter/bare.rs", &[(Effect::Starts, By::Sandbox), (Effect::Writes, By::Sandbox)]),
     ("sandbox/src/enter/filter.rs", &[(Effect::Writes, By::Sandbox)]),
