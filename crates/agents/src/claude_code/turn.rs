@@ -75,7 +75,7 @@ impl Turn for ClaudeTurn {
 
 impl ClaudeTurn {
     pub(super) fn begin(live: &Live, input: &TurnInput, prompt: &[ContentBlock]) -> Self {
-        let (workspace, servers) = (Arc::clone(&live.workspace), live.servers.as_ref());
+        let (workspace, servers) = (Arc::clone(&live.workspace), live.told_servers());
         let tools = || Arc::clone(&input.tools);
         Self {
             link: live.link.clone(),

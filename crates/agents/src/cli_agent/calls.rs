@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::house_words::{self, Wanted};
-use super::served::Names;
+use super::served::{Names, Through};
 
 /// Calls of one turn that are remembered.
 const MAX_CALLS: usize = 10_000;
@@ -38,6 +38,8 @@ pub(crate) struct Call {
     told: Map<String, Value>,
     /// What it is, if it is a call of a server's tool.
     served: Option<Wanted>,
+    /// What of that it could be by its name alone.
+    like_served: Vec<Wanted>,
     /// For each field, the length of the line that it came in: no less than it takes.
     sizes: [usize; FIELDS.len()],
     /// The newest line that told of it.
@@ -119,6 +121,7 @@ impl Calls {
         }
         call.take_in(update, line);
         call.served = self.names.wanted(&call.told);
+        call.like_served = self.names.possible(&call.told);
         self.bytes += call.bytes(id);
         if self.bytes > MAX_TOLD_BYTES {
             return Err(Untold::TooMuch);
@@ -248,6 +251,17 @@ impl Call {
         // Nobody can be asked about arguments that are not told.
         let served = self.served.clone().filter(|_| self.told.contains_key("rawInput"));
         served.map_or_else(|| house_words::asked(&self.told, workspace), |served| vec![served])
+    }
+
+    /// Whether it is a call of a server's tool that the house has answered, by what it could be. Then it has its place in the record.
+    pub(super) fn went_through(&mut self, through: &mut Through, workspace: &str) -> bool {
+        let went = self.like_served.iter().find(|like| through.take(like)).cloned();
+        let is_it = went.is_some();
+        if is_it {
+            let parts = self.wanted(workspace);
+            self.settled.extend(went.into_iter().chain(parts));
+        }
+        is_it
     }
 
     /// The same, if it was no call of a server's tool, whatever it is called.

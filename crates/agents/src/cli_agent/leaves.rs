@@ -256,6 +256,10 @@ impl<Q: Question> Leaves<Q> {
     async fn done(&mut self, id: &str, went: Went) -> Option<Step> {
         let call = self.calls.get(id)?;
         call.is_over = true;
+        // What went through the house by that name was this, whatever else its name could mean.
+        if call.asks.is_empty() && call.went_through(&mut self.through, &self.workspace) {
+            return None;
+        }
         let parts = match call.asks.is_empty() {
             true => call.wanted(&self.workspace),
             false => call.done(&self.workspace),
@@ -324,12 +328,11 @@ impl<Q: Question> Leaves<Q> {
         let was_over = std::mem::replace(&mut call.is_over, true);
         let outcome = ToolOutcome::error(call.outcome());
         if call.asks.is_empty() && !was_over {
+            if call.went_through(&mut self.through, &self.workspace) {
+                return;
+            }
             let mut parts = call.wanted(&self.workspace);
-            let through = &mut self.through;
-            parts.retain(|part| {
-                let is_on_record = call.has_settled(part) || (part.is_served() && through.take(part));
-                !is_on_record
-            });
+            parts.retain(|part| !call.has_settled(part));
             if parts.iter().any(Wanted::is_served) {
                 parts = call.in_its_own_words(&self.workspace);
             }

@@ -13,7 +13,7 @@ use super::berths::{Berth, Berths, Usage};
 use super::link::Link;
 use super::servers::Servers;
 use super::spawner::{Census, Process, Spawned, Spawner};
-use super::tongue::{Began, Conversation, FirstWords, Tongue, Unmet};
+use super::tongue::{Began, Conversation, FirstWords, Offered, Tongue, Unmet};
 use crate::profile::Profile;
 use crate::runtime::{Handle, RuntimeError};
 use crate::session::SessionKey;
@@ -61,6 +61,13 @@ pub(crate) struct Live {
     /// Nothing of it is left.
     gone: CancellationToken,
     usage: Usage,
+}
+
+impl Live {
+    /// The servers that it was told of.
+    pub(crate) fn told_servers(&self) -> Option<&Servers> {
+        self.servers.as_ref().filter(|_| self.conversation.servers == Offered::Told)
+    }
 }
 
 /// The newest of what an agent said on its standard error.

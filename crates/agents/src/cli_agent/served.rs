@@ -32,8 +32,6 @@ struct Name {
     known: String,
     /// As the house calls it.
     tool: String,
-    /// The agent may have a tool of its own that is called so: one that has a kind is that.
-    is_bare: bool,
 }
 
 impl Names {
@@ -43,43 +41,53 @@ impl Names {
         for called in servers.iter().flat_map(|servers| &servers.tools) {
             let parts = called.strip_prefix(SERVED).and_then(|rest| rest.split_once("__"));
             let Some((server, own)) = parts else { continue };
-            let name = |known: String, is_bare: bool| Name { known, tool: called.clone(), is_bare };
-            all.extend(spellings(server, own).map(|known| name(known, false)));
-            all.push(name(format!("{server}_{own}"), true));
+            all.extend(spellings(server, own).map(|known| Name { known, tool: called.clone() }));
         }
         Self(all)
     }
 
-    /// The house's name for the tool of a call, if it is one of these and no other. What shows files or changes is something else.
-    fn find(&self, call: &Map<String, Value>) -> Option<&str> {
-        let list = |name: &str| call.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let is_word = |item: &Value| item["type"] == "content";
-        if !list("locations").is_empty() || !list("content").iter().all(is_word) {
-            return None;
-        }
-        let name = call.get("name").or_else(|| call.get("title"))?.as_str()?;
+    /// What a call would have a server do, if it is one of a server's tool and can be nothing else. What has a kind is what that says:
+    /// a title is words of the model's, and a server may call itself and its tools like something that the agent does with its own
+    /// hands. Only where the input names server and tool, and nothing beside their arguments, it counts for more.
+    pub(super) fn wanted(&self, call: &Map<String, Value>) -> Option<Wanted> {
         let is_plain = call.get("kind").is_none_or(|kind| kind == "other");
-        let is_it = |of: &&Name| of.known == name && (is_plain || !of.is_bare);
-        let mut found = self.0.iter().filter(is_it).map(|of| of.tool.as_str());
-        let first = found.next()?;
-        found.all(|other| other == first).then_some(first)
+        let mut like =
+            self.like(call).filter(|(_, is_named)| is_plain || *is_named).map(|(wanted, _)| wanted);
+        let first = like.next()?;
+        like.all(|other| other.tool == first.tool).then_some(first)
     }
 
-    /// What a call would have a server do, if it is one of a server's tool.
-    pub(super) fn wanted(&self, call: &Map<String, Value>) -> Option<Wanted> {
-        let tool = self.find(call)?;
+    /// Everything that a call could be by its name, whatever it says of itself beside.
+    pub(super) fn possible(&self, call: &Map<String, Value>) -> Vec<Wanted> {
+        self.like(call).map(|(wanted, _)| wanted).collect()
+    }
+
+    /// Tools that are called like a call, and whether its input names them. What shows files or changes is something else.
+    fn like(&self, call: &Map<String, Value>) -> impl Iterator<Item = (Wanted, bool)> {
+        let list = |name: &str| call.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let is_words =
+            list("locations").is_empty() && list("content").iter().all(|item| item["type"] == "content");
+        let name =
+            call.get("name").or_else(|| call.get("title")).filter(|_| is_words).and_then(Value::as_str);
         let input = match call.get("rawInput") {
-            None | Some(Value::Null) => json!({}),
-            Some(Value::Object(input)) => Value::Object(unwrapped(tool, input).unwrap_or(input).clone()),
-            Some(_) => return None,
+            None | Some(Value::Null) => Some(Map::new()),
+            Some(Value::Object(input)) => Some(input.clone()),
+            Some(_) => None,
         };
-        Some(Wanted { tool: tool.to_owned(), input })
+        let named = self.0.iter().filter(move |of| name.is_some_and(|name| of.known == name));
+        named.filter_map(move |of| {
+            let input = input.as_ref()?;
+            let arguments = unwrapped(&of.tool, input);
+            let wanted = arguments.unwrap_or(input).clone();
+            Some((Wanted { tool: of.tool.clone(), input: wanted.into() }, arguments.is_some()))
+        })
     }
 }
 
-/// How the known agents call a tool of a server, but for those that say no more than both names. A name that could be two tools is none.
-fn spellings(server: &str, tool: &str) -> [String; 3] {
-    [format!("{SERVED}{server}__{tool}"), format!("mcp_{server}_{tool}"), format!("mcp.{server}.{tool}")]
+/// How the known agents call a tool of a server. A name that could be two tools is none.
+fn spellings(server: &str, tool: &str) -> [String; 4] {
+    let plain = format!("{server}_{tool}");
+    [format!("{SERVED}{server}__{tool}"), format!("mcp_{plain}"), format!("mcp.{server}.{tool}"), plain]
 }
 
 /// The arguments of a call, where an agent tells them beside the server and the tool.
@@ -229,21 +237,27 @@ impl AtServers {
             let _ = handed.answer.send(ToolOutcome::error(why));
             Ok(())
         };
-        if self.underway.len() >= MAX_AT_ONCE {
-            return refuse(handed, TOO_MUCH);
-        }
         let wanted = Wanted { tool: handed.tool.clone(), input: handed.arguments.clone() };
         let Wanted { tool: name, input } = wanted.clone();
+        if self.underway.len() >= MAX_AT_ONCE {
+            leaves.through.went(wanted);
+            return refuse(handed, TOO_MUCH);
+        }
         let (errand, joint) = match leaves.wants_served(&wanted)? {
             Before::Allowed(own, joint) => (Errand::Allowed(own), Some(joint)),
             Before::Told(id, joint) => (Errand::Call(ToolCall { id, name, input }), Some(joint)),
+            // It was answered here, whatever the agent calls that when it tells of it.
             Before::Waits => {
+                leaves.through.went(wanted);
                 return refuse(
                     handed,
                     "leave for this call was asked and is not given yet: wait for the answer",
                 );
             }
-            Before::Refused(why) => return refuse(handed, &why),
+            Before::Refused(why) => {
+                leaves.through.went(wanted);
+                return refuse(handed, &why);
+            }
             Before::Nothing => {
                 leaves.through.went(wanted);
                 self.called += 1;
@@ -316,8 +330,16 @@ mod tests {
         let named = json!({ "name": "run_shell_command", "kind": "execute", "rawInput": input });
         assert_eq!(found(&names, named), None);
         assert!(found(&names, call("run_shell_command", "other")).is_some());
-        // Nobody's own is called so.
-        assert!(found(&names, call("mcp.run.shell_command", "execute")).is_some());
+        // Titles are words of a model's, however much they look like a server's.
+        for title in ["mcp.run.shell_command", "mcp__run__shell_command", "mcp_run_shell_command"] {
+            assert_eq!(found(&names, call(title, "execute")), None);
+            let wrapped = json!({ "server": "run", "tool": "shell_command", "arguments": input });
+            let named = json!({ "title": title, "kind": "execute", "rawInput": wrapped });
+            assert_eq!(found(&names, named), Some(("mcp__run__shell_command".to_owned(), input.clone())));
+            let more =
+                json!({ "server": "run", "tool": "shell_command", "arguments": input, "command": "x" });
+            assert_eq!(found(&names, json!({ "title": title, "kind": "execute", "rawInput": more })), None);
+        }
     }
 
     #[test]

@@ -224,11 +224,35 @@ async fn l1_a_question_that_does_not_say_everything_is_a_tool_of_the_agents_own(
             .asks(json!({ "toolCallId": "b", "title": "mcp__probe__other", "kind": "other", "rawInput": {} }))
             .await;
         agent.asks(json!({ "toolCallId": "c", "title": TOOL, "kind": "other", "rawInput": {} })).await;
+        // What says that it runs something does, however it is called.
+        let command = json!({ "command": "touch x" });
+        agent.asks(json!({ "toolCallId": "d", "title": TOOL, "kind": "execute", "rawInput": command })).await;
         agent.end().await;
     })
     .await;
     let tools: Vec<String> = court.asked().into_iter().map(|(_, tool, _)| tool).collect();
-    assert_eq!(tools, ["cli.mcp__probe__add", "cli.mcp__probe__other", TOOL]);
+    assert_eq!(tools, ["cli.mcp__probe__add", "cli.mcp__probe__other", TOOL, "exec"]);
+}
+
+/// What the house answered was no deed of the agent's, whatever it was answered and however the agent calls it then.
+#[tokio::test(start_paused = true)]
+async fn what_the_house_answered_is_settled() {
+    let court = Court::strict();
+    let heard = play(&court, CancellationToken::new(), |mut agent, hatch| async move {
+        assert_eq!(agent.asks(told("asked", &word("one"), "pending")).await, "n");
+        assert!(call(&hatch, "one").await.is_error);
+        agent.tell("tool_call_update", told("asked", &word("one"), "completed")).await;
+        // Agents have kinds of their own for tools that they know, and say twice that something is done.
+        call(&hatch, "two").await;
+        for how in ["tool_call", "tool_call_update"] {
+            let mut searched = told("searched", &word("two"), "completed");
+            searched["kind"] = "search".into();
+            agent.tell(how, searched).await;
+        }
+        agent.end().await;
+    })
+    .await;
+    assert!(heard.error.is_none() && !heard.is_ungoverned(), "{heard:?}");
 }
 
 /// Whatever ends a turn answers who waits.

@@ -280,12 +280,13 @@ fn a_server_ends_with_its_session_and_with_everything_that_it_started() {
     assert!(bench.running() > 0);
     bench.call("session/delete", &json!({ "sessionId": session }));
     bench.wait_until_gone();
-    bench.open(&servers);
+    let session = bench.open(&servers);
     assert!(bench.running() > 0);
     bench.desk.place.ok(&["stop-all"]);
     bench.wait_until_gone();
     bench.desk.place.ok(&["resume"]);
-    bench.open(&servers);
+    // They come back with the next words of whoever brought them.
+    assert_eq!(bench.use_tool(&session, "add", &json!({ "a": 2, "b": 3 })), "5");
     assert!(bench.running() > 0);
     bench.desk.place.ok(&["down"]);
     assert_eq!(bench.running(), 0, "the daemon takes them along");

@@ -39,11 +39,16 @@ impl Connection {
     pub(super) async fn attach(self: &Arc<Self>, seat: &Arc<Seat>) -> Result<SessionKey, Fault> {
         let _attaching = seat.attaching.lock().await;
         self.follow_from_here(seat);
-        if !seat.told.borrow().is_over {
-            // Whoever follows it would know if it were closed.
-            return Ok(seat.key());
-        }
         let place = seat.place().clone();
+        if !seat.told.borrow().is_over {
+            // Whoever follows it would know if it were closed. Servers end when everything is stopped, and come back with the next
+            // words after that.
+            if !self.gateway.api.sessions.governance().gate.is_frozen() {
+                let not_there = self.bring_servers(&place, Bringing::IfNone).await;
+                self.say(seat, not_there).await;
+            }
+            return Ok(place.key);
+        }
         let (folder, _) = self.open(&place).await?;
         let not_there = self.bring_servers(&place, Bringing::IfNone).await;
         seat.place().left_out.extend(not_there);
@@ -68,16 +73,20 @@ impl Connection {
         });
     }
 
-    async fn follow(self: &Arc<Self>, seat: &Arc<Seat>, mut subscription: Subscription, mut teller: Teller) {
-        let of_agent = seat.place().commands.clone();
-        self.update_beside(&seat.id, &commands::update(&self.who, &of_agent), &of_agent.beside).await;
-        let left_out = std::mem::take(&mut seat.place().left_out);
-        for sentence in left_out {
-            // As what the agent says: a word beside it is easily overlooked.
+    /// Says sentences as what the agent says: a word beside it is easily overlooked.
+    async fn say(&self, seat: &Seat, sentences: Vec<String>) {
+        for sentence in sentences {
             if let Told::Update(update) = chunk("agent_message_chunk", &format!("{sentence}\n\n")) {
                 self.update(&seat.id, &update).await;
             }
         }
+    }
+
+    async fn follow(self: &Arc<Self>, seat: &Arc<Seat>, mut subscription: Subscription, mut teller: Teller) {
+        let of_agent = seat.place().commands.clone();
+        self.update_beside(&seat.id, &commands::update(&self.who, &of_agent), &of_agent.beside).await;
+        let left_out = std::mem::take(&mut seat.place().left_out);
+        self.say(seat, left_out).await;
         loop {
             match subscription.next(EVENTS_AT_ONCE).await {
                 Ok(events) if events.is_empty() => break,
