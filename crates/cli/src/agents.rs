@@ -159,7 +159,7 @@ async fn over_rpc(
 
 async fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(), CliError> {
     let path = home.root().join("data").join("agent-roster.jsonl");
-    let law = law::load(home.root())?;
+    let law = law::load(home.root(), &tribune_host::tools::NAMES)?;
     // A home without a log has seen nobody.
     let seen = Reader::open(home).and_then(|reader| reader.heartbeats()).unwrap_or_default();
     match command {

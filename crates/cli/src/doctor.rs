@@ -99,7 +99,7 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
         // Nothing can be in it, and saying so once is enough.
         return tell(home, vec![("versions", versions()), ("home", folder(home))], output);
     }
-    let law = law::load(home.root());
+    let law = law::load(home.root(), &tribune_host::tools::NAMES);
     let mut findings = vec![
         ("versions", versions()),
         ("home", folder(home)),

@@ -30,7 +30,7 @@ use crate::files::{self, Secrecy};
 use crate::gate::hooks::{Event, HookBox, Hooks, On};
 use crate::gate::{Gate, Reachable};
 use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal, Proxy};
-use crate::governed::{ConstitutionalRuntime, Governance, Recovered};
+use crate::governed::{ConstitutionalRuntime, Governance, Recovered, ToolExecutor};
 use crate::home::Home;
 use crate::law::{self, LawError};
 use crate::mcp::McpServers;
@@ -49,7 +49,7 @@ use crate::session::{
 use crate::spend::Purse;
 use crate::status::Status;
 use crate::store::{Store, StoreError};
-use crate::tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner, StatusSlot};
+use crate::tools::{self, BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner, StatusSlot};
 use crate::vault::Vault;
 
 /// The port that `gateway.address` has if nobody says otherwise.
@@ -187,7 +187,7 @@ impl Daemon {
         let vault = Arc::new(Vault::open(home, &store)?);
 
         let work = TaskTracker::new();
-        let law = Arc::new(law::load(home.root())?);
+        let law = Arc::new(law::load(home.root(), &tools::NAMES)?);
         law::keep(home.root(), &law)?;
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
@@ -201,6 +201,7 @@ impl Daemon {
         let known = Providers::secrets(&config.models, &env).into_iter().chain([token.clone()]).collect();
         let redactor = Arc::new(redactor(&config.redact).with_known(known));
         let gate = Gate::new(law, inbox, Reachable::Someone, parts)?
+            .with_tools(HostTools::specs())
             .with_hooks(hooks)
             .with_redactor(Arc::clone(&redactor));
 
@@ -255,7 +256,7 @@ impl Daemon {
             mailbox,
             board,
             checked_in: Default::default(),
-            tools,
+            tools: Arc::clone(&tools) as Arc<dyn ToolExecutor>,
             transcripts,
             redactor,
             requests,
@@ -290,6 +291,7 @@ impl Daemon {
             profiles,
             parts,
             Arc::clone(&governance),
+            Arc::clone(&mcp),
         ));
         let spawner = || Arc::clone(&cli_agents) as Arc<dyn cli_agent::Spawner>;
         let berths = cli_agent::Berths::new(config.cli_agents.max_running);
@@ -342,7 +344,13 @@ impl Daemon {
             Arc::clone(&governance),
         );
         runtimes.insert(RUN_BACKEND.to_owned(), Arc::new(idle));
-        let sessions = SessionManager::new(governance, runtimes, Arc::clone(&agents), limits)?;
+        let sessions = SessionManager::new(
+            governance,
+            runtimes,
+            Arc::clone(&agents),
+            Arc::clone(tools.schedules()),
+            limits,
+        )?;
         let runs = Arc::new(Runs::new(home, config.sandbox, &config.workspaces, sessions.clone()));
         runs.recover().await?;
         sub_agents.live_in(&sessions);
@@ -377,6 +385,7 @@ impl Daemon {
             proxy: Arc::new(Proxy::new(Arc::clone(&providers))),
             runs: Arc::clone(&runs),
             canaries: Arc::clone(&canaries),
+            mcp: Arc::clone(&mcp),
             others: cli_backends.clone(),
         };
         let gateway = Gateway::new(Parts {
@@ -401,7 +410,7 @@ impl Daemon {
         let brokers = Brokers::new(home, Arc::clone(&gateway), (places, network), extras.broker_limits)?;
         runs.with_brokers(brokers.downgrade());
         cli_agents.with_brokers(brokers.downgrade());
-        sessions.governance().tools.with_brokers(brokers.downgrade());
+        tools.with_brokers(brokers.downgrade());
         let tasks = TaskTracker::new();
         tasks.spawn(gateway.serve(listener, accepting.clone()));
         tasks.spawn(Arc::clone(sessions.governance()).expire_approvals(stopping.clone()));

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use tribune_constitution::{Constitution, ConstitutionError, ConstitutionHash, KERNEL_VERSION, Texts};
 
 pub use self::archive::{keep, kept};
-use crate::tools;
 
 /// Files read at most: more than a constitution may have mandates, so that too many are refused and not overlooked.
 const MAX_FILES: usize = 1_000;
@@ -42,10 +41,10 @@ pub enum LawError {
     OtherKernel { hash: ConstitutionHash, kernel: String },
 }
 
-/// Reads the law of the home at `root`.
-pub fn load(root: &Path) -> Result<Constitution, LawError> {
+/// Reads the law of the home at `root`. `tools` are the names of the built-in tools.
+pub fn load(root: &Path, tools: &[&str]) -> Result<Constitution, LawError> {
     let texts = texts(root)?;
-    Constitution::new(texts, &tools::NAMES)
+    Constitution::new(texts, tools)
         .map_err(|error| LawError::Refused { path: root.to_owned(), error: error.into() })
 }
 

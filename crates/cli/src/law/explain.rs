@@ -126,7 +126,7 @@ fn of_call(reader: &Reader, call: &Stored) -> Result<Vec<Judged>, CliError> {
 fn law_of(judged: &Judged, home: &Home) -> Result<Constitution, CliError> {
     let hash = judged.record.as_ref().map(|record| record.constitution_hash.as_str()).unwrap_or_default();
     let hash = hash.parse().map_err(|error| CliError::Input(format!("{error}")))?;
-    Ok(law::kept(home.root(), hash)?)
+    Ok(law::kept(home.root(), hash, &tribune_host::tools::NAMES)?)
 }
 
 fn value(subject: &Subject, explanation: &Explanation, law: &Constitution) -> Value {

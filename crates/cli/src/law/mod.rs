@@ -119,7 +119,7 @@ fn load(dir: Option<&Path>, home: &Home) -> Result<Constitution, CliError> {
     if let Some(dir) = dir {
         has_law(dir)?;
     }
-    law::load(dir.unwrap_or(home.root())).map_err(|error| match error {
+    law::load(dir.unwrap_or(home.root()), &tribune_host::tools::NAMES).map_err(|error| match error {
         LawError::Refused { .. } => CliError::Input(format!("{error}; `tribune law check` shows where")),
         error => error.into(),
     })

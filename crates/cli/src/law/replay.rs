@@ -57,7 +57,8 @@ struct Laws<'a> {
 
 pub(super) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let reader = Reader::open(home)?;
-    let mut laws = Laws { home, present: law::load(home.root()).ok(), loaded: Vec::new() };
+    let mut laws =
+        Laws { home, present: law::load(home.root(), &tribune_host::tools::NAMES).ok(), loaded: Vec::new() };
     let mut replay = Replay::default();
     let mut progress = Progress::new("deciding", reader.size()?);
     for judged in Verdicts::from(&reader, 0) {
@@ -87,7 +88,7 @@ impl Laws<'_> {
     fn find(&self, name: &str) -> Result<Constitution, Problem> {
         let plain = |sentence: String| Problem { sentence, is_altered: false };
         let hash: ConstitutionHash = name.parse().map_err(|error| plain(format!("{error}")))?;
-        match law::kept(self.home.root(), hash) {
+        match law::kept(self.home.root(), hash, &tribune_host::tools::NAMES) {
             Ok(law) => Ok(law),
             Err(LawError::NotKept(_)) if self.present.as_ref().is_some_and(|law| law.hash() == hash) => {
                 self.present.clone().ok_or_else(|| plain(String::new()))

@@ -35,9 +35,10 @@ impl LawState {
     /// From what the daemon says of itself and how many approvals wait, and from the files of its home.
     pub(crate) fn of(home: &Home, status: &Value, pending: u64) -> Self {
         let hash = status["constitution_hash"].as_str().unwrap_or_default().to_owned();
-        let kept = hash.parse().ok().and_then(|hash| law::kept(home.root(), hash).ok());
+        let kept =
+            hash.parse().ok().and_then(|hash| law::kept(home.root(), hash, &tribune_host::tools::NAMES).ok());
         let frozen = Reader::open(home).and_then(|reader| reader.frozen()).ok().flatten();
-        let present = law::load(home.root()).map(|law| law.hash().to_string());
+        let present = law::load(home.root(), &tribune_host::tools::NAMES).map(|law| law.hash().to_string());
         Self {
             mode: kept.as_ref().map(|law| law.settings().mode),
             overrides: kept.as_ref().map_or(0, |law| law.settings().overrides.len()),

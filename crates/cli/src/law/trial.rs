@@ -61,7 +61,7 @@ pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Resu
 
 /// A mandate that the folder lacks would deny every call under it, which is seldom what is to be tried.
 fn tell_missing(dir: &Path, candidate: &Constitution, home: &Home, output: &Output) {
-    let Ok(present) = law::load(home.root()) else { return };
+    let Ok(present) = law::load(home.root(), &tribune_host::tools::NAMES) else { return };
     let missing: Vec<&str> = present
         .mandates()
         .keys()

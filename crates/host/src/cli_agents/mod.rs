@@ -36,7 +36,7 @@ use crate::config::Sandbox;
 use crate::gateway::model_of;
 use crate::governed::Governance;
 use crate::home::Home;
-use crate::mcp::Door;
+use crate::mcp::{Door, McpServers};
 use crate::models::Providers;
 use crate::profiles::{self, Profiles};
 use crate::registry::{Agents, RosterAgent};
@@ -56,6 +56,7 @@ pub(crate) struct CliAgents {
     agents: Arc<Agents>,
     providers: Arc<Providers>,
     governance: Arc<Governance>,
+    mcp: Arc<McpServers>,
     brokers: OnceLock<WeakBrokers>,
     launches: AtomicU64,
     /// What programs of this machine obey in the workspaces of sessions, as it was when somebody last looked.
@@ -94,6 +95,7 @@ impl CliAgents {
         profiles: Profiles,
         (agents, providers): (Arc<Agents>, Arc<Providers>),
         governance: Arc<Governance>,
+        mcp: Arc<McpServers>,
     ) -> Self {
         let launcher = Launcher::this_program(House::of(home.root()));
         Self {
@@ -105,6 +107,7 @@ impl CliAgents {
             agents,
             providers,
             governance,
+            mcp,
             brokers: OnceLock::new(),
             launches: AtomicU64::new(0),
             looked_at: Mutex::default(),
@@ -217,8 +220,8 @@ impl Spawner for CliAgents {
         let Some(brokers) = brokers else {
             return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
         };
-        let mcp = self.governance.tools.mcp().filter(|_| play.is_none());
-        let (door, servers) = mcp.and_then(|mcp| Door::to(mcp, &session.key)).unzip();
+        let door = if play.is_none() { Door::to(&self.mcp, &session.key) } else { None };
+        let (door, servers) = door.unzip();
         let sockets = match &play {
             Some(play) => brokers.open_played(&session.key, Arc::clone(play)),
             None => brokers.open_serving(&session.key, door.map(Arc::new)),
@@ -281,7 +284,7 @@ impl Spawner for CliAgents {
     }
 
     fn servers_of(&self, session: &Handle) -> u64 {
-        self.governance.tools.mcp().map_or(0, |mcp| mcp.edition(&session.key))
+        self.mcp.edition(&session.key)
     }
 
     /// A canary is over in seconds, and nobody may be refused because the house was busy.

@@ -45,16 +45,18 @@ use crate::tools::Ground;
 /// and without one no tool runs:
 ///
 /// ```compile_fail,E0308
-/// async fn unasked(tools: &tribune_host::tools::HostTools, call: tribune_agents::ToolCall) {
-///     tools.run(call).await;
+/// use tribune_host::governed::ToolExecutor;
+/// async fn unasked(tools: &dyn ToolExecutor, call: tribune_agents::ToolCall) {
+///     tools.run(call, None).await;
 /// }
 /// ```
 ///
 /// while with one it does:
 ///
 /// ```
-/// async fn asked(tools: &tribune_host::tools::HostTools, admission: tribune_host::gate::Admission) {
-///     tools.run(admission).await;
+/// use tribune_host::governed::ToolExecutor;
+/// async fn asked(tools: &dyn ToolExecutor, admission: tribune_host::gate::Admission) {
+///     tools.run(admission, None).await;
 /// }
 /// ```
 #[derive(Debug)]

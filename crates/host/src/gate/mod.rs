@@ -12,7 +12,7 @@ mod uses;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -39,10 +39,11 @@ use crate::approval::grant::{self, Call};
 use crate::approval::record::Requested;
 use crate::approval::{Approver, Inbox};
 use crate::clock::Clock;
+use crate::governed::CallDependencies;
 use crate::record::Labelled;
 use crate::registry::Agents;
 use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
-use crate::tools::{Ground, HostTools, Resource, Touched};
+use crate::tools::{Ground, Resource, Touched};
 
 /// How long a call waits for a person where the law does not say otherwise.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -66,6 +67,8 @@ pub struct Gate {
     clock: Clocked,
     /// The roster, which says how far each agent is let go.
     agents: Option<Arc<Agents>>,
+    /// Hash of what agents are told of each built-in tool, by name.
+    schema_pins: HashMap<String, String>,
 }
 
 /// Whether anyone may approve.
@@ -191,6 +194,7 @@ impl Gate {
             readers,
             clock: Clocked(clock),
             agents: None,
+            schema_pins: HashMap::new(),
         })
     }
 
@@ -207,6 +211,21 @@ impl Gate {
     /// With what takes secrets out of the facts.
     pub fn with_redactor(self, redactor: Arc<Redactor>) -> Self {
         Self { redactor, ..self }
+    }
+
+    /// With the built-in tools, whose schemas approvals and grants are bound to.
+    pub fn with_tools(self, specs: &[ToolSpec]) -> Self {
+        let pin = |spec: &ToolSpec| {
+            let schema = jcs::to_vec(&spec.input_schema).unwrap_or_default();
+            let hash = Domain::Action.hash(&[b"schema", spec.description.as_bytes(), b"\n", &schema]);
+            (spec.name.clone(), Cid::from_bytes(hash).to_string())
+        };
+        Self { schema_pins: specs.iter().map(pin).collect(), ..self }
+    }
+
+    /// Hash of what agents are told of a tool; empty for a tool that is not built in.
+    pub(crate) fn schema_pin(&self, tool: &str) -> String {
+        self.schema_pins.get(tool).cloned().unwrap_or_default()
     }
 
     /// Judges a call.
@@ -267,7 +286,7 @@ impl Gate {
         if let (Some(path), Some(folder)) = (&args.path, args.folder.as_deref().or(ground.folder_name())) {
             args.obeyed |= tribune_contract::is_host_trap_in(Path::new(folder), path);
         }
-        let schema = schema_pin(tool);
+        let schema = self.schema_pin(tool);
         let call = Call {
             agent: key.agent().as_str(),
             session: key.as_str(),
@@ -289,19 +308,24 @@ impl Gate {
         AsAsked { provenance: if owners { Provenance::Owner } else { Provenance::Other }, args, grant }
     }
 
-    /// Exactly what a call would do now. Reads the files it depends on, so it blocks.
-    pub(crate) fn action(&self, tools: &HostTools, standing: &Standing, call: &ToolCall) -> Action {
-        let surroundings = tools.surroundings(&standing.ground(), call);
+    /// Exactly what a call would do, where its outcome depends on these files.
+    pub(crate) fn action(
+        &self,
+        dependencies: CallDependencies,
+        standing: &Standing,
+        call: &ToolCall,
+    ) -> Action {
+        let CallDependencies { files, texts, cwd, env } = dependencies;
         Action {
             tool: call.name.clone(),
-            schema: schema_pin(&call.name),
+            schema: self.schema_pin(&call.name),
             input: call.input.clone(),
-            files: surroundings.files,
-            cwd: surroundings.cwd,
-            env: surroundings.env,
+            files,
+            cwd,
+            env,
             constitution: self.law.hash().to_string(),
             labels: standing.labels,
-            texts: surroundings.texts,
+            texts,
             workspace: grant::folder_of(&standing.ground, call),
             further: standing.ground.further().to_vec(),
         }
@@ -408,17 +432,4 @@ impl Gate {
     pub(crate) fn still_fits(&self, requested: &Requested, action: &Action) -> bool {
         action.digest().is_ok_and(|digest| digest == requested.digest)
     }
-}
-
-/// Hash of what agents are told of a tool; of nothing for a tool that is not ours.
-pub(crate) fn schema_pin(tool: &str) -> String {
-    static PINS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-        let pin = |spec: &ToolSpec| {
-            let schema = jcs::to_vec(&spec.input_schema).unwrap_or_default();
-            let hash = Domain::Action.hash(&[b"schema", spec.description.as_bytes(), b"\n", &schema]);
-            (spec.name.clone(), Cid::from_bytes(hash).to_string())
-        };
-        HostTools::specs().iter().map(pin).collect()
-    });
-    PINS.get(tool).cloned().unwrap_or_default()
 }

@@ -22,6 +22,7 @@ use super::wire::{
 };
 use crate::canary::{Absolve, Canaries, Standpoint, Step, Tested, is_canary, millis};
 use crate::cli_agents::Room;
+use crate::mcp::McpServers;
 use crate::models::Providers;
 use crate::record::SESSION_ENTITIES;
 use crate::registry::roster::LineFault;
@@ -55,6 +56,8 @@ pub struct Api {
     pub proxy: Arc<Proxy>,
     pub runs: Arc<Runs>,
     pub(crate) canaries: Arc<Canaries>,
+    /// The MCP servers of sessions.
+    pub(crate) mcp: Arc<McpServers>,
     /// Agents of other makes, whose boxes live between turns.
     pub(crate) others: [CliBackend; 2],
 }

@@ -416,9 +416,7 @@ impl Api {
         for backend in &self.others {
             backend.stop_all();
         }
-        if let Some(mcp) = self.sessions.governance().tools.mcp() {
-            mcp.stop_all();
-        }
+        self.mcp.stop_all();
         let cancelled = self.sessions.cancel_all();
         stopped?;
         Ok(Frozen { frozen: true, cancelled, already })

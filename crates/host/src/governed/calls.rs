@@ -16,6 +16,7 @@ use tribune_ledger::Cid;
 use super::desk::{Begun, Desk, Judged, Recorded};
 use super::elsewhere::FULL;
 use super::own_calls::Given;
+use super::tool_executor::ToolExecutor;
 use super::toolbox::{Answer, Asked, Waiting};
 use crate::approval::action::Action;
 use crate::approval::record::{Requested, Runner};
@@ -109,10 +110,7 @@ impl Calls {
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
-        let call = match desk.governance.tools.mcp() {
-            Some(mcp) => mcp.as_the_law_knows(&desk.handle.key, call),
-            None => call,
-        };
+        let call = desk.governance.tools.to_policy_call(&desk.handle.key, call);
         if let Err(refused) = self.check(desk, &call) {
             // The backend broke a rule of the toolbox; nothing was decided, so nothing is on record.
             answer.refuse(ToolOutcome::error(refused));
@@ -340,7 +338,7 @@ impl Calls {
         self.open(&recorded, None);
         let governance = Arc::clone(&desk.governance);
         self.underway.push(Box::pin(async move {
-            let done = run(&governance.tools, admission, terminal).await;
+            let done = run(&*governance.tools, admission, terminal).await;
             Progress::Ran(recorded, answer, Box::new(done))
         }));
         Ok(Handled::events(written.events))
@@ -446,11 +444,11 @@ impl Calls {
 
 /// Runs an admitted call, which others may follow. A fault in a tool is an answer.
 pub(super) async fn run(
-    tools: &crate::tools::HostTools,
+    tools: &dyn ToolExecutor,
     admission: Admission,
     terminal: Option<Arc<Terminal>>,
 ) -> Done {
-    let run = AssertUnwindSafe(tools.run_followed(admission, terminal)).catch_unwind().await;
+    let run = AssertUnwindSafe(tools.run(admission, terminal)).catch_unwind().await;
     run.unwrap_or_else(|_| Done::failed("the tool failed in a way it did not expect"))
 }
 
@@ -458,7 +456,7 @@ pub(super) async fn run(
 async fn futile(desk: &Desk, call: &ToolCall) -> Result<Option<ToolOutcome>, RuntimeError> {
     let (governance, ground, call) =
         (Arc::clone(&desk.governance), desk.journal.standing.ground(), call.clone());
-    let refused = tokio::task::spawn_blocking(move || governance.tools.futile(&ground, &call)).await;
+    let refused = tokio::task::spawn_blocking(move || governance.tools.precheck(&ground, &call)).await;
     let refused = refused.map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
     Ok(refused.map(|refused| ToolOutcome::error(refused.sentence)))
 }
@@ -467,7 +465,11 @@ async fn futile(desk: &Desk, call: &ToolCall) -> Result<Option<ToolOutcome>, Run
 pub(super) async fn action_now(desk: &Desk, call: &ToolCall) -> Result<Action, RuntimeError> {
     let (governance, standing, call) =
         (Arc::clone(&desk.governance), desk.journal.standing.clone(), call.clone());
-    tokio::task::spawn_blocking(move || governance.gate.action(&governance.tools, &standing, &call))
+    let looking = move || {
+        let dependencies = governance.tools.dependencies(&standing.ground, &call);
+        governance.gate.action(dependencies, &standing, &call)
+    };
+    tokio::task::spawn_blocking(looking)
         .await
         .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))
 }

@@ -19,7 +19,7 @@ use crate::approval::grant::Terms;
 use crate::approval::record::{ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity};
 use crate::approval::{ApprovalError, Approver, Outcome, Wish, draft};
 use crate::gate::hooks::Who;
-use crate::gate::{Inquiry, Standing, schema_pin};
+use crate::gate::{Inquiry, Standing};
 use crate::store::StoreError;
 
 /// How often the inbox is looked through for what nobody decided in time.
@@ -71,7 +71,7 @@ impl Governance {
         };
         let (input, files) = action.map(|action| (action.input, action.files)).unzip();
         let terms = Terms {
-            schema: schema_pin(&row.requested.tool),
+            schema: self.gate.schema_pin(&row.requested.tool),
             input,
             files: files.unwrap_or_default(),
             output: Labels::of_output(self.gate.law.manifest(&row.requested.tool), None),

@@ -265,7 +265,7 @@ impl Desk {
         let (governance, call) = (&self.governance, &recorded.call);
         let runs = || match recorded.runner {
             Runner::Host | Runner::Agent => {
-                aside(|| governance.tools.surroundings(&standing.ground(), call).files)
+                aside(|| governance.tools.dependencies(&standing.ground(), call).files)
             }
             // What lies where the call is carried out is not known here.
             Runner::Caller => Files::default(),

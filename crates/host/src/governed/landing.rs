@@ -1,4 +1,4 @@
-//! Landing the changes of a box, as the log tells of it. The changes themselves are [`crate::workspace`]'s.
+//! Ledger entries about landing the changes of a sandbox. Applying the changes is not done here.
 
 use std::sync::Arc;
 use std::time::Duration;

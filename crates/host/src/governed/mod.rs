@@ -29,6 +29,7 @@ pub(crate) mod showing;
 pub(crate) mod speech;
 mod told;
 mod told_calls;
+mod tool_executor;
 mod toolbox;
 pub mod trail;
 mod turn;
@@ -58,13 +59,14 @@ use crate::registry::mailbox::Mailbox;
 use crate::session::{Feeds, Transcripts};
 use crate::spend::Purse;
 use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
-use crate::tools::{Ground, HostTools};
+use crate::tools::Ground;
 use crate::vault::Vault;
 
 pub(crate) use crossing::{BROUGHT_IN, Barred, SERVED};
 pub use elsewhere::{AskedFor, Heard, Standpoint};
 pub use journal::Written;
 pub use recover::Recovered;
+pub use tool_executor::{CallDependencies, ToolExecutor};
 
 /// The word for a mandate that is not there.
 pub(crate) const NO_MANDATE: &str = "no_mandate";
@@ -80,7 +82,7 @@ pub struct Governance {
     pub mailbox: Arc<Mailbox>,
     pub board: Arc<Board>,
     pub(crate) checked_in: noticing::CheckIns,
-    pub tools: Arc<HostTools>,
+    pub tools: Arc<dyn ToolExecutor>,
     pub transcripts: Transcripts,
     /// Takes secrets out of whatever is shown, kept in the clear or sent.
     pub redactor: Arc<Redactor>,

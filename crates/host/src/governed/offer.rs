@@ -1,5 +1,7 @@
 //! Which tools a turn is told about.
 
+use std::sync::Arc;
+
 use tribune_agents::{RuntimeError, ToolSpec};
 use tribune_constitution::{MCP, Mandate, Stage};
 use tribune_ledger::Cid;
@@ -8,18 +10,18 @@ use super::desk::Desk;
 use super::failed;
 use crate::approval::action::Files;
 use crate::gate::Inquiry;
-use crate::tools::HostTools;
 
 /// Step four: each tool of the mandate passes the gate; those that could be called are offered.
 pub(super) fn offer(desk: &mut Desk, mandate: &Mandate, turn: Cid) -> Result<Vec<ToolSpec>, RuntimeError> {
     let mut offered = Vec::new();
-    for spec in HostTools::specs().iter().filter(|spec| mandate.allows(&spec.name)) {
+    let tools = Arc::clone(&desk.governance.tools);
+    for spec in tools.specs().iter().filter(|spec| mandate.allows(&spec.name)) {
         if is_offered(desk, &spec.name, turn)? {
             offered.push(spec.clone());
         }
     }
     // All tools of servers are one to the law, until they are called.
-    let of_servers = desk.governance.tools.mcp().map(|mcp| mcp.specs(&desk.handle.key)).unwrap_or_default();
+    let of_servers = tools.dynamic_specs(&desk.handle.key);
     if !of_servers.is_empty() && mandate.allows(MCP) && is_offered(desk, MCP, turn)? {
         offered.extend(of_servers);
     }

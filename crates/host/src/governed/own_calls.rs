@@ -37,7 +37,7 @@ impl Desk {
     ) -> Result<Option<Veto>, RuntimeError> {
         let (governance, ground) = (Arc::clone(&self.governance), self.journal.standing.ground());
         let call = call.clone();
-        let found = tokio::task::spawn_blocking(move || governance.tools.other_name(&ground, &call));
+        let found = tokio::task::spawn_blocking(move || governance.tools.path_alias(&ground, &call));
         let found =
             found.await.map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
         Ok(found.map(|sentence| Veto::new(WORKSPACE, &sentence)))
@@ -49,7 +49,7 @@ impl Desk {
         let (governance, ground) = (Arc::clone(&self.governance), self.journal.standing.ground());
         let tool = call.name.clone();
         let call = call.clone();
-        let touched = tokio::task::spawn_blocking(move || governance.tools.would_touch(&ground, &call))
+        let touched = tokio::task::spawn_blocking(move || governance.tools.predict_access(&ground, &call))
             .await
             .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
         let gate = &self.governance.gate;
@@ -95,7 +95,7 @@ impl Calls {
         let Some(Given { recorded, admission, .. }) = self.given.remove(call_id) else { return };
         let (governance, Waiting { answer, terminal }) = (Arc::clone(&desk.governance), waiting);
         self.underway.push(Box::pin(async move {
-            let done = run(&governance.tools, admission, terminal).await;
+            let done = run(&*governance.tools, admission, terminal).await;
             Progress::Ran(recorded, answer, Box::new(done))
         }));
     }

@@ -159,7 +159,7 @@ impl Governance {
     ) -> Result<(), RuntimeError> {
         let written = desk.write_apart().await?;
         let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
-        let mut done = run(&self.tools, admission, None).await;
+        let mut done = run(&*self.tools, admission, None).await;
         recorded.tell_reworded(&mut done);
         done.touched.push(letter_of(&requested));
         self.tell_done(&desk.journal.standing, &recorded, &done.outcome);

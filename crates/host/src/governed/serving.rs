@@ -1,4 +1,4 @@
-//! MCP servers of sessions, as the log tells of them. The servers themselves are [`crate::mcp`]'s.
+//! Ledger entries about the MCP servers of sessions. Starting and ending the servers is not done here.
 
 use std::sync::Arc;
 

@@ -15,7 +15,6 @@ use tribune_ledger::cid::Domain;
 
 use super::LawError;
 use crate::files::{self, Secrecy};
-use crate::tools;
 
 /// The folder in a home.
 const FOLDER: &str = "constitutions";
@@ -48,8 +47,8 @@ pub fn keep(root: &Path, law: &Constitution) -> Result<(), LawError> {
     files::replace(&path, &canonical, Secrecy::Owner).map_err(failed)
 }
 
-/// The law of this hash, if its texts were kept and are what they were.
-pub fn kept(root: &Path, hash: ConstitutionHash) -> Result<Constitution, LawError> {
+/// The law of this hash, if its texts were kept and are what they were. `tools` are the names of the built-in tools.
+pub fn kept(root: &Path, hash: ConstitutionHash, tools: &[&str]) -> Result<Constitution, LawError> {
     let path = path(root, hash);
     let bytes = match read(&path) {
         Ok(bytes) => bytes,
@@ -69,7 +68,7 @@ pub fn kept(root: &Path, hash: ConstitutionHash) -> Result<Constitution, LawErro
         return Err(LawError::OtherKernel { hash, kernel: kernel.to_string() });
     }
     let texts = Texts { constitution, mandates, manifests, policies, law };
-    Constitution::new(texts, &tools::NAMES).map_err(|error| LawError::Refused { path, error: error.into() })
+    Constitution::new(texts, tools).map_err(|error| LawError::Refused { path, error: error.into() })
 }
 
 fn path(root: &Path, hash: ConstitutionHash) -> PathBuf {
@@ -89,23 +88,26 @@ mod tests {
 
     use super::*;
 
+    /// The built-in manifests describe the tools that the built-in mandates name.
+    const TOOLS: &[&str] = &[];
+
     #[test]
     fn a_law_is_kept_under_its_hash_and_cannot_be_changed_unseen() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let mut texts = Texts::built_in();
         texts.law = Some("{mode: 'audit'}".to_owned());
-        let law = Constitution::new(texts, &tools::NAMES).unwrap();
-        assert!(matches!(kept(root, law.hash()), Err(LawError::NotKept(_))));
+        let law = Constitution::new(texts, TOOLS).unwrap();
+        assert!(matches!(kept(root, law.hash(), TOOLS), Err(LawError::NotKept(_))));
         keep(root, &law).unwrap();
-        let loaded = kept(root, law.hash()).unwrap();
+        let loaded = kept(root, law.hash(), TOOLS).unwrap();
         assert_eq!((loaded.hash(), loaded.texts()), (law.hash(), law.texts()));
 
         let path = path(root, law.hash());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace("audit", "off")).unwrap();
-        assert!(matches!(kept(root, law.hash()), Err(LawError::Altered { .. })));
+        assert!(matches!(kept(root, law.hash(), TOOLS), Err(LawError::Altered { .. })));
         keep(root, &law).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text, "put back by the next start");
 
@@ -114,6 +116,6 @@ mod tests {
             tribune_ledger::Cid::from_bytes(bytes).to_string().parse::<ConstitutionHash>().unwrap()
         });
         fs::write(super::path(root, hash(&other)), &other).unwrap();
-        assert!(matches!(kept(root, hash(&other)), Err(LawError::OtherKernel { .. })));
+        assert!(matches!(kept(root, hash(&other), TOOLS), Err(LawError::OtherKernel { .. })));
     }
 }

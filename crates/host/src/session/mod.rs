@@ -41,7 +41,7 @@ pub use self::transcripts::{Projection, Transcripts};
 use crate::governed::Governance;
 use crate::registry::{Agents, CLI_BACKENDS};
 use crate::store::{SessionFilter, SessionRow};
-use crate::tools::ground;
+use crate::tools::{ScheduleFile, ground};
 use crate::vault::Vault;
 
 /// Locks under which sessions are opened and closed; more than cores, few enough to be nothing.
@@ -82,6 +82,8 @@ struct Shared {
     governance: Arc<Governance>,
     runtimes: HashMap<String, Arc<dyn AgentRuntime>>,
     agents: Arc<Agents>,
+    /// When agents want to be woken.
+    schedules: Arc<ScheduleFile>,
     limits: SessionLimits,
     loaded: Mutex<HashMap<SessionKey, Arc<Session>>>,
     opening: Vec<Arc<tokio::sync::Mutex<()>>>,
@@ -133,6 +135,7 @@ impl SessionManager {
         governance: Arc<Governance>,
         runtimes: HashMap<String, Arc<dyn AgentRuntime>>,
         agents: Arc<Agents>,
+        schedules: Arc<ScheduleFile>,
         limits: SessionLimits,
     ) -> Result<Self, SessionError> {
         let open = governance.readers.now(|reader| reader.open_sessions())?;
@@ -140,6 +143,7 @@ impl SessionManager {
             governance,
             runtimes,
             agents,
+            schedules,
             limits,
             loaded: Mutex::default(),
             opening: (0..OPENING_LOCKS).map(|_| Arc::default()).collect(),
@@ -273,9 +277,7 @@ impl SessionManager {
             if loaded.get(key).is_some_and(|found| Arc::ptr_eq(found, &session)) {
                 loaded.remove(key);
                 // Whoever opens it again comes behind this, and brings them again.
-                if let Some(mcp) = shared.governance.tools.mcp() {
-                    mcp.end(key);
-                }
+                shared.governance.tools.end_session(key);
             }
         });
     }

@@ -44,7 +44,7 @@ impl SessionManager {
         if governance.gate.is_frozen() || self.shared.draining.is_cancelled() {
             return Ok(0);
         }
-        let file = Arc::clone(governance.tools.schedules());
+        let file = Arc::clone(&self.shared.schedules);
         let now = governance.clock.now().to_string();
         let taken = tokio::task::spawn_blocking(move || take_due(&file, &now)).await;
         let mut woken = 0;

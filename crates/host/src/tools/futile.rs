@@ -13,7 +13,7 @@ use super::{Code, HostTools, Refused};
 impl HostTools {
     /// Why this call would be refused by its tool right away, if it would. Looks at names and not at content: nobody has
     /// allowed the call to read anything. Blocks on the disk.
-    pub(crate) fn futile(&self, ground: &Ground, call: &ToolCall) -> Option<Refused> {
+    pub(super) fn futile(&self, ground: &Ground, call: &ToolCall) -> Option<Refused> {
         let request = match Request::new(call) {
             Ok(request) => request,
             Err(sentence) => return Some(Refused::new(Code::InvalidInput, sentence)),

@@ -11,6 +11,7 @@ mod cron;
 mod done;
 mod edit;
 mod exec;
+mod executor;
 mod futile;
 mod gateway;
 pub(crate) mod ground;
@@ -66,7 +67,6 @@ pub use ground::Ground;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
 pub use spawn::{NoSpawner, Spawned, Spawner};
 pub(crate) use surroundings::ABSENT;
-pub use surroundings::Surroundings;
 pub use web::{Egress, EgressMode, HostPort, SearchEndpoint};
 
 pub(crate) use exec::{NAME as EXEC, watched};
@@ -188,10 +188,6 @@ impl HostTools {
     /// The MCP servers that clients bring for their sessions.
     pub(crate) fn with_mcp(self, mcp: Arc<McpServers>) -> Self {
         Self { mcp: Some(mcp), ..self }
-    }
-
-    pub(crate) const fn mcp(&self) -> Option<&Arc<McpServers>> {
-        self.mcp.as_ref()
     }
 
     /// What agents want to be woken for.

@@ -1,7 +1,6 @@
 //! What the outcome of a call depends on beside its input: the programs and scripts that a command runs, the file that a
 //! write replaces. A person approves these too, so they are looked at again when the call is about to start.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +13,7 @@ use super::ground::Ground;
 use super::target::{Parents, Target};
 use super::workspace::Workspace;
 use super::{Code, HostTools, edit, write};
+use crate::governed::CallDependencies;
 
 /// Files looked at for one command.
 const MAX_FILES: usize = 64;
@@ -31,21 +31,9 @@ pub(crate) const ABSENT: &str = "absent";
 /// The hash of a file that is too large to be read.
 const TOO_LARGE: &str = "too large";
 
-/// What a call depends on.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Surroundings {
-    /// Paths, in the workspace or absolute, with the hash of their content.
-    pub files: BTreeMap<String, String>,
-    /// What these files say, as far as it is a text and not too long.
-    pub texts: BTreeMap<String, String>,
-    pub cwd: Option<String>,
-    /// Names of the variables that a command is given.
-    pub env: Vec<String>,
-}
-
 impl HostTools {
     /// What the outcome of a call depends on beside its input. Blocks on the disk.
-    pub fn surroundings(&self, ground: &Ground, call: &ToolCall) -> Surroundings {
+    pub(super) fn dependencies_of(&self, ground: &Ground, call: &ToolCall) -> CallDependencies {
         let text = |name: &str| call.input.get(name).and_then(Value::as_str);
         match call.name.as_str() {
             exec::NAME => {
@@ -54,23 +42,23 @@ impl HostTools {
                 let workspace = workspace.canonicalize().unwrap_or(workspace);
                 let cwd = exec::folder(text("cwd"));
                 let line = text("command").unwrap_or_default();
-                let mut found = Surroundings {
+                let mut found = CallDependencies {
                     cwd: Some(cwd.to_owned()),
                     env: exec::ENV.iter().map(|&name| name.to_owned()).collect(),
-                    ..Surroundings::default()
+                    ..CallDependencies::default()
                 };
-                found.programs(line, &workspace, &workspace.join(cwd));
+                add_programs(&mut found, line, &workspace, &workspace.join(cwd));
                 found
             }
             write::NAME | edit::NAME => {
                 let path = text("path").unwrap_or_default();
                 let target = Workspace::open_at(&self.home, &ground.spot(path))
                     .and_then(|workspace| Target::open(&workspace, path, Parents::Find));
-                let mut found = Surroundings::default();
+                let mut found = CallDependencies::default();
                 let hash = match target.and_then(|target| target.read(MAX_TARGET_BYTES)) {
                     Ok((content, _)) => {
                         let hash = blake3::hash(&content).to_hex().to_string();
-                        found.keep(path, content);
+                        keep(&mut found, path, content);
                         hash
                     }
                     Err(refused) if refused.code == Code::TooLarge => TOO_LARGE.to_owned(),
@@ -79,56 +67,54 @@ impl HostTools {
                 found.files.insert(path.to_owned(), hash);
                 found
             }
-            _ => Surroundings::default(),
+            _ => CallDependencies::default(),
         }
     }
 }
 
-impl Surroundings {
-    /// The programs and scripts that a command line runs. Of a line that is not understood, every word is looked at as if it
-    /// might be a script.
-    fn programs(&mut self, line: &str, workspace: &Path, cwd: &Path) {
-        let commands: Vec<Vec<String>> = match command::parse(line) {
-            Ok(parsed) => parsed
-                .commands()
-                .iter()
-                .map(|simple| simple.words.iter().map(|word| word.text.clone()).collect())
-                .collect(),
-            Err(_) => vec![std::iter::once("sh").chain(line.split_whitespace()).map(str::to_owned).collect()],
-        };
-        for words in commands {
-            // A wrapper such as `env` or `timeout` runs what stands behind it.
-            for start in 0..words.len() {
-                let Ok(found) = resolve(&words[start..], cwd, PATH) else {
-                    if start == 0 {
-                        self.files.insert(words[0].clone(), ABSENT.to_owned());
-                    }
-                    continue;
-                };
-                if start > 0 && found.scripts.is_empty() {
-                    continue;
+/// The programs and scripts that a command line runs. Of a line that is not understood, every word is looked at as if it
+/// might be a script.
+fn add_programs(found: &mut CallDependencies, line: &str, workspace: &Path, cwd: &Path) {
+    let commands: Vec<Vec<String>> = match command::parse(line) {
+        Ok(parsed) => parsed
+            .commands()
+            .iter()
+            .map(|simple| simple.words.iter().map(|word| word.text.clone()).collect())
+            .collect(),
+        Err(_) => vec![std::iter::once("sh").chain(line.split_whitespace()).map(str::to_owned).collect()],
+    };
+    for words in commands {
+        // A wrapper such as `env` or `timeout` runs what stands behind it.
+        for start in 0..words.len() {
+            let Ok(program) = resolve(&words[start..], cwd, PATH) else {
+                if start == 0 {
+                    found.files.insert(words[0].clone(), ABSENT.to_owned());
                 }
-                let scripts = found.scripts.into_iter().map(|script| (script.path, script.b3));
-                for (path, hash) in std::iter::once((found.executable, found.b3)).chain(scripts) {
-                    let name = path.strip_prefix(workspace).unwrap_or(&path).to_string_lossy().into_owned();
-                    if self.files.len() < MAX_FILES {
-                        if let Some(content) = small(&path).filter(|content| blake3::hash(content) == hash) {
-                            self.keep(&name, content);
-                        }
-                        self.files.insert(name, hash.to_hex().to_string());
+                continue;
+            };
+            if start > 0 && program.scripts.is_empty() {
+                continue;
+            }
+            let scripts = program.scripts.into_iter().map(|script| (script.path, script.b3));
+            for (path, hash) in std::iter::once((program.executable, program.b3)).chain(scripts) {
+                let name = path.strip_prefix(workspace).unwrap_or(&path).to_string_lossy().into_owned();
+                if found.files.len() < MAX_FILES {
+                    if let Some(content) = small(&path).filter(|content| blake3::hash(content) == hash) {
+                        keep(found, &name, content);
                     }
+                    found.files.insert(name, hash.to_hex().to_string());
                 }
             }
         }
     }
+}
 
-    /// Keeps what a file says.
-    fn keep(&mut self, name: &str, content: Vec<u8>) {
-        let kept: usize = self.texts.values().map(String::len).sum();
-        let fits = content.len() as u64 <= MAX_TEXT_BYTES && kept + content.len() <= MAX_TEXTS_BYTES;
-        if let Some(Ok(text)) = fits.then(|| String::from_utf8(content)) {
-            self.texts.insert(name.to_owned(), text);
-        }
+/// Keeps what a file says.
+fn keep(found: &mut CallDependencies, name: &str, content: Vec<u8>) {
+    let kept: usize = found.texts.values().map(String::len).sum();
+    let fits = content.len() as u64 <= MAX_TEXT_BYTES && kept + content.len() <= MAX_TEXTS_BYTES;
+    if let Some(Ok(text)) = fits.then(|| String::from_utf8(content)) {
+        found.texts.insert(name.to_owned(), text);
     }
 }
 

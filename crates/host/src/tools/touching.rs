@@ -12,7 +12,7 @@ use super::{HostTools, edit, read, search, web_fetch, write};
 
 impl HostTools {
     /// Looks at the disk, so it blocks.
-    pub(crate) fn would_touch(&self, ground: &Ground, call: &ToolCall) -> Vec<Touched> {
+    pub(super) fn would_touch(&self, ground: &Ground, call: &ToolCall) -> Vec<Touched> {
         let text = |name: &str| call.input.get(name).and_then(Value::as_str).unwrap_or_default();
         let path = text("path");
         match call.name.as_str() {
@@ -32,7 +32,7 @@ impl HostTools {
 
     /// Why a call that the agent would carry out itself does not go by this path: it is another name of something, and the law
     /// judged by this one. The house's own tools refuse such a path when they open it. Looks at the disk, so it blocks.
-    pub(crate) fn other_name(&self, ground: &Ground, call: &ToolCall) -> Option<String> {
+    pub(super) fn other_name(&self, ground: &Ground, call: &ToolCall) -> Option<String> {
         let path = match call.name.as_str() {
             read::NAME | write::NAME | edit::NAME | search::NAME => call.input.get("path")?.as_str()?,
             _ => return None,

@@ -75,10 +75,9 @@ impl Connection {
         bringing: Bringing,
     ) -> Result<Vec<String>, Fault> {
         self.who.operator()?;
-        let sessions = &self.gateway.api.sessions;
-        let governance = sessions.governance();
-        let row = sessions.row(key).await?;
-        let Some((row, mcp)) = row.zip(governance.tools.mcp()) else { return Ok(Vec::new()) };
+        let api = &self.gateway.api;
+        let (sessions, governance) = (&api.sessions, api.sessions.governance());
+        let Some(row) = sessions.row(key).await? else { return Ok(Vec::new()) };
         let left_out = |why: &str| {
             let names = names(servers.iter().map(|server| server.name.clone()));
             Ok(vec![format!("{why} Left out: {names}.")])
@@ -91,7 +90,7 @@ impl Connection {
                 Bringing::IfNone => Ok(Vec::new()),
             };
         }
-        Ok(mcp.bring(governance, &row, servers, bringing).await)
+        Ok(api.mcp.bring(governance, &row, servers, bringing).await)
     }
 }
 

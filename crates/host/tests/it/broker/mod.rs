@@ -271,7 +271,7 @@ impl House {
         let home = self.daemon.stop().await;
         assert_sound(&home.home);
         // L4: whoever has the law and the facts comes to the same verdicts.
-        let law = tribune_host::law::load(home.home.root()).unwrap();
+        let law = tribune_host::law::load(home.home.root(), &tribune_host::tools::NAMES).unwrap();
         for (_, said) in
             entries(&home).into_iter().filter(|(quality, _)| *quality == EntryQuality::PolicyVerdict)
         {

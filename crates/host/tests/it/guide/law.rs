@@ -20,7 +20,8 @@ fn house(fences: &[Fence]) -> (TempHome, Constitution) {
             home.write(file, &fence.text);
         }
     }
-    let law = law::load(home.home.root()).unwrap_or_else(|error| panic!("{GUIDE}: {error}"));
+    let law = law::load(home.home.root(), &tribune_host::tools::NAMES)
+        .unwrap_or_else(|error| panic!("{GUIDE}: {error}"));
     (home, law)
 }
 
@@ -119,7 +120,8 @@ fn the_law_of_every_guide_passes_its_own_examples() {
         }
         // A rule about a tool that no mandate of the guide has is tried all the same.
         home.write("mandates/all.md", &format!("---\ntools: mcp, {}\n---\n", tools::NAMES.join(", ")));
-        let law = law::load(home.home.root()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let law = law::load(home.home.root(), &tribune_host::tools::NAMES)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
         let tested = law.test();
         assert!(!rules.is_empty() && !tested.is_empty(), "{name}");
         for tested in tested {
