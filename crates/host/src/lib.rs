@@ -30,6 +30,7 @@ pub mod profiles;
 mod programs;
 pub mod quota;
 pub mod record;
+pub mod records;
 pub mod registry;
 pub mod run;
 pub mod session;

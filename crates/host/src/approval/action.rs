@@ -13,6 +13,9 @@ use tribune_ledger::jcs::{self, JcsError};
 /// Files by their paths, in the workspace or absolute, each with the hash of its content, or with the content.
 pub type Files = BTreeMap<String, String>;
 
+/// Stands for the hash of a file that does not exist or cannot be read.
+pub const ABSENT: &str = "absent";
+
 /// A call with everything that decides what it does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Action {

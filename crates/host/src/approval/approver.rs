@@ -1,6 +1,5 @@
 //! Who may decide. An approver is a principal that proved itself at the door; what it may decide follows from its roles.
 
-use super::error::ApprovalError;
 use super::record::Requested;
 
 /// The operator's name in records. It has every role.
@@ -18,6 +17,15 @@ pub struct Approver {
 pub enum Roles {
     All,
     These(Vec<String>),
+}
+
+/// Why someone may not decide a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotEntitled {
+    #[error("`{0}` was asked for by yourself: someone else has to decide")]
+    Own(String),
+    #[error("`{id}` may be decided by {roles} only: ask someone who has that role")]
+    WrongRole { id: String, roles: String },
 }
 
 impl Approver {
@@ -40,13 +48,13 @@ impl Approver {
     }
 
     /// Refuses one's own requests, and those of other roles.
-    pub(crate) fn may_decide(&self, requested: &Requested) -> Result<(), ApprovalError> {
+    pub(crate) fn may_decide(&self, requested: &Requested) -> Result<(), NotEntitled> {
         if self.id == requested.agent {
-            return Err(ApprovalError::Own(requested.id.clone()));
+            return Err(NotEntitled::Own(requested.id.clone()));
         }
         if self.has_role_for(requested) {
             return Ok(());
         }
-        Err(ApprovalError::WrongRole { id: requested.id.clone(), roles: requested.roles.join(", ") })
+        Err(NotEntitled::WrongRole { id: requested.id.clone(), roles: requested.roles.join(", ") })
     }
 }

@@ -1,5 +1,7 @@
 //! Why a decision was not taken.
 
+use super::approver::NotEntitled;
+use super::grant::GrantError;
 use super::record::State;
 use crate::store::StoreError;
 
@@ -13,14 +15,12 @@ pub enum ApprovalError {
     Racing(String),
     #[error("you agreed to `{0}` before: someone else has to agree too")]
     VotedBefore(String),
-    #[error("`{0}` was asked for by yourself: someone else has to decide")]
-    Own(String),
-    #[error("`{id}` may be decided by {roles} only: ask someone who has that role")]
-    WrongRole { id: String, roles: String },
+    #[error(transparent)]
+    NotEntitled(#[from] NotEntitled),
     #[error("there is no grant `{0}`: `tribune approvals grants` lists them")]
     UnknownGrant(String),
-    #[error("{0}")]
-    Wish(String),
+    #[error(transparent)]
+    Grant(#[from] GrantError),
     #[error("the reason is too long: keep it to {} characters", super::inbox::MAX_REASON_CHARS)]
     LongReason,
     #[error("everything is stopped: nothing can be allowed before `tribune resume`")]
@@ -37,8 +37,8 @@ impl ApprovalError {
         match self {
             Self::Unknown(_) | Self::UnknownGrant(_) => "not_found",
             Self::Over { .. } | Self::Racing(_) | Self::VotedBefore(_) | Self::Frozen => "conflict",
-            Self::Own(_) | Self::WrongRole { .. } => "forbidden",
-            Self::Wish(_) | Self::LongReason => "invalid_params",
+            Self::NotEntitled(_) => "forbidden",
+            Self::Grant(_) | Self::LongReason => "invalid_params",
             Self::Stopping => "draining",
             Self::Store(_) => "storage",
         }

@@ -17,7 +17,6 @@ use tribune_ledger::{Cid, Timestamp, jcs};
 
 use super::action::Files;
 use super::approver::Approver;
-use super::error::ApprovalError;
 use super::record::{Decision, Requested};
 use super::ruling::Wish;
 use crate::tools::ground::beneath;
@@ -65,6 +64,11 @@ pub struct Grant {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<String>,
 }
+
+/// Why a decision cannot become the grant that it asks for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct GrantError(pub String);
 
 /// A grant with the time at which it was given.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,8 +140,8 @@ impl Grant {
         who: &Approver,
         terms: Terms,
         now: Timestamp,
-    ) -> Result<Option<Self>, ApprovalError> {
-        let no = |what: &str| Err(ApprovalError::Wish(what.to_owned()));
+    ) -> Result<Option<Self>, GrantError> {
+        let no = |what: &str| Err(GrantError(what.to_owned()));
         let takes_time = matches!(wish.decision, Decision::AllowUntil | Decision::AllowPattern);
         if wish.until.is_some() && !takes_time {
             return no(
@@ -242,7 +246,7 @@ impl Grant {
 
 impl Subject {
     /// This call and no other.
-    fn exactly(tool: &str, input: &Value, further: &[String]) -> Result<Self, ApprovalError> {
+    fn exactly(tool: &str, input: &Value, further: &[String]) -> Result<Self, GrantError> {
         let args = args_of(tool, input, further);
         if let Some(parsed) = parsed(tool, input) {
             return Ok(Self::Command { pattern: command::Grant::exact(&parsed).to_string() });
@@ -257,8 +261,8 @@ impl Subject {
         arguments_digest(input).map(|digest| Self::Arguments { digest })
     }
 
-    fn from_pattern(tool: &str, pattern: &str) -> Result<Self, ApprovalError> {
-        let no = |what: String| Err(ApprovalError::Wish(what));
+    fn from_pattern(tool: &str, pattern: &str) -> Result<Self, GrantError> {
+        let no = |what: String| Err(GrantError(what));
         if pattern.len() > MAX_PATTERN_BYTES {
             return no(format!("the pattern is too long: keep it to {MAX_PATTERN_BYTES} bytes"));
         }
@@ -432,8 +436,8 @@ fn parsed(tool: &str, input: &Value) -> Option<command::Parsed> {
         .and_then(|line| command::parse(line).ok())
 }
 
-fn arguments_digest(input: &Value) -> Result<String, ApprovalError> {
-    let canonical = jcs::to_vec(input).map_err(|error| ApprovalError::Wish(error.to_string()))?;
+fn arguments_digest(input: &Value) -> Result<String, GrantError> {
+    let canonical = jcs::to_vec(input).map_err(|error| GrantError(error.to_string()))?;
     Ok(Cid::from_bytes(Domain::Action.hash(&[b"arguments", &canonical])).to_string())
 }
 

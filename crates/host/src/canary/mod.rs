@@ -36,7 +36,7 @@ pub(crate) use self::play::{Milestone, Play};
 pub(crate) use self::record::Grounds;
 use self::record::Occasion;
 pub(crate) use self::record::millis;
-pub(crate) use self::trial::{Obstacle, Scene, Stage, Step, Subject, Trial, is_canary, sweep};
+pub(crate) use self::trial::{Obstacle, Scene, Stage, Step, Subject, Trial, sweep};
 use crate::config::CanaryConfig;
 use crate::governed::Governance;
 use crate::registry::Agents;

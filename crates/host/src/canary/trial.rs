@@ -24,7 +24,6 @@ use crate::record::VerdictRecord;
 use crate::session::NoTools;
 
 /// What the agents of canaries are called, before what nobody can guess.
-const AGENT: &str = "tribune-canary-";
 
 /// For all of a canary: the slowest agent takes a tenth of it on a machine that is not busy.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -111,15 +110,10 @@ pub(crate) struct Step {
     pub(crate) detail: Option<String>,
 }
 
-/// Whether the agent of a session is a canary's. Nobody's letters, board or purse are its business.
-pub(crate) fn is_canary(agent: &AgentId) -> bool {
-    agent.as_str().starts_with(AGENT)
-}
-
 /// Removes what canaries of a killed daemon left behind.
 pub(crate) fn sweep(home: &Home) {
     let Ok(found) = std::fs::read_dir(home.root().join("agents")) else { return };
-    let left = found.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(AGENT));
+    let left = found.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(CANARY_PREFIX));
     for entry in left {
         drop(Folder(entry.path()));
     }
@@ -281,7 +275,7 @@ fn session_of(name: &str) -> Option<(String, SessionKey)> {
     let mut bytes = [0_u8; 8];
     getrandom::fill(&mut bytes).ok()?;
     let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let agent: AgentId = format!("{AGENT}{nonce}").parse().ok()?;
+    let agent: AgentId = format!("{CANARY_PREFIX}{nonce}").parse().ok()?;
     let key = SessionKey::direct(&agent, "canary", "house", name).ok()?;
     Some((nonce, key))
 }

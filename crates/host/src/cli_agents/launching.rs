@@ -19,7 +19,6 @@ use crate::run::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, SERVERS_PORT, proxy_varia
 use crate::tools::{Ground, workspace_of};
 
 /// Where the workspace is inside.
-pub(super) const WORKSPACE: &str = "/workspace";
 
 /// Where the session's home folder is inside.
 const HOME: &str = "/home/session";

@@ -42,9 +42,6 @@ use crate::profiles::{self, Profiles};
 use crate::registry::{Agents, RosterAgent};
 use crate::tools::Ground;
 
-/// Tools that change what is in a workspace.
-pub(crate) const CHANGING: [&str; 3] = ["write", "edit", "exec"];
-
 /// Starts the agents of a house.
 pub(crate) struct CliAgents {
     home: Home,
@@ -276,7 +273,7 @@ impl Spawner for CliAgents {
             process: Box::new(process),
             census: Arc::new(census),
             profile,
-            workspace: launching::WORKSPACE.to_owned(),
+            workspace: WORKSPACE.to_owned(),
             conversation,
             instructions,
             servers,

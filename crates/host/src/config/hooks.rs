@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
-use crate::gate::hooks::{Bounds, Hook, On, Reach};
+use super::hook_spec::{Bounds, Hook, On, Reach};
 
 /// Milliseconds that a hook gets if nobody says otherwise.
 const DEFAULT_TIMEOUT: u64 = 5_000;

@@ -431,3 +431,14 @@ impl<'de> Deserialize<'de> for Reference {
             .map_err(|error| D::Error::custom(format!("is wrong: {error}")))
     }
 }
+
+/// As config.json5 writes it.
+pub const fn dialect(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Anthropic => "anthropic",
+        Dialect::OpenAi => "openai",
+        Dialect::OpenAiCompatible => "openai_compatible",
+        Dialect::Gemini => "gemini",
+    }
+}
+

@@ -20,7 +20,7 @@ use super::wire::{
     Entries, EntryInfo, EventPage, Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten,
     SessionInfo, SessionInit, SessionList, SessionPage, TestStep, TurnInfo, TurnResult, Turns, Written,
 };
-use crate::canary::{Absolve, Canaries, Standpoint, Step, Tested, is_canary, millis};
+use crate::canary::{Absolve, Canaries, Standpoint, Step, Tested, millis};
 use crate::cli_agents::Room;
 use crate::mcp::McpServers;
 use crate::models::Providers;

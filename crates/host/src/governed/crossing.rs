@@ -26,13 +26,6 @@ use crate::store::{Appended, SessionRow, StoreError};
 /// What connections brought into sessions, until their journals have taken it in.
 pub(crate) type Seeped = Mutex<HashMap<SessionKey, Labels>>;
 
-/// What a connection brings into its session: whatever the other side sends.
-pub(crate) const BROUGHT_IN: Labels = Labels::UNKNOWN;
-
-/// What an MCP server brings into its session by being there: the words in which it tells of its tools. The operator chose the
-/// program, so they count like files and programs of this machine; what its tools answer counts for less.
-pub(crate) const SERVED: Labels = Labels::new(Trust::Verified, false);
-
 /// What is told to whoever waited for a person in vain.
 const LATE: &str = "nobody decided in time: try again, or ask the operator";
 

@@ -13,7 +13,6 @@ use crate::run::{EGRESS_PORT, proxy_variables};
 use crate::tools::PATH;
 
 /// Where the workspace is inside.
-const WORKSPACE: &str = "/workspace";
 
 /// What every box has of this machine.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];

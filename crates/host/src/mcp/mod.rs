@@ -47,6 +47,9 @@ use crate::record::McpRecord;
 use crate::store::SessionRow;
 use crate::tools::{Code, Ground, Refused, workspace_of};
 
+/// Tools that change what is in a workspace.
+pub(crate) const CHANGING: [&str; 3] = ["write", "edit", "exec"];
+
 /// Servers of all sessions.
 const MAX_RUNNING: usize = 128;
 

@@ -159,16 +159,6 @@ impl Provider {
     }
 }
 
-/// As config.json5 writes it.
-pub const fn dialect(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Anthropic => "anthropic",
-        Dialect::OpenAi => "openai",
-        Dialect::OpenAiCompatible => "openai_compatible",
-        Dialect::Gemini => "gemini",
-    }
-}
-
 const fn thinking(form: ThinkingForm) -> &'static str {
     match form {
         ThinkingForm::Unasked => "off",

@@ -11,7 +11,6 @@ use tribune_agents::{
 };
 
 /// The name of this backend. No agent of a roster has it.
-pub(crate) const RUN_BACKEND: &str = "run";
 
 /// Takes no turns.
 #[derive(Debug)]

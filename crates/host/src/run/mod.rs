@@ -30,7 +30,6 @@ use crate::workspace::{Label, Workspace, Workspaces, WorkspacesError, check_name
 
 /// The agent that programs count as which an operator runs. A roster may have one of this name; then its mandate and its model
 /// hold.
-pub const RUN_AGENT: &str = "run";
 
 /// Its channel.
 const CHANNEL: &str = "run";

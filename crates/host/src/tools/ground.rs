@@ -12,7 +12,7 @@ use tribune_contract::{MAX_FURTHER, is_the_systems};
 
 /// What a box has of its own: nothing of the operator's is mounted in these.
 const OF_BOXES: [&str; 9] =
-    ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr", super::exec::WORKSPACE];
+    ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr", WORKSPACE];
 
 /// Folders of a box that others would take the place of if they were mounted above them.
 const IN_BOXES: [&str; 3] = ["/home/agent", "/tmp", "/var/tmp"];

@@ -60,16 +60,15 @@ use workspace::Workspace;
 pub use done::{Code, Done, Refused, Resource, Touched};
 pub use exec::{
     BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits,
-    Operand, PATH, ResolveError, Resolved, resolve,
+    Operand, ResolveError, Resolved, resolve,
 };
 pub use gateway::StatusSlot;
 pub use ground::Ground;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
 pub use spawn::{NoSpawner, Spawned, Spawner};
-pub(crate) use surroundings::ABSENT;
 pub use web::{Egress, EgressMode, HostPort, SearchEndpoint};
 
-pub(crate) use exec::{NAME as EXEC, watched};
+pub(crate) use exec::watched;
 
 /// The tools, by name.
 pub const NAMES: [&str; 15] = [
@@ -93,9 +92,6 @@ pub const NAMES: [&str; 15] = [
 /// How long a call may take that says nothing else. A search of everything it may read takes a second or two; the rest is
 /// a slow disk.
 pub const WALL_TIME: Duration = Duration::from_secs(30);
-
-/// Bytes of an answer: about what a model can still make use of.
-pub const RESULT_BYTES: usize = 256 * 1024;
 
 /// Whether an agent is in the roster.
 pub type KnownAgent = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
@@ -338,25 +334,6 @@ async fn within<T: Send + 'static>(
                 limit.as_secs()
             ),
         )),
-    }
-}
-
-/// The text, cut to [`RESULT_BYTES`] with a mark if it is longer.
-fn bounded(mut text: String) -> String {
-    const MARK: &str = "\n[cut: the answer was longer]";
-    if text.len() > RESULT_BYTES {
-        text.truncate(text.floor_char_boundary(RESULT_BYTES - MARK.len()));
-        text.push_str(MARK);
-    }
-    text
-}
-
-/// A text from a call as a sentence shows it: short.
-fn shown(text: &str) -> String {
-    const CHARS: usize = 200;
-    match text.char_indices().nth(CHARS) {
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-        None => text.to_owned(),
     }
 }
 

@@ -25,9 +25,6 @@ const MAX_TARGET_BYTES: usize = 16 << 20;
 const MAX_TEXT_BYTES: u64 = 64 << 10;
 const MAX_TEXTS_BYTES: usize = 256 << 10;
 
-/// The hash of a file that is not there, or cannot be looked at.
-pub(crate) const ABSENT: &str = "absent";
-
 /// The hash of a file that is too large to be read.
 const TOO_LARGE: &str = "too large";
 

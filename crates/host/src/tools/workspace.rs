@@ -109,7 +109,7 @@ impl Workspace {
             .map(|(index, one)| (!is_own(index, one)).then(|| Self::open(home, one).ok()).flatten())
             .collect();
         // Paths in a box begin with another name where they are in the workspace.
-        let inside = Path::new(super::exec::WORKSPACE);
+        let inside = Path::new(WORKSPACE);
         let names: Vec<[&Path; 2]> = (0..)
             .zip(&paths)
             .map(|(index, path)| [path.as_path(), if index == 0 { inside } else { path.as_path() }])

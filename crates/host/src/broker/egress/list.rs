@@ -11,40 +11,6 @@ use super::wanted::Wanted;
 use crate::net::{Reach, Whereabouts};
 use crate::tools::HostPort;
 
-/// How a place is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speech {
-    /// CONNECT, with TLS inside whose name is the place's.
-    Https,
-    /// Plain HTTP, whose methods and paths are looked at.
-    Http,
-    /// CONNECT, with anything inside.
-    Tcp,
-}
-
-/// A place that may be connected to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    // INVARIANT: with a port.
-    pub at: HostPort,
-    pub speech: Speech,
-    /// The methods of plain HTTP; empty: all.
-    pub methods: Vec<String>,
-    /// Beginnings of the paths of plain HTTP; empty: all.
-    pub paths: Vec<String>,
-    /// Whether the name may lead into the own network.
-    pub private: bool,
-}
-
-/// What becomes of a connection to a place that is not listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unlisted {
-    #[default]
-    Deny,
-    /// A person is asked, and the connection waits.
-    Ask,
-}
-
 /// The lists of a house.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
@@ -93,12 +59,12 @@ impl Places {
         }
         let listed = self.agents.get(agent).into_iter().flatten().chain(&outlets.places);
         let here: Vec<&Place> = listed.filter(|place| place.at.is(&name, port)).collect();
-        let mut spoken = here.iter().filter(|place| place.speaks(wanted)).peekable();
+        let mut spoken = here.iter().filter(|place| speaks(place, wanted)).peekable();
         if spoken.peek().is_none() {
             let unlisted = outlets.unlisted.unwrap_or(self.unlisted);
-            return unlisted.said(agent, wanted, !here.is_empty());
+            return unlisted_said(unlisted, agent, wanted, !here.is_empty());
         }
-        match spoken.find(|place| place.lets(wanted)) {
+        match spoken.find(|place| lets(place, wanted)) {
             Some(place) => {
                 let reach = match host {
                     Host::Literal(_) => Reach::Literal,
@@ -128,44 +94,40 @@ impl Places {
     }
 }
 
-impl Unlisted {
-    /// What this says of a connection to a place that is on no list, or not for this kind of request.
-    fn said(self, agent: &AgentId, wanted: &Wanted, is_known: bool) -> Said {
-        let place = &wanted.authority;
-        if let Host::Literal(_) = place.host {
-            let what = format!("`{place}` is an address, and not listed as such");
-            return Said::No("egress.literal", format!("{what}: use a name, or ask the operator"));
-        }
-        match self {
-            Self::Ask => Said::Unlisted,
-            Self::Deny => {
-                let how = if is_known { " for this kind of request" } else { "" };
-                let what = format!("`{place}` is not listed for `{agent}`{how}");
-                Said::No(
-                    "egress.unlisted",
-                    format!("{what}: an operator can add it to egress.agents.{agent}"),
-                )
-            }
+/// What this says of a connection to a place that is on no list, or not for this kind of request.
+fn unlisted_said(unlisted: Unlisted, agent: &AgentId, wanted: &Wanted, is_known: bool) -> Said {
+    let place = &wanted.authority;
+    if let Host::Literal(_) = place.host {
+        let what = format!("`{place}` is an address, and not listed as such");
+        return Said::No("egress.literal", format!("{what}: use a name, or ask the operator"));
+    }
+    match unlisted {
+        Unlisted::Ask => Said::Unlisted,
+        Unlisted::Deny => {
+            let how = if is_known { " for this kind of request" } else { "" };
+            let what = format!("`{place}` is not listed for `{agent}`{how}");
+            Said::No(
+                "egress.unlisted",
+                format!("{what}: an operator can add it to egress.agents.{agent}"),
+            )
         }
     }
 }
 
-impl Place {
-    /// Whether the place is spoken to in this way.
-    fn speaks(&self, wanted: &Wanted) -> bool {
-        match self.speech {
-            Speech::Https | Speech::Tcp => wanted.is_tunnel(),
-            Speech::Http => !wanted.is_tunnel(),
-        }
+/// Whether the place is spoken to in this way.
+fn speaks(place: &Place, wanted: &Wanted) -> bool {
+    match place.speech {
+        Speech::Https | Speech::Tcp => wanted.is_tunnel(),
+        Speech::Http => !wanted.is_tunnel(),
     }
+}
 
-    /// Whether exactly this may be asked there.
-    fn lets(&self, wanted: &Wanted) -> bool {
-        let Some(path) = &wanted.path else { return true };
-        let is_method = self.methods.is_empty() || self.methods.contains(&wanted.method);
-        let is_path = self.paths.is_empty() || self.paths.iter().any(|beginning| begins(path, beginning));
-        is_method && is_path
-    }
+/// Whether exactly this may be asked there.
+fn lets(rule: &Place, wanted: &Wanted) -> bool {
+    let Some(path) = &wanted.path else { return true };
+    let is_method = rule.methods.is_empty() || rule.methods.contains(&wanted.method);
+    let is_path = rule.paths.is_empty() || rule.paths.iter().any(|beginning| begins(path, beginning));
+    is_method && is_path
 }
 
 /// Whether a path is the beginning itself or lies below it. One that a server might clean up into another is below nothing.

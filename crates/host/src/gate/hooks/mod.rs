@@ -9,7 +9,6 @@ mod event;
 mod reach;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -19,36 +18,10 @@ use tribune_constitution::{Trust, Veto};
 use self::answer::{Answer, narrowed};
 pub use self::boxed::HookBox;
 pub(crate) use self::event::{Event, Who};
-pub use self::reach::{Bounds, Reach};
+use crate::config::hook_spec::{Hook, On};
 
 /// Notifications under way at once. Beyond them a hook is not told: it would never catch up.
 const MAX_TOLD: usize = 32;
-
-/// When a hook is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum On {
-    /// May object, or narrow the parameters.
-    BeforeToolCall,
-    /// Is told.
-    AfterToolCall,
-    /// Is told.
-    ToolResultPersist,
-    /// May lower the trust.
-    MessageReceived,
-    /// Is told.
-    GatewayStart,
-    /// May refuse the turn.
-    BeforeAgentStart,
-}
-
-/// One hook, as the configuration names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hook {
-    pub on: On,
-    pub reach: Reach,
-    /// How long it may take.
-    pub timeout: Duration,
-}
 
 /// All hooks of a daemon, in the order in which they are asked.
 #[derive(Debug)]
@@ -78,7 +51,7 @@ impl Hooks {
         for hook in self.of(On::BeforeToolCall) {
             let (tool_name, tool_call_id, params) = (&call.name, &call.id, &call.input);
             let event = Event::BeforeToolCall { who, tool_name, tool_call_id, params };
-            let objection = match hook.ask(&self.boxes, &event).await {
+            let objection = match ask(hook, &self.boxes, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
                     block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
@@ -102,7 +75,7 @@ impl Hooks {
         let mut believed = trust;
         for hook in self.of(On::MessageReceived) {
             let event = Event::MessageReceived { who, text, trust: believed };
-            believed = match hook.ask(&self.boxes, &event).await {
+            believed = match ask(hook, &self.boxes, &event).await {
                 Ok(Answer { block: true, .. }) => Trust::Untrusted,
                 Ok(answer) => answer.trust.map_or(believed, |trust| trust.min(believed)),
                 Err(why) => {
@@ -122,7 +95,7 @@ impl Hooks {
     pub(crate) async fn before_agent_start(&self, who: &Who, mandate: &str, law: &str) -> Option<Veto> {
         for hook in self.of(On::BeforeAgentStart) {
             let event = Event::BeforeAgentStart { who, mandate, constitution_hash: law };
-            let objection = match hook.ask(&self.boxes, &event).await {
+            let objection = match ask(hook, &self.boxes, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
                     block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
@@ -144,7 +117,7 @@ impl Hooks {
             let (hook, boxes, body) = (hook.clone(), self.boxes.clone(), event.json());
             self.work.spawn(async move {
                 let _permit = permit;
-                if let Err(why) = hook.reach.call(&boxes, &body, hook.timeout).await {
+                if let Err(why) = reach::call(&hook.reach, &boxes, &body, hook.timeout).await {
                     tracing::warn!(hook = hook.reach.name(), why, "a hook could not be told of an event");
                 }
             });
@@ -158,10 +131,8 @@ impl Default for Hooks {
     }
 }
 
-impl Hook {
-    /// What the hook answers, or why it has no answer that counts.
-    async fn ask(&self, boxes: &HookBox, event: &Event<'_>) -> Result<Answer, String> {
-        let answer = self.reach.call(boxes, &event.json(), self.timeout).await?;
-        Answer::read(&answer)
-    }
+/// What a hook answers, or why it has no answer that counts.
+async fn ask(hook: &Hook, boxes: &HookBox, event: &Event<'_>) -> Result<Answer, String> {
+    let answer = reach::call(&hook.reach, boxes, &event.json(), hook.timeout).await?;
+    Answer::read(&answer)
 }

@@ -1,6 +1,5 @@
 //! How a hook is reached: a program that reads the event from its input, or an address on this machine.
 
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -18,59 +17,24 @@ use crate::tools::PATH;
 /// Bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// Where a hook is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reach {
-    /// A program with its arguments.
-    // INVARIANT: at least one, and the first is an absolute path.
-    Command(Vec<String>, Bounds),
-    // INVARIANT: a loopback address.
-    Url(Url),
-}
-
-/// What a program is held by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bounds {
-    /// The daemon's sandbox, if it has one. `reads` are paths that it sees beside the system and itself.
-    Sandbox { reads: Vec<PathBuf> },
-    /// Nothing: the operator says so.
-    None,
-}
-
-impl Reach {
-    /// What rules and logs call it.
-    pub(super) fn name(&self) -> String {
-        match self {
-            Self::Command(command, _) => {
-                let program = command.first().map(Path::new).and_then(Path::file_name);
-                program.unwrap_or_default().to_string_lossy().into_owned()
-            }
-            Self::Url(url) => {
-                let port = url.port_or_known_default().unwrap_or_default();
-                format!("{}:{port}", url.host_str().unwrap_or_default())
-            }
+/// What it answers to `body`, or why there is no answer.
+pub(super) async fn call(
+    reach: &Reach,
+    boxes: &HookBox,
+    body: &[u8],
+    limit: Duration,
+) -> Result<Vec<u8>, String> {
+    let answer = async {
+        match reach {
+            Reach::Command(command, bounds) => match boxes.run(command, bounds, body, limit).await {
+                Some(answer) => answer,
+                None => run(command, body).await,
+            },
+            Reach::Url(url) => post(url, body).await,
         }
-    }
-
-    /// What it answers to `body`, or why there is no answer.
-    pub(super) async fn call(
-        &self,
-        boxes: &HookBox,
-        body: &[u8],
-        limit: Duration,
-    ) -> Result<Vec<u8>, String> {
-        let answer = async {
-            match self {
-                Self::Command(command, bounds) => match boxes.run(command, bounds, body, limit).await {
-                    Some(answer) => answer,
-                    None => run(command, body).await,
-                },
-                Self::Url(url) => post(url, body).await,
-            }
-        };
-        let late = || Err(format!("it did not answer within {} ms", limit.as_millis()));
-        tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| late())
-    }
+    };
+    let late = || Err(format!("it did not answer within {} ms", limit.as_millis()));
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| late())
 }
 
 async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {

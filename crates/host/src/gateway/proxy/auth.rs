@@ -107,19 +107,6 @@ fn token(headers: &HeaderMap) -> Result<&str, ApiError> {
     })
 }
 
-/// The model that an agent was given.
-pub(crate) fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {
-    let Some(agent) = agents.agent(agent) else {
-        // What an operator runs asks the house's own model.
-        return providers.default_model().filter(|_| agent.as_str() == RUN_AGENT);
-    };
-    match agent.model {
-        Some(model) => model.parse().ok(),
-        None if asks_a_model(&agent.backend) => providers.default_model(),
-        None => None,
-    }
-}
-
 /// Refuses an agent whatever it was not given. `asked` is none for what names no model.
 pub(super) fn check_model(
     agent: &AgentId,

@@ -7,15 +7,6 @@ use tribune_constitution::Asking;
 
 use super::{MAX_LINE_BYTES, RosterAgent};
 
-/// The id of callers without a proved key, and how the ids of those begin whose key nobody knows.
-pub const ANONYMOUS: &str = "anonymous";
-pub const STRANGER: &str = "stranger-";
-
-/// Whether an id is that of a caller whom the roster does not have. No line of it can.
-pub fn is_stranger(id: &str) -> bool {
-    id == ANONYMOUS || id.starts_with(STRANGER)
-}
-
 /// Characters of a display name or a model.
 const MAX_NAME_CHARS: usize = 128;
 

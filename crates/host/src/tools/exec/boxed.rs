@@ -23,7 +23,6 @@ use crate::run::{EGRESS_PORT, proxy_variables};
 use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, Over, capture, watched};
 
 /// Where the workspace is inside.
-pub(in crate::tools) const WORKSPACE: &str = "/workspace";
 
 /// How much longer than its time a command is waited for: the sandbox ends it by itself.
 const GRACE: Duration = Duration::from_secs(10);

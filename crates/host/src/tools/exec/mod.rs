@@ -18,7 +18,6 @@ use tribune_agents::terminal::{Ending, Exit, Terminal};
 use tribune_agents::{SessionKey, ToolSpec};
 
 pub use boxed::BoxedLauncher;
-pub(super) use boxed::WORKSPACE;
 pub use direct::DirectLauncher;
 pub(crate) use launch::watched;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
@@ -32,10 +31,7 @@ use super::input::Input;
 use super::shown;
 use super::workspace::{Opened, Workspace};
 
-pub(crate) const NAME: &str = "exec";
-
-/// Where commands are looked for. Fixed, so that what was approved is what is found.
-pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) use crate::records::exec::EXEC as NAME;
 
 /// Bytes of a command: a script belongs in a file.
 const MAX_COMMAND_BYTES: usize = 32 * 1024;

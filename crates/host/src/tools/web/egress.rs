@@ -6,16 +6,6 @@ use super::place::{HostPort, SearchEndpoint, Target};
 use crate::net::{self, Reach, Whereabouts};
 use crate::tools::done::{Code, Refused};
 
-/// What may be reached beside the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EgressMode {
-    /// Nothing.
-    #[default]
-    Allowlist,
-    /// Whatever is on the public internet.
-    Public,
-}
-
 /// The rules. The default lets nothing out.
 #[derive(Debug, Clone, Default)]
 pub struct Egress {
@@ -60,7 +50,7 @@ impl Egress {
         if is_denied {
             return Err(refused(format!("`{host}` is in `egress.deny` of this host: choose another source")));
         }
-        let is_listed = self.allow.iter().any(|allowed| allowed.host == host && allowed.port == Some(port));
+        let is_listed = self.allow.iter().any(|allowed| allowed.is(host, port));
         match (is_listed, self.mode) {
             (true, _) if target.literal().is_some() => Ok(Reach::Literal),
             (true, _) => Ok(Reach::Inside),

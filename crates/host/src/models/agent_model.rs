@@ -1,0 +1,21 @@
+//! Which model an agent may ask.
+
+use tribune_agents::AgentId;
+use tribune_agents::provider::ModelRef;
+
+use super::Providers;
+use crate::records::agents::RUN_AGENT;
+use crate::registry::{Agents, asks_a_model};
+
+/// The model that an agent was given.
+pub(crate) fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {
+    let Some(agent) = agents.agent(agent) else {
+        // What an operator runs asks the house's own model.
+        return providers.default_model().filter(|_| agent.as_str() == RUN_AGENT);
+    };
+    match agent.model {
+        Some(model) => model.parse().ok(),
+        None if asks_a_model(&agent.backend) => providers.default_model(),
+        None => None,
+    }
+}
