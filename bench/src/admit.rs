@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tribune_agents::{SessionKey, ToolCall};
 use tribune_client::Client;
-use tribune_host::SystemClock;
-use tribune_host::config::Config;
-use tribune_host::daemon::Daemon;
+use tribune_config::Config;
+use tribune_daemon::daemon::Daemon;
+use tribune_storage::clock::SystemClock;
 
 use crate::log::TempHome;
 use crate::server::percentile;

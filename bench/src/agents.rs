@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::log::TempHome;
 use crate::server::{Server, percentile};

@@ -10,11 +10,12 @@ use std::time::Instant;
 use serde_json::json;
 use tribune_agents::SessionKey;
 use tribune_client::Client;
+use tribune_config::Config;
 use tribune_contract::{LaunchProfile, Mount, Relay, Session};
-use tribune_host::config::Config;
-use tribune_host::daemon::Daemon;
-use tribune_host::{Home, SystemClock};
+use tribune_daemon::daemon::Daemon;
 use tribune_sandbox::{House, Launcher, Streams};
+use tribune_storage::clock::SystemClock;
+use tribune_storage::home::Home;
 
 /// What is read each time: long enough that the first steps do not count.
 const BYTES: usize = 256 << 20;

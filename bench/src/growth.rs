@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use tribune_host::store::Reader;
+use tribune_storage::store::Reader;
 
 use crate::log::{self, TempHome, median};
 

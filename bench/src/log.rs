@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use rustix::time::ClockId;
 use serde_json::json;
 use tempfile::TempDir;
-use tribune_host::{Clock as _, Home, LedgerWriter, Store, SystemClock};
 use tribune_ledger::{Draft, EntryQuality};
+use tribune_storage::clock::{Clock as _, SystemClock};
+use tribune_storage::home::Home;
+use tribune_storage::store::Store;
+use tribune_storage::store::writer::LedgerWriter;
 
 /// Bytes that bring an entry's line to 1,000.
 const FILL: usize = 419;

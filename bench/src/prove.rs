@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::time::Instant;
 
-use tribune_host::store::{Lookup, Reader};
 use tribune_ledger::tree::prove;
+use tribune_storage::store::{Lookup, Reader};
 
 use crate::log::{self, TempHome, median};
 

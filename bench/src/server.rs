@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tribune_client::Client;
-use tribune_host::config::Config;
-use tribune_host::daemon::Daemon;
-use tribune_host::{Home, SystemClock, memory, threads};
+use tribune_config::Config;
+use tribune_daemon::daemon::Daemon;
+use tribune_daemon::{memory, threads};
+use tribune_storage::clock::SystemClock;
+use tribune_storage::home::Home;
 
 /// A daemon that ends with this.
 pub(crate) struct Server {

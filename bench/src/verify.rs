@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::path::Path;
 
-use tribune_host::store::Reader;
-use tribune_host::{audit, export};
 use tribune_ledger::Cid;
 use tribune_ledger::verify::Integrity;
+use tribune_storage::store::Reader;
+use tribune_storage::{audit, export};
 
 use crate::log::{self, TempHome, cpu_time, median};
 

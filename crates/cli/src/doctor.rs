@@ -15,14 +15,18 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tribune_agents::SessionState;
 use tribune_agents::rehearsal::Scenes;
+use tribune_config::Config;
 use tribune_constitution::{Constitution, DEFAULT_MANDATE};
-use tribune_host::config::Config;
-use tribune_host::daemon::{Whereabouts, check_standing};
-use tribune_host::registry::{BACKENDS, Roster};
-use tribune_host::store::{self, Filter, Reader, SessionFilter, SessionRow};
-use tribune_host::vault::Vault;
-use tribune_host::{Clock as _, Home, StoreError, SystemClock, law};
+use tribune_daemon::daemon::{Whereabouts, check_standing};
+use tribune_governance::policy_files;
 use tribune_ledger::{Checkpoint, Timestamp};
+use tribune_registry::{BACKENDS, Roster};
+use tribune_storage::clock::{Clock as _, SystemClock};
+use tribune_storage::home::Home;
+use tribune_storage::store;
+use tribune_storage::store::error::StoreError;
+use tribune_storage::store::{Filter, Reader, SessionFilter, SessionRow};
+use tribune_storage::vault::Vault;
 
 use crate::daemon;
 use crate::error::{CliError, Outcome};
@@ -99,7 +103,7 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
         // Nothing can be in it, and saying so once is enough.
         return tell(home, vec![("versions", versions()), ("home", folder(home))], output);
     }
-    let law = law::load(home.root(), &tribune_host::tools::NAMES);
+    let law = policy_files::load(home.root(), &tribune_tools::NAMES);
     let mut findings = vec![
         ("versions", versions()),
         ("home", folder(home)),
@@ -257,7 +261,7 @@ fn ledger(home: &Home) -> Found {
                 checkpoint.size
             )));
         }
-        if !tribune_host::keys::secret_path(home).exists() {
+        if !tribune_storage::keys::secret_path(home).exists() {
             return Ok(fail("the key that signs the log is gone: restore keys/ledger.key from a backup"));
         }
         Ok(fine(format!(

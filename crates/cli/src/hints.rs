@@ -1,6 +1,6 @@
 //! Commands that are pointed at in a sentence: they must be about the same home as the command that points at them.
 
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::args::default_home;
 use crate::up::next_command;

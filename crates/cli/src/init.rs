@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tribune_constitution::{DEFAULT_CONSTITUTION, DEFAULT_MANDATE_TEXT};
-use tribune_host::daemon::write_if_missing;
-use tribune_host::registry::DEFAULT_ROSTER;
-use tribune_host::{Home, config};
+use tribune_daemon::daemon::write_if_missing;
+use tribune_registry::DEFAULT_ROSTER;
+use tribune_storage::home::Home;
 
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
@@ -24,7 +24,7 @@ struct Piece {
 const CONFIG: Piece = Piece {
     path: "config.json5",
     about: "settings, each at its default and explained",
-    content: config::EXAMPLE,
+    content: tribune_config::EXAMPLE,
 };
 
 /// What the daemon needs or shows on its first day.

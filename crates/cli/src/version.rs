@@ -1,7 +1,7 @@
 //! `tribune version`.
 
 use serde_json::json;
-use tribune_host::store;
+use tribune_storage::store;
 
 use crate::error::{CliError, Outcome};
 use crate::output::Output;

@@ -8,8 +8,8 @@ use serde::de::{Deserializer, Error};
 use tribune_agents::AgentId;
 
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
-use crate::broker::{Place, Speech, Unlisted};
-use crate::tools::HostPort;
+use crate::egress_rules::{Place, Speech, Unlisted};
+use crate::url::HostPort;
 
 /// Agents with a list.
 const MAX_AGENTS: usize = 4096;
@@ -161,7 +161,7 @@ impl<'de> Deserialize<'de> for Agents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn read(places: &str) -> Result<Vec<Place>, String> {
         let text = format!("{{ egress: {{ agents: {{ main: {places} }} }} }}");

@@ -1,6 +1,6 @@
 //! What the operator lists as reachable: for the programs in the sandboxes of each agent, and for the web tools.
 
-use crate::tools::HostPort;
+use crate::url::HostPort;
 
 /// How a place is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
 use super::hook_spec::{Bounds, Hook, On, Reach};
+use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
 
 /// Milliseconds that a hook gets if nobody says otherwise.
 const DEFAULT_TIMEOUT: u64 = 5_000;

@@ -10,14 +10,18 @@ pub mod edit;
 mod egress;
 mod error;
 mod hooks;
+mod json5_validate;
 mod models;
 mod raw;
 mod spend;
 mod values;
-mod walk;
 
+pub mod egress_rules;
+pub mod hook_spec;
+pub mod net_arg;
 #[cfg(test)]
 mod tests;
+pub mod url;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -31,12 +35,12 @@ pub use models::{ModelsConfig, ProviderConfig, StartupValidation, Timeouts, is_v
 pub use spend::{AtLimit, SpendConfig, SpendLimits};
 pub use values::{Anonymous, LogLevel, Sandbox};
 
+use raw::RawConfig;
 use tribune_agents::AgentId;
 
-use crate::broker::{Place, Unlisted};
-use crate::gate::hooks::Hook;
-use crate::tools::{EgressMode, HostPort, SearchEndpoint};
-use raw::RawConfig;
+use crate::egress_rules::{EgressMode, Place, Unlisted};
+use crate::hook_spec::Hook;
+use crate::url::{HostPort, SearchEndpoint};
 
 /// Bytes of a configuration file. Every key with a comment takes a hundredth of this.
 pub const MAX_CONFIG_BYTES: usize = 256 * 1024;
@@ -179,7 +183,7 @@ impl Config {
 }
 
 /// The text of a file that a person writes, if there is one.
-pub(crate) fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
+pub fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
     let mut bytes = Vec::new();
     let read = |bytes: &mut Vec<u8>| -> io::Result<()> {
         File::open(path)?.take(MAX_CONFIG_BYTES as u64 + 1).read_to_end(bytes)?;
@@ -201,15 +205,15 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
 }
 
 /// Reads any text that a person writes: no key twice, no secret, no key that means nothing, and every refusal has its place.
-pub(crate) fn parse_as<T: serde::de::DeserializeOwned>(
+pub fn parse_as<T: serde::de::DeserializeOwned>(
     file_name: &str,
     text: &str,
 ) -> Result<T, ConfigError> {
     if text.len() > MAX_CONFIG_BYTES {
         return Err(ConfigError::TooLarge { file: file_name.to_owned() });
     }
-    json5::from_str::<walk::Walked>(text).map_err(|found| error::in_walk(file_name, &found))?;
-    if let Some((position, what)) = walk::in_comments(text) {
+    json5::from_str::<json5_validate::Walked>(text).map_err(|found| error::in_walk(file_name, &found))?;
+    if let Some((position, what)) = json5_validate::in_comments(text) {
         return Err(error::at(file_name, Some(position), what));
     }
     let mut deserializer = json5::Deserializer::from_str(text);

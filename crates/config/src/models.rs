@@ -441,4 +441,3 @@ pub const fn dialect(dialect: Dialect) -> &'static str {
         Dialect::Gemini => "gemini",
     }
 }
-

@@ -1,7 +1,7 @@
 //! Places as an operator types them: `HOST[:PORT]`, or with `http://`, `https://` or `tcp://` before it.
 
-use crate::broker::{Place, Speech};
-use crate::tools::HostPort;
+use crate::egress_rules::{Place, Speech};
+use crate::url::HostPort;
 
 /// Why a text is no place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -16,8 +16,7 @@ use super::{
     CanaryConfig, CliAgentsConfig, Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig,
     SessionsConfig, TranscriptConfig, WebSearchConfig, WorkspacesConfig,
 };
-use crate::broker::Unlisted;
-use crate::tools::EgressMode;
+use crate::egress_rules::{EgressMode, Unlisted};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;

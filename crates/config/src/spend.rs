@@ -6,9 +6,10 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use tribune_agents::provider::ModelRef;
+use tribune_records::spend::amount::{Limit, Price};
+use tribune_records::spend::money::Money;
 
 use super::values::{Bounded, Word, Words};
-use crate::spend::{Limit, Money, Price};
 
 /// Models with a price.
 const MAX_PRICES: usize = 4096;
@@ -165,7 +166,7 @@ impl Visitor<'_> for SumVisitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn read(text: &str) -> Result<SpendConfig, String> {
         let config = Config::parse("config.json5", &format!("{{ spend: {text} }}"));

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use tribune_agents::provider::Patience;
 
 use super::*;
-use crate::gate::hooks::{Bounds, On, Reach};
+use crate::hook_spec::{Bounds, On, Reach};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("config.json5", text)

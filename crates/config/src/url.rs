@@ -5,16 +5,15 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use reqwest::Url;
-
-use crate::tools::done::{Code, Refused};
-use crate::tools::shown;
+use tribune_records::outcome::{Code, Refused};
+use tribune_records::text::shown;
 
 /// Bytes of an address.
 const MAX_URL_BYTES: usize = 4096;
 
 /// An `http` or `https` address that says plainly where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::tools) struct Target {
+pub(crate) struct Target {
     url: Url,
     /// In lowercase; an IPv6 address without its brackets.
     host: String,
@@ -34,7 +33,7 @@ pub struct SearchEndpoint(Target);
 
 impl Target {
     /// Reads an address that someone wrote.
-    pub(in crate::tools) fn parse(text: &str) -> Result<Self, Refused> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Refused> {
         let refused = |why: &str| {
             let sentence = format!("`{}` {why}", shown(text));
             Refused::new(Code::InvalidInput, sentence)
@@ -55,7 +54,7 @@ impl Target {
     }
 
     /// Checks an address, wherever it comes from.
-    pub(in crate::tools) fn new(mut url: Url) -> Result<Self, Refused> {
+    pub(crate) fn new(mut url: Url) -> Result<Self, Refused> {
         let refused = |why: &str| Err(Refused::new(Code::Refused, why.to_owned()));
         if !matches!(url.scheme(), "http" | "https") {
             return refused("only `http` and `https` addresses are fetched: choose another");
@@ -78,11 +77,11 @@ impl Target {
         Ok(Self { url, host, port })
     }
 
-    pub(in crate::tools) const fn url(&self) -> &Url {
+    pub(crate) const fn url(&self) -> &Url {
         &self.url
     }
 
-    pub(in crate::tools) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
@@ -96,7 +95,7 @@ impl Target {
     }
 
     /// The same place with another query.
-    pub(in crate::tools) fn with_query(&self, pairs: &[(&str, &str)]) -> Self {
+    pub(crate) fn with_query(&self, pairs: &[(&str, &str)]) -> Self {
         let mut target = self.clone();
         target.url.query_pairs_mut().extend_pairs(pairs);
         target
@@ -157,7 +156,7 @@ impl FromStr for SearchEndpoint {
 }
 
 impl SearchEndpoint {
-    pub(in crate::tools) const fn target(&self) -> &Target {
+    pub(crate) const fn target(&self) -> &Target {
         &self.0
     }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use tribune_constitution::nearest::nearest;
 
-use crate::tools::{EgressMode, HostPort, SearchEndpoint};
+use crate::egress_rules::EgressMode;
+use crate::url::{HostPort, SearchEndpoint};
 
 /// Entries of a list: names someone typed.
 const MAX_ENTRIES: usize = 64;

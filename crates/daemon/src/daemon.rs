@@ -17,40 +17,43 @@ use tribune_agents::cli_agent::{self, CliBackend};
 use tribune_agents::native::{self, NativeBackend};
 use tribune_agents::provider::ModelRef;
 use tribune_agents::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
+use tribune_config::hook_spec::On;
+use tribune_config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
 use tribune_contract::Mode;
+use tribune_egress::{BrokerError, Brokers, Network, Places, RealNetwork};
+use tribune_gateway::status::Status;
+use tribune_gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal, Proxy};
+use tribune_governance::approval::Inbox;
+use tribune_governance::gate::hooks::{Event, HookBox, Hooks};
+use tribune_governance::gate::{Gate, Reachable};
+use tribune_governance::models::{
+    AgentPrompts, Env, HouseSeats, Providers, RequestLog, Survey, inventory, process_env, startup_check,
+};
+use tribune_governance::policy_files;
+use tribune_governance::policy_files::LawError;
+use tribune_governance::spend::Purse;
+use tribune_governance::transcript::TranscriptLimits;
+use tribune_governance::transcripts::{Projection, Transcripts};
+use tribune_governance::turn::{ConstitutionalRuntime, Governance, Recovered, ToolExecutor};
+use tribune_records::agents::{ANONYMOUS, RUN_BACKEND};
 use tribune_redact::Redactor;
-
-use crate::approval::Inbox;
-use crate::broker::{self, BrokerError, Brokers, Network, Places, RealNetwork};
-use crate::canary::{self, Canaries, Guarded, NativeStage, RehearsalStage, Stage};
-use crate::cli_agents::{CliAgents, CliStage};
-use crate::clock::Clock;
-use crate::config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
-use crate::files::{self, Secrecy};
-use crate::gate::hooks::{Event, HookBox, Hooks, On};
-use crate::gate::{Gate, Reachable};
-use crate::gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal, Proxy};
-use crate::governed::{ConstitutionalRuntime, Governance, Recovered, ToolExecutor};
-use crate::home::Home;
-use crate::law::{self, LawError};
-use crate::mcp::McpServers;
-use crate::models::{
-    AgentPrompts, Env, HouseSeats, Providers, RequestLog, Survey, process_env, survey, validate,
+use tribune_registry::profiles::{Profiles, ProfilesError};
+use tribune_registry::{
+    Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError, asks_a_model,
 };
-use crate::profiles::{Profiles, ProfilesError};
-use crate::registry::{
-    ANONYMOUS, Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError, asks_a_model,
-};
-use crate::run::{RUN_BACKEND, RunBackend, Runs};
-use crate::session::transcript::TranscriptLimits;
-use crate::session::{
-    Drained, Projection, SessionError, SessionLimits, SessionManager, SubAgents, Transcripts,
-};
-use crate::spend::Purse;
-use crate::status::Status;
-use crate::store::{Store, StoreError};
-use crate::tools::{self, BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner, StatusSlot};
-use crate::vault::Vault;
+use tribune_sessions::canary;
+use tribune_sessions::canary::{Canaries, Guarded, NativeStage, RehearsalStage, Stage};
+use tribune_sessions::cli_agents::{CliAgents, CliStage};
+use tribune_sessions::run::{RunBackend, Runs};
+use tribune_sessions::session::{Drained, SessionError, SessionLimits, SessionManager, SubAgents};
+use tribune_storage::clock::Clock;
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
+use tribune_storage::home::Home;
+use tribune_storage::store::{Store, StoreError};
+use tribune_storage::vault::Vault;
+use tribune_tools::mcp::McpServers;
+use tribune_tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner, StatusSlot};
 
 /// The port that `gateway.address` has if nobody says otherwise.
 const DEFAULT_PORT: u16 = 18789;
@@ -130,7 +133,7 @@ pub struct Extras {
     pub provider_patience: tribune_agents::provider::Patience,
     /// What boxes reach, instead of the network that the machine is in.
     pub network: Option<Arc<dyn Network>>,
-    pub broker_limits: broker::Limits,
+    pub broker_limits: tribune_egress::Limits,
 }
 
 impl std::fmt::Debug for Extras {
@@ -187,8 +190,8 @@ impl Daemon {
         let vault = Arc::new(Vault::open(home, &store)?);
 
         let work = TaskTracker::new();
-        let law = Arc::new(law::load(home.root(), &tools::NAMES)?);
-        law::keep(home.root(), &law)?;
+        let law = Arc::new(policy_files::load(home.root(), &tribune_tools::NAMES)?);
+        policy_files::keep(home.root(), &law)?;
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
         let boxes = HookBox::new(home.root(), config.sandbox);

@@ -13,8 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-
-use crate::config::{LogConfig, LogLevel};
+use tribune_config::{LogConfig, LogLevel};
 
 /// Sends the log to files under `root`, and what matters to standard error as well.
 pub fn start(root: &Path, config: &LogConfig) -> io::Result<()> {

@@ -2,12 +2,14 @@
 //! have `egress`, and nowhere else.
 
 use tribune_agents::SessionKey;
+use tribune_config::egress_rules::Place;
 use tribune_constitution::EGRESS;
+use tribune_governance::gate::{Ended, Standing};
+use tribune_records::exec::EXEC;
+use tribune_records::outcome::{Resource, Touched};
+use tribune_storage::store::StoreError;
 
-use super::{BrokerError, Brokers, Outlets, Place, SessionSockets};
-use crate::gate::{Ended, Standing};
-use crate::store::StoreError;
-use crate::tools::{EXEC, Resource, Touched};
+use super::{BrokerError, Brokers, Outlets, SessionSockets};
 
 /// A command's way out. It is closed when this is dropped, with every connection.
 #[derive(Debug)]

@@ -6,10 +6,12 @@
 //! is where the sockets lie. Whoever starts a box opens a session's sockets with [`Brokers::open`], shows them to the box, and keeps
 //! what it got for as long as the box lives.
 
-mod command;
-mod egress;
-mod http;
-mod room;
+mod exec_egress;
+mod http_socket;
+pub mod net;
+mod proxy;
+pub mod proxy_env;
+mod socket_dir;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,15 +24,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::SessionKey;
 
-pub use self::command::WayOut;
-pub use self::egress::{Network, Outlets, Place, Places, RealNetwork, Speech, Unlisted, Unresolved};
+pub use self::exec_egress::WayOut;
+pub use self::proxy::{Network, Outlets, Places, RealNetwork, Unresolved};
 
-use self::egress::{Egress, Stops};
-use self::room::Room;
-use crate::canary::{self, Play};
-use crate::gateway::{Gateway, proxy};
-use crate::home::Home;
-use crate::mcp::Door;
+use tribune_gateway::{Gateway, proxy};
+use tribune_sessions::canary;
+use tribune_sessions::canary::Play;
+use tribune_storage::home::Home;
+use tribune_tools::mcp::Door;
+
+use self::proxy::{Egress, Stops};
+use self::socket_dir::Room;
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
@@ -298,14 +302,14 @@ impl Shared {
     async fn way_to_servers(&self, stream: UnixStream, peer: &Peer, closing: CancellationToken) {
         let Some(door) = &peer.door else { return };
         tokio::select! {
-            () = http::serve(stream, self.limits.head, |request| door.answer(request)) => {}
+            () = http_socket::serve(stream, self.limits.head, |request| door.answer(request)) => {}
             () = closing.cancelled() => {}
         }
     }
 
     async fn way_to_model(&self, stream: UnixStream, session: &Arc<SessionKey>, closing: CancellationToken) {
         let answer = |request| proxy::of_session(&self.gateway, session, request);
-        let serving = http::serve(stream, self.limits.head, answer);
+        let serving = http_socket::serve(stream, self.limits.head, answer);
         tokio::select! {
             () = serving => {}
             () = closing.cancelled() => {}

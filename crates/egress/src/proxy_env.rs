@@ -1,8 +1,7 @@
 //! The variables that lead a program in a box to what it reaches: ports of its own loopback.
 
 use tribune_agents::provider::{Dialect, ModelRef};
-
-use crate::broker::Place;
+use tribune_config::egress_rules::Place;
 
 /// The port of the proxy that leads out.
 pub const EGRESS_PORT: u16 = 3128;
@@ -47,8 +46,9 @@ pub fn model_variables(model: &ModelRef, dialect: Dialect) -> Vec<(String, Strin
 
 #[cfg(test)]
 mod tests {
+    use tribune_config::net_arg::parse_net;
+
     use super::*;
-    use crate::run::parse_net;
 
     #[test]
     fn a_listed_server_of_this_machine_is_reached_through_the_proxy() {

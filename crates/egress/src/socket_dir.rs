@@ -9,9 +9,9 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
+use tribune_storage::home::Home;
 
 use super::BrokerError;
-use crate::home::Home;
 
 /// Bytes of a socket's path that the kernel takes, without the zero behind it.
 const MAX_SOCKET_PATH: usize = 107;

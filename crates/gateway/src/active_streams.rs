@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::session::{Session, Subscription, Ticket};
+use tribune_sessions::session::{Session, Subscription, Ticket};
 
 /// The sessions that subscriptions of one connection follow, by the subscription's number. A session that was closed and
 /// opened again is another: who followed the first does not see the second. Clones share them.

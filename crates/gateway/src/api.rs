@@ -2,36 +2,36 @@
 
 use std::sync::Arc;
 
+use crate::status::Status;
 use serde_json::{Map, Value};
 use tribune_agents::cli_agent::CliBackend;
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, CloseReason, ContentBlock, Handle, SessionKey, SessionMode, SessionState};
 use tribune_constitution::Asking;
+use tribune_governance::models::Providers;
 use tribune_ledger::bundle::ProofBundle;
 use tribune_ledger::tree::prove;
 use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
+use tribune_records::ledger_payloads::SESSION_ENTITIES;
+use tribune_records::workspace_roots;
+use tribune_registry::roster::LineFault;
+use tribune_registry::{Agents, Approvers, CLI_BACKENDS, RosterAgent, RosterError, backend_for};
+use tribune_sessions::canary::{Absolve, Canaries, Standpoint, Step, Tested, millis};
+use tribune_sessions::cli_agents::Room;
+use tribune_sessions::run::Runs;
+use tribune_sessions::session::{SessionError, SessionManager, Subscription, Ticket};
+use tribune_storage::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
+use tribune_tools::mcp::McpServers;
 
-use super::error::{ApiError, misnamed};
-use super::principal::Principal;
-use super::proxy::Proxy;
-use super::seats::Standing;
-use super::wire::{
+use super::api_types::{
     AgentAdd, AgentInfo, AgentList, AgentTested, CanaryInfo, Cancelled, CheckpointInfo, DaemonStatus,
     Entries, EntryInfo, EventPage, Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten,
     SessionInfo, SessionInit, SessionList, SessionPage, TestStep, TurnInfo, TurnResult, Turns, Written,
 };
-use crate::canary::{Absolve, Canaries, Standpoint, Step, Tested, millis};
-use crate::cli_agents::Room;
-use crate::mcp::McpServers;
-use crate::models::Providers;
-use crate::record::SESSION_ENTITIES;
-use crate::registry::roster::LineFault;
-use crate::registry::{Agents, Approvers, CLI_BACKENDS, RosterAgent, RosterError, backend_for};
-use crate::run::Runs;
-use crate::session::{SessionError, SessionManager, Subscription, Ticket};
-use crate::status::Status;
-use crate::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
-use crate::tools::ground;
+use super::connection_limit::Standing;
+use super::error::{ApiError, misnamed};
+use super::principal::Principal;
+use super::proxy::Proxy;
 
 /// Rows on one page, if nothing is said, and at most.
 const PAGE: usize = 100;
@@ -92,7 +92,9 @@ impl Api {
         if let Some(folder) = init.workspace {
             who.operator()?;
             let home = self.status.home.clone();
-            let found = tokio::task::spawn_blocking(move || ground::given("workspace", &folder, &home)).await;
+            let found =
+                tokio::task::spawn_blocking(move || workspace_roots::given("workspace", &folder, &home))
+                    .await;
             let found = found.map_err(|error| ApiError::new("internal", error.to_string()))?;
             opener.workspace = Some(found.map_err(ApiError::params)?.to_string_lossy().into_owned());
         }
@@ -121,7 +123,7 @@ impl Api {
             (Some(agent), _) => agent.parse().map_err(|error| misnamed(&error))?,
             (None, Some(own)) => own.clone(),
             (None, None) => {
-                crate::registry::MAIN_AGENT.parse().map_err(|error| ApiError::params(format!("{error}")))?
+                tribune_registry::MAIN_AGENT.parse().map_err(|error| ApiError::params(format!("{error}")))?
             }
         };
         let peer = who.agent().map_or("operator", AgentId::as_str);
@@ -262,7 +264,7 @@ impl Api {
         content: Vec<ContentBlock>,
     ) -> Answer<(SessionKey, Ticket)> {
         let key = self.own_key(who, key)?;
-        super::content::check(&content)?;
+        super::validate_content::check(&content)?;
         self.takes_work()?;
         let ticket = self.sessions.run_turn(&key, content, who.speaker()).await?;
         Ok((key, ticket))
@@ -642,7 +644,7 @@ fn page(limit: Option<usize>) -> Answer<usize> {
     }
 }
 
-fn find(reader: &Reader, name: &str) -> Result<Answer<crate::store::Stored>, StoreError> {
+fn find(reader: &Reader, name: &str) -> Result<Answer<tribune_storage::store::Stored>, StoreError> {
     Ok(match reader.lookup(name)? {
         Lookup::Found(stored) => Ok(*stored),
         Lookup::Nothing(_) => Err(ApiError::new(

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_agents::ContentBlock;
 use tribune_redact::Redactor;
+use tribune_storage::store::{Heartbeat, MessageRow, SessionRow, Stored, TurnRow};
 use utoipa::ToSchema;
 
 use super::schema;
-use crate::store::{Heartbeat, MessageRow, SessionRow, Stored, TurnRow};
 
 /// `session.init`: opens a session, or finds it open.
 #[derive(Debug, Clone, Deserialize, ToSchema)]

@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tribune_governance::approval::{ApprovalError, draft, file_diff};
+use tribune_governance::turn::approval_result::sequel;
+use tribune_governance::turn::label_history::{Step, trail};
+use tribune_records::approval::action::Action;
+use tribune_records::approval::decision::Wish;
+use tribune_records::approval::grant;
+use tribune_records::approval::grant::Grant;
+use tribune_records::approval::record::{Decision, Requested, Runner, State};
+use tribune_storage::store::{ApprovalRow, Order, Reader};
 use utoipa::ToSchema;
 
 use super::api::Api;
 use super::error::ApiError;
 use super::principal::Principal;
-use crate::approval::action::Action;
-use crate::approval::record::{Decision, Runner, State};
-use crate::approval::{ApprovalError, Grant, Requested, Wish, difference, draft, grant};
-use crate::governed::sequel::sequel;
-use crate::governed::trail::{Step, trail};
-use crate::store::{ApprovalRow, Order, Reader};
 
 /// Rows on one page, if nothing is said, and at most.
 const PAGE: usize = 100;
@@ -363,7 +366,7 @@ impl Api {
         let until = match &body.until {
             None => None,
             Some(text) => Some(
-                crate::clock::parse_time(text)
+                tribune_storage::clock::parse_time(text)
                     .ok_or_else(|| ApiError::params("until is a time such as 2030-01-31T18:00:00Z"))?,
             ),
         };
@@ -428,7 +431,7 @@ impl Api {
         let governance = Arc::clone(self.sessions.governance());
         let already = !governance.gate.is_frozen();
         governance.gate.unfreeze(&approver).await?;
-        governance.resume_parked().await.map_err(crate::session::SessionError::from)?;
+        governance.resume_parked().await.map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Frozen { frozen: false, cancelled: 0, already })
     }
 }

@@ -8,11 +8,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Gateway;
+use super::api_types::ErrorBody;
+use super::approvals::{
+    ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, Frozen, Grants,
+};
 use super::approvers::{ApproverAdd, ApproverInfo, ApproverList};
 use super::error::ApiError;
-use super::inbox::{ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, Frozen, Grants};
 use super::rest::{Asked, Body, Decider, Operator};
-use super::wire::ErrorBody;
 
 type App = State<Arc<Gateway>>;
 type Answer<T> = Result<Json<T>, ApiError>;

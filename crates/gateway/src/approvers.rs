@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tribune_records::approval::approver::Roles;
+use tribune_registry::ApproversError;
 use utoipa::ToSchema;
 
 use super::api::Api;
 use super::error::ApiError;
 use super::principal::Principal;
-use crate::approval::approver::Roles;
-use crate::registry::ApproversError;
 
 /// `approver.add`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::status::Status;
 use tokio_util::sync::CancellationToken;
 
 use super::principal::Principal;
-use crate::status::Status;
 
 /// Of this many places, one is kept by nobody but the operator.
 const ONE_IN: usize = 8;

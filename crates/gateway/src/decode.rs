@@ -141,7 +141,7 @@ fn plain(expected: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::wire::{AuthToken, SessionList, TurnRun};
+    use crate::api_types::{AuthToken, SessionList, TurnRun};
 
     fn run(text: &str) -> String {
         json::<TurnRun>(text, "params").map(drop).unwrap_err().message

@@ -5,10 +5,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tribune_agents::session::NameError;
+use tribune_sessions::session::SessionError;
+use tribune_storage::store::StoreError;
 
-use super::wire::{ErrorBody, ErrorInfo};
-use crate::session::SessionError;
-use crate::store::StoreError;
+use super::api_types::{ErrorBody, ErrorInfo};
 
 /// Every word an error can have, with its JSON-RPC number and its HTTP status.
 pub const CODES: [(&str, i64, u16); 28] = [

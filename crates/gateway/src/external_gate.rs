@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_agents::{SessionKey, ToolCall};
 use tribune_constitution::Trust;
+use tribune_governance::turn::{AskedFor, Heard, Standpoint};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Gateway;
 use super::api::Api;
+use super::api_types::ErrorBody;
 use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::rest::{Body, Operator};
-use super::wire::ErrorBody;
-use crate::governed::{AskedFor, Heard, Standpoint};
 
 /// The longest that a request waits for a person.
 const MAX_WAIT: Duration = Duration::from_secs(600);
@@ -164,7 +164,7 @@ impl Api {
             .governance()
             .heard(&key, heard)
             .await
-            .map_err(crate::session::SessionError::from)?;
+            .map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })
     }
 
@@ -180,7 +180,7 @@ impl Api {
             .governance()
             .asked_for(&key, call, wait)
             .await
-            .map_err(crate::session::SessionError::from)?;
+            .map_err(tribune_sessions::session::SessionError::from)?;
         let Standpoint { verdict, rules, reason, approval, cid } = standpoint;
         let (word, block) = match verdict {
             AskedFor::Allowed => ("allow", false),
@@ -208,7 +208,7 @@ impl Api {
             .governance()
             .done_elsewhere(&key, &done.tool_call_id, text, done.is_error)
             .await
-            .map_err(crate::session::SessionError::from)?;
+            .map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })
     }
 }

@@ -2,35 +2,36 @@
 //! comes from an address and an origin that are ours, and stays within the limits.
 
 mod acp;
+mod active_streams;
 mod api;
+pub mod api_types;
+pub mod approvals;
+mod approvals_rest;
 pub mod approvers;
-mod content;
+mod connection_limit;
+mod decode;
 mod error;
 mod examples;
-pub mod gate_api;
-pub mod inbox;
-mod inbox_rest;
+pub mod external_gate;
+mod health;
 mod metrics;
-mod outbox;
-mod pages;
 mod principal;
 pub mod providers;
 pub mod proxy;
-mod reading;
 mod rest;
 mod rpc;
 mod runs;
 pub mod schema;
-mod seats;
+mod send_queue;
 mod socket;
-mod streaming;
-pub mod wire;
+mod validate_content;
 pub mod workspaces;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use api::{Api, MAX_NOTE_BYTES};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
@@ -39,24 +40,21 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Json, Router};
+pub use error::{ApiError, CODES};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+pub use principal::{Doorman, Principal, challenge_text};
+pub use proxy::Proxy;
+pub use rest::openapi;
+pub use rpc::METHODS;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use api::{Api, MAX_NOTE_BYTES};
-pub use error::{ApiError, CODES};
-pub use principal::{Doorman, Principal, challenge_text};
-pub use proxy::Proxy;
-pub(crate) use proxy::model_of;
-pub use rest::openapi;
-pub use rpc::METHODS;
-
+use self::connection_limit::{Seat, Seats};
 use self::metrics::Metrics;
-use self::seats::{Seat, Seats};
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);

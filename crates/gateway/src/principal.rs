@@ -7,12 +7,13 @@ use subtle::ConstantTimeEq as _;
 use tribune_agents::{AgentId, SessionKey, Speaker};
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_ledger::AttestationKey;
+use tribune_records::agents::UNREGISTERED;
+use tribune_records::approval::approver::Approver;
+use tribune_registry::{Agents, Approvers};
+use tribune_sessions::session::Opener;
 
+use super::api_types::{AuthAgent, WhoAmI};
 use super::error::ApiError;
-use super::wire::{AuthAgent, WhoAmI};
-use crate::approval::Approver;
-use crate::registry::{Agents, Approvers, STRANGER};
-use crate::session::Opener;
 
 /// Wrong attempts within [`WINDOW`] that are told what is wrong; further ones are told to wait. A right one is let in.
 const ATTEMPTS: usize = 20;
@@ -90,7 +91,7 @@ impl Principal {
             Self::Operator => Opener {
                 name: "operator".to_owned(),
                 pubkey: None,
-                is_stranger: false,
+                is_unregistered: false,
                 model: None,
                 workspace: None,
                 further: None,
@@ -98,7 +99,7 @@ impl Principal {
             Self::Approver(approver) => Opener {
                 name: approver.id.clone(),
                 pubkey: None,
-                is_stranger: true,
+                is_unregistered: true,
                 model: None,
                 workspace: None,
                 further: None,
@@ -106,7 +107,7 @@ impl Principal {
             Self::Agent { id, pubkey } => Opener {
                 name: id.to_string(),
                 pubkey: Some(pubkey.clone()),
-                is_stranger: false,
+                is_unregistered: false,
                 model: None,
                 workspace: None,
                 further: None,
@@ -114,7 +115,7 @@ impl Principal {
             Self::Stranger { id, pubkey } => Opener {
                 name: id.to_string(),
                 pubkey: Some(pubkey.clone()),
-                is_stranger: true,
+                is_unregistered: true,
                 model: None,
                 workspace: None,
                 further: None,
@@ -122,7 +123,7 @@ impl Principal {
             Self::Anonymous { id } => Opener {
                 name: id.to_string(),
                 pubkey: None,
-                is_stranger: true,
+                is_unregistered: true,
                 model: None,
                 workspace: None,
                 further: None,
@@ -252,7 +253,7 @@ pub fn challenge_text(audience: &str, nonce: &str, public_key: &str) -> String {
 /// The agent id of a key that nobody knows. Part of its hash, so that it is the same each time.
 fn stranger_id(pubkey: &str) -> Result<AgentId, ApiError> {
     let hash = blake3::hash(pubkey.as_bytes()).to_hex();
-    format!("{STRANGER}{}", &hash[..24])
+    format!("{UNREGISTERED}{}", &hash[..24])
         .parse()
         .map_err(|error| ApiError::new("internal", format!("{error}")))
 }

@@ -6,18 +6,18 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use tribune_agents::RuntimeError;
+use tribune_governance::models::{Survey, Till, Trials, inventory, try_out};
+use tribune_sessions::session::SessionError;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Gateway;
 use super::api::Api;
+use super::api_types::ErrorBody;
 use super::error::ApiError;
 use super::principal::Principal;
 use super::rest::{Body, Operator};
-use super::wire::ErrorBody;
-use crate::models::{Survey, Till, Trials, survey, try_out};
-use crate::session::SessionError;
 
 /// `provider.test`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tribune_sessions::canary::Absolve;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
@@ -22,17 +23,15 @@ use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::error::ApiError;
-use super::principal::Principal;
-use super::reading;
-use super::schema::Event;
-use super::wire::{
+use super::api_types::{
     AgentAdd, AgentInfo, AgentList, AgentTested, Cancelled, CheckpointInfo, DaemonStatus, Entries, EntryInfo,
     ErrorBody, Forgotten, History, LedgerTail, Newest, NoteWrite, NotesWritten, SessionInfo, SessionInit,
     SessionList, SessionPage, TurnContent, TurnResult, Turns,
 };
-use super::{Gateway, examples, gate_api, inbox_rest, pages, providers, workspaces};
-use crate::canary::Absolve;
+use super::error::ApiError;
+use super::principal::Principal;
+use super::schema::Event;
+use super::{Gateway, approvals_rest, decode, examples, external_gate, health, providers, workspaces};
 
 /// Events taken from a session in one go.
 const EVENTS_AT_ONCE: usize = 64;
@@ -64,9 +63,9 @@ struct Document;
 /// The routes, and the document that describes them.
 pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::with_openapi(Document::openapi())
-        .merge(pages::router())
-        .merge(inbox_rest::router())
-        .merge(gate_api::router())
+        .merge(health::router())
+        .merge(approvals_rest::router())
+        .merge(external_gate::router())
         .merge(providers::router())
         .merge(workspaces::router())
         .routes(routes!(status))
@@ -163,7 +162,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
             _ => ApiError::new("invalid_request", "the body did not arrive as a whole: send it again"),
         })?;
         let text = std::str::from_utf8(&body).map_err(|_| ApiError::params("the body is not UTF-8"))?;
-        reading::json(text, "the body").map(Self)
+        decode::json(text, "the body").map(Self)
     }
 }
 
@@ -179,7 +178,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Gateway>> for Asked<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Gateway>) -> Result<Self, ApiError> {
-        reading::query(parts.uri.query().unwrap_or_default()).map(Self)
+        decode::query(parts.uri.query().unwrap_or_default()).map(Self)
     }
 }
 

@@ -4,21 +4,21 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tribune_sessions::canary::Absolve;
 
 use super::api::Api;
-use super::approvers::ApproverAdd;
-use super::error::ApiError;
-use super::inbox::{ApprovalDecide, ApprovalList, ById, DecisionBody};
-use super::principal::Principal;
-use super::providers::ProviderTest;
-use super::proxy::PassAsk;
-use super::reading;
-use super::wire::{
+use super::api_types::{
     AgentAdd, AgentRef, AgentTest, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList,
     SessionNewest, SessionRef,
 };
+use super::approvals::{ApprovalDecide, ApprovalList, ById, DecisionBody};
+use super::approvers::ApproverAdd;
+use super::decode;
+use super::error::ApiError;
+use super::principal::Principal;
+use super::providers::ProviderTest;
+use super::proxy::PassAsk;
 use super::workspaces::{WorkspaceDiff, WorkspaceDiscard};
-use crate::canary::Absolve;
 
 /// Every method. Those that only a connection can answer (`auth.*`, `run.*`, `session.events`, `session.unfollow`, `turn.run`,
 /// `workspace.land`) are in [`super::socket`].
@@ -223,7 +223,7 @@ impl Request<'_> {
             return Err(ApiError::params("params is an object"));
         }
         // Only a method of ours takes parameters, so its name may be said.
-        reading::json(text, "params")
+        decode::json(text, "params")
             .map_err(|error| ApiError::params(format!("{}: {}", self.method, error.message)))
     }
 

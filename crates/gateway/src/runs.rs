@@ -5,14 +5,17 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tribune_governance::models::agent_model::model_of;
+use tribune_records::agents::RUN_AGENT;
+use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
+use tribune_sessions::run;
+use tribune_sessions::run::{Lease, Leavings, Mode, Wanted};
 
 use super::api::Api;
 use super::error::ApiError;
 use super::principal::Principal;
-use super::proxy::model_of;
-use super::rpc::{self, Request};
-use crate::record::{RunOutcome, RunRecord};
-use crate::run::{self, Lease, Leavings, Mode, RUN_AGENT, Wanted};
+use super::rpc;
+use super::rpc::Request;
 
 /// Runs of one connection: whoever wants more opens another.
 const MAX_LEASES: usize = 16;
@@ -156,9 +159,12 @@ impl Leases {
             .ok_or_else(|| ApiError::params("workspace must be overlay, direct or read-only"))?;
         let mut places = Vec::new();
         for net in &asked.net {
-            places.extend(run::parse_net(net).map_err(|error| ApiError::params(error.to_string()))?);
+            places.extend(
+                tribune_config::net_arg::parse_net(net)
+                    .map_err(|error| ApiError::params(error.to_string()))?,
+            );
         }
-        let env = run::proxy_variables(&places);
+        let env = tribune_egress::proxy_env::proxy_variables(&places);
         let wanted = Wanted {
             name: asked.name,
             command: asked.command,
@@ -185,7 +191,7 @@ fn opened(
     let dialect = |provider: &str| api.providers.get(provider).map(|provider| provider.config.dialect);
     if let Some((model, dialect)) = model.as_ref().and_then(|model| Some((model, dialect(model.provider())?)))
     {
-        env.extend(run::model_variables(model, dialect));
+        env.extend(tribune_egress::proxy_env::model_variables(model, dialect));
     }
     let text = |path: PathBuf| path.display().to_string();
     Ok(RunOpened {
@@ -195,9 +201,9 @@ fn opened(
         layers: lease.workspace.as_ref().map(|workspace| text(workspace.layers().folder().to_owned())),
         lock: lease.workspace.as_ref().map(|workspace| text(workspace.lock_path())),
         egress: text(lease.sockets.egress()),
-        egress_port: run::EGRESS_PORT,
+        egress_port: tribune_egress::proxy_env::EGRESS_PORT,
         model: model.map(|_| text(lease.sockets.model())),
-        model_port: run::MODEL_PORT,
+        model_port: tribune_egress::proxy_env::MODEL_PORT,
         user: lease.user,
         max_bytes: api.runs.max_bytes,
         hide: api.runs.hide.clone(),

@@ -12,18 +12,18 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
+use tribune_sessions::session::{Subscription, Ticket};
 
+use super::active_streams::{Flowing, Streaming};
+use super::api_types::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
+use super::connection_limit::Seat;
 use super::error::ApiError;
-use super::outbox::{self, Outbox, Waiting, outbox};
 use super::principal::{Principal, hex};
-use super::rpc::{self, Frame, Request};
+use super::rpc::{Frame, Request};
 use super::runs::Leases;
-use super::seats::Seat;
-use super::streaming::{Flowing, Streaming};
-use super::wire::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
+use super::send_queue::{Outbox, Waiting, outbox};
 use super::workspaces::WorkspaceLand;
-use super::{Gateway, Patience};
-use crate::session::{Subscription, Ticket};
+use super::{Gateway, Patience, rpc, send_queue};
 
 /// How often the other side is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -455,7 +455,7 @@ async fn turn(
         pump_turn(events, key.as_str(), outbox).await?;
     }
     let end = ticket.ended().await?;
-    rpc::value(super::wire::TurnResult {
+    rpc::value(super::api_types::TurnResult {
         session_key: key.to_string(),
         turn: accepted.turn,
         first_seq: accepted.first_seq,

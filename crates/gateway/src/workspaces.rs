@@ -7,18 +7,18 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use tribune_sessions::run::RunError;
+use tribune_tools::workspaces::{Landed, Shown, Wish, Workspace, WorkspacesError};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Gateway;
 use super::api::Api;
+use super::api_types::ErrorBody;
 use super::error::ApiError;
 use super::principal::Principal;
 use super::rest::{Asked, Body, Operator};
-use super::wire::ErrorBody;
-use crate::run::RunError;
-use crate::workspace::{Landed, Shown, Wish, Workspace, WorkspacesError};
 
 /// Paths that can be named at once.
 const MAX_PATHS: usize = 1_000;

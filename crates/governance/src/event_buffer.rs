@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
 use tribune_agents::{RuntimeEvent, SessionKey};
-
-use crate::vault::{Event, Most};
+use tribune_storage::vault::{Event, Most};
 
 /// Events kept in memory while someone follows, at most this many and this many bytes.
 const RECENT: usize = 512;

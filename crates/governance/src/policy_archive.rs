@@ -12,9 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, ConstitutionHash, KERNEL_VERSION, Texts};
 use tribune_ledger::cid::Domain;
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
 
-use super::LawError;
-use crate::files::{self, Secrecy};
+use super::policy_files::LawError;
 
 /// The folder in a home.
 const FOLDER: &str = "constitutions";

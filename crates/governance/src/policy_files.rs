@@ -1,14 +1,12 @@
 //! Reads the law of a home: `constitution.md`, `mandates/*.md`, `manifests/*.json`, `policy/*.cedar` and
 //! `policy/law.json5`. Where nobody wrote any, the built-in texts hold. [`archive`] keeps every law that was in force.
 
-pub mod archive;
-
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use tribune_constitution::{Constitution, ConstitutionError, ConstitutionHash, KERNEL_VERSION, Texts};
 
-pub use self::archive::{keep, kept};
+pub use crate::policy_archive::{keep, kept};
 
 /// Files read at most: more than a constitution may have mandates, so that too many are refused and not overlooked.
 const MAX_FILES: usize = 1_000;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tribune_agents::{SessionKey, Terminal, ToolCall, ToolSpec};
+use tribune_records::outcome::{Done, Refused, Touched};
+use tribune_records::workspace_roots::Ground;
 
 use crate::gate::Admission;
-use crate::tools::{Done, Ground, Refused, Touched};
 
 /// Executes the calls that the gate allows, and says what a call would do before it is allowed.
 ///

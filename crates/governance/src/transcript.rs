@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use tribune_agents::{Role, SessionKey};
 use tribune_ledger::Timestamp;
 use tribune_redact::Redactor;
-
-use crate::files::{self, Secrecy};
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
 
 /// Channels on which the operator speaks; `subagent` stands in their place in the key of a sub-agent. All others are
 /// external.

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tribune_agents::ToolOutcome;
 
-use super::bounded;
-use super::ground::Ground;
-use crate::record::{CallOutcome, SandboxRecord};
+use super::text::bounded;
+use super::workspace_roots::Ground;
+use crate::ledger_payloads::{CallOutcome, SandboxRecord};
 
 /// A call that is over.
 #[derive(Debug, Clone, PartialEq, Eq)]

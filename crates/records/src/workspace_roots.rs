@@ -10,6 +10,8 @@ use std::sync::Arc;
 use tribune_agents::AgentId;
 use tribune_contract::{MAX_FURTHER, is_the_systems};
 
+use crate::exec::WORKSPACE;
+
 /// What a box has of its own: nothing of the operator's is mounted in these.
 const OF_BOXES: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr", WORKSPACE];

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
-
-use crate::approval::approver::{Approver, OPERATOR, Roles};
-use crate::files::{self, Secrecy};
+use tribune_records::approval::approver::{Approver, OPERATOR, Roles};
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
 
 /// Approvers of one house.
 const MAX_APPROVERS: usize = 256;

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use tribune_ledger::Timestamp;
 
-use super::lines::{self, LineFile};
+use super::locked_jsonl;
+use super::locked_jsonl::LineFile;
 
 /// Bytes of the board that go into a prompt: a screenful, so that it costs little in every turn.
 pub const EXCERPT_BYTES: usize = 2048;
@@ -79,7 +80,7 @@ impl Board {
 
     /// The last bytes of the file, from the beginning of a line on.
     fn tail(&self, max_bytes: usize) -> io::Result<Vec<u8>> {
-        let file = lines::open_to_read(&self.path)?;
+        let file = locked_jsonl::open_to_read(&self.path)?;
         let len = file.metadata()?.len();
         // One byte more, to see whether a line begins right after it.
         let wanted = len.min(max_bytes as u64 + 1);

@@ -7,22 +7,23 @@
 mod agents;
 mod approvers;
 pub mod board;
-mod lines;
+mod locked_jsonl;
 pub mod mailbox;
+pub mod profiles;
 pub mod roster;
 
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{acp, claude_code, native, rehearsal};
 use tribune_redact::Redactor;
+use tribune_storage::home::Home;
 
-use crate::home::Home;
 use crate::profiles::Profiles;
 
 pub use agents::Agents;
 pub use approvers::{Approvers, ApproversError};
 pub use board::{Board, BoardError};
 pub use mailbox::{Letter, Mailbox, MailboxError, Sent};
-pub use roster::{ANONYMOUS, DEFAULT_ROSTER, Roster, RosterAgent, RosterError, STRANGER, is_stranger};
+pub use roster::{DEFAULT_ROSTER, Roster, RosterAgent, RosterError};
 
 /// The agent that a fresh home has.
 pub const MAIN_AGENT: &str = "main";

@@ -17,6 +17,7 @@ mod layers;
 mod names;
 mod self_test;
 mod sys;
+pub mod unsandboxed;
 mod wire;
 pub mod workspace;
 

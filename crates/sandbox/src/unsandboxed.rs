@@ -1,21 +1,21 @@
-//! The one place where the daemon starts a program without a sandbox. Everything else that runs is started by
-//! [`tribune_sandbox::Launcher`].
+//! The one place where a program is started without a sandbox. Everything else that runs is started by
+//! [`Launcher`](crate::Launcher).
 
-use tokio::process::Command;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
-/// A program with no variables of the daemon's, in a process group of its own, that ends when nobody waits for it. It can do
-/// whatever the daemon's user can: only where the operator says so.
-#[expect(clippy::disallowed_methods, reason = "this is the place")]
-pub(crate) fn bare(program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear().process_group(0).kill_on_drop(true);
+/// Prepares a program in a process group of its own, with none of the daemon's variables. It can do whatever the daemon's
+/// user can: only where the operator asks for it.
+pub fn in_own_group(program: &str) -> Command {
+    let mut command = in_terminal_group(program);
+    command.process_group(0);
     command
 }
 
-/// The same for what the operator calls from the command line: it stays in the terminal's group, and ends with it.
-#[expect(clippy::disallowed_methods, reason = "this is the place")]
-pub(crate) fn at_terminal(program: &str) -> Command {
+/// The same for what the operator starts from the command line: it stays in the terminal's process group and ends with it.
+#[expect(clippy::disallowed_methods, reason = "programs without a sandbox are started here alone")]
+pub fn in_terminal_group(program: &str) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().kill_on_drop(true);
+    command.env_clear();
     command
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tribune_constitution::{Decision, Verdict};
 use tribune_ledger::{Cid, EntryQuality, Timestamp, jcs};
+use tribune_records::ledger_payloads::{VerdictRecord, payload};
 
-use crate::record::{VerdictRecord, payload};
 use crate::store::{Filter, Reader, StoreError, Stored};
 
 /// Verdicts read at once: few enough to hold, enough that asking for them costs nothing.

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tribune_client::{Client, ClientError};
-use tribune_host::config::Config;
-use tribune_host::daemon::Daemon;
-use tribune_host::{Home, Reader, SystemClock, audit, store};
+use tribune_config::Config;
+use tribune_daemon::daemon::Daemon;
 use tribune_ledger::verify::Integrity;
+use tribune_storage::clock::SystemClock;
+use tribune_storage::home::Home;
+use tribune_storage::store::reader::Reader;
+use tribune_storage::{audit, store};
 
 /// A home that is removed with this.
 #[derive(Debug)]

@@ -7,13 +7,15 @@ use std::path::Path;
 use serde_json::Value;
 use tribune_agents::ToolCall;
 use tribune_constitution::command;
+use tribune_governance::turn::CallDependencies;
+use tribune_records::exec::PATH;
+use tribune_records::outcome::Code;
+use tribune_records::workspace_roots::Ground;
 
-use super::exec::{self, PATH, resolve};
-use super::ground::Ground;
-use super::target::{Parents, Target};
-use super::workspace::Workspace;
-use super::{Code, HostTools, edit, write};
-use crate::governed::CallDependencies;
+use super::exec::executable;
+use super::workspace_dir::Workspace;
+use super::write_target::{Parents, Target};
+use super::{HostTools, edit, exec, write};
 
 /// Files looked at for one command.
 const MAX_FILES: usize = 64;
@@ -33,7 +35,7 @@ impl HostTools {
     pub(super) fn dependencies_of(&self, ground: &Ground, call: &ToolCall) -> CallDependencies {
         let text = |name: &str| call.input.get(name).and_then(Value::as_str);
         match call.name.as_str() {
-            exec::NAME => {
+            tribune_records::exec::EXEC => {
                 let workspace = ground.path(&self.home);
                 // Files are found behind all links, and told by their place in the workspace.
                 let workspace = workspace.canonicalize().unwrap_or(workspace);

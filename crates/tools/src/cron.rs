@@ -6,12 +6,12 @@ use jiff::Timestamp as Moment;
 use serde_json::{Value, json};
 use tribune_agents::{AgentId, SessionKey, ToolSpec};
 use tribune_ledger::Timestamp;
+use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::text::shown;
 
-use super::done::{Answer, Code, Refused, Resource, Trail};
 use super::input::Input;
 use super::schedules::{Full, MAX_IN_ALL, MAX_PER_AGENT, Schedule, ScheduleFile, When};
 use super::send_message::fresh_id;
-use super::shown;
 
 pub(super) const NAME: &str = "cron";
 

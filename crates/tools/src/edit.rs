@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
+use tribune_records::outcome::{Answer, Code, Refused, Trail};
+use tribune_records::text::shown;
 
-use super::done::{Answer, Code, Refused, Trail};
 use super::input::Input;
-use super::shown;
-use super::target::{Parents, Target};
-use super::workspace::Workspace;
+use super::workspace_dir::Workspace;
 use super::write::MAX_CONTENT_BYTES;
+use super::write_target::{Parents, Target};
 
 pub(super) const NAME: &str = "edit";
 

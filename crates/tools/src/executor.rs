@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tribune_agents::{SessionKey, Terminal, ToolCall, ToolSpec};
+use tribune_governance::gate::Admission;
+use tribune_governance::turn::{CallDependencies, ToolExecutor};
+use tribune_records::outcome::{Done, Refused, Touched};
+use tribune_records::workspace_roots::Ground;
 
-use super::done::{Done, Refused, Touched};
-use super::{Ground, HostTools};
-use crate::gate::Admission;
-use crate::governed::{CallDependencies, ToolExecutor};
+use super::HostTools;
 
 #[async_trait]
 impl ToolExecutor for HostTools {

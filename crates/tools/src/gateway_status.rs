@@ -4,11 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
+use tribune_gateway::status::Status;
+use tribune_records::outcome::{Answer, Code, Refused};
+use tribune_records::text::shown;
 
-use super::done::{Answer, Code, Refused};
 use super::input::Input;
-use super::shown;
-use crate::status::Status;
 
 pub(super) const NAME: &str = "gateway";
 

@@ -1,8 +1,7 @@
 //! The fields of a call's input. What is wrong with one is said in a sentence that names it.
 
 use serde_json::{Map, Value};
-
-use super::shown;
+use tribune_records::text::shown;
 
 /// The input of one call, whose field names are known to be right.
 #[derive(Debug)]

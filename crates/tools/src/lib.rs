@@ -6,67 +6,62 @@
 //! and a sentence for the model that names nothing outside the workspace. What a call touched is told with its outcome
 //! ([`done`]), because labels follow data.
 
-mod absent;
+mod call_dependencies;
 mod cron;
-mod done;
 mod edit;
 mod exec;
 mod executor;
-mod futile;
-mod gateway;
-pub(crate) mod ground;
-mod hidden;
+mod gateway_status;
+mod hide_rules;
 mod input;
-mod mcp;
+mod mcp_call;
 mod memory;
 mod message;
+mod precheck;
+mod predicted_access;
 mod read;
 mod request;
 mod schedules;
 mod search;
 mod send_message;
 mod spawn;
-mod surroundings;
-mod target;
-mod touching;
+mod unsupported;
 mod web;
 mod web_fetch;
 mod web_search;
-mod workspace;
+mod workspace_dir;
 mod write;
+mod write_target;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
+use cron::Asking;
+use hide_rules::Hidden;
+use request::{OnDisk, Request};
+use send_message::Post;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{AgentId, SessionKey, Terminal, ToolSpec};
+use tribune_egress::WeakBrokers;
+use tribune_governance::gate::Admission;
+use tribune_governance::spend::Purse;
+use tribune_records::outcome::{Answer, Trail};
+use tribune_registry::Mailbox;
+use tribune_storage::clock::Clock;
+use workspace_dir::Workspace;
 
-use crate::broker::WeakBrokers;
-use crate::clock::Clock;
-use crate::gate::Admission;
 use crate::mcp::McpServers;
-use crate::registry::Mailbox;
-use crate::spend::Purse;
-use cron::Asking;
-use done::{Answer, Trail};
-use hidden::Hidden;
-use request::{OnDisk, Request};
-use send_message::Post;
-use workspace::Workspace;
-
-pub use done::{Code, Done, Refused, Resource, Touched};
 pub use exec::{
     BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits,
-    Operand, ResolveError, Resolved, resolve,
+    Operand, ResolveError, Resolved, executable,
 };
-pub use gateway::StatusSlot;
-pub use ground::Ground;
+pub use gateway_status::StatusSlot;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
 pub use spawn::{NoSpawner, Spawned, Spawner};
-pub use web::{Egress, EgressMode, HostPort, SearchEndpoint};
+pub use web::Egress;
 
 pub(crate) use exec::watched;
 
@@ -77,16 +72,16 @@ pub const NAMES: [&str; 15] = [
     send_message::NAME,
     write::NAME,
     edit::NAME,
-    exec::NAME,
+    tribune_records::exec::EXEC,
     web_fetch::NAME,
     web_search::NAME,
     message::NAME,
     memory::NAME,
     cron::NAME,
-    gateway::NAME,
+    gateway_status::NAME,
     spawn::NAME,
-    absent::BROWSER,
-    absent::NODES,
+    unsupported::BROWSER,
+    unsupported::NODES,
 ];
 
 /// How long a call may take that says nothing else. A search of everything it may read takes a second or two; the rest is
@@ -206,10 +201,10 @@ impl HostTools {
                 message::spec(),
                 memory::spec(),
                 cron::spec(),
-                gateway::spec(),
+                gateway_status::spec(),
                 spawn::spec(),
-                absent::browser_spec(),
-                absent::nodes_spec(),
+                unsupported::browser_spec(),
+                unsupported::nodes_spec(),
             ]
         });
         &SPECS
@@ -340,6 +335,9 @@ async fn within<T: Send + 'static>(
 #[cfg(test)]
 #[path = "tests/mod.rs"]
 mod attacks;
+pub mod disk_quota;
+pub mod mcp;
+pub mod workspaces;
 
 #[cfg(test)]
 mod tests {
@@ -371,7 +369,11 @@ mod tests {
                 input: serde_json::json!({ "nothing": 1 }),
             };
             let Err(refused) = Request::new(&call) else {
-                assert!([absent::BROWSER, absent::NODES].contains(&spec.name.as_str()), "{}", spec.name);
+                assert!(
+                    [unsupported::BROWSER, unsupported::NODES].contains(&spec.name.as_str()),
+                    "{}",
+                    spec.name
+                );
                 continue;
             };
             assert!(refused.contains("has no field `nothing`"), "{refused}");

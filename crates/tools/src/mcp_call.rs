@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use tribune_agents::SessionKey;
 use tribune_constitution::MCP;
+use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
 
-use super::done::{Answer, Code, Refused, Resource, Trail};
 use super::input::Input;
 use crate::mcp::McpServers;
 

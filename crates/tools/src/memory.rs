@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tribune_agents::{AgentId, ToolSpec};
 use tribune_ledger::Timestamp;
+use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::text::shown;
 
-use super::done::{Answer, Code, Refused, Resource, Trail};
 use super::input::Input;
 use super::send_message::fresh_id;
-use super::{shown, workspace};
+use super::workspace_dir;
 
 pub(super) const NAME: &str = "memory";
 
@@ -93,7 +94,7 @@ impl Memory {
     }
 
     pub(super) fn run(&self, home: &Path, agent: &AgentId, now: Timestamp, trail: &Trail) -> Answer {
-        let folder = workspace::own_folder(home, agent, "memory")?;
+        let folder = workspace_dir::own_folder(home, agent, "memory")?;
         match self {
             Self::Get(key) => {
                 trail.read(Resource::Memory(key.clone()))?;
@@ -165,7 +166,7 @@ fn set(folder: &OwnedFd, key: &str, kept: &Kept) -> Result<(), Refused> {
 
 /// The keys, sorted.
 fn keys(folder: &OwnedFd) -> Result<Vec<String>, Refused> {
-    let found = workspace::names(folder, 4 * MAX_KEYS).map_err(failed)?;
+    let found = workspace_dir::names(folder, 4 * MAX_KEYS).map_err(failed)?;
     Ok(found.names.keys().filter_map(|name| key_of(name)).take(MAX_KEYS).collect())
 }
 

@@ -10,12 +10,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tribune_agents::{AgentId, ToolSpec};
+use tribune_records::outcome::{Answer, Code, Refused, Trail};
+use tribune_records::text::shown;
+use tribune_registry::mailbox::{MAX_TEXT_BYTES, MailboxError};
 
-use super::done::{Answer, Code, Refused, Trail};
 use super::input::Input;
 use super::send_message::{Post, unknown};
-use super::shown;
-use crate::registry::mailbox::{MAX_TEXT_BYTES, MailboxError};
 
 pub(super) const NAME: &str = "message";
 

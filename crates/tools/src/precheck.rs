@@ -2,13 +2,14 @@
 
 use serde_json::Value;
 use tribune_agents::ToolCall;
+use tribune_records::outcome::{Code, Refused};
+use tribune_records::workspace_roots::Ground;
 
-use super::ground::Ground;
+use super::HostTools;
 use super::request::{OnDisk, Request};
 use super::send_message::unknown;
-use super::target::{Parents, Target};
-use super::workspace::Workspace;
-use super::{Code, HostTools, Refused};
+use super::workspace_dir::Workspace;
+use super::write_target::{Parents, Target};
 
 impl HostTools {
     /// Why this call would be refused by its tool right away, if it would. Looks at names and not at content: nobody has

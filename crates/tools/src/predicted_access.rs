@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 use tribune_agents::ToolCall;
+use tribune_records::outcome::{Resource, Touched};
+use tribune_records::workspace_roots::Ground;
 
-use super::done::{Resource, Touched};
-use super::ground::Ground;
-use super::target::{Parents, Target};
-use super::workspace::Workspace;
+use super::workspace_dir::Workspace;
+use super::write_target::{Parents, Target};
 use super::{HostTools, edit, read, search, web_fetch, write};
 
 impl HostTools {

@@ -8,11 +8,12 @@ use rustix::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
+use tribune_records::outcome::{Answer, Code, Refused, Trail};
+use tribune_records::text::{RESULT_BYTES, shown};
 
-use super::done::{Answer, Code, Refused, Trail};
 use super::input::Input;
-use super::workspace::{self, Opened, Place, Workspace};
-use super::{RESULT_BYTES, shown};
+use super::workspace_dir;
+use super::workspace_dir::{Opened, Place, Workspace};
 
 pub(super) const NAME: &str = "read";
 
@@ -125,7 +126,7 @@ impl Read {
     }
 
     fn folder(&self, folder: &OwnedFd, place: &Place, trail: &Trail) -> Answer {
-        let found = workspace::names(folder, MAX_LISTED_NAMES).map_err(|error| {
+        let found = workspace_dir::names(folder, MAX_LISTED_NAMES).map_err(|error| {
             let sentence = format!("`{}` cannot be listed ({error}): try again", shown(&self.path));
             Refused::new(Code::Failed, sentence)
         })?;
@@ -136,7 +137,7 @@ impl Read {
         let mut listing = String::new();
         for (name, kind) in &found.names {
             trail.read(place.entry(name).resource())?;
-            listing.push_str(&workspace::printed(name));
+            listing.push_str(&workspace_dir::printed(name));
             listing.push_str(if *kind == FileType::Directory { "/\n" } else { "\n" });
         }
         if found.more {

@@ -3,23 +3,27 @@
 use serde_json::Value;
 use tribune_agents::ToolCall;
 use tribune_constitution::{MCP, SPEND};
+use tribune_records::text::shown;
 
-use super::absent::{self, Absent};
-use super::cron::{self, Scheduling};
-use super::edit::{self, Edit};
-use super::exec::{self, Exec};
-use super::gateway::{self, Gateway};
-use super::mcp::Mcp;
-use super::memory::{self, Memory};
-use super::message::{self, Message};
-use super::read::{self, Read};
-use super::search::{self, Search};
-use super::send_message::{self, SendMessage};
-use super::spawn::{self, Spawn};
-use super::web_fetch::{self, WebFetch};
-use super::web_search::{self, WebSearch};
-use super::write::{self, Write};
-use super::{NAMES, shown};
+use super::cron::Scheduling;
+use super::edit::Edit;
+use super::exec::Exec;
+use super::gateway_status::Gateway;
+use super::mcp_call::Mcp;
+use super::memory::Memory;
+use super::message::Message;
+use super::read::Read;
+use super::search::Search;
+use super::send_message::SendMessage;
+use super::spawn::Spawn;
+use super::unsupported::Absent;
+use super::web_fetch::WebFetch;
+use super::web_search::WebSearch;
+use super::write::Write;
+use super::{
+    NAMES, cron, edit, exec, gateway_status, memory, message, read, search, send_message, spawn, unsupported,
+    web_fetch, web_search, write,
+};
 
 /// A call whose input was checked.
 #[derive(Debug)]
@@ -69,16 +73,16 @@ impl Request {
     fn elsewhere(call: &ToolCall) -> Result<Self, String> {
         let input = &call.input;
         match call.name.as_str() {
-            exec::NAME => Exec::new(input).map(Self::Exec),
+            tribune_records::exec::EXEC => Exec::new(input).map(Self::Exec),
             web_fetch::NAME => WebFetch::new(input).map(Self::WebFetch),
             web_search::NAME => WebSearch::new(input).map(Self::WebSearch),
-            gateway::NAME => Gateway::new(input).map(Self::Gateway),
+            gateway_status::NAME => Gateway::new(input).map(Self::Gateway),
             spawn::NAME => Spawn::new(input).map(Self::Spawn),
             MCP => Mcp::new(input).map(Self::Mcp),
             // Only the house makes this call, and it knows what is in it.
             SPEND => Ok(Self::Spend(input.clone())),
-            absent::BROWSER => Ok(Self::Absent(Absent::Browser)),
-            absent::NODES => Ok(Self::Absent(Absent::Nodes)),
+            unsupported::BROWSER => Ok(Self::Absent(Absent::Browser)),
+            unsupported::NODES => Ok(Self::Absent(Absent::Nodes)),
             other => Err(format!("there is no tool `{}`: the tools are {}", shown(other), NAMES.join(", "))),
         }
     }

@@ -15,8 +15,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp as Moment};
 use serde::{Deserialize, Serialize};
 use tribune_agents::{AgentId, SessionKey};
-
-use crate::files::{self, Secrecy};
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
 
 /// Schedules of one agent.
 pub(super) const MAX_PER_AGENT: usize = 32;

@@ -12,11 +12,12 @@ use rustix::fs::FileType;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::ToolSpec;
+use tribune_records::outcome::{Answer, Trail};
+use tribune_records::text::{RESULT_BYTES, shown};
 
-use super::done::{Answer, Trail};
 use super::input::Input;
-use super::workspace::{self, Opened, Place, Workspace};
-use super::{RESULT_BYTES, shown};
+use super::workspace_dir;
+use super::workspace_dir::{Opened, Place, Workspace};
 
 pub(super) const NAME: &str = "search";
 
@@ -202,7 +203,7 @@ impl Walk<'_> {
             return self.note(Limit::Depth);
         }
         // A folder that cannot be listed, or is gone by now, holds nothing for us.
-        let Ok(found) = workspace::names(folder, self.entries_left) else { return };
+        let Ok(found) = workspace_dir::names(folder, self.entries_left) else { return };
         for (name, kind) in &found.names {
             if self.entries_left == 0 {
                 self.note(Limit::Entries);
@@ -214,13 +215,13 @@ impl Walk<'_> {
             if !matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Unknown) {
                 continue;
             }
-            let printed = workspace::printed(name);
+            let printed = workspace_dir::printed(name);
             let path = if path.is_empty() { printed } else { format!("{path}/{printed}") };
             let place = place.entry(name);
             if self.workspace.hides(&place) {
                 continue;
             }
-            match workspace::entry(folder, name) {
+            match workspace_dir::entry(folder, name) {
                 Some(Opened::File { file, .. }) => self.file(&file, &path, &place),
                 Some(Opened::Folder(inner)) => self.folder(&inner, &path, &place, depth + 1),
                 None => {}

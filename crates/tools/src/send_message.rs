@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use tribune_agents::{AgentId, ToolSpec};
 use tribune_ledger::Timestamp;
+use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::text::shown;
+use tribune_registry::mailbox::{MAX_TEXT_BYTES, Mailbox, MailboxError};
 
-use super::done::{Answer, Code, Refused, Resource, Trail};
 use super::input::Input;
-use super::shown;
-use crate::registry::mailbox::{MAX_TEXT_BYTES, Mailbox, MailboxError};
 
 pub(super) const NAME: &str = "send_message";
 

@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tribune_agents::{SessionKey, ToolSpec};
+use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::text::shown;
 
-use super::done::{Answer, Code, Refused, Resource, Trail};
 use super::input::Input;
-use super::shown;
 
 pub(super) const NAME: &str = "spawn";
 

@@ -2,8 +2,7 @@
 
 use serde_json::json;
 use tribune_agents::ToolSpec;
-
-use super::done::{Code, Refused};
+use tribune_records::outcome::{Code, Refused};
 
 pub(super) const BROWSER: &str = "browser";
 pub(super) const NODES: &str = "nodes";

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
+use tribune_config::url::Target;
+use tribune_records::outcome::{Answer, Trail};
 
-use super::done::{Answer, Trail};
 use super::input::Input;
-use super::web::client::{self, Asked};
-use super::web::{Egress, Target, html};
+use super::web::client::Asked;
+use super::web::{Egress, client, html};
 
 pub(super) const NAME: &str = "web_fetch";
 

@@ -3,11 +3,12 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
+use tribune_config::url::SearchEndpoint;
+use tribune_records::outcome::{Answer, Code, Refused, Trail};
 
-use super::done::{Answer, Code, Refused, Trail};
 use super::input::Input;
-use super::web::client::{self, Asked};
-use super::web::{Egress, SearchEndpoint};
+use super::web::client::Asked;
+use super::web::{Egress, client};
 
 pub(super) const NAME: &str = "web_search";
 

@@ -16,11 +16,11 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use tribune_agents::AgentId;
+use tribune_records::outcome::{Code, Refused, Resource};
+use tribune_records::text::shown;
+use tribune_records::workspace_roots::{Ground, Spot};
 
-use super::done::{Code, Refused, Resource};
-use super::ground::{Ground, Spot};
-use super::hidden::{Hidden, Places};
-use super::shown;
+use super::hide_rules::{Hidden, Places};
 
 /// Bytes of a path; the kernel takes no more.
 const MAX_PATH_BYTES: usize = 4095;

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
+use tribune_records::outcome::{Answer, Trail};
 
-use super::done::{Answer, Trail};
 use super::input::Input;
-use super::target::{Parents, Target};
-use super::workspace::Workspace;
+use super::workspace_dir::Workspace;
+use super::write_target::{Parents, Target};
 
 pub(super) const NAME: &str = "write";
 
@@ -64,6 +64,6 @@ impl Write {
         trail.write(target.resource())?;
         target.replace(self.content.as_bytes(), found.as_ref())?;
         let did = if found.is_some() { "replaced" } else { "made" };
-        Ok(format!("{did} `{}`, {} bytes", super::shown(&self.path), self.content.len()))
+        Ok(format!("{did} `{}`, {} bytes", tribune_records::text::shown(&self.path), self.content.len()))
     }
 }

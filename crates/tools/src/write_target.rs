@@ -11,11 +11,12 @@ use std::sync::Arc;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use tribune_records::outcome::{Code, Refused, Resource};
+use tribune_records::text::shown;
 
-use super::done::{Code, Refused, Resource};
 use super::send_message::fresh_id;
-use super::shown;
-use super::workspace::{self, Place, Workspace};
+use super::workspace_dir;
+use super::workspace_dir::{Place, Workspace};
 
 /// Folders in a path.
 const MAX_DEPTH: usize = 32;
@@ -60,8 +61,8 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// Of a path from its folder. `called` is what the agent calls it.
     fn new(path: &'a str, called: &str, further: Option<&str>) -> Result<Self, Refused> {
-        workspace::check(path)?;
-        let leads_out = || workspace::refused(further, called, Errno::XDEV);
+        workspace_dir::check(path)?;
+        let leads_out = || workspace_dir::refused(further, called, Errno::XDEV);
         if path.starts_with('/') {
             return Err(leads_out());
         }
@@ -96,7 +97,7 @@ impl<'a> Parts<'a> {
         let parts = Self::new(workspace.inner(path), path, further)?;
         let whole = [&parts.folders[..], &[parts.name]].concat().join("/");
         if workspace.hides(&Place(Some(whole.clone()))) {
-            return Err(workspace::hidden(path));
+            return Err(workspace_dir::hidden(path));
         }
         Ok((parts, whole))
     }
@@ -132,7 +133,7 @@ impl Target {
 
     /// What is said when the kernel does not open it.
     fn refused(&self, error: Errno) -> Refused {
-        workspace::refused(self.further.as_deref(), &self.called, error)
+        workspace_dir::refused(self.further.as_deref(), &self.called, error)
     }
 
     fn unwritable(&self, error: Errno) -> Refused {
@@ -210,7 +211,7 @@ impl Target {
 
     fn checked(&self, stat: &Stat) -> Result<Found, Refused> {
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile if stat.st_nlink > 1 => Err(workspace::linked(&self.called)),
+            FileType::RegularFile if stat.st_nlink > 1 => Err(workspace_dir::linked(&self.called)),
             FileType::RegularFile => Ok(Found {
                 // Whoever may run it as someone else is not for an agent to say.
                 mode: stat.st_mode & 0o777,
@@ -249,7 +250,7 @@ fn unwritable(further: Option<&str>, path: &str, error: Errno) -> Refused {
             format!("`{path}` cannot be written because the disk is full: tell the operator"),
         ),
         Errno::IO => Refused::new(Code::Failed, format!("`{path}` cannot be written: tell the operator")),
-        other => workspace::refused(further, &path, other),
+        other => workspace_dir::refused(further, &path, other),
     }
 }
 
@@ -290,7 +291,7 @@ mod tests {
                 let mut written = parts.folders.clone();
                 written.push(parts.name);
                 let input = serde_json::json!({ "path": path, "content": "x" });
-                let known = crate::approval::grant::args_of("write", &input, &[]).obeyed;
+                let known = tribune_records::approval::grant::args_of("write", &input, &[]).obeyed;
                 proptest::prop_assert_eq!(known, tribune_contract::is_host_trap(&written.join("/")));
             }
         }

@@ -1,8 +1,8 @@
 //! Whether the gate holds the agents of other makes, as the running daemon found out.
 
 use serde_json::{Value, json};
-use tribune_host::Home;
-use tribune_host::registry::{CLI_BACKENDS, Roster};
+use tribune_registry::{CLI_BACKENDS, Roster};
+use tribune_storage::home::Home;
 
 use super::{Found, fail, fine, warn};
 use crate::daemon;

@@ -1,9 +1,9 @@
 //! Whether this machine can hold the commands of agents: each kind of sandbox is really started, and really runs something.
 
+use tribune_config::Sandbox;
 use tribune_contract::{Limits, Started};
-use tribune_host::Home;
-use tribune_host::config::Sandbox;
 use tribune_sandbox::{House, Launcher, SelfTest, SelfTestError, self_test};
+use tribune_storage::home::Home;
 
 use super::{Found, fail, fine, warn};
 

@@ -1,8 +1,8 @@
 //! The last calls that the law refused, for whoever wonders.
 
 use serde_json::{Value, json};
-use tribune_host::Reader;
-use tribune_host::law_record::last_denials;
+use tribune_storage::store::reader::Reader;
+use tribune_storage::verdict_log::last_denials;
 
 use crate::chat::rules;
 use crate::error::CliError;

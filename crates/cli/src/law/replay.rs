@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, ConstitutionHash};
-use tribune_host::law::LawError;
-use tribune_host::law_record::{Judged, Verdicts};
-use tribune_host::{Home, Reader, law};
+use tribune_governance::policy_files;
+use tribune_governance::policy_files::LawError;
+use tribune_storage::home::Home;
+use tribune_storage::store::reader::Reader;
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, count, line};
 use crate::error::{CliError, Outcome};
@@ -57,8 +59,11 @@ struct Laws<'a> {
 
 pub(super) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let reader = Reader::open(home)?;
-    let mut laws =
-        Laws { home, present: law::load(home.root(), &tribune_host::tools::NAMES).ok(), loaded: Vec::new() };
+    let mut laws = Laws {
+        home,
+        present: policy_files::load(home.root(), &tribune_tools::NAMES).ok(),
+        loaded: Vec::new(),
+    };
     let mut replay = Replay::default();
     let mut progress = Progress::new("deciding", reader.size()?);
     for judged in Verdicts::from(&reader, 0) {
@@ -88,7 +93,7 @@ impl Laws<'_> {
     fn find(&self, name: &str) -> Result<Constitution, Problem> {
         let plain = |sentence: String| Problem { sentence, is_altered: false };
         let hash: ConstitutionHash = name.parse().map_err(|error| plain(format!("{error}")))?;
-        match law::kept(self.home.root(), hash, &tribune_host::tools::NAMES) {
+        match policy_files::kept(self.home.root(), hash, &tribune_tools::NAMES) {
             Ok(law) => Ok(law),
             Err(LawError::NotKept(_)) if self.present.as_ref().is_some_and(|law| law.hash() == hash) => {
                 self.present.clone().ok_or_else(|| plain(String::new()))

@@ -11,10 +11,11 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tribune_host::files::{self, Secrecy};
-use tribune_host::store::{self, Lookup, Reader, Stored};
-use tribune_host::{Home, export};
 use tribune_ledger::{Checkpoint, Cid};
+use tribune_storage::files::Secrecy;
+use tribune_storage::home::Home;
+use tribune_storage::store::{Lookup, Reader, Stored};
+use tribune_storage::{export, files, store};
 
 use crate::args::LedgerCommand;
 use crate::error::{CliError, Outcome};

@@ -7,7 +7,7 @@ mod trial;
 
 use clap::Subcommand;
 use serde_json::Value;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use self::add::AddArgs;
 use crate::error::{CliError, Outcome};

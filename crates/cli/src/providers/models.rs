@@ -1,7 +1,7 @@
 //! `tribune models`: what an agent can be run on.
 
 use serde_json::Value;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use super::house;
 use crate::error::{CliError, Outcome};

@@ -30,7 +30,7 @@ impl Order {
         let within = one_name(&here)?.strip_prefix(&folder).map(Path::to_owned).unwrap_or_default();
         let read = args.ro.iter().map(|path| one_name(path)).collect::<Result<_, _>>()?;
         for net in &args.net {
-            tribune_host::run::parse_net(net).map_err(|error| CliError::Input(error.to_string()))?;
+            tribune_config::net_arg::parse_net(net).map_err(|error| CliError::Input(error.to_string()))?;
         }
         let mut env = BTreeMap::new();
         for variable in &args.env {
@@ -95,7 +95,7 @@ impl Opened {
 
     /// Keeps the layer from being landed or discarded while this is held.
     pub(super) fn take_lock(&self) -> Result<Option<File>, CliError> {
-        let lock = |path: &PathBuf| tribune_host::workspace::lock(path).map_err(CliError::file(path));
+        let lock = |path: &PathBuf| tribune_tools::workspaces::lock(path).map_err(CliError::file(path));
         self.lock.as_ref().map(lock).transpose()
     }
 }

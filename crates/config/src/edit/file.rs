@@ -5,10 +5,11 @@ use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
 
 use super::{EditError, Existing, NewProvider, with_provider};
-use crate::config::{ConfigError, MAX_CONFIG_BYTES};
-use crate::files::{self, Secrecy};
+use crate::{ConfigError, MAX_CONFIG_BYTES};
 
 /// A file that is not there says nothing.
 const NOTHING: &str = "{}\n";

@@ -4,8 +4,8 @@ use tribune_agents::provider::{BaseUrl, Dialect};
 use tribune_redact::Redactor;
 
 use super::{EditError, STEP};
-use crate::config::{ProviderConfig, is_variable};
-use crate::models::survey::dialect;
+use crate::models::dialect;
+use crate::{ProviderConfig, is_variable};
 
 /// A provider to be added. What it leaves out is what the built-in one has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

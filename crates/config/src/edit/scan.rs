@@ -64,7 +64,7 @@ pub(super) fn object(text: &str, from: usize) -> Option<Object> {
 }
 
 /// What stands between the tokens of a text: blanks and comments. Of a text that is no JSON5, as far as it is.
-pub(in crate::config) fn between(text: &str) -> Vec<Range<usize>> {
+pub(crate) fn between(text: &str) -> Vec<Range<usize>> {
     let mut tokens = Tokens { text, at: 0 };
     let mut gaps = Vec::new();
     let mut from = 0;

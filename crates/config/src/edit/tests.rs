@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::EXAMPLE;
+use crate::EXAMPLE;
 
 fn house() -> NewProvider {
     NewProvider {

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tribune_agents::AgentRuntime;
 use tribune_client::Client;
+use tribune_config::{Config, Sandbox};
 use tribune_constitution::{Labels, Trust};
-use tribune_host::config::{Config, Sandbox};
-use tribune_host::daemon::{Daemon, Extras};
-use tribune_host::record::{CallOutcome, ToolCallRecord, ToolResultRecord};
-use tribune_host::{Reader, SystemClock};
+use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_ledger::EntryQuality;
+use tribune_records::ledger_payloads::{CallOutcome, ToolCallRecord, ToolResultRecord};
+use tribune_storage::clock::SystemClock;
+use tribune_storage::store::reader::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
 use crate::approvals::{decide, ended, id, pending};
-use crate::hands::{Act, Hands};
+use crate::fake_agent_own_tools::{Act, Hands};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const MANDATE: &str = "---\ntools: read, write, exec, web_fetch\n---\n";

@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 
-use tribune_host::store::{Beginning, Lookup, StoreError};
-use tribune_host::{Home, LedgerWriter, Reader, Store};
 use tribune_ledger::entry::EntryText;
 use tribune_ledger::{Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner as _};
+use tribune_storage::home::Home;
+use tribune_storage::store::reader::Reader;
+use tribune_storage::store::writer::LedgerWriter;
+use tribune_storage::store::{Beginning, Lookup, Store, StoreError};
 
 use crate::fixture::{Stopped, TempHome, child_of, draft};
 
@@ -269,11 +271,11 @@ fn entries_are_found_by_place_by_cid_and_by_its_first_digits() {
 fn a_history_is_read_along_its_own_thread() {
     let home = TempHome::with(100);
     let reader = home.reader();
-    let filter = tribune_host::store::Filter { entity_id: Some("entity-1".to_owned()), quality: None };
+    let filter = tribune_storage::store::Filter { entity_id: Some("entity-1".to_owned()), quality: None };
     let tail = reader.tail(&filter, 5).unwrap();
     assert_eq!(tail.iter().map(|stored| stored.entry.seq).collect::<Vec<_>>(), [28, 29, 30, 31, 32]);
     assert!(tail.iter().all(|stored| stored.entry.entity_id == "entity-1"));
-    let none = tribune_host::store::Filter { entity_id: Some("nobody".to_owned()), quality: None };
+    let none = tribune_storage::store::Filter { entity_id: Some("nobody".to_owned()), quality: None };
     assert!(reader.tail(&none, 5).unwrap().is_empty());
 }
 
@@ -285,7 +287,8 @@ fn a_history_that_points_forward_is_damage_and_not_a_circle() {
     connection.execute("UPDATE ledger SET prev_idx = 98 WHERE idx = 50", []).unwrap();
     drop(connection);
     let entity = home.reader().entry(50).unwrap().unwrap().entry.entity_id;
-    let filter = tribune_host::store::Filter { entity_id: Some(entity), quality: Some(EntryQuality::Turn) };
+    let filter =
+        tribune_storage::store::Filter { entity_id: Some(entity), quality: Some(EntryQuality::Turn) };
     let error = home.reader().tail(&filter, 5).unwrap_err().to_string();
     assert!(error.contains("entry 50 points back to entry 98"), "{error}");
 }

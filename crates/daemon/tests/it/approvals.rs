@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tribune_client::{Client, Incoming};
-use tribune_host::Reader;
-use tribune_host::config::{Config, Sandbox};
-use tribune_host::daemon::Daemon;
+use tribune_config::{Config, Sandbox};
+use tribune_daemon::daemon::Daemon;
+use tribune_storage::store::reader::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::door::{http, within};
+use crate::authentication::{http, within};
 use crate::fixture::Hand;
 use crate::vault::vault;
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use tribune_host::{audit, export};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
+use tribune_storage::{audit, export};
 
 use crate::fixture::{Stopped, TempHome};
 
@@ -251,7 +251,7 @@ fn absurd_places_in_the_database_are_findings_and_no_panics() {
     ] {
         let export = exported(40);
         sql_any(&export.home, act);
-        let verified = tribune_host::Reader::open(&export.home.home)
+        let verified = tribune_storage::store::reader::Reader::open(&export.home.home)
             .and_then(|reader| audit::verify_home(&reader, &export.key, Vec::new(), &mut |_| {}));
         let said = match verified {
             Ok(report) => {
@@ -259,12 +259,15 @@ fn absurd_places_in_the_database_are_findings_and_no_panics() {
                 findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
             }
             Err(error) => {
-                assert!(matches!(error, tribune_host::StoreError::Damaged { .. }), "{act}: {error}");
+                assert!(
+                    matches!(error, tribune_storage::store::error::StoreError::Damaged { .. }),
+                    "{act}: {error}"
+                );
                 error.to_string()
             }
         };
         assert!(said.contains(what), "{act}: {said}");
-        assert!(tribune_host::Store::open(&export.home.home, &Stopped).is_err(), "{act}");
+        assert!(tribune_storage::store::Store::open(&export.home.home, &Stopped).is_err(), "{act}");
     }
 }
 

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tribune_client::{Client, Incoming, Notification};
-use tribune_host::SystemClock;
-use tribune_host::config::Config;
-use tribune_host::daemon::{Daemon, Extras};
+use tribune_config::Config;
+use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_storage::clock::SystemClock;
 use tribune_testkit::{TempHome, TestDaemon, say, text, turn};
 
 /// Longer than anything here takes; a wait that reaches it has failed.

@@ -6,11 +6,11 @@ use ed25519_dalek::SigningKey;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tribune_client::Client;
-use tribune_host::Clock;
-use tribune_host::daemon::{Daemon, Extras};
+use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, turn};
 
-use crate::door::{Raw, Said, assert_healthy, http, wait_for_status, within};
+use crate::authentication::{Raw, Said, assert_healthy, http, wait_for_status, within};
 use crate::fixture::Hand;
 use crate::principals::{agent, public};
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tribune_client::{Client, Incoming};
+use tribune_config::{Config, LogConfig};
 use tribune_constitution::prompt::base_prompt;
-use tribune_host::config::{Config, LogConfig};
-use tribune_host::daemon::{Daemon, Extras};
-use tribune_host::store::Filter;
-use tribune_host::{Reader, SystemClock};
+use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_storage::clock::SystemClock;
+use tribune_storage::store::Filter;
+use tribune_storage::store::reader::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Say};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
@@ -265,7 +266,7 @@ fn honeypot_exception_respects_templates_and_rate_limits() {
     }] }"#;
     let mut texts = Texts { law: Some(law.to_owned()), ..Texts::built_in() };
     texts.mandates.insert("mail".to_owned(), "---\ntools: message\n---\n".to_owned());
-    let law = Constitution::new(texts, &tribune_host::tools::NAMES).unwrap();
+    let law = Constitution::new(texts, &tribune_tools::NAMES).unwrap();
     let mut facts = Facts::of_call("main", "agent:main:email:house:dm:x", "mail", "message");
     facts.labels = Labels::new(Trust::Untrusted, false);
     (facts.args.template, facts.args.recipient_type) = (Some("thanks".into()), Some("sender".into()));

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tribune_agents::ToolCall;
 use tribune_client::Client;
-use tribune_host::config::Config;
-use tribune_host::governed::AskedFor;
-use tribune_host::{Clock as _, SystemClock};
+use tribune_config::Config;
+use tribune_governance::turn::AskedFor;
+use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
 
 use crate::approvals::{KEY, decide, ended, home, id, open, pending, write, written};

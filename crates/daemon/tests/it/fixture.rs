@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::json;
 use tempfile::TempDir;
-use tribune_host::{Clock, Home, Reader, Store};
 use tribune_ledger::{Cid, Draft, EntryQuality, Timestamp};
+use tribune_storage::clock::Clock;
+use tribune_storage::home::Home;
+use tribune_storage::store::Store;
+use tribune_storage::store::reader::Reader;
 
 /// A clock that stands still.
 #[derive(Debug)]

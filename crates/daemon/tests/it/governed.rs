@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use futures_util::StreamExt as _;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tribune_agents::content::text_of;
 use tribune_agents::{
@@ -14,15 +13,18 @@ use tribune_agents::{
     SessionState, SessionStatus, StopReason, ToolCall, TurnInput,
 };
 use tribune_client::{Client, Incoming};
+use tribune_config::{LogConfig, LogLevel};
 use tribune_constitution::STRANGER_TOOLS;
-use tribune_host::config::{LogConfig, LogLevel};
-use tribune_host::daemon::{Daemon, Extras};
-use tribune_host::store::Filter;
-use tribune_host::{Clock, Home, Reader, SystemClock, telemetry};
+use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_daemon::telemetry;
 use tribune_ledger::{EntryQuality, Timestamp};
+use tribune_storage::clock::{Clock, SystemClock};
+use tribune_storage::home::Home;
+use tribune_storage::store::Filter;
+use tribune_storage::store::reader::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::door::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
+use crate::authentication::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
 
 const KEY: &str = "agent:main:cli:local:dm:governed";
 const SCOUT: &str = "agent:scout:cli:local:dm:operator";

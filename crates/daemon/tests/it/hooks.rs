@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tribune_agents::ToolCall;
-use tribune_host::config::Config;
-use tribune_host::governed::AskedFor;
+use tribune_config::Config;
+use tribune_governance::turn::AskedFor;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::approvals::{decide, pending};

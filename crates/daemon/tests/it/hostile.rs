@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tribune_client::{Client, ClientError, Incoming};
-use tribune_host::config::Config;
-use tribune_host::daemon::Extras;
-use tribune_host::gateway::Patience;
+use tribune_config::Config;
+use tribune_daemon::daemon::Extras;
+use tribune_gateway::Patience;
 use tribune_testkit::{TempHome, TestDaemon, config, say};
 
-use crate::door::{
+use crate::authentication::{
     BINARY, Raw, Said, TEXT, assert_healthy, body, events_until, flood, http, is_done, start_with,
     wait_for_status, within,
 };
@@ -245,7 +245,7 @@ async fn a_frame_that_is_no_request_gets_one_error_and_the_connection_goes_on() 
 async fn without_a_principal_nothing_is_answered() {
     let daemon = TestDaemon::start().await;
     let mut raw = Raw::connect(&daemon, None).await;
-    for method in tribune_host::gateway::METHODS.iter().filter(|method| !method.starts_with("auth.")) {
+    for method in tribune_gateway::METHODS.iter().filter(|method| !method.starts_with("auth.")) {
         let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
         let (_, number, code, sentence) = error_of(raw.ask(&frame).await);
         assert_eq!((number, code.as_str()), (-32001, "unauthorized"), "{method}");

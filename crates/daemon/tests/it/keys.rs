@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use tribune_host::keys::{self, KeyFileError};
-use tribune_host::store::StoreError;
-use tribune_host::{Store, audit};
 use tribune_ledger::NoteSigner as _;
 use tribune_ledger::verify::Integrity;
+use tribune_storage::keys::KeyFileError;
+use tribune_storage::store::{Store, StoreError};
+use tribune_storage::{audit, keys};
 
 use crate::fixture::{Stopped, TempHome, draft};
 
@@ -131,7 +131,10 @@ fn a_log_is_never_begun_twice_under_one_key() {
         lost.iter().for_each(|name| fs::remove_file(home.home.root().join(name)).unwrap());
         let error = Store::open(&home.home, &Stopped).unwrap_err();
         assert!(matches!(error, StoreError::LogIsGone { .. }), "{lost:?}: {error}");
-        assert!(matches!(tribune_host::Reader::open(&home.home), Err(StoreError::LogIsGone { .. })));
+        assert!(matches!(
+            tribune_storage::store::reader::Reader::open(&home.home),
+            Err(StoreError::LogIsGone { .. })
+        ));
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tribune_client::Client;
-use tribune_host::SystemClock;
-use tribune_host::config::Config;
-use tribune_host::daemon::{Daemon, Extras, StartError};
+use tribune_config::Config;
+use tribune_daemon::daemon::{Daemon, Extras, StartError};
+use tribune_storage::clock::SystemClock;
 use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, text, turn};
 

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tribune_agents::AgentRuntime;
 use tribune_agents::rehearsal::{RehearsalBackend, Scenes};
 use tribune_client::Client;
-use tribune_host::daemon::Extras;
+use tribune_daemon::daemon::Extras;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
-use crate::door::start_with;
+use crate::authentication::start_with;
 
 const HOMELESS: &str = "agent:homeless:cli:local:dm:operator";
 const LAWLESS: &str = "agent:lawless:cli:local:dm:operator";

@@ -3,11 +3,11 @@
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::{Value, json};
 use tribune_client::{Client, ClientError};
-use tribune_host::config::Anonymous;
-use tribune_host::gateway::{METHODS, challenge_text};
+use tribune_config::Anonymous;
+use tribune_gateway::{METHODS, challenge_text};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
-use crate::door::{assert_healthy, events_until, is_done, within};
+use crate::authentication::{assert_healthy, events_until, is_done, within};
 
 const MAIN: &str = "agent:main:test:local:dm:operator";
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tribune_client::Client;
-use tribune_host::config::Config;
-use tribune_host::spend::By;
-use tribune_host::store::Reader;
+use tribune_config::Config;
+use tribune_records::spend::report::By;
+use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
 use tribune_testkit::{TestDaemon, assert_sound, turn};
 

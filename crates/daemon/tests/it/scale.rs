@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tribune_client::{Client, Incoming};
 use tribune_testkit::{TestDaemon, assert_sound, say, text};
 
-use crate::door::{Dice, is_done, within};
+use crate::authentication::{Dice, is_done, within};
 
 const CONNECTIONS: usize = 20;
 const SESSIONS: usize = 50;
@@ -204,7 +204,7 @@ async fn l2_an_entry_is_on_disk_before_anyone_is_told_of_it() {
         }
     });
     let mut client = daemon.operator().await;
-    let reader = tribune_host::Reader::open(&daemon.home.home).unwrap();
+    let reader = tribune_storage::store::reader::Reader::open(&daemon.home.home).unwrap();
     let mut told = 0;
     while !driving.is_finished() {
         // From the beginning, which is not in memory any more.

@@ -9,11 +9,11 @@ use tribune_agents::{
     AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionStatus, TurnInput,
 };
 use tribune_client::{Client, Incoming};
-use tribune_host::Clock;
-use tribune_host::daemon::{Daemon, Extras};
+use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, say, text, turn};
 
-use crate::door::within;
+use crate::authentication::within;
 use crate::fixture::Hand;
 
 const KEY: &str = "agent:main:cli:local:dm:rules";

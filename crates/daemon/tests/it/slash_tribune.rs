@@ -6,13 +6,13 @@ use ed25519_dalek::SigningKey;
 use serde_json::{Value, json};
 use tribune_agents::AgentRuntime;
 use tribune_client::Client;
-use tribune_host::daemon::Extras;
+use tribune_daemon::daemon::Extras;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::approvals::{decide, id, pending};
-use crate::door::{body, http, start_with};
+use crate::authentication::{body, http, start_with};
+use crate::fake_agent_scripted::Puppet;
 use crate::principals::agent;
-use crate::puppet::Puppet;
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const SCOUT: &str = "agent:scout:cli:local:dm:op";

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::net::TcpStream;
-use tribune_host::daemon::{Daemon, StartError};
+use tribune_daemon::daemon::{Daemon, StartError};
 use tribune_testkit::{TempHome, TestDaemon, config, say};
 
-use crate::door::{body, events_until, http, within};
+use crate::authentication::{body, events_until, http, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {
@@ -70,7 +70,7 @@ async fn more_standing_agents_than_sessions_may_be_open_is_told_before_anything_
     );
     let mut narrow = config();
     narrow.sessions.max_open = 1;
-    let clock = std::sync::Arc::new(tribune_host::SystemClock);
+    let clock = std::sync::Arc::new(tribune_storage::clock::SystemClock);
     let refused = Daemon::start(&home.home, &narrow, clock).await.unwrap_err();
     assert!(matches!(refused, StartError::TooManyStanding { standing: 2, max_open: 1 }), "{refused}");
     assert_eq!(

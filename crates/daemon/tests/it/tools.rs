@@ -1,7 +1,7 @@
 //! The tools of a real daemon.
 
 use serde_json::json;
-use tribune_host::config::{Config, Sandbox};
+use tribune_config::{Config, Sandbox};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,14 +10,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{AgentRuntime, ToolCall};
 use tribune_client::{Client, Incoming};
+use tribune_config::{Config, Sandbox};
 use tribune_constitution::{Labels, Trust};
-use tribune_host::config::{Config, Sandbox};
-use tribune_host::daemon::{Daemon, Extras};
-use tribune_host::governed::AskedFor;
+use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_governance::turn::AskedFor;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
+use crate::fake_agent_scripted::{Batch, Puppet};
 use crate::fixture::Hand;
-use crate::puppet::{Batch, Puppet};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const OTHER: &str = "agent:main:cli:local:dm:another";

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tribune_client::Client;
-use tribune_host::daemon::Daemon;
-use tribune_host::{Clock, Home, Store, SystemClock};
+use tribune_daemon::daemon::Daemon;
 use tribune_ledger::{Draft, EntryQuality};
+use tribune_storage::clock::{Clock, SystemClock};
+use tribune_storage::home::Home;
+use tribune_storage::store::Store;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::door::{assert_healthy, events_until, is_done, within};
+use crate::authentication::{assert_healthy, events_until, is_done, within};
 use crate::fixture::{Hand, draft};
 
 const KEY: &str = "agent:main:cli:local:dm:operator";

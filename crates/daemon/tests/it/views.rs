@@ -1,11 +1,11 @@
 //! L6: views are rebuilt from the entries, and a view that differs is found.
 
 use rusqlite::Connection;
-use tribune_host::store::{self, StoreError};
-use tribune_host::{Store, audit};
 use tribune_ledger::Checkpoint;
 use tribune_ledger::tree::{Hash, prove};
 use tribune_ledger::verify::Integrity;
+use tribune_storage::store::{Store, StoreError};
+use tribune_storage::{audit, store};
 
 use crate::fixture::{Stopped, TempHome, draft};
 

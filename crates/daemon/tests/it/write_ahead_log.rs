@@ -7,10 +7,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tribune_client::Client;
-use tribune_host::daemon::Daemon;
-use tribune_host::store::{self, Readers};
-use tribune_host::{Home, LedgerWriter, Reader, Store, StoreError};
+use tribune_daemon::daemon::Daemon;
 use tribune_ledger::Cid;
+use tribune_storage::home::Home;
+use tribune_storage::store;
+use tribune_storage::store::error::StoreError;
+use tribune_storage::store::reader::Reader;
+use tribune_storage::store::writer::LedgerWriter;
+use tribune_storage::store::{Readers, Store};
 use tribune_testkit::{TestDaemon, assert_sound, config, turn};
 
 use crate::fixture::{Stopped, TempHome, draft};
@@ -58,7 +62,7 @@ fn cut(home: &Path, earlier: &Path, to: &Path) -> Home {
 
 /// A daemon over a home that somebody else left, and an operator at its door.
 async fn wake(home: &Home) -> (Daemon, Client) {
-    let daemon = Daemon::start(home, &config(), Arc::new(tribune_host::SystemClock)).await.unwrap();
+    let daemon = Daemon::start(home, &config(), Arc::new(tribune_storage::clock::SystemClock)).await.unwrap();
     let token = std::fs::read_to_string(daemon.token_path()).unwrap();
     let client = Client::connect(&daemon.address().to_string(), Some(token.trim())).await.unwrap();
     (daemon, client)

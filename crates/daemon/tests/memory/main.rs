@@ -3,19 +3,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 #[allow(dead_code, reason = "the other tests of the door use the rest")]
-#[path = "../it/door.rs"]
-mod door;
+#[path = "../it/authentication.rs"]
+mod authentication;
 
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::Mutex;
 use tribune_client::Client;
-use tribune_host::daemon::Extras;
-use tribune_host::gateway::Patience;
+use tribune_daemon::daemon::Extras;
+use tribune_gateway::Patience;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
-use crate::door::{Raw, Said, assert_healthy, flood, start_with, wait_for_status};
+use crate::authentication::{Raw, Said, assert_healthy, flood, start_with, wait_for_status};
 
 const KEY: &str = "agent:main:test:local:dm:hostile";
 

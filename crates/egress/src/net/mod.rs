@@ -1,12 +1,12 @@
 //! Where a connection would lead: what an address is, how far the operator's word for a place reaches, and what a name means.
 //! Shared by the tools that fetch and by the brokers of the boxes, so that both know the same ways back into the house.
 
-mod address;
+mod address_class;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-pub(crate) use address::Whereabouts;
+pub(crate) use address_class::Whereabouts;
 
 /// How long a name may take to resolve.
 const LOOKUP: Duration = Duration::from_secs(5);

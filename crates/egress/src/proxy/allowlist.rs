@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use tribune_agents::AgentId;
+use tribune_config::url::HostPort;
 use tribune_constitution::Labels;
 
 use super::authority::Host;
-use super::wanted::Wanted;
+use super::connect_request::Wanted;
 use crate::net::{Reach, Whereabouts};
-use crate::tools::HostPort;
 
 /// The lists of a house.
 #[derive(Debug, Clone, Default)]
@@ -106,10 +106,7 @@ fn unlisted_said(unlisted: Unlisted, agent: &AgentId, wanted: &Wanted, is_known:
         Unlisted::Deny => {
             let how = if is_known { " for this kind of request" } else { "" };
             let what = format!("`{place}` is not listed for `{agent}`{how}");
-            Said::No(
-                "egress.unlisted",
-                format!("{what}: an operator can add it to egress.agents.{agent}"),
-            )
+            Said::No("egress.unlisted", format!("{what}: an operator can add it to egress.agents.{agent}"))
         }
     }
 }

@@ -5,8 +5,8 @@ use tribune_agents::ToolCall;
 use tribune_constitution::{EGRESS, LISTED};
 
 use super::authority::{Authority, Host};
-use super::head::Head;
-use super::refusal::Refusal;
+use super::denial::Refusal;
+use super::request_head::Head;
 
 const CONNECT: &str = "CONNECT";
 

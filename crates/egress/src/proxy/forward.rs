@@ -18,10 +18,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::head::Head;
-use super::meter::Metered;
-use super::refusal::Refusal;
-use super::wanted::Wanted;
+use super::connect_request::Wanted;
+use super::denial::Refusal;
+use super::request_head::Head;
+use super::transfer_limits::Metered;
 
 /// What is between a client and a proxy, or between two connections, and no further.
 const HOP_BY_HOP: [HeaderName; 9] = [

@@ -9,16 +9,16 @@
 //! What it deliberately does not do: look into TLS, keep a connection for a second request, or tell a program in the box which
 //! address a name led to.
 
+mod allowlist;
 mod authority;
+mod connect_request;
+mod denial;
 mod forward;
-mod head;
-mod hello;
-mod list;
-mod meter;
 mod network;
-mod refusal;
+mod request_head;
+mod tls_client_hello;
+mod transfer_limits;
 mod tunnel;
-mod wanted;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,22 +30,23 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
 use tribune_constitution::Veto;
 
-pub use self::list::{Outlets, Place, Places, Speech, Unlisted};
+pub use self::allowlist::{Outlets, Places};
 pub use self::network::{Network, RealNetwork};
 pub use crate::net::Unresolved;
 
+use tribune_governance::gate::Admission;
+use tribune_governance::turn::{Barred, Governance};
+use tribune_records::ledger_payloads::{EgressOutcome, EgressRecord};
+
+use self::allowlist::Said;
 use self::authority::Host;
-use self::head::Head;
-use self::list::Said;
-use self::meter::{Gauge, Metered};
-use self::refusal::Refusal;
+use self::connect_request::Wanted;
+use self::denial::Refusal;
+use self::request_head::Head;
+use self::transfer_limits::{Gauge, Metered};
 use self::tunnel::{Broken, Opening};
-use self::wanted::Wanted;
 use super::Limits;
-use crate::gate::Admission;
-use crate::governed::{Barred, Governance};
 use crate::net::Reach;
-use crate::record::{EgressOutcome, EgressRecord};
 
 /// What is read of a request that was refused, so that its answer arrives, and for how long.
 const GOODBYE_BYTES: usize = 64 << 10;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::net::TcpStream;
+use tribune_governance::gate::Admission;
 
-use crate::gate::Admission;
-use crate::net::{self, Unresolved};
+use crate::net;
+use crate::net::Unresolved;
 
 /// How long one address may take to answer.
 const CONNECT: Duration = Duration::from_secs(8);

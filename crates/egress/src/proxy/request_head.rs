@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
-use super::refusal::Refusal;
+use super::denial::Refusal;
 
 /// Bytes of a head.
 pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;

@@ -151,5 +151,5 @@ impl<'a> Reader<'a> {
 }
 
 #[cfg(test)]
-#[path = "hello_tests.rs"]
+#[path = "tls_client_hello_tests.rs"]
 mod tests;

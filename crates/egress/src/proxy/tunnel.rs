@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::hello::{Hello, UNRECOGNIZED_NAME};
-use super::meter::Metered;
-use super::refusal::Refusal;
+use super::denial::Refusal;
+use super::tls_client_hello::{Hello, UNRECOGNIZED_NAME};
+use super::transfer_limits::Metered;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
 

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::SessionKey;
+use tribune_sessions::session::Subscription;
+use tribune_tools::mcp::Wanted;
 
-use super::commands::OfAgent;
 use super::options::Mode;
-use super::teller::Teller;
-use crate::mcp::Wanted;
-use crate::session::Subscription;
+use super::slash_commands::OfAgent;
+use super::update_mapper::Teller;
 
 /// Turns of one client that are remembered as its own, the newest.
 const MAX_OWN: usize = 64;

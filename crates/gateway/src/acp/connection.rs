@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::{AgentId, SessionKey};
 
-use super::prompting;
-use super::seat::Seat;
-use super::wire::{self, Fault, Id, Incoming};
-use crate::gateway::Gateway;
-use crate::gateway::outbox::{Frame, Outbox, Waiting, outbox};
-use crate::gateway::principal::Principal;
+use super::client_session::Seat;
+use super::wire::{Fault, Id, Incoming};
+use super::{prompt, wire};
+use crate::Gateway;
+use crate::principal::Principal;
+use crate::send_queue::{Frame, Outbox, Waiting, outbox};
 
 /// The version of the protocol that is spoken here, whatever a client asks for.
 pub(super) const VERSION: u64 = 1;
@@ -242,7 +242,7 @@ impl Connection {
         let begun = match method {
             "session/prompt" => {
                 let seat = seat_of(&state, params)?;
-                Begun::Prompt(prompting::Prompt::begin(&seat, token.clone())?)
+                Begun::Prompt(prompt::Prompt::begin(&seat, token.clone())?)
             }
             _ => Begun::Other,
         };
@@ -356,7 +356,7 @@ impl Connection {
 
 /// How a request begins.
 enum Begun {
-    Prompt(prompting::Prompt),
+    Prompt(prompt::Prompt),
     Other,
 }
 

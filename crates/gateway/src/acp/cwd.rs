@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tribune_records::workspace_roots;
 
 use super::wire::Fault;
-use crate::gateway::principal::Principal;
-use crate::tools::ground;
+use crate::principal::Principal;
 
 /// What the agent's own workspace is called here, and inside every box.
 pub(super) const OWN: &str = "/workspace";
@@ -40,7 +40,7 @@ pub(super) fn further(who: &Principal, params: &Value, home: &Path) -> Result<Op
     }
     let folders: Option<Vec<&str>> = folders.iter().map(Value::as_str).collect();
     let Some(folders) = folders else { return Err(Fault::params(format!("`{FURTHER}` is a list of paths"))) };
-    ground::further_given(FURTHER, &folders, home).map(Some).map_err(Fault::params)
+    workspace_roots::further_given(FURTHER, &folders, home).map(Some).map_err(Fault::params)
 }
 
 /// Said where further folders are not within reach.
@@ -81,7 +81,7 @@ pub(super) fn chosen(who: &Principal, params: &Value, home: &Path) -> Result<Cho
             "`cwd` is chosen by the operator alone: send `{OWN}`, the agent's own workspace"
         )));
     }
-    let found = ground::given("cwd", cwd, home).map_err(Fault::params)?;
+    let found = workspace_roots::given("cwd", cwd, home).map_err(Fault::params)?;
     Ok(Chosen::Folder(found))
 }
 

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tribune_agents::{RuntimeEvent, SessionKey};
+use tribune_sessions::session::{SessionError, Subscription};
+use tribune_storage::vault::Event;
+use tribune_tools::mcp::Bringing;
 
-use super::commands;
+use super::client_session::{Ahead, Seat};
 use super::connection::Connection;
-use super::replay::{self, Reach, Words};
-use super::seat::{Ahead, Seat};
-use super::teller::{Question, Teller, Told, chunk};
-use super::wire::{self, Fault};
-use crate::mcp::Bringing;
-use crate::session::{SessionError, Subscription};
-use crate::vault::Event;
+use super::replay::{Reach, Words};
+use super::update_mapper::{Question, Teller, Told, chunk};
+use super::wire::Fault;
+use super::{replay, slash_commands, wire};
 
 /// Events taken from a session in one go.
 pub(super) const EVENTS_AT_ONCE: usize = 64;
@@ -84,7 +84,7 @@ impl Connection {
 
     async fn follow(self: &Arc<Self>, seat: &Arc<Seat>, mut subscription: Subscription, mut teller: Teller) {
         let of_agent = seat.place().commands.clone();
-        self.update_beside(&seat.id, &commands::update(&self.who, &of_agent), &of_agent.beside).await;
+        self.update_beside(&seat.id, &slash_commands::update(&self.who, &of_agent), &of_agent.beside).await;
         let left_out = std::mem::take(&mut seat.place().left_out);
         self.say(seat, left_out).await;
         loop {
@@ -157,7 +157,7 @@ impl Connection {
                 Told::Notice(text) => self.notice(seat, &text).await,
                 Told::Commands(of_agent) => {
                     seat.place().commands = of_agent.clone();
-                    let update = commands::update(&self.who, &of_agent);
+                    let update = slash_commands::update(&self.who, &of_agent);
                     self.update_beside(&seat.id, &update, &of_agent.beside).await;
                 }
                 Told::Used { tokens } => {

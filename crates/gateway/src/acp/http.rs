@@ -20,10 +20,10 @@ use tokio::sync::Notify;
 
 use super::connection::{Connection, Outgoing};
 use super::{Asked, Who};
-use crate::gateway::Gateway;
-use crate::gateway::error::ApiError;
-use crate::gateway::outbox::Waiting;
-use crate::gateway::principal::Principal;
+use crate::Gateway;
+use crate::error::ApiError;
+use crate::principal::Principal;
+use crate::send_queue::Waiting;
 
 pub(super) const CONNECTION_ID: &str = "acp-connection-id";
 const SESSION_ID: &str = "acp-session-id";

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 use tribune_agents::SessionKey;
+use tribune_tools::mcp::{Bringing, Wanted, named_once};
 
+use super::client_session::Place;
 use super::connection::Connection;
-use super::folder::{list, names};
-use super::seat::Place;
+use super::cwd::{list, names};
 use super::wire::Fault;
-use crate::gateway::principal::Principal;
-use crate::mcp::{Bringing, Wanted, named_once};
+use crate::principal::Principal;
 
 /// What a client sent: servers that may be started, and what is left out, in sentences.
 #[derive(Debug, Default)]

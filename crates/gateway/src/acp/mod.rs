@@ -6,25 +6,25 @@
 //! has answered ([`asking`]). Nothing is asked of the client's own files or terminals: what an agent does, the house does, under
 //! its law.
 
-mod asking;
-mod blocks;
-mod calls;
-mod commands;
+mod client_session;
 mod connection;
-mod folder;
-mod following;
+mod content_blocks;
+mod cwd;
+mod forwarder;
 mod http;
-mod listing;
+mod mcp_servers;
 mod options;
-mod passed;
-mod prompting;
+mod passthrough;
+mod permission;
+mod prompt;
 mod replay;
-mod seat;
-mod servers;
+mod session_list;
 mod sessions;
+mod slash_commands;
 mod socket;
-mod teller;
 mod terminals;
+mod tool_call_view;
+mod update_mapper;
 mod wire;
 
 pub(super) use http::Visits;
@@ -40,13 +40,14 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use connection::Wishes;
 use serde::Deserialize;
 use tribune_agents::{AgentId, SessionKey};
 
+use super::connection_limit::Seat;
 use super::error::{ApiError, misnamed};
 use super::principal::Principal;
-use super::{Gateway, Seat, reading, rest};
-use connection::Wishes;
+use super::{Gateway, decode, rest};
 
 /// Where it is.
 const PATH: &str = "/acp";
@@ -66,7 +67,7 @@ struct Asked {
 impl Asked {
     /// What an address says. A name that is none is not repeated.
     fn read(RawQuery(query): RawQuery) -> Result<Wishes, ApiError> {
-        reading::query::<Self>(query.as_deref().unwrap_or_default())?.checked()
+        decode::query::<Self>(query.as_deref().unwrap_or_default())?.checked()
     }
 
     fn checked(self) -> Result<Wishes, ApiError> {

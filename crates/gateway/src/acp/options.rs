@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tribune_agents::{AgentId, native};
 
+use super::client_session::{Place, Seat};
 use super::connection::Connection;
-use super::seat::{Place, Seat};
 use super::wire::Fault;
 
 /// How questions of a session are answered while its client is connected. It says nothing about what the law forbids, and it is

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::teller::{Told, chunk};
+use super::update_mapper::{Told, chunk};
 
 /// A message of the agent's without its words.
 #[derive(Debug, Clone)]

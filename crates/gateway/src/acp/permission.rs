@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::calls;
+use super::client_session::Seat;
 use super::connection::Connection;
 use super::options::Mode;
-use super::passed::beside;
-use super::seat::Seat;
-use super::teller::Question;
-use super::wire;
-use crate::gateway::inbox::DecisionBody;
+use super::passthrough::beside;
+use super::update_mapper::Question;
+use super::{tool_call_view, wire};
+use crate::approvals::DecisionBody;
 
 /// How long a call that is allowed for a while stays allowed.
 const A_WHILE: Duration = Duration::from_secs(60 * 60);
@@ -141,8 +140,8 @@ impl Connection {
 fn params(seat: &Seat, question: &Question, (tool, input): (&str, &Value)) -> Value {
     let mut call = question.call.clone();
     if let Some(fields) = call.as_object_mut() {
-        calls::WHAT_IS_SHOWN.iter().for_each(|name| drop(fields.remove(*name)));
-        fields.extend(calls::shown(tool, input, &seat.place().folder.to_string_lossy()));
+        tool_call_view::WHAT_IS_SHOWN.iter().for_each(|name| drop(fields.remove(*name)));
+        fields.extend(tool_call_view::shown(tool, input, &seat.place().folder.to_string_lossy()));
     }
     let option =
         |(id, name, kind): &(&str, &str, &str)| json!({ "optionId": id, "name": name, "kind": kind });

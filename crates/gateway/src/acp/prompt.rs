@@ -5,15 +5,15 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_agents::StopReason;
+use tribune_governance::turn::slash_tribune;
+use tribune_sessions::session::TurnEnd;
 
+use super::client_session::{Running, Seat};
 use super::connection::Connection;
-use super::passed::beside;
-use super::seat::{Running, Seat};
-use super::teller::{Told, chunk};
-use super::wire::{self, Fault};
-use super::{blocks, commands};
-use crate::governed::showing;
-use crate::session::TurnEnd;
+use super::passthrough::beside;
+use super::update_mapper::{Told, chunk};
+use super::wire::Fault;
+use super::{content_blocks, slash_commands, wire};
 
 /// A prompt that has its session for itself.
 pub(super) struct Prompt {
@@ -57,14 +57,14 @@ impl Connection {
 
     pub(super) async fn prompt(self: &Arc<Self>, prompt: Prompt, params: &Value) -> Result<Value, Fault> {
         let seat = &prompt.seat;
-        let content = blocks::read(&params["prompt"], &seat.place().folder)?;
-        if let Some(answer) = commands::answer(self, &content).await? {
+        let content = content_blocks::read(&params["prompt"], &seat.place().folder)?;
+        if let Some(answer) = slash_commands::answer(self, &content).await? {
             if let Told::Update(update) = chunk("agent_message_chunk", &answer) {
                 self.update(&seat.id, &update).await;
             }
             return Ok(json!({ "stopReason": "end_turn" }));
         }
-        let (title, is_for_house) = (blocks::title(&content), showing::is_meant(&content));
+        let (title, is_for_house) = (content_blocks::title(&content), slash_tribune::is_meant(&content));
         let (api, key) = (&self.gateway.api, self.attach(seat).await?);
         let asking = seat.asks();
         let asked = match api.turn_run(&self.who, key.as_str(), content.clone()).await {

@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tribune_sessions::session::Subscription;
+use tribune_storage::vault::Event;
 
+use super::client_session::Seat;
 use super::connection::Connection;
-use super::following::{EVENTS_AT_ONCE, Matter, When};
-use super::seat::Seat;
-use super::teller::{Question, Teller};
+use super::forwarder::{EVENTS_AT_ONCE, Matter, When};
+use super::update_mapper::{Question, Teller};
 use super::wire::Fault;
-use crate::gateway::error::ApiError;
-use crate::session::Subscription;
-use crate::vault::Event;
+use crate::error::ApiError;
 
 /// Messages of a session that are looked through, the newest: more than a person reads again.
 const MAX_MESSAGES: usize = 100_000;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tribune_agents::{ContentBlock, SessionKey};
 use tribune_ledger::Timestamp;
+use tribune_records::agents::RUN_BACKEND;
 use tribune_redact::Redactor;
+use tribune_storage::store::{Reader, Recent, SessionRow, StoreError};
+use tribune_storage::vault::{Named, Vault};
 
-use super::blocks;
 use super::connection::Connection;
-use super::folder::{FURTHER, OWN};
+use super::content_blocks;
+use super::cwd::{FURTHER, OWN};
 use super::wire::Fault;
-use crate::gateway::error::ApiError;
-use crate::run::RUN_BACKEND;
-use crate::store::{Reader, Recent, SessionRow, StoreError};
-use crate::vault::{Named, Vault};
+use crate::error::ApiError;
 
 /// Sessions on one page of a list.
 const PAGE: usize = 50;
@@ -123,5 +123,5 @@ fn first_words(reader: &Reader, vault: &Vault, row: &SessionRow) -> Result<Optio
     let Some(first) = messages.iter().find(|message| message.role == "user") else { return Ok(None) };
     let content = vault.content(&row.id, &first.content)?;
     let content = content.and_then(|content| serde_json::from_slice::<Vec<ContentBlock>>(&content).ok());
-    Ok(content.and_then(|content| blocks::title(&content)))
+    Ok(content.and_then(|content| content_blocks::title(&content)))
 }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tribune_agents::{AgentId, SessionKey, SessionState, native};
+use tribune_records::agents::RUN_BACKEND;
+use tribune_records::workspace_roots;
+use tribune_registry::{CLI_BACKENDS, MAIN_AGENT};
+use tribune_storage::store::SessionRow;
+use tribune_tools::mcp::Bringing;
 
+use super::client_session::{Place, Seat};
 use super::connection::{Connection, MAX_SEATS};
-use super::folder::{self, Chosen, FURTHER, OWN};
+use super::cwd::{Chosen, FURTHER, OWN};
+use super::mcp_servers::Sent;
 use super::options::{OWN_MODEL, modes};
-use super::replay;
-use super::seat::{Place, Seat};
-use super::servers::{self, Sent};
-use super::teller::Teller;
-use super::wire::{self, Fault};
-use crate::mcp::Bringing;
-use crate::registry::{CLI_BACKENDS, MAIN_AGENT};
-use crate::run::RUN_BACKEND;
-use crate::store::SessionRow;
-use crate::tools::ground;
+use super::update_mapper::Teller;
+use super::wire::Fault;
+use super::{cwd, mcp_servers, replay, wire};
 
 /// The channel of sessions that are opened here.
 const CHANNEL: &str = "acp";
@@ -27,7 +27,7 @@ type Opened = Result<(Value, Option<Arc<Seat>>), Fault>;
 
 impl Connection {
     pub(super) async fn new_session(self: &Arc<Self>, params: &Value) -> Opened {
-        let sent = servers::sent(&self.who, params)?;
+        let sent = mcp_servers::sent(&self.who, params)?;
         let chosen = self.chosen(params)?;
         let (wanted, agent) = {
             let mut state = self.state();
@@ -110,7 +110,7 @@ impl Connection {
 
     /// Opens a session that was there before.
     async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<Seat>, Fault> {
-        let sent = servers::sent(&self.who, params)?;
+        let sent = mcp_servers::sent(&self.who, params)?;
         let chosen = self.chosen(params)?;
         let row = self.known(params).await?;
         let key: SessionKey = row.key.parse().map_err(|_| not_found())?;
@@ -123,7 +123,7 @@ impl Connection {
     /// The folders that a client asks for.
     fn chosen(&self, params: &Value) -> Result<(Chosen, Option<Vec<String>>), Fault> {
         let home = &self.gateway.api.status.home;
-        Ok((folder::chosen(&self.who, params, home)?, folder::further(&self.who, params, home)?))
+        Ok((cwd::chosen(&self.who, params, home)?, cwd::further(&self.who, params, home)?))
     }
 
     /// Brings what a client sent into its session, and keeps what is to be told of it.
@@ -166,7 +166,7 @@ impl Connection {
         let seat = self.sit_down(id, key, (chosen, further), model).await?;
         if let Some(further) = elsewhere.filter(|further| !further.is_empty()) {
             let why = "This session was opened elsewhere, and keeps the folders that it has.";
-            seat.place().left_out.push(folder::out_of_reach(why, &further));
+            seat.place().left_out.push(cwd::out_of_reach(why, &further));
         }
         seat.place().has_title = row.is_some_and(|row| row.turns > 0);
         Ok(seat)
@@ -209,7 +209,7 @@ impl Connection {
             Chosen::Own => PathBuf::from(OWN),
             Chosen::Folder(folder) => folder,
         };
-        let apart = |further| ground::apart(FURTHER, &folder, further).map_err(Fault::params);
+        let apart = |further| workspace_roots::apart(FURTHER, &folder, further).map_err(Fault::params);
         let further = further.map(apart).transpose()?;
         let mut place = Place { further, ..Place::new(key, folder, model) };
         let known = self.state().seats.get(&id).cloned();
@@ -260,7 +260,7 @@ impl Connection {
         let left_out = match further {
             Some(further) if row.further == *further => Vec::new(),
             Some(further) if CLI_BACKENDS.contains(&row.backend.as_str()) => {
-                vec![folder::out_of_reach("An agent of another make works in one folder.", further)]
+                vec![cwd::out_of_reach("An agent of another make works in one folder.", further)]
             }
             Some(_) => {
                 let what = format!(

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 use tribune_agents::ContentBlock;
+use tribune_records::spend::report::{By, Line};
 
 use super::connection::Connection;
 use super::wire::Fault;
-use crate::gateway::inbox::ApprovalList;
-use crate::gateway::principal::Principal;
-use crate::spend::{By, Line};
+use crate::approvals::ApprovalList;
+use crate::principal::Principal;
 
 /// Lines that an answer shows at most.
 const MAX_LINES: usize = 50;
@@ -86,7 +86,7 @@ pub(super) async fn answer(
                 .readers
                 .read(|reader| reader.spend_report(By::Day, None))
                 .await
-                .map_err(crate::gateway::ApiError::from)?;
+                .map_err(crate::ApiError::from)?;
             for line in report.lines.iter().rev().take(MAX_LINES) {
                 let _ = writeln!(text, "- {}", spent(line));
             }

@@ -12,9 +12,10 @@ use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, Outgoing, Wishes};
 use super::http::{CONNECTION_ID, new_id};
-use crate::gateway::outbox::{FRAMES, Waiting};
-use crate::gateway::principal::Principal;
-use crate::gateway::{Gateway, READ_BUFFER, Seat, WRITE_BUFFER};
+use crate::connection_limit::Seat;
+use crate::principal::Principal;
+use crate::send_queue::{FRAMES, Waiting};
+use crate::{Gateway, READ_BUFFER, WRITE_BUFFER};
 
 /// How often the other side is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tribune_constitution::MCP;
 
-use super::folder::OWN;
+use super::cwd::OWN;
 
 /// Characters of a title.
 const MAX_TITLE: usize = 200;

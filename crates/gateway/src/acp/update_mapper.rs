@@ -9,12 +9,12 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tribune_agents::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent, TERMINAL};
 use tribune_ledger::{EntryQuality, LedgerEntry};
+use tribune_records::approval::record::Requested;
 
-use super::calls;
-use super::commands::OfAgent;
-use super::passed::{Around, OURS, beside, came, opened, words};
+use super::passthrough::{Around, OURS, beside, came, opened, words};
+use super::slash_commands::OfAgent;
 use super::terminals::Terminals;
-use crate::approval::record::Requested;
+use super::tool_call_view;
 
 /// Something that a client is to be told, or that is to be done about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,7 +106,7 @@ struct Waiting {
 impl Waiting {
     /// Keeps back what people know the call by.
     fn hold(&mut self, said: &mut Map<String, Value>) {
-        self.held.extend(calls::WHAT_IS_SHOWN.iter().filter_map(|name| said.remove_entry(*name)));
+        self.held.extend(tool_call_view::WHAT_IS_SHOWN.iter().filter_map(|name| said.remove_entry(*name)));
     }
 }
 
@@ -199,7 +199,7 @@ impl Teller {
             [id, whole].into_iter().find(|id| self.calls.get(*id).is_some_and(|call| call.own_words));
         if let Some(mut call) = of_agent.and_then(|known| self.calls.get(known)).cloned() {
             // Whoever is asked about it sees what it would change, also where the agent did not say so.
-            for (field, value) in calls::shown(name, input, &self.folder) {
+            for (field, value) in tool_call_view::shown(name, input, &self.folder) {
                 let said = call.shown.entry(field).or_insert(Value::Null);
                 if said.is_null() || said.as_array().is_some_and(Vec::is_empty) {
                     *said = value;
@@ -210,7 +210,7 @@ impl Teller {
         }
         let is_known = self.calls.contains_key(id);
         let acp_id = self.acp_id(id);
-        let mut shown = calls::shown(name, input, &self.folder);
+        let mut shown = tool_call_view::shown(name, input, &self.folder);
         shown.insert("toolCallId".to_owned(), acp_id.clone().into());
         shown.insert("status".to_owned(), "pending".into());
         if let Some(request) = self.request(id) {
@@ -349,7 +349,7 @@ impl Teller {
     /// A call that waits, and was asked for before everything that is told here.
     pub(super) fn waits(&mut self, requested: &Requested, input: &Value) -> Question {
         let id = requested.id.clone();
-        let mut shown = calls::shown(&requested.tool, input, &self.folder);
+        let mut shown = tool_call_view::shown(&requested.tool, input, &self.folder);
         shown.insert("toolCallId".to_owned(), id.clone().into());
         let (call_id, entry) = (requested.call_id.clone(), requested.call.clone());
         let call = Call { id: id.clone(), shown: shown.clone(), own_words: false };
@@ -396,7 +396,7 @@ impl Teller {
                 self.around_thought.replace(around).and_then(Around::untold).into_iter().collect()
             }
             "tool_call" | "tool_call_update" => {
-                calls::as_clients_know_it(&mut said, &self.folder);
+                tool_call_view::as_clients_know_it(&mut said, &self.folder);
                 let Some(id) = said.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
                     return Vec::new();
                 };
@@ -438,7 +438,7 @@ impl Teller {
     fn agent_asked(&mut self, mut params: Map<String, Value>) -> Vec<Told> {
         let mut call = fields(params.remove("toolCall").unwrap_or_default());
         params.remove("sessionId");
-        calls::as_clients_know_it(&mut call, &self.folder);
+        tool_call_view::as_clients_know_it(&mut call, &self.folder);
         let Some(id) = call.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
             return Vec::new();
         };
@@ -490,5 +490,5 @@ pub(super) fn chunk(kind: &str, text: &str) -> Told {
 }
 
 #[cfg(test)]
-#[path = "teller_tests.rs"]
+#[path = "update_mapper_tests.rs"]
 mod tests;

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gateway::error::ApiError;
-use crate::gateway::rpc;
+use crate::error::ApiError;
+use crate::rpc;
 
 pub(super) const INVALID_REQUEST: i64 = -32600;
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
@@ -99,8 +99,8 @@ impl From<ApiError> for Fault {
     }
 }
 
-impl From<crate::session::SessionError> for Fault {
-    fn from(error: crate::session::SessionError) -> Self {
+impl From<tribune_sessions::session::SessionError> for Fault {
+    fn from(error: tribune_sessions::session::SessionError) -> Self {
         ApiError::from(error).into()
     }
 }

@@ -11,13 +11,13 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, SessionKey};
+use tribune_governance::models::Providers;
+use tribune_records::agents::RUN_AGENT;
+use tribune_registry::{Agents, asks_a_model};
 
-use crate::gateway::api::short;
-use crate::gateway::seats::{Seat, Standing};
-use crate::gateway::{ApiError, Gateway, Principal, rest};
-use crate::models::Providers;
-use crate::registry::{Agents, asks_a_model};
-use crate::run::RUN_AGENT;
+use crate::api::short;
+use crate::connection_limit::{Seat, Standing};
+use crate::{ApiError, Gateway, Principal, rest};
 
 /// Where the SDKs of Anthropic and of Gemini put their keys.
 const API_KEYS: [&str; 2] = ["x-api-key", "x-goog-api-key"];

@@ -11,7 +11,7 @@ use tribune_agents::provider::ModelRef;
 use tribune_agents::provider::relay::Wire;
 
 use super::routes::{Kind, Route};
-use crate::gateway::{ApiError, Gateway};
+use crate::{ApiError, Gateway};
 
 /// Members of a body at most: several times what any API has.
 const MAX_MEMBERS: usize = 256;

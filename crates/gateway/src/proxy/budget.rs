@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use tribune_agents::provider::ModelRef;
+use tribune_governance::models::Provider;
+use tribune_governance::spend;
+use tribune_governance::spend::{Payer, Purse, Reservation, Reserve, Told};
+use tribune_records::ledger_payloads::ProxyOutcome;
 
 use super::auth::Caller;
 use super::body::{Asking, Members};
-use super::errand::Ended;
 use super::routes::Kind;
-use crate::gateway::ApiError;
-use crate::models::Provider;
-use crate::record::ProxyOutcome;
-use crate::spend::{self, Payer, Purse, Reservation, Reserve, Told};
+use super::upstream_call::Ended;
+use crate::ApiError;
 
 /// Tokens that an answer may have if neither the request nor the configuration says.
 const UNKNOWN_ANSWER: u64 = 32_768;

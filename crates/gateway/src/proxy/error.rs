@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use tribune_agents::provider::{Dialect, ProviderError};
 
-use crate::gateway::ApiError;
+use crate::ApiError;
 
 /// Official SDKs ask again by themselves unless they are told that it helps nothing.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");

@@ -7,7 +7,7 @@ use serde_json::value::to_raw_value;
 use tribune_agents::provider::relay::Wire;
 
 use super::body::Asking;
-use crate::gateway::ApiError;
+use crate::ApiError;
 
 /// Members of a request that are about the answer alone, in Anthropic's Messages and in Chat Completions. Others may have the provider reach out, run things,
 /// let another model answer or charge another price.
@@ -251,7 +251,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::gateway::proxy::body::Members;
+    use crate::proxy::body::Members;
 
     fn checked(body: &Value) -> Result<String, ApiError> {
         checked_as(body, Wire::Messages)

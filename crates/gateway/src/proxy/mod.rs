@@ -8,15 +8,15 @@
 //! What it deliberately does not do: turn to another provider, ask a second time, or follow a redirect.
 
 mod auth;
-mod beyond;
-mod bill;
 mod body;
-mod errand;
+mod budget;
 mod error;
 mod headers;
-mod passes;
+mod hosted_tools;
+mod proxy_tokens;
 mod record;
 mod routes;
+mod upstream_call;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,20 +30,20 @@ use tribune_agents::provider::Client;
 use tribune_agents::provider::relay::Relay;
 use tribune_constitution::nearest::nearest;
 
-pub(crate) use self::auth::model_of;
-pub(super) use self::errand::Ended;
-pub use self::passes::{PassAsk, PassGiven};
+pub use self::proxy_tokens::{PassAsk, PassGiven};
+pub(super) use self::upstream_call::Ended;
+
+use tribune_governance::models::{Provider, Providers};
 
 use self::auth::Caller;
-use self::bill::Bill;
 use self::body::Asking;
-use self::errand::{Errand, Rest};
-use self::passes::Passes;
+use self::budget::Bill;
+use self::proxy_tokens::Passes;
 use self::record::Journal;
 use self::routes::Route;
+use self::upstream_call::{Errand, Rest};
 use super::Gateway;
 use super::error::ApiError;
-use crate::models::{Provider, Providers};
 
 /// Requests that are carried out at once, of the operator and of all agents. Each may hold a body of `gateway.maxMessageBytes`
 /// while it is sent. Counted apart, so that no agent can keep the operator out.
@@ -130,7 +130,11 @@ pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Reques
 
 /// The same for a program in a session's box: the provider is that of its agent's model, and the path its API's own.
 pub(crate) async fn of_session(gateway: &Arc<Gateway>, session: &SessionKey, request: Request) -> Response {
-    let given = auth::model_of(&gateway.api.agents, &gateway.api.proxy.providers, session.agent());
+    let given = tribune_governance::models::agent_model::model_of(
+        &gateway.api.agents,
+        &gateway.api.proxy.providers,
+        session.agent(),
+    );
     let Some(given) = given else {
         let what = format!("the agent `{}` has no model: give it one in the roster", session.agent());
         return answered(gateway, "", Err(ApiError::forbidden(what)));
@@ -253,9 +257,13 @@ fn check(
 ) -> Result<Option<Asking>, ApiError> {
     let Some(agent) = caller.agent() else { return Ok(asking) };
     let model = asking.as_ref().map(|asking| asking.model.as_str()).or(route.model.as_deref());
-    let given = auth::model_of(&gateway.api.agents, &gateway.api.proxy.providers, agent);
+    let given = tribune_governance::models::agent_model::model_of(
+        &gateway.api.agents,
+        &gateway.api.proxy.providers,
+        agent,
+    );
     auth::check_model(agent, given.as_ref(), &provider.id, model)?;
-    asking.map(|asking| beyond::check(asking, route.wire)).transpose()
+    asking.map(|asking| hosted_tools::check(asking, route.wire)).transpose()
 }
 
 fn frozen() -> ApiError {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tribune_agents::AgentId;
 
-use crate::gateway::{Api, ApiError, Principal};
+use crate::{Api, ApiError, Principal};
 
 /// Passes at once: many for every agent of a house.
 const MAX_PASSES: usize = 1_024;
@@ -102,11 +102,14 @@ impl Api {
             let what = format!("there is no agent `{agent}`: add it with `tribune agents add {agent}`");
             return Err(ApiError::new("unknown_agent", what));
         }
-        let model = super::auth::model_of(&self.agents, &self.proxy.providers, &agent).ok_or_else(|| {
-            let what =
-                format!("the agent `{agent}` has no model: give it one in the roster as provider:model");
-            ApiError::params(what)
-        })?;
+        let model =
+            tribune_governance::models::agent_model::model_of(&self.agents, &self.proxy.providers, &agent)
+                .ok_or_else(|| {
+                    let what = format!(
+                        "the agent `{agent}` has no model: give it one in the roster as provider:model"
+                    );
+                    ApiError::params(what)
+                })?;
         let minutes = ask.minutes.unwrap_or(DEFAULT_MINUTES);
         if !(1..=MAX_MINUTES).contains(&minutes) {
             return Err(ApiError::params(format!("a pass is good for 1 to {MAX_MINUTES} minutes")));

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tribune_governance::models::RequestRecord;
+use tribune_governance::turn::Governance;
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_records::ledger_payloads::{ProxyRecord, payload, proxy_entity};
+use tribune_storage::store::StoreError;
 
 use super::auth::Caller;
-use super::errand::Ended;
 use super::routes::Route;
-use crate::gateway::ApiError;
-use crate::governed::Governance;
-use crate::models::RequestRecord;
-use crate::record::{ProxyRecord, payload, proxy_entity};
-use crate::store::StoreError;
+use super::upstream_call::Ended;
+use crate::ApiError;
 
 /// Writes for one request.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use axum::http::Method;
 use tribune_agents::provider::Dialect;
 use tribune_agents::provider::relay::Wire;
 
-use crate::gateway::ApiError;
+use crate::ApiError;
 
 /// Characters of the name of a model in a path, and of a value in a query.
 const MAX_NAME: usize = 200;

@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::provider::limits::MAX_ERROR_BYTES;
 use tribune_agents::provider::relay::{Deltas, Ending, Outbound, Relayed, Tally, UnaskedUsage, Veil, Wire};
 use tribune_agents::provider::{Endpoint, TokenUsage};
+use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_redact::Redactor;
 
 use super::{error, frozen, headers};
-use crate::gateway::ApiError;
-use crate::record::ProxyOutcome;
+use crate::ApiError;
 
 /// Pieces that wait for the client. When there are as many, the provider waits too.
 const PIECES: usize = 4;
@@ -63,12 +63,12 @@ pub(super) struct Rest {
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::gateway) struct Ended {
+pub(crate) struct Ended {
     /// The provider's status, if there was one.
     pub(super) status: Option<u16>,
-    pub(in crate::gateway) outcome: ProxyOutcome,
+    pub(crate) outcome: ProxyOutcome,
     /// `None` if the provider did not say.
-    pub(in crate::gateway) usage: Option<TokenUsage>,
+    pub(crate) usage: Option<TokenUsage>,
     /// Until the head of the answer.
     pub(super) first: Duration,
     pub(super) whole: Duration,

@@ -1,9 +1,9 @@
 //! Why a decision was not taken.
 
-use super::approver::NotEntitled;
-use super::grant::GrantError;
-use super::record::State;
-use crate::store::StoreError;
+use tribune_records::approval::approver::NotEntitled;
+use tribune_records::approval::grant::GrantError;
+use tribune_records::approval::record::State;
+use tribune_storage::store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalError {

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use similar::TextDiff;
-
-use super::action::Action;
-use crate::tools::ABSENT;
+use tribune_records::approval::action::{ABSENT, Action};
 
 /// Bytes of what is told of all files. Whoever decides reads it.
 const MAX_BYTES: usize = 64 << 10;
@@ -48,7 +46,8 @@ fn text<'a>(action: &'a Action, path: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::action::tests::action;
+    use tribune_records::approval::action::tests::action;
+
     use super::*;
 
     fn with(path: &str, hash: &str, text: Option<&str>) -> Action {

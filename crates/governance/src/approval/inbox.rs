@@ -8,19 +8,20 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 use tribune_agents::SessionState;
 use tribune_ledger::{Cid, Draft, EntryQuality};
-
-use super::action::Files;
-use super::approver::Approver;
-use super::error::ApprovalError;
-use super::grant::{self, Call, Grant, Granted, Terms};
-use super::record::{
+use tribune_records::approval::action::Files;
+use tribune_records::approval::approver::Approver;
+use tribune_records::approval::decision::{Outcome, Ruling, Wish};
+use tribune_records::approval::grant;
+use tribune_records::approval::grant::{Call, Grant, Granted, Terms};
+use tribune_records::approval::record::{
     ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity,
 };
-use super::ruling::{Outcome, Ruling, Wish};
-use super::waiting::{Card, Waiting};
-use crate::clock::Clock;
-use crate::record::payload;
-use crate::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
+use tribune_records::ledger_payloads::payload;
+use tribune_storage::clock::Clock;
+use tribune_storage::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
+
+use super::error::ApprovalError;
+use super::pending::{Card, Waiting};
 
 /// Approvals that wait, over all sessions: more than a person will ever look through.
 pub const MAX_PENDING: usize = 20_000;

@@ -7,21 +7,12 @@
 //!
 //! A decision can leave a [`grant`] behind, so that calls like this one need not ask again for a while.
 
-pub mod action;
-pub mod approver;
-mod difference;
 pub mod draft;
 pub mod error;
-pub mod grant;
+mod file_diff;
 pub mod inbox;
-pub mod record;
-pub mod ruling;
-mod waiting;
+mod pending;
 
-pub use approver::Approver;
-pub(crate) use difference::difference;
 pub use error::ApprovalError;
-pub use grant::{Grant, Granted};
+pub(crate) use file_diff::difference;
 pub use inbox::{Inbox, MAX_PENDING};
-pub use record::{ApprovalRecord, Decision, Requested, State};
-pub use ruling::{Outcome, Ruling, Wish};

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::oneshot;
 use tribune_ledger::Cid;
-
-use super::grant::{Grant, Granted};
-use super::record::Requested;
-use super::ruling::Ruling;
+use tribune_records::approval::decision::Ruling;
+use tribune_records::approval::grant::{Grant, Granted};
+use tribune_records::approval::record::Requested;
 
 /// What waits, and what was granted.
 #[derive(Default)]

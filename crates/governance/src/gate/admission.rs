@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tribune_agents::{SessionKey, ToolCall};
 use tribune_constitution::Labels;
 use tribune_ledger::Cid;
+use tribune_records::workspace_roots::Ground;
+use tribune_storage::store::Appended;
 
-use crate::governed::Written;
-use crate::store::Appended;
-use crate::tools::Ground;
+use crate::turn::Written;
 
 /// Leave to carry out one call, once. Everything that acts for an agent takes one by value; only the gate gives one out,
 /// and only when the verdict that allows the call is durable.
@@ -16,10 +16,10 @@ use crate::tools::Ground;
 /// Nobody else can make one:
 ///
 /// ```compile_fail,E0451
-/// use tribune_host::gate::Admission;
+/// use tribune_governance::gate::Admission;
 /// fn forged(call: tribune_agents::ToolCall, session: std::sync::Arc<tribune_agents::SessionKey>) -> Admission {
 ///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
-///     let ground = tribune_host::tools::Ground::own(session.agent().clone());
+///     let ground = tribune_records::workspace_roots::Ground::own(session.agent().clone());
 ///     Admission { call, session, entry, labels, ground }
 /// }
 /// ```
@@ -33,11 +33,11 @@ use crate::tools::Ground;
 ///     session: std::sync::Arc<SessionKey>,
 ///     entry: tribune_ledger::Cid,
 ///     labels: tribune_constitution::Labels,
-///     ground: tribune_host::tools::Ground,
+///     ground: tribune_records::workspace_roots::Ground,
 /// }
 /// fn made(call: ToolCall, session: std::sync::Arc<SessionKey>) -> Own {
 ///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
-///     let ground = tribune_host::tools::Ground::own(session.agent().clone());
+///     let ground = tribune_records::workspace_roots::Ground::own(session.agent().clone());
 ///     Own { call, session, entry, labels, ground }
 /// }
 /// ```
@@ -45,7 +45,7 @@ use crate::tools::Ground;
 /// and without one no tool runs:
 ///
 /// ```compile_fail,E0308
-/// use tribune_host::governed::ToolExecutor;
+/// use tribune_governance::turn::ToolExecutor;
 /// async fn unasked(tools: &dyn ToolExecutor, call: tribune_agents::ToolCall) {
 ///     tools.run(call, None).await;
 /// }
@@ -54,8 +54,8 @@ use crate::tools::Ground;
 /// while with one it does:
 ///
 /// ```
-/// use tribune_host::governed::ToolExecutor;
-/// async fn asked(tools: &dyn ToolExecutor, admission: tribune_host::gate::Admission) {
+/// use tribune_governance::turn::ToolExecutor;
+/// async fn asked(tools: &dyn ToolExecutor, admission: tribune_governance::gate::Admission) {
 ///     tools.run(admission, None).await;
 /// }
 /// ```

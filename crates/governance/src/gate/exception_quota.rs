@@ -7,8 +7,7 @@ use std::time::Duration;
 use tribune_constitution::settings::Exception;
 use tribune_constitution::{Constitution, Facts, Stage, Verdict};
 use tribune_ledger::Timestamp;
-
-use crate::store::{Readers, StoreError};
+use tribune_storage::store::{Readers, StoreError};
 
 /// Uses of each exception, oldest first.
 #[derive(Debug, Default)]

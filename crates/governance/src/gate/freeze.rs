@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tribune_ledger::{Draft, EntryQuality};
-
-use crate::approval::record::{ApprovalRecord, FREEZE_ENTITY};
-use crate::clock::Clock;
-use crate::record::payload;
-use crate::store::{LedgerWriter, Readers, StoreError};
+use tribune_records::approval::record::{ApprovalRecord, FREEZE_ENTITY};
+use tribune_records::ledger_payloads::payload;
+use tribune_storage::clock::Clock;
+use tribune_storage::store::{LedgerWriter, Readers, StoreError};
 
 #[derive(Debug)]
 pub(super) struct Freeze(AtomicBool);

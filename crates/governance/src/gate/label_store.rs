@@ -7,11 +7,11 @@ use tribune_agents::AgentId;
 use tribune_constitution::{Labels, Manifest};
 use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
+use tribune_records::ledger_payloads::Labelled;
+use tribune_records::outcome::{Resource, Touched};
+use tribune_records::workspace_roots::Ground;
 use tribune_redact::Redactor;
-
-use crate::record::Labelled;
-use crate::store::{Readers, StoreError};
-use crate::tools::{Ground, Resource, Touched};
+use tribune_storage::store::{Readers, StoreError};
 
 /// What a call's result brings into its session, and what the call leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,10 +5,10 @@
 //! anything else.
 
 mod admission;
+mod exception_quota;
 mod freeze;
 pub mod hooks;
-mod labels;
-mod uses;
+mod label_store;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,25 +25,28 @@ use tribune_constitution::{
 };
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
+use tribune_redact::Redactor;
 
 pub use self::admission::Admission;
 pub(crate) use self::admission::Ticket;
+use self::exception_quota::Uses;
 use self::freeze::Freeze;
 use self::hooks::Hooks;
-pub(crate) use self::labels::{Ended, Moved, schedule};
-use self::uses::Uses;
-use tribune_redact::Redactor;
+pub(crate) use self::label_store::{Ended, Moved, schedule};
+use tribune_records::approval::action::{Action, Files};
+use tribune_records::approval::approver::Approver;
+use tribune_records::approval::grant;
+use tribune_records::approval::grant::Call;
+use tribune_records::approval::record::Requested;
+use tribune_records::ledger_payloads::Labelled;
+use tribune_records::outcome::{Resource, Touched};
+use tribune_records::workspace_roots::Ground;
+use tribune_registry::Agents;
+use tribune_storage::clock::Clock;
+use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
 
-use crate::approval::action::{Action, Files};
-use crate::approval::grant::{self, Call};
-use crate::approval::record::Requested;
-use crate::approval::{Approver, Inbox};
-use crate::clock::Clock;
-use crate::governed::CallDependencies;
-use crate::record::Labelled;
-use crate::registry::Agents;
-use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
-use crate::tools::{Ground, Resource, Touched};
+use crate::approval::Inbox;
+use crate::turn::CallDependencies;
 
 /// How long a call waits for a person where the law does not say otherwise.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -367,7 +370,7 @@ impl Gate {
     ) -> Result<Moved, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
         let (ground, readers, redactor) = (&standing.ground(), &self.readers, &*self.redactor);
-        labels::moved(labels::Shelf { ground, readers, redactor }, standing.labels, output, touched)
+        label_store::moved(label_store::Shelf { ground, readers, redactor }, standing.labels, output, touched)
     }
 
     /// What a call of which nobody knows how it ended may have left behind.

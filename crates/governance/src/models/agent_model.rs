@@ -2,10 +2,10 @@
 
 use tribune_agents::AgentId;
 use tribune_agents::provider::ModelRef;
+use tribune_records::agents::RUN_AGENT;
+use tribune_registry::{Agents, asks_a_model};
 
 use super::Providers;
-use crate::records::agents::RUN_AGENT;
-use crate::registry::{Agents, asks_a_model};
 
 /// The model that an agent was given.
 pub(crate) fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {

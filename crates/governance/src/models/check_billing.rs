@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::json;
 use tribune_agents::RuntimeError;
 use tribune_agents::provider::{Answer, ModelRef, ProviderError};
+use tribune_config::Config;
+use tribune_storage::clock::{Clock, SystemClock};
+use tribune_storage::home::Home;
+use tribune_storage::store::{Store, StoreError};
 
 use super::request_log::{RequestLog, RequestRecord};
-use crate::clock::{Clock, SystemClock};
-use crate::config::Config;
-use crate::home::Home;
 use crate::spend::{OPERATOR, Payer, Purse, Reservation, Reserve, Told};
-use crate::store::{Store, StoreError};
 
 /// Pays for requests of the operator's, and writes them down.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl Till {
         let payer = Payer { agent: OPERATOR.to_owned(), session: None };
         match self.purse.reserve(&payer, model, tokens).await? {
             Reserve::Granted(mut reservation) => {
-                reservation.put_on_record().await.map_err(crate::governed::failed)?;
+                reservation.put_on_record().await.map_err(crate::turn::failed)?;
                 Ok(Ticket { till: self.clone(), model: model.clone(), reservation })
             }
             // Nobody waits in a trial to be asked for more.

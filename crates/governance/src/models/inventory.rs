@@ -4,10 +4,10 @@
 use serde::Serialize;
 use tribune_agents::native;
 use tribune_agents::provider::{Dialect, ModelLimits, ModelRef, ProviderError, ThinkingForm};
+use tribune_registry::RosterAgent;
 use utoipa::ToSchema;
 
 use super::providers::{Provider, Providers};
-use crate::registry::RosterAgent;
 
 /// `provider.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -172,9 +172,9 @@ mod tests {
     use std::sync::Arc;
 
     use tribune_agents::provider::Patience;
+    use tribune_config::Config;
 
     use super::*;
-    use crate::config::Config;
     use crate::models::Env;
 
     fn agent(id: &str, backend: &str, model: Option<&str>) -> RosterAgent {

@@ -3,22 +3,23 @@
 //!
 //! Keys come from the environment alone and go to their provider alone: nothing here shows, logs or stores one.
 
+pub mod agent_model;
 mod agent_prompt;
-mod answers;
+mod check_billing;
+pub mod inventory;
+mod model_health;
+mod model_resolver;
+mod provider_check;
 pub mod providers;
 mod request_log;
-mod seats;
-pub mod survey;
-mod till;
-mod trial;
-mod validate;
+mod startup_check;
 
 pub use agent_prompt::AgentPrompts;
-pub use answers::Answers;
+pub use check_billing::Till;
+pub use inventory::{AgentModel, ModelInfo, ProviderInfo, Survey, survey};
+pub use model_health::Answers;
+pub use model_resolver::HouseSeats;
+pub use provider_check::{Check, Trial, Trials, tries_any, try_out};
 pub use providers::{Env, Provider, Providers, process_env};
 pub use request_log::{RequestLog, RequestRecord};
-pub use seats::HouseSeats;
-pub use survey::{AgentModel, ModelInfo, ProviderInfo, Survey, survey};
-pub use till::Till;
-pub use trial::{Check, Trial, Trials, tries_any, try_out};
-pub use validate::{Validation, validate};
+pub use startup_check::{Validation, validate};

@@ -14,9 +14,9 @@ use tribune_agents::provider::{
 };
 use utoipa::ToSchema;
 
+use super::check_billing::Till;
+use super::inventory::Survey;
 use super::providers::{Provider, Providers};
-use super::survey::Survey;
-use super::till::Till;
 
 /// Somebody sits and waits for the result, so nothing is tried twice and nobody is waited for like in a turn.
 const TRIAL_PATIENCE: Patience = Patience {

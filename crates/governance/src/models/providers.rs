@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tribune_agents::RuntimeError;
 use tribune_agents::provider::{ApiKey, Client, Endpoint, ModelLimits, ModelRef, Patience, ProviderError};
+use tribune_config::{ModelsConfig, ProviderConfig};
 use tribune_constitution::nearest::nearest;
 
-use super::answers::Answers;
-use crate::config::{ModelsConfig, ProviderConfig};
+use super::model_health::Answers;
 
 /// Characters of a name that no provider has which a sentence repeats.
 const MAX_SHOWN_CHARS: usize = 80;

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-
-use crate::config::LogConfig;
-use crate::telemetry::RotatingFile;
+use tribune_config::LogConfig;
+use tribune_daemon::telemetry::RotatingFile;
 
 /// A request, for the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -84,8 +83,9 @@ impl RequestLog {
 
 #[cfg(test)]
 mod tests {
+    use tribune_config::LogLevel;
+
     use super::*;
-    use crate::config::LogLevel;
 
     #[test]
     fn each_provider_has_its_own_log_within_its_bounds() {

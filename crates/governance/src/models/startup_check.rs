@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tribune_agents::provider::ModelRef;
+use tribune_config::StartupValidation;
 
 use super::providers::Providers;
-use crate::config::StartupValidation;
 
 /// What came of asking a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]

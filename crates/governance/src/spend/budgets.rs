@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{RuntimeError, ToolCall};
+use tribune_config::{AtLimit, SpendConfig};
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_records::ledger_payloads::payload;
+use tribune_records::spend::amount::{Amount, Limit};
+use tribune_records::spend::record::{Raised, SpendRecord, spend_entity};
+use tribune_storage::clock::Clock;
+use tribune_storage::store::{LedgerWriter, Readers, StoreError};
 
-use super::amount::{Amount, Limit};
-use super::question::refusal;
-use super::record::{Raised, SpendRecord, spend_entity};
+use super::limit_increase::refusal;
 use super::reservation::{Reservation, Stage};
-use crate::clock::Clock;
-use crate::config::{AtLimit, SpendConfig};
-use crate::record::payload;
-use crate::store::{LedgerWriter, Readers, StoreError};
 
 /// Accounts that are remembered. What is forgotten is in the log.
 const MAX_ACCOUNTS: usize = 100_000;
@@ -105,7 +105,7 @@ impl Purse {
         }
         let cost = price.map(|price| price.at_most(prompt, answer)).unwrap_or_default();
         let amount = Amount { tokens: prompt.saturating_add(answer), cost };
-        self.load(&limits).await.map_err(crate::governed::failed)?;
+        self.load(&limits).await.map_err(crate::turn::failed)?;
         let mut accounts = self.accounts();
         let is_over = |(account, limit): &&(Account, Limit)| {
             let balance = accounts.get(account).copied().unwrap_or_default();
@@ -171,7 +171,7 @@ impl Purse {
         if unknown.is_empty() {
             return Ok(());
         }
-        let read = move |reader: &crate::store::Reader| {
+        let read = move |reader: &tribune_storage::store::Reader| {
             let mut found = Vec::new();
             for account in unknown {
                 let (scope, name, day) = account.names();

@@ -6,10 +6,10 @@ use std::sync::PoisonError;
 use serde_json::{Value, json};
 use tribune_agents::ToolCall;
 use tribune_constitution::SPEND;
+use tribune_records::spend::amount::Amount;
+use tribune_records::spend::money::Money;
 
-use super::amount::Amount;
-use super::money::Money;
-use super::purse::{Account, Over, Purse};
+use super::budgets::{Account, Over, Purse};
 
 /// Questions that were made and not yet asked. A turn that ends in between leaves one.
 const MAX_QUESTIONS: usize = 10_000;

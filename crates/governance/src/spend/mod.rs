@@ -6,18 +6,10 @@
 /// Who pays for what the operator asks, through the proxy or to try a provider. No agent has such a name.
 pub const OPERATOR: &str = "(operator)";
 
-mod amount;
-mod money;
-mod purse;
-mod question;
-mod record;
-mod report;
+mod budgets;
+mod limit_increase;
 mod reservation;
 
-pub use self::amount::{Amount, Limit, Price};
-pub use self::money::Money;
-pub(crate) use self::purse::{Payer, Purse, Reserve};
-pub(crate) use self::question::{share_a_limit, whose};
-pub use self::record::{Raised, SpendRecord, Spent, spend_entity};
-pub use self::report::{By, Line, Report};
+pub(crate) use self::budgets::{Payer, Purse, Reserve};
+pub(crate) use self::limit_increase::{share_a_limit, whose};
 pub(crate) use self::reservation::{Reservation, Told};

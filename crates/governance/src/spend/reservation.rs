@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use tribune_agents::provider::{ModelRef, TokenUsage};
 use tribune_ledger::Cid;
+use tribune_records::spend::amount::Amount;
+use tribune_records::spend::record::{SpendRecord, Spent};
+use tribune_storage::store::{Receipt, StoreError};
 
-use super::amount::Amount;
-use super::purse::{Account, Payer, Purse};
-use super::record::{SpendRecord, Spent};
-use crate::store::{Receipt, StoreError};
+use super::budgets::{Account, Payer, Purse};
 
 /// What a provider told of the tokens of a request.
 #[derive(Debug, Clone, Copy)]

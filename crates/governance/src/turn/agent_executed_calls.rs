@@ -10,17 +10,17 @@ use tokio::sync::oneshot;
 use tribune_agents::{Leave, RuntimeError, ToolCall, ToolOutcome};
 use tribune_constitution::Veto;
 use tribune_ledger::Cid;
+use tribune_records::approval::action::Action;
+use tribune_records::approval::decision::Ruling;
+use tribune_records::approval::record::{Runner, State};
+use tribune_records::outcome::{Done, Touched};
+use tribune_storage::store::ApprovalRow;
 
 use super::calls::{Calls, Handled, Open, Progress, run};
-use super::desk::{Begun, Desk, Recorded};
 use super::failed;
 use super::toolbox::Waiting;
-use crate::approval::action::Action;
-use crate::approval::record::Runner;
-use crate::approval::{Ruling, State};
+use super::turn_recorder::{Begun, Desk, Recorded};
 use crate::gate::{Admission, Ended, Ticket};
-use crate::store::ApprovalRow;
-use crate::tools::{Done, Touched};
 
 /// Bytes of what an agent tells of a call that are kept.
 const MAX_TOLD_BYTES: usize = 1 << 20;

@@ -10,17 +10,21 @@ use tokio_util::sync::CancellationToken;
 use tribune_agents::{SessionKey, ToolCall};
 use tribune_constitution::{Labels, Stage};
 use tribune_ledger::commitment::Commitment;
+use tribune_records::approval::action::{Action, Files};
+use tribune_records::approval::approver::Approver;
+use tribune_records::approval::decision::{Outcome, Wish};
+use tribune_records::approval::grant::Terms;
+use tribune_records::approval::record::{
+    ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity,
+};
 use tribune_redact::Redactor;
+use tribune_storage::store::StoreError;
 
 use super::Governance;
 use super::calls::MAX_CALL_BYTES;
-use crate::approval::action::{Action, Files};
-use crate::approval::grant::Terms;
-use crate::approval::record::{ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity};
-use crate::approval::{ApprovalError, Approver, Outcome, Wish, draft};
+use crate::approval::{ApprovalError, draft};
 use crate::gate::hooks::Who;
 use crate::gate::{Inquiry, Standing};
-use crate::store::StoreError;
 
 /// How often the inbox is looked through for what nobody decided in time.
 const EXPIRY_TICK: Duration = Duration::from_secs(1);

@@ -1,9 +1,8 @@
 //! What came of a call that someone was asked about.
 
 use tribune_ledger::{Cid, EntryQuality};
-
-use crate::record::{CallOutcome, ToolResultRecord};
-use crate::store::{Filter, Reader, StoreError};
+use tribune_records::ledger_payloads::{CallOutcome, ToolResultRecord};
+use tribune_storage::store::{Filter, Reader, StoreError};
 
 /// Entries of a session that are looked through.
 const LOOKED_BACK: usize = 2_000;

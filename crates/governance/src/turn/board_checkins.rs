@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use tribune_agents::AgentId;
 use tribune_ledger::Timestamp;
-
-use crate::canary::is_canary;
-use crate::registry::is_stranger;
+use tribune_records::agents::{is_canary, is_unregistered};
 
 /// Between two mentions that an agent checked in.
 const MENTION_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Whether the board is the agent's business at all.
 pub(super) fn is_on_board(agent: &AgentId) -> bool {
-    !is_canary(agent) && !is_stranger(agent.as_str())
+    !is_canary(agent) && !is_unregistered(agent.as_str())
 }
 
 /// When each agent's checking in was last mentioned.

@@ -10,21 +10,22 @@ use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome, When};
+use tribune_config::hook_spec::On;
 use tribune_constitution::{EGRESS, LAND, MCP_SERVER, SPEND, Stage, Veto};
 use tribune_ledger::Cid;
+use tribune_records::approval::action::Action;
+use tribune_records::approval::decision::Ruling;
+use tribune_records::approval::record::{Requested, Runner, State};
+use tribune_records::ledger_payloads::CallOutcome;
+use tribune_records::outcome::Done;
 
-use super::desk::{Begun, Desk, Judged, Recorded};
-use super::elsewhere::FULL;
-use super::own_calls::Given;
-use super::tool_executor::ToolExecutor;
+use super::agent_executed_calls::Given;
+use super::external_calls::FULL;
 use super::toolbox::{Answer, Asked, Waiting};
-use crate::approval::action::Action;
-use crate::approval::record::{Requested, Runner};
-use crate::approval::{Ruling, State};
-use crate::gate::hooks::{On, Who};
+use super::turn_recorder::{Begun, Desk, Judged, Recorded};
+use crate::gate::hooks::Who;
 use crate::gate::{Admission, Ticket};
-use crate::record::CallOutcome;
-use crate::tools::Done;
+use crate::tool_executor::ToolExecutor;
 
 /// Input of one call.
 pub(super) const MAX_CALL_BYTES: usize = 1 << 20;

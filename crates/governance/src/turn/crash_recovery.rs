@@ -4,18 +4,18 @@ use serde::de::DeserializeOwned;
 use tribune_agents::content::text_of;
 use tribune_agents::{ContentBlock, EventKind, Handle, RuntimeEvent, SessionKey, SessionState, StopReason};
 use tribune_ledger::{Cid, Draft, EntryQuality};
-
-use super::Governance;
-use super::crossing::Beside;
-use super::journal::{Journal, Line};
-use super::told::tell_interrupted;
-use crate::approval::record::Runner;
-use crate::record::{
+use tribune_records::approval::record::Runner;
+use tribune_records::ledger_payloads::{
     CallOutcome, EgressOutcome, EgressRecord, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord,
     Turn, TurnPhase, payload,
 };
-use crate::store::{OpenWork, SessionRow, StoreError};
-use crate::vault::{EVENTS_KEPT, Event, Most};
+use tribune_storage::store::{OpenWork, SessionRow, StoreError};
+use tribune_storage::vault::{EVENTS_KEPT, Event, Most};
+
+use super::Governance;
+use super::out_of_turn::Beside;
+use super::session_writer::{Journal, Line};
+use super::turn_transcript::tell_interrupted;
 
 /// What a start found unfinished.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

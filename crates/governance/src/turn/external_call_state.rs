@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tribune_constitution::{Decision, Labels, Verdict};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_records::approval::record::Runner;
+use tribune_records::ledger_payloads::{ToolCallRecord, VerdictRecord};
+use tribune_storage::store::{Reader, SessionRow, StoreError};
 
-use super::elsewhere::{AskedFor, Standpoint};
-use crate::approval::record::Runner;
-use crate::record::{ToolCallRecord, VerdictRecord};
-use crate::store::{Reader, SessionRow, StoreError};
+use super::external_calls::{AskedFor, Standpoint};
 
 /// Messages of a session looked through for calls that were asked for before a restart.
 const LOOKED_BACK: usize = 1_000;

@@ -9,19 +9,18 @@ use tokio::time::Instant;
 use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_constitution::{Decision, EGRESS, LAND, Labels, SPEND, Stage, Trust};
 use tribune_ledger::EntryQuality;
+use tribune_records::approval::action::approval_id;
+use tribune_records::approval::record::{Runner, State};
+use tribune_records::ledger_payloads::{CallOutcome, MailboxRecord};
+use tribune_records::outcome::Done;
+use tribune_storage::store::Reader;
 
-use super::desk::{Desk, Recorded, denial, input_from};
-use super::journal::Journal;
-use super::told_calls::{Elsewhere, Judgement, Known};
+use super::external_call_state::{Elsewhere, Judgement, Known};
+use super::session_writer::Journal;
+use super::turn_recorder::{Desk, Recorded, denial, input_from};
 use super::{Governance, failed};
-use crate::approval::State;
-use crate::approval::action::approval_id;
-use crate::approval::record::Runner;
 use crate::gate::Standing;
 use crate::gate::hooks::Who;
-use crate::record::{CallOutcome, MailboxRecord};
-use crate::store::Reader;
-use crate::tools::Done;
 
 /// Bytes of a text of the owner that is remembered for provenance.
 const MAX_OWNER_BYTES: usize = 64 << 10;

@@ -2,13 +2,14 @@
 
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{RuntimeError, ToolCall, ToolOutcome};
+use tribune_config::hook_spec::On;
 use tribune_constitution::{Trust, Veto};
 use tribune_ledger::Cid;
 
 use super::Governance;
-use super::desk::{Desk, Recorded};
+use super::turn_recorder::{Desk, Recorded};
 use crate::gate::Standing;
-use crate::gate::hooks::{Event, On, Who};
+use crate::gate::hooks::{Event, Who};
 
 impl Governance {
     /// Asks the hooks whether a turn may begin, and how far its words are to be believed.

@@ -7,10 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tribune_constitution::{Args, Labels};
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_records::ledger_payloads::{Lifecycle, MailboxRecord, ToolResultRecord, Turn, VerdictRecord};
+use tribune_storage::store::{Filter, Reader, StoreError, Stored};
 use utoipa::ToSchema;
-
-use crate::record::{Lifecycle, MailboxRecord, ToolResultRecord, Turn, VerdictRecord};
-use crate::store::{Filter, Reader, StoreError, Stored};
 
 /// Entries of a session that are looked through.
 const LOOKED_BACK: usize = 2_000;

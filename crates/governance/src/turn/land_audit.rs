@@ -6,12 +6,12 @@ use std::time::Duration;
 use tribune_agents::{SessionKey, ToolCall};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_records::ledger_payloads::WorkspaceRecord;
+use tribune_storage::store::StoreError;
 
 use super::Governance;
-use super::crossing::{Barred, Beside};
+use super::out_of_turn::{Barred, Beside};
 use crate::gate::Admission;
-use crate::record::WorkspaceRecord;
-use crate::store::StoreError;
 
 /// For a person to decide about a landing, while whoever asked waits.
 const WAIT: Duration = Duration::from_secs(10 * 60);

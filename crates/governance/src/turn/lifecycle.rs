@@ -15,21 +15,21 @@ use tribune_agents::{
 };
 use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_records::ledger_payloads::{Noticed, Turn, TurnPhase, Ungoverned, Withheld};
+use tribune_registry::board::EXCERPT_BYTES;
+use tribune_storage::vault::EVENTS_KEPT;
 
+use super::backend_stream::{Item, Listener, put_together};
 use super::calls::{Calls, Handled};
-use super::desk::Desk;
-use super::house::{self, TurnHouse};
-use super::journal::Hand;
-use super::letters::Letters;
-use super::limit::Limit;
-use super::listening::{Item, Listener, put_together};
-use super::offer::offer;
-use super::speech::{Instructed, Speech};
+use super::mailbox_injection::Letters;
+use super::native_services::TurnHouse;
+use super::output_filter::{Instructed, Speech};
+use super::session_writer::Hand;
+use super::tool_offer::offer;
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools, Wish};
-use super::{Governance, failed, showing};
-use crate::record::{Noticed, Turn, TurnPhase, Ungoverned, Withheld};
-use crate::registry::board::EXCERPT_BYTES;
-use crate::vault::EVENTS_KEPT;
+use super::turn_recorder::Desk;
+use super::turn_timeout::Limit;
+use super::{Governance, failed, native_services, slash_tribune};
 
 /// What an ACP agent tells beside its conversation. It has no place in the order of what is said, so that nothing has to be let out
 /// before it.
@@ -149,14 +149,14 @@ impl<R: AgentRuntime + 'static> Running<R> {
         }
         let journal = governance.journal(&handle).await.map_err(failed)?.lock_owned().await;
         // Read while the rest is prepared.
-        let recalling =
-            (inner.reach() == Reach::Recorded).then(|| house::recall(&governance, &journal.conversation()));
+        let recalling = (inner.reach() == Reach::Recorded)
+            .then(|| native_services::recall(&governance, &journal.conversation()));
         let mandate = governance.mandate(journal.standing.mandate())?.clone();
         let words = tribune_agents::content::text_of(&input.content);
         let trust = trust_in(input.speaker);
         let trust = governance.ask_hooks(&journal.standing, (&words, trust), &input.cancel).await?;
         let gate = || inner.gate_of(&handle);
-        let answer = showing::answer(&governance, &handle, (&input, trust), gate).await?;
+        let answer = slash_tribune::answer(&governance, &handle, (&input, trust), gate).await?;
         let (letters, board) = match &answer {
             None => look_around(&governance, &handle)?,
             // What is for the agent waits until it is the agent that hears.
@@ -175,7 +175,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let inputs_hash = desk.content(&input.content)?;
         let started = Turn {
             phase: TurnPhase::Started,
-            skill_name: if answer.is_none() { SKILL } else { showing::SKILL }.to_owned(),
+            skill_name: if answer.is_none() { SKILL } else { slash_tribune::SKILL }.to_owned(),
             inputs_hash,
             timestamp: desk.journal.now().to_string(),
             actor: desk.handle.key.agent().as_str().to_owned(),
@@ -569,7 +569,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
     /// What others read of the turn: the board and the transcript. The turn is complete whether or not they can be
     /// written, and its end was shown already.
     async fn tell_others(&mut self) {
-        let told = super::told::Told {
+        let told = super::turn_transcript::Told {
             governance: Arc::clone(&self.desk.governance),
             key: Arc::clone(&self.desk.handle.key),
             turn: self.turn.to_string(),

@@ -5,12 +5,12 @@ use std::sync::{Arc, PoisonError};
 use tribune_agents::{AgentId, ContentBlock, EventKind, Handle, Message, Role, RuntimeError, SessionKey};
 use tribune_constitution::Labels;
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_records::ledger_payloads::MailboxRecord;
+use tribune_registry::mailbox::Letter;
 
-use super::desk::Desk;
-use super::resume::approval_of;
+use super::resume_parked::approval_of;
+use super::turn_recorder::Desk;
 use super::{Governance, failed};
-use crate::record::MailboxRecord;
-use crate::registry::mailbox::Letter;
 
 /// Messages of a session looked through for letters that it already had.
 const LOOKED_BACK: usize = 1_000;

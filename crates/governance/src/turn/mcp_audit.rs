@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tribune_agents::{SessionKey, ToolCall};
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_records::ledger_payloads::McpRecord;
 
 use super::Governance;
-use super::crossing::{Barred, Beside};
+use super::out_of_turn::{Barred, Beside};
 use crate::gate::Admission;
-use crate::record::McpRecord;
 
 impl Governance {
     /// Leave to start a server for a session, once the verdict that allows it is durable. Nobody is asked: whoever brings one is the

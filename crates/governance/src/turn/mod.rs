@@ -5,34 +5,33 @@
 //! together; the tool list passes the gate; the backend runs; each call passes the gate again with its input; each
 //! result is recorded under its call; the turn is completed. Every event that leaves this stream is durable.
 
+mod agent_executed_calls;
+mod apply_decision;
+pub(crate) mod approval_result;
+mod backend_stream;
+mod board_checkins;
 mod calls;
-mod crossing;
-mod decide;
-mod desk;
-mod elsewhere;
-mod hooked;
-pub mod house;
-mod journal;
-mod landing;
-mod letters;
-mod limit;
-mod listening;
-mod noticing;
-mod offer;
-mod own_calls;
-mod recover;
-mod resume;
-mod running;
-pub(crate) mod sequel;
-mod serving;
-pub(crate) mod showing;
-pub(crate) mod speech;
-mod told;
-mod told_calls;
-mod tool_executor;
+mod crash_recovery;
+mod external_call_state;
+mod external_calls;
+mod hook_points;
+pub mod label_history;
+mod land_audit;
+mod lifecycle;
+mod mailbox_injection;
+mod mcp_audit;
+pub mod native_services;
+mod out_of_turn;
+pub(crate) mod output_filter;
+mod resume_parked;
+mod run_audit;
+mod session_writer;
+pub(crate) mod slash_tribune;
+mod tool_offer;
 mod toolbox;
-pub mod trail;
-mod turn;
+mod turn_recorder;
+mod turn_timeout;
+mod turn_transcript;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,28 +44,30 @@ use tribune_agents::{
 use tribune_constitution::{Labels, Mandate};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_records::ledger_payloads::{Lifecycle, Opening};
+use tribune_records::workspace_roots::Ground;
 use tribune_redact::Redactor;
+use tribune_registry::board::Board;
+use tribune_registry::mailbox::Mailbox;
+use tribune_sessions::cli_agents::Room;
+use tribune_storage::clock::Clock;
+use tribune_storage::home::Home;
+use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
+use tribune_storage::vault::Vault;
 
-use self::journal::{Journal, Line, Position};
-use crate::cli_agents::Room;
-use crate::clock::Clock;
+use self::session_writer::{Journal, Line, Position};
+use crate::event_buffer::Feeds;
 use crate::gate::{Gate, Standing};
-use crate::home::Home;
 use crate::models::{AgentPrompts, Answers, RequestLog};
-use crate::record::{Lifecycle, Opening};
-use crate::registry::board::Board;
-use crate::registry::mailbox::Mailbox;
-use crate::session::{Feeds, Transcripts};
 use crate::spend::Purse;
-use crate::store::{LedgerWriter, Readers, SessionRow, StoreError};
-use crate::tools::Ground;
-use crate::vault::Vault;
+use crate::transcripts::Transcripts;
 
-pub(crate) use crossing::{BROUGHT_IN, Barred, SERVED};
-pub use elsewhere::{AskedFor, Heard, Standpoint};
-pub use journal::Written;
-pub use recover::Recovered;
-pub use tool_executor::{CallDependencies, ToolExecutor};
+pub use crash_recovery::Recovered;
+pub use external_calls::{AskedFor, Heard, Standpoint};
+pub(crate) use out_of_turn::Barred;
+pub use session_writer::Written;
+
+pub use crate::tool_executor::{CallDependencies, ToolExecutor};
 
 /// The word for a mandate that is not there.
 pub(crate) const NO_MANDATE: &str = "no_mandate";
@@ -81,7 +82,7 @@ pub struct Governance {
     pub gate: Gate,
     pub mailbox: Arc<Mailbox>,
     pub board: Arc<Board>,
-    pub(crate) checked_in: noticing::CheckIns,
+    pub(crate) checked_in: board_checkins::CheckIns,
     pub tools: Arc<dyn ToolExecutor>,
     pub transcripts: Transcripts,
     /// Takes secrets out of whatever is shown, kept in the clear or sent.
@@ -95,11 +96,11 @@ pub struct Governance {
     pub turn_limit: std::time::Duration,
     pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
     /// What other harnesses asked for, by session.
-    pub(crate) elsewhere: elsewhere::Calls,
+    pub(crate) elsewhere: external_calls::Calls,
     /// Where those who follow a session hear of what is written outside of its turns.
     pub(crate) feeds: Feeds,
     /// What connections out of boxes brought into sessions.
-    pub(crate) seeped: crossing::Seeped,
+    pub(crate) seeped: out_of_turn::Seeped,
     /// Set when the daemon stops: what waits for a person goes on waiting.
     pub(crate) leaving: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.
@@ -146,7 +147,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
     }
 
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
-        turn::run(self.inner.clone(), Arc::clone(&self.governance), handle.clone(), input)
+        lifecycle::run(self.inner.clone(), Arc::clone(&self.governance), handle.clone(), input)
     }
 
     fn reach(&self) -> Reach {
@@ -224,7 +225,7 @@ impl Governance {
         let (ledger, vault, clock) = (self.ledger.clone(), Arc::clone(&self.vault), Arc::clone(&self.clock));
         let mut journal = Journal::open(ledger, vault, clock, position).await?;
         if let Some(row) = &row {
-            recover::complete_stream(self, &mut journal, row).await?;
+            crash_recovery::complete_stream(self, &mut journal, row).await?;
         }
         let journal = Arc::new(tokio::sync::Mutex::new(journal));
         let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,14 +13,14 @@ use tribune_constitution::prompt::board_note;
 use tribune_constitution::{ChannelClass, Mandate, Stack};
 use tribune_ledger::limits::MAX_PARENTS;
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_records::ledger_payloads::{Summarised, payload};
+use tribune_storage::store::StoreError;
+use tribune_storage::vault::Conversation;
 
-use super::desk::Desk;
+use super::turn_recorder::Desk;
 use super::{Governance, failed};
 use crate::models::RequestRecord;
-use crate::record::{Summarised, payload};
 use crate::spend::{Payer, Reservation, Reserve, Told};
-use crate::store::StoreError;
-use crate::vault::Conversation;
 
 /// Where it is written that a conversation was shortened.
 pub fn summary_entity(session: &str) -> String {

@@ -11,17 +11,20 @@ use serde::Serialize;
 use tribune_agents::{RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_constitution::{Decision, EGRESS, LAND, Labels, MCP_SERVER, Stage, Trust, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_records::approval::action::{Action, Files, approval_id};
+use tribune_records::approval::decision::Ruling;
+use tribune_records::approval::record::{ApprovalRecord, Requested, Runner};
+use tribune_records::ledger_payloads::{
+    EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
+};
+use tribune_storage::store::{Appended, SessionRow, StoreError};
 
 use super::Governance;
-use super::desk::{denial, json_of};
-use super::elsewhere::FULL;
-use crate::approval::action::{Action, Files, approval_id};
-use crate::approval::record::{ApprovalRecord, Requested, Runner};
-use crate::approval::{MAX_PENDING, Ruling};
+use super::external_calls::FULL;
+use super::turn_recorder::{denial, json_of};
+use crate::approval::MAX_PENDING;
 use crate::gate::hooks::Who;
 use crate::gate::{Admission, Inquiry, Leave, Standing};
-use crate::record::{EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity};
-use crate::store::{Appended, SessionRow, StoreError};
 
 /// What connections brought into sessions, until their journals have taken it in.
 pub(crate) type Seeped = Mutex<HashMap<SessionKey, Labels>>;
@@ -65,9 +68,9 @@ impl Beside {
     /// What it brings into the session.
     const fn brings(self) -> Option<Labels> {
         match self {
-            Self::Egress => Some(BROUGHT_IN),
+            Self::Egress => Some(EGRESS_LABELS),
             Self::Workspace => None,
-            Self::Mcp => Some(SERVED),
+            Self::Mcp => Some(MCP_SERVER_LABELS),
         }
     }
 }

@@ -6,19 +6,20 @@ use std::sync::Arc;
 use tribune_agents::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_constitution::{SPEND, Stage};
 use tribune_ledger::Cid;
+use tribune_records::approval::action::Action;
+use tribune_records::approval::decision::Ruling;
+use tribune_records::approval::record::{Requested, State};
+use tribune_records::ledger_payloads::ToolCallRecord;
+use tribune_records::outcome::{Resource, Touched};
+use tribune_registry::mailbox::MAX_TEXT_BYTES;
+use tribune_storage::store::{ApprovalRow, OpenWork};
 
 use super::calls::{action_now, run};
-use super::desk::{Desk, Judged, Recorded, input_from};
+use super::turn_recorder::{Desk, Judged, Recorded, input_from};
 use super::{Governance, failed};
-use crate::approval::action::Action;
-use crate::approval::record::Requested;
-use crate::approval::{MAX_PENDING, Ruling, State};
+use crate::approval::MAX_PENDING;
 use crate::gate::Ticket;
-use crate::record::ToolCallRecord;
-use crate::registry::mailbox::MAX_TEXT_BYTES;
 use crate::spend::{share_a_limit, whose};
-use crate::store::{ApprovalRow, OpenWork};
-use crate::tools::{Resource, Touched};
 
 /// Who writes the letters about such calls.
 const FROM: &str = "tribune";
@@ -365,6 +366,6 @@ fn letter_of(requested: &Requested) -> Touched {
 /// The number of the next attempt: ids are made from the call and the attempt.
 fn attempt_after(call: &Cid, id: &str) -> u32 {
     (0..64)
-        .find(|attempt| crate::approval::action::approval_id(call, *attempt) == id)
+        .find(|attempt| tribune_records::approval::action::approval_id(call, *attempt) == id)
         .map_or(64, |attempt| attempt + 1)
 }

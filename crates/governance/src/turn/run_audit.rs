@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tribune_agents::{Handle, SessionKey};
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
+use tribune_records::ledger_payloads::RunRecord;
+use tribune_storage::store::StoreError;
 
 use super::Governance;
-use super::journal::Line;
-use crate::record::RunRecord;
-use crate::store::StoreError;
+use super::session_writer::Line;
 
 impl Governance {
     /// Writes down that something is about to run. Its words go to the vault.

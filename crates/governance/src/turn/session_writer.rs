@@ -10,12 +10,12 @@ use tribune_agents::{EventKind, Handle, RuntimeEvent};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 use tribune_ledger::{Cid, Draft, EntryQuality, LedgerEntry};
+use tribune_records::ledger_payloads::payload;
+use tribune_storage::clock::Clock;
+use tribune_storage::store::{LedgerWriter, StoreError};
+use tribune_storage::vault::{Batch, Conversation, Event, SessionVault, Vault, VaultPart};
 
-use crate::clock::Clock;
 use crate::gate::Standing;
-use crate::record::payload;
-use crate::store::{LedgerWriter, StoreError};
-use crate::vault::{Batch, Conversation, Event, SessionVault, Vault, VaultPart};
 
 /// A session's history, open for writing.
 pub(crate) struct Journal {
@@ -283,7 +283,7 @@ impl Journal {
         if ledger.is_none() && vault.is_none() {
             return Ok(None);
         }
-        let page = crate::daybook::Page { ledger, vault };
+        let page = tribune_storage::wal::Page { ledger, vault };
         match hand {
             Hand::Own | Hand::Midway | Hand::Next => book.write_along(page),
             Hand::Scribe => book.write_soon(page),

@@ -12,10 +12,10 @@ use tribune_agents::{
     ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker, StopReason, TurnInput,
 };
 use tribune_constitution::{Mode, Trust};
+use tribune_records::approval::record::Requested;
+use tribune_storage::verdict_log::{Denial, last_denials};
 
 use super::{Governance, failed};
-use crate::approval::Requested;
-use crate::law_record::{Denial, last_denials};
 
 /// What such a turn does for the record.
 pub(super) const SKILL: &str = "house";

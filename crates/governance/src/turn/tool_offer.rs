@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tribune_agents::{RuntimeError, ToolSpec};
 use tribune_constitution::{MCP, Mandate, Stage};
 use tribune_ledger::Cid;
+use tribune_records::approval::action::Files;
 
-use super::desk::Desk;
 use super::failed;
-use crate::approval::action::Files;
+use super::turn_recorder::Desk;
 use crate::gate::Inquiry;
 
 /// Step four: each tool of the mandate passes the gate; those that could be called are offered.

@@ -10,15 +10,17 @@ use tribune_agents::{ContentBlock, EventKind, Handle, RuntimeError, ToolCall, To
 use tribune_constitution::{Stage, Verdict, Veto};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
+use tribune_records::approval::action::{Action, Files, approval_id};
+use tribune_records::approval::record::{ApprovalRecord, Requested, Runner};
+use tribune_records::ledger_payloads::{
+    CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord, VerdictRecord,
+};
+use tribune_records::outcome::{Done, Touched};
 
-use super::journal::{Hand, HandedIn, Journal, Line, Page, Written};
+use super::session_writer::{Hand, HandedIn, Journal, Line, Page, Written};
 use super::{Governance, failed};
-use crate::approval::action::{Action, Files, approval_id};
 use crate::approval::draft;
-use crate::approval::record::{ApprovalRecord, Requested, Runner};
 use crate::gate::{Ended, Inquiry, Judgement, Leave, Standing, Ticket};
-use crate::record::{CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord, VerdictRecord};
-use crate::tools::{Done, Touched};
 
 /// A session's history, open at its end.
 pub(super) struct Desk {

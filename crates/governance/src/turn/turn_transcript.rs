@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tribune_agents::{Role, SessionKey};
 use tribune_ledger::Timestamp;
+use tribune_records::agents::is_canary;
 
 use super::Governance;
-use super::noticing::is_on_board;
-use crate::canary::is_canary;
-use crate::session::transcript::TranscriptLine;
+use super::board_checkins::is_on_board;
+use crate::transcript::TranscriptLine;
 
 pub(super) struct Told {
     pub(super) governance: Arc<Governance>,

@@ -95,7 +95,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::approval) fn action() -> Action {
+    pub(crate) fn action() -> Action {
         Action {
             tool: "exec".into(),
             schema: "b3:1".into(),

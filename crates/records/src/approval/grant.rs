@@ -17,10 +17,10 @@ use tribune_ledger::{Cid, Timestamp, jcs};
 
 use super::action::Files;
 use super::approver::Approver;
+use super::decision::Wish;
 use super::record::{Decision, Requested};
-use super::ruling::Wish;
-use crate::tools::ground::beneath;
-use crate::tools::{ABSENT, Ground};
+use crate::approval::action::ABSENT;
+use crate::workspace_roots::{Ground, beneath};
 
 /// The longest that a grant may last: 90 days.
 const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);

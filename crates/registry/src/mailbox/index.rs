@@ -8,7 +8,8 @@ use std::path::Path;
 
 use tribune_agents::AgentId;
 
-use super::super::lines::{self, Identity};
+use super::super::locked_jsonl;
+use super::super::locked_jsonl::Identity;
 use super::line::Line;
 use super::{COMPACT_ABOVE_BYTES, Letter, MAX_FILE_BYTES, MAX_LINE_BYTES};
 
@@ -76,7 +77,7 @@ impl Index {
         };
         let known = self.source.as_ref().is_some_and(|source| source.identity == Identity::of(&found));
         if !known || found.len() < self.looked {
-            let file = lines::open_to_read(path)?;
+            let file = locked_jsonl::open_to_read(path)?;
             let identity = Identity::of(&file.metadata()?);
             *self = Self { source: Some(Source { file, identity }), ..Self::default() };
         }

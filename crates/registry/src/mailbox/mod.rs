@@ -25,13 +25,14 @@ use std::io::{self, BufWriter, ErrorKind, Read as _, Seek as _, SeekFrom, Write 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use index::{Index, Kept};
 use tribune_agents::AgentId;
 use tribune_ledger::Timestamp;
 use tribune_redact::Redactor;
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
 
-use super::lines::{Identity, LineFile};
-use crate::files::{self, Secrecy};
-use index::{Index, Kept};
+use super::locked_jsonl::{Identity, LineFile};
 
 /// Bytes of a message: a long letter. What is longer belongs in a file whose name is sent.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;

@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::process::Command;
 use tribune_agents::Profile;
 use tribune_agents::profile::Package;
+use tribune_sandbox::unsandboxed::in_terminal_group;
+use tribune_storage::home::Home;
 
-use super::programs::{self, ARCH, Installed, installed, program_folder};
-use crate::Home;
+use super::programs;
+use super::programs::{ARCH, Installed, installed, program_folder};
 
 /// The Node that is installed beside a program that needs a newer one than this machine has, as npm's `node-linux-*` packages have
 /// it.
@@ -141,7 +144,8 @@ impl Plan {
         folder: &Path,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<(), InstallError> {
-        let mut npm = crate::programs::at_terminal("npm");
+        let mut npm = Command::from(in_terminal_group("npm"));
+        npm.kill_on_drop(true);
         npm.args([
             "install",
             "--ignore-scripts",
@@ -191,7 +195,11 @@ fn remove(folder: &Path) -> io::Result<()> {
 /// The major version of a Node that boxes can run, if there is one.
 async fn node_of_this_machine() -> Option<u16> {
     let node = programs::system_node()?;
-    let asked = crate::programs::at_terminal(node.to_str()?).arg("--version").stdin(Stdio::null()).output();
+    let asked = Command::from(in_terminal_group(node.to_str()?))
+        .kill_on_drop(true)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output();
     let said = tokio::time::timeout(Duration::from_secs(10), asked).await.ok()?.ok()?;
     let said = String::from_utf8(said.stdout).ok()?;
     said.trim().strip_prefix('v')?.split('.').next()?.parse().ok()

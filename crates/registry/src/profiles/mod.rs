@@ -17,8 +17,8 @@ use tribune_constitution::nearest::nearest;
 pub use self::install::{InstallError, Plan};
 pub use self::programs::{ARCH, Installed, installed, missing, node, program_folder};
 
-use crate::Home;
-use crate::config::{self, ConfigError};
+use tribune_config::ConfigError;
+use tribune_storage::home::Home;
 
 /// Profiles of one home: a person has to find theirs in the list.
 const MAX_PROFILES: usize = 256;
@@ -71,7 +71,7 @@ impl Profiles {
                 return Err(ProfilesError::TooMany { path: folder });
             }
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            if let Some(text) = config::read_text(&path)? {
+            if let Some(text) = tribune_config::read_text(&path)? {
                 profiles.add(&name, &path.to_string_lossy(), &text)?;
             }
         }
@@ -79,7 +79,7 @@ impl Profiles {
     }
 
     fn add(&mut self, name: &str, file: &str, text: &str) -> Result<(), ProfilesError> {
-        let profile: Profile = config::parse_as(file, text)?;
+        let profile: Profile = tribune_config::parse_as(file, text)?;
         if profile.id() != name {
             return Err(ProfilesError::Name { file: file.to_owned(), id: profile.id().to_owned() });
         }

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tribune_agents::Profile;
-
-use crate::Home;
+use tribune_storage::home::Home;
 
 /// Where a Node of this machine is looked for: places that every box shows.
 const NODE_PLACES: [&str; 2] = ["/usr/local/bin/node", "/usr/bin/node"];

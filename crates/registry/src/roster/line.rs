@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use tribune_agents::AgentId;
 use tribune_agents::session::NameError;
 use tribune_constitution::Asking;
+use tribune_records::agents::is_unregistered;
 
 use super::{MAX_LINE_BYTES, RosterAgent};
 
@@ -89,7 +90,7 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
         serde_json::from_slice(line).map_err(form)?;
     let id: AgentId = id.parse().map_err(LineFault::Id)?;
     // Such a caller would be this agent without having proved anything.
-    if is_stranger(id.as_str()) {
+    if is_unregistered(id.as_str()) {
         return Err(LineFault::Reserved(id));
     }
     for (field, text) in [("backend", &backend), ("mandate", &mandate)] {

@@ -14,12 +14,12 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+pub use line::LineFault;
 use rustix::fs::FlockOperation;
 use tribune_agents::AgentId;
 use tribune_constitution::Asking;
-
-use crate::files::{self, Secrecy};
-pub use line::{ANONYMOUS, LineFault, STRANGER, is_stranger};
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
 
 /// Lines of a roster: far more agents than one house runs, and few enough to read at every start.
 pub const MAX_LINES: usize = 10_000;

@@ -12,9 +12,9 @@ use tribune_agents::provider::{
 use tribune_agents::rehearsal::{self, RehearsalBackend, Scenes};
 use tribune_agents::{AgentId, RuntimeError, SessionKey};
 
-use super::model::Loopback;
-use super::play::{Milestone, Play, Probe};
-use super::trial::{Obstacle, Scene, Stage};
+use super::model_socket::Loopback;
+use super::probe_run::{Obstacle, Scene, Stage};
+use super::scripted_model::{Milestone, Play, Probe};
 
 /// Tribune's own loop.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! What a canary comes to. Pure: what was ordered, asked and left behind in, an outcome out.
 
-use super::play::{Feat, Ordered};
-use super::watch::{Answer, Question};
+use super::probe_recorder::{Answer, Question};
+use super::scripted_model::{Feat, Ordered};
 
 /// What a canary came to.
 #[derive(Debug, Clone, PartialEq, Eq)]

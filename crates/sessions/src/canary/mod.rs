@@ -8,15 +8,15 @@
 //!
 //! An agent that can tell a canary from a person is not found out by one: the box is what bounds it.
 
+mod builtin_targets;
 mod dialect;
-mod guard;
-mod judge;
-mod loops;
-mod model;
-mod play;
+mod evaluate;
+mod model_socket;
+mod probe_recorder;
+mod probe_run;
 pub mod record;
-mod trial;
-mod watch;
+mod scripted_model;
+mod turn_guard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,21 +25,20 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::{AgentId, RuntimeError, SessionKey};
+use tribune_config::CanaryConfig;
+use tribune_governance::turn::Governance;
 use tribune_ledger::Timestamp;
+use tribune_registry::Agents;
 
-pub(crate) use self::guard::Guarded;
-pub use self::judge::Outcome;
-pub(crate) use self::loops::{NativeStage, RehearsalStage};
-pub(crate) use self::model::serve;
-use self::play::Feat;
-pub(crate) use self::play::{Milestone, Play};
-pub(crate) use self::record::Grounds;
+pub(crate) use self::builtin_targets::{NativeStage, RehearsalStage};
+pub use self::evaluate::Outcome;
+pub(crate) use self::model_socket::serve;
+pub(crate) use self::probe_run::{Obstacle, Scene, Stage, Step, Subject, Trial, sweep};
 use self::record::Occasion;
-pub(crate) use self::record::millis;
-pub(crate) use self::trial::{Obstacle, Scene, Stage, Step, Subject, Trial, sweep};
-use crate::config::CanaryConfig;
-use crate::governed::Governance;
-use crate::registry::Agents;
+pub(crate) use self::record::{Grounds, millis};
+use self::scripted_model::Feat;
+pub(crate) use self::scripted_model::{Milestone, Play};
+pub(crate) use self::turn_guard::Guarded;
 
 /// The canaries of a house.
 pub(crate) struct Canaries {
@@ -451,7 +450,7 @@ impl Canaries {
     async fn carry_out(&self, subject: &Subject, occasion: Occasion) -> Option<Trial> {
         let stage = Arc::clone(self.stages.get(subject.backend.as_str())?);
         self.change(subject, |standing| standing.is_running = true);
-        let trying = trial::try_out(&self.governance, &*stage, subject);
+        let trying = probe_run::try_out(&self.governance, &*stage, subject);
         let trial = self.leaving.run_until_cancelled(trying).await;
         self.change(subject, |standing| standing.is_running = false);
         let trial = trial?;

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::play::Play;
+use super::scripted_model::Play;
 
 /// Bytes of a request. Agents send their whole prompt and every tool's description, which is less than a tenth of this.
 const MAX_BODY_BYTES: usize = 16 << 20;

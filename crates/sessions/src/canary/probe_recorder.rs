@@ -10,7 +10,7 @@ use tribune_agents::{
     SessionInput, SessionStatus, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };
 
-use super::play::{Milestone, Play};
+use super::scripted_model::{Milestone, Play};
 
 /// A question that was put to the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]

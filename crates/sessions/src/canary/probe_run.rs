@@ -14,13 +14,13 @@ use tribune_agents::{
     SessionKey, SessionMode, Speaker, TurnInput,
 };
 use tribune_constitution::{DEFAULT_MANDATE, Decision};
+use tribune_governance::turn::{ConstitutionalRuntime, Governance};
+use tribune_records::ledger_payloads::VerdictRecord;
+use tribune_storage::home::Home;
 
-use super::judge::{Outcome, Seen, judge};
-use super::play::{Feat, Milestone, Play, Probe};
-use super::watch::{Questions, Watched};
-use crate::governed::{ConstitutionalRuntime, Governance};
-use crate::home::Home;
-use crate::record::VerdictRecord;
+use super::evaluate::{Outcome, Seen, judge};
+use super::probe_recorder::{Questions, Watched};
+use super::scripted_model::{Feat, Milestone, Play, Probe};
 use crate::session::NoTools;
 
 /// What the agents of canaries are called, before what nobody can guess.

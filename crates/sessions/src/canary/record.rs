@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tribune_governance::turn::Governance;
 use tribune_ledger::{Draft, EntryQuality};
+use tribune_records::ledger_payloads::payload;
+use tribune_storage::store::{Filter, StoreError};
 
-use super::judge::Outcome;
-use super::trial::{Subject, Trial};
-use crate::governed::Governance;
-use crate::record::payload;
-use crate::store::{Filter, StoreError};
+use super::evaluate::Outcome;
+use super::probe_run::{Subject, Trial};
 
 /// Why a canary was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -388,5 +388,5 @@ fn least(schema: &Value, depth: usize) -> Value {
 }
 
 #[cfg(test)]
-#[path = "play_tests.rs"]
+#[path = "scripted_model_tests.rs"]
 mod tests;

@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError};
 use async_trait::async_trait;
 use tribune_agents::SessionKey;
 use tribune_agents::cli_agent::CliBackend;
+use tribune_governance::models::agent_model::model_of;
 
 use super::{CliAgents, Played};
 use crate::canary::{Obstacle, Play, Scene, Stage};
-use crate::gateway::model_of;
 
 /// What an agent is told that its model is called, where the roster names none.
 const MODEL: &str = "canary";

@@ -8,15 +8,16 @@ use tribune_agents::profile::Surroundings;
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
 };
+use tribune_egress::SessionSockets;
+use tribune_egress::proxy_env::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, SERVERS_PORT, proxy_variables};
+use tribune_records::workspace_roots::Ground;
+use tribune_registry::profiles;
 use tribune_sandbox::workspace::Standing;
+use tribune_storage::home::Home;
+use tribune_tools::workspace_of;
 
-use super::room::Room;
+use super::session_dir::Room;
 use super::{Looked, git};
-use crate::broker::SessionSockets;
-use crate::home::Home;
-use crate::profiles;
-use crate::run::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, SERVERS_PORT, proxy_variables};
-use crate::tools::{Ground, workspace_of};
 
 /// Where the workspace is inside.
 

@@ -4,13 +4,13 @@
 //! one to the model, where the house's key is put in, one that leads out past the gate, and one to the MCP servers that were brought for its session, if any were. It has no key, no variable of the
 //! daemon's, and no way to anything else. If its mandate has no tool that changes files, its workspace cannot be changed.
 
-mod census;
-mod clearing;
+mod canary_target;
+mod clear_dir;
 mod git;
-mod launching;
+mod launch_profile;
 mod process;
-mod room;
-mod stage;
+mod process_count;
+mod session_dir;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,26 +21,26 @@ use async_trait::async_trait;
 use tribune_agents::cli_agent::{Spawned, Spawner};
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, Handle, Profile, RuntimeError, SessionKey};
+use tribune_config::Sandbox;
 use tribune_constitution::Asking;
+use tribune_egress::WeakBrokers;
+use tribune_governance::models::Providers;
+use tribune_governance::models::agent_model::model_of;
+use tribune_governance::turn::Governance;
+use tribune_records::workspace_roots::Ground;
+use tribune_registry::profiles::Profiles;
+use tribune_registry::{Agents, RosterAgent, profiles};
 use tribune_sandbox::workspace::{Standing, WorkspaceError};
 use tribune_sandbox::{House, Launcher, Streams};
+use tribune_storage::home::Home;
+use tribune_tools::mcp::{Door, McpServers};
 
-use self::census::BoxCensus;
-use self::launching::Seat;
+pub(crate) use self::canary_target::CliStage;
+use self::launch_profile::Seat;
 use self::process::BoxedAgent;
-pub(crate) use self::room::Room;
-pub(crate) use self::stage::CliStage;
-use crate::broker::WeakBrokers;
+use self::process_count::BoxCensus;
+pub(crate) use self::session_dir::Room;
 use crate::canary::{Milestone, Play};
-use crate::config::Sandbox;
-use crate::gateway::model_of;
-use crate::governed::Governance;
-use crate::home::Home;
-use crate::mcp::{Door, McpServers};
-use crate::models::Providers;
-use crate::profiles::{self, Profiles};
-use crate::registry::{Agents, RosterAgent};
-use crate::tools::Ground;
 
 /// Starts the agents of a house.
 pub(crate) struct CliAgents {

@@ -9,10 +9,9 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 use tribune_agents::cli_agent::Process;
 use tribune_contract::Exit;
+use tribune_egress::SessionSockets;
 use tribune_sandbox::Child;
-
-use crate::broker::SessionSockets;
-use crate::tools::watched;
+use tribune_tools::watched;
 
 /// An agent's box, and the sockets that end with it.
 pub(super) struct BoxedAgent {

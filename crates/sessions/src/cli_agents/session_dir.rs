@@ -15,10 +15,11 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use tribune_agents::Handle;
 use tribune_agents::profile::HomePath;
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
+use tribune_storage::home::Home;
 
-use super::clearing::clear;
-use crate::files::{self, Secrecy};
-use crate::home::Home;
+use super::clear_dir::clear;
 
 /// Bytes of an agent's name for a conversation.
 const MAX_CONVERSATION: usize = 512;

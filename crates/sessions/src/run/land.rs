@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tribune_agents::SessionKey;
+use tribune_records::ledger_payloads::WorkspaceRecord;
+use tribune_tools::workspaces::{Held, Landed, Wish, Workspace};
 
 use super::{RunError, Runs};
-use crate::record::WorkspaceRecord;
 use crate::session::SessionError;
-use crate::workspace::{Held, Landed, Wish, Workspace};
 
 impl Runs {
     /// Lands changes, if the law lets them. Where a person is to decide, waits until they have, or until `gone`.

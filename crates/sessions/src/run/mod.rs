@@ -4,9 +4,7 @@
 //! All of it is a [`Lease`]: it ends with the connection that it was opened on, and with it every way out.
 
 mod backend;
-mod environment;
-mod landing;
-mod place;
+mod land;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,18 +13,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tribune_agents::{AgentId, CloseReason, SessionKey, SessionState};
 use tribune_contract::Limits;
 
-pub(crate) use self::backend::{RUN_BACKEND, RunBackend};
-pub(crate) use self::environment::SERVERS_PORT;
-pub use self::environment::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, model_variables, proxy_variables};
-pub use self::place::{NotAPlace, parse_net};
+pub(crate) use self::backend::RunBackend;
 
-use crate::broker::{BrokerError, Outlets, Place, SessionSockets, Unlisted, WeakBrokers};
-use crate::config::{Sandbox, WorkspacesConfig};
-use crate::home::Home;
-use crate::record::{RunOutcome, RunRecord};
+use tribune_config::egress_rules::{Place, Unlisted};
+use tribune_config::{Sandbox, WorkspacesConfig};
+use tribune_egress::{BrokerError, Outlets, SessionSockets, WeakBrokers};
+use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
+use tribune_storage::home::Home;
+use tribune_storage::store::{SessionFilter, StoreError};
+use tribune_tools::workspaces::{Label, Workspace, Workspaces, WorkspacesError, check_name};
+
 use crate::session::{SessionError, SessionManager};
-use crate::store::{SessionFilter, StoreError};
-use crate::workspace::{Label, Workspace, Workspaces, WorkspacesError, check_name};
 
 /// The agent that programs count as which an operator runs. A roster may have one of this name; then its mandate and its model
 /// hold.

@@ -11,12 +11,12 @@ use tribune_agents::{
     AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, Leave, OwnCall, SessionMode, Speaker,
     StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
 };
+use tribune_governance::event_buffer::Feed;
+use tribune_storage::store::Readers;
 
 use super::error::SessionError;
-use super::feed::Feed;
 use super::lifecycle::Closing;
-use super::room::Room;
-use crate::store::Readers;
+use super::session_limit::Room;
 
 /// A loaded session, as everyone but its actor sees it.
 #[derive(Debug)]

@@ -2,9 +2,8 @@
 
 use tribune_agents::RuntimeError;
 use tribune_agents::session::NameError;
-
-use crate::governed::NO_MANDATE;
-use crate::store::StoreError;
+use tribune_governance::turn::NO_MANDATE;
+use tribune_storage::store::StoreError;
 
 /// Why a session did not do what was asked.
 #[derive(Debug, thiserror::Error)]

@@ -6,13 +6,13 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use tribune_agents::{CloseReason, Handle, SessionInput, SessionKey, SessionState};
 use tribune_ledger::Cid;
+use tribune_records::agents::RUN_BACKEND;
+use tribune_storage::store::SessionRow;
 
 use super::actor::{Close, Command, Session};
 use super::error::SessionError;
-use super::room::IfFull;
+use super::session_limit::IfFull;
 use super::{IfClosed, SessionManager};
-use crate::run::RUN_BACKEND;
-use crate::store::SessionRow;
 
 /// How often a session is closed again that others open while it is to be forgotten.
 const CLOSING_ATTEMPTS: usize = 8;

@@ -5,16 +5,13 @@
 
 mod actor;
 mod error;
-mod feed;
-mod following;
+mod idle_reaper;
 mod lifecycle;
-mod room;
-mod running;
-mod spawning;
-mod sweep;
-pub mod transcript;
-mod transcripts;
-mod waking;
+mod run_sessions;
+mod scheduler;
+mod session_limit;
+mod subagents;
+mod subscription;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -28,21 +25,20 @@ use tribune_agents::{
     AgentRuntime, ContentBlock, Handle, SessionInput, SessionKey, SessionMode, SessionState, Speaker,
 };
 use tribune_constitution::DEFAULT_MANDATE;
+use tribune_governance::turn::Governance;
+use tribune_records::workspace_roots;
+use tribune_registry::{Agents, CLI_BACKENDS};
+use tribune_storage::store::{SessionFilter, SessionRow};
+use tribune_storage::vault::Vault;
+use tribune_tools::ScheduleFile;
 
 pub use self::actor::{Accepted, TurnEnd};
 use self::actor::{Actor, Command, InLine, Run};
 pub(crate) use self::actor::{NoTools, Session};
 pub use self::error::SessionError;
-pub(crate) use self::feed::Feeds;
-pub use self::following::{Subscription, Ticket};
-use self::room::{IfFull, Room};
-pub use self::spawning::SubAgents;
-pub use self::transcripts::{Projection, Transcripts};
-use crate::governed::Governance;
-use crate::registry::{Agents, CLI_BACKENDS};
-use crate::store::{SessionFilter, SessionRow};
-use crate::tools::{ScheduleFile, ground};
-use crate::vault::Vault;
+use self::session_limit::{IfFull, Room};
+pub use self::subagents::SubAgents;
+pub use self::subscription::{Subscription, Ticket};
 
 /// Locks under which sessions are opened and closed; more than cores, few enough to be nothing.
 const OPENING_LOCKS: usize = 64;
@@ -109,7 +105,7 @@ pub struct Opener {
     /// The key that was proved, if one was.
     pub pubkey: Option<String>,
     /// Not in the roster: gets the default mandate.
-    pub is_stranger: bool,
+    pub is_unregistered: bool,
     /// The model that the session is to talk to, instead of its agent's own.
     pub model: Option<String>,
     /// The folder that it is to work in from now on. Without one it keeps what it has.
@@ -165,7 +161,7 @@ impl SessionManager {
             let opener = Opener {
                 name: "roster".to_owned(),
                 pubkey: None,
-                is_stranger: false,
+                is_unregistered: false,
                 model: None,
                 workspace: None,
                 further: None,
@@ -208,8 +204,8 @@ impl SessionManager {
         let (workspace, further) = (opener.workspace.clone().or(own), opener.further.clone().unwrap_or(also));
         let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
             Some(agent) => (agent.backend, agent.model, agent.mandate),
-            None if opener.is_stranger => {
-                (crate::registry::DEFAULT_BACKEND.to_owned(), None, DEFAULT_MANDATE.to_owned())
+            None if opener.is_unregistered => {
+                (tribune_registry::DEFAULT_BACKEND.to_owned(), None, DEFAULT_MANDATE.to_owned())
             }
             None => return Err(SessionError::UnknownAgent(key.agent().to_string())),
         };
@@ -221,7 +217,7 @@ impl SessionManager {
         let mut further = within_reach(&backend, further);
         if let Some(workspace) = &workspace {
             // Whoever chose another workspace, and has no word of these, chose it over them.
-            further.retain(|folder| !ground::is_nested(folder.as_ref(), workspace.as_ref()));
+            further.retain(|folder| !workspace_roots::is_nested(folder.as_ref(), workspace.as_ref()));
         }
         let input = SessionInput {
             key,

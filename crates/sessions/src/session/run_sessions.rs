@@ -2,10 +2,10 @@
 
 use tribune_agents::{Handle, SessionInput, SessionKey, SessionMode};
 use tribune_constitution::RUN_MANDATE;
+use tribune_records::agents::RUN_BACKEND;
 
-use super::room::IfFull;
+use super::session_limit::IfFull;
 use super::{IfClosed, SessionError, SessionManager};
-use crate::run::RUN_BACKEND;
 
 impl SessionManager {
     /// Opens the session of a run. It is closed by whoever opened it, never for want of turns.

@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{ContentBlock, SessionKey, Speaker};
+use tribune_governance::gate;
+use tribune_tools::{Due, ScheduleFile};
 
 use super::error::SessionError;
 use super::{Opener, SessionManager, Ticket};
-use crate::gate;
-use crate::tools::{Due, ScheduleFile};
 
 /// How often schedules are looked at. Their finest step is a minute.
 const WAKE_EVERY: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ impl SessionManager {
         let opener = Opener {
             name: "schedule".to_owned(),
             pubkey,
-            is_stranger: false,
+            is_unregistered: false,
             model: None,
             workspace: None,
             further: None,

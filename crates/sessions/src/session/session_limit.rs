@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tribune_agents::AgentId;
+use tribune_records::agents::is_unregistered;
 
 use super::error::SessionError;
-use crate::registry::is_stranger;
 
 /// Strangers together have one place in two, and one stranger one in eight.
 const STRANGERS_ONE_IN: usize = 2;
@@ -65,7 +65,7 @@ impl Room {
         if taken.all >= self.max && if_full == IfFull::Refuse {
             return Err(SessionError::TooMany(self.max));
         }
-        if is_stranger(agent.as_str()) {
+        if is_unregistered(agent.as_str()) {
             let strangers = self.max / STRANGERS_ONE_IN;
             let each = (self.max / A_STRANGER_ONE_IN).max(1);
             if taken.strangers >= strangers {
@@ -92,7 +92,7 @@ impl Room {
 impl Taken {
     fn enter(&mut self, agent: &str, count: usize) {
         self.all += count;
-        if is_stranger(agent) {
+        if is_unregistered(agent) {
             self.strangers += count;
             *self.by_stranger.entry(agent.to_owned()).or_default() += count;
         }
@@ -101,7 +101,7 @@ impl Taken {
     fn leave(&mut self, agent: &str) {
         // The count is never below what is on record, so this never goes below nothing.
         self.all = self.all.saturating_sub(1);
-        if is_stranger(agent) {
+        if is_unregistered(agent) {
             self.strangers = self.strangers.saturating_sub(1);
             if let Some(own) = self.by_stranger.get_mut(agent) {
                 *own = own.saturating_sub(1);

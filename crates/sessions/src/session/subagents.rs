@@ -10,11 +10,13 @@ use tribune_agents::{
     CloseReason, ContentBlock, EventKind, Lineage, RuntimeEvent, SessionInput, SessionKey, SessionMode,
     Speaker, StopReason,
 };
+use tribune_records::outcome::{Code, Refused};
+use tribune_records::text::RESULT_BYTES;
+use tribune_tools::{Spawned, Spawner};
 
 use super::error::SessionError;
-use super::room::IfFull;
+use super::session_limit::IfFull;
 use super::{IfClosed, SessionManager, Shared};
-use crate::tools::{Code, RESULT_BYTES, Refused, Spawned, Spawner};
 
 /// How far sub-agents may start others: a task of a task of a task.
 const MAX_DEPTH: usize = 3;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
 use tribune_agents::{SessionKey, SessionState};
+use tribune_governance::event_buffer::Head;
+use tribune_storage::vault::{Event, Most, Vault};
 
 use super::SessionManager;
 use super::actor::{Accepted, InLine, Session, TurnEnd};
 use super::error::SessionError;
-use super::feed::Head;
-use crate::vault::{Event, Most, Vault};
 
 /// Bytes of events that are read in one go, so that whoever does not take them costs no more. An event that is larger is read alone.
 const PAGE_BYTES: usize = 128 << 10;

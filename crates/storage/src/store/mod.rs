@@ -4,41 +4,40 @@
 //! one transaction. After an I/O error nothing more is written until the store is opened again: what a failed sync left
 //! in the page cache cannot be told from what is on disk.
 
-mod cid_runs;
+pub(crate) mod checkpointer;
+mod cid_index;
 pub(crate) mod connection;
-pub(crate) mod copying;
 mod error;
-mod law_reads;
-mod law_views;
-pub(crate) mod log;
-mod posting;
+mod policy_queries;
+mod policy_views;
 mod reader;
 mod readers;
 mod rows;
 mod schema;
 mod sequencer;
-mod session_reads;
+mod session_queries;
 mod session_views;
 mod spend_views;
+pub(crate) mod sqlite_wal;
 mod views;
+mod wal_codec;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use rusqlite::{Connection, OptionalExtension as _};
-use tribune_ledger::key_change::KeyChange;
-use tribune_ledger::{Checkpoint, NoteSigner as _, VerifierKey};
-
 pub use error::StoreError;
-pub use law_reads::Order;
-pub use law_views::ApprovalRow;
+pub use policy_queries::Order;
+pub use policy_views::ApprovalRow;
 pub use reader::{Filter, Lookup, Reader};
 pub use readers::Readers;
 pub use rows::Stored;
+use rusqlite::{Connection, OptionalExtension as _};
 pub use sequencer::Appended;
-pub use session_reads::{Recent, SessionFilter};
+pub use session_queries::{Recent, SessionFilter};
 pub use session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow};
+use tribune_ledger::key_change::KeyChange;
+use tribune_ledger::{Checkpoint, NoteSigner as _, VerifierKey};
 pub use views::ViewFault;
 pub use writer::{LedgerWriter, Receipt};
 
@@ -46,9 +45,9 @@ use self::connection::Access;
 use self::sequencer::Sequencer;
 use self::views::Views;
 use crate::clock::Clock;
-use crate::daybook::{BookId, Daybook};
 use crate::home::{Home, HomeLock};
 use crate::keys;
+use crate::wal::{BookId, Daybook};
 
 /// The open store. Dropping it lets queued appends finish first.
 #[derive(Debug)]
@@ -90,7 +89,7 @@ impl Store {
         let connection = connection::open(&path, Access::Write)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         // Whatever an earlier failure left in the write-ahead log is copied and synced before anything is built on it.
-        copying::copy(&connection)?;
+        checkpointer::copy(&connection)?;
         schema::migrate(&connection).map_err(failed)?;
 
         let views = load_views(&connection, &path)?;
@@ -285,7 +284,7 @@ pub fn rebuild_without_daybook(
     let aside = Daybook::put_aside(home)?;
     let forgotten = connection.execute("UPDATE checkpoint SET book = NULL, posted = 0", []);
     forgotten.map_err(|error| StoreError::from_sqlite(&path, &error))?;
-    log::Log::of(&path).sync()?;
+    sqlite_wal::Log::of(&path).sync()?;
     Ok((entries, aside))
 }
 

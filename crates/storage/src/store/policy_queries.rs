@@ -5,13 +5,14 @@ use rusqlite::{Row, params};
 use tribune_constitution::Trust;
 use tribune_constitution::labels::Labels;
 use tribune_ledger::EntryQuality;
+use tribune_records::approval::grant::Granted;
+use tribune_records::approval::record::{Runner, State};
 
 use super::error::StoreError;
-use super::law_views::{ApprovalRow, FROZEN};
+use super::policy_views::{ApprovalRow, FROZEN};
 use super::reader::Reader;
-use super::rows::{self, Stored};
-use crate::approval::Granted;
-use crate::approval::record::{Runner, State};
+use super::rows;
+use super::rows::Stored;
 
 const APPROVAL: &str =
     "request, cid, state, votes, decision, decided_by, decided_at, reason, grant_id, created_at";

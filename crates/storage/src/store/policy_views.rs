@@ -5,12 +5,12 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use tribune_constitution::{Labels, Stage};
 use tribune_ledger::Cid;
 use tribune_ledger::entry::EntryText;
+use tribune_records::approval::grant::Grant;
+use tribune_records::approval::record::{ApprovalRecord, Decided, Requested, State};
+use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
+use tribune_records::ledger_payloads::{EGRESS_ENTITIES, Labelled, MCP_ENTITIES, VerdictRecord};
 
-use super::law_reads;
-use crate::approval::Grant;
-use crate::approval::record::{ApprovalRecord, Decided, Requested, State};
-use crate::governed::{BROUGHT_IN, SERVED};
-use crate::record::{EGRESS_ENTITIES, Labelled, MCP_ENTITIES, VerdictRecord};
+use super::policy_queries;
 
 /// The tables written here, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 5] = [
@@ -84,7 +84,7 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
     }
     if crosses && record.verdict.is_allowed() {
         // A connection is about to be made, and what comes back through it is nobody's word.
-        taint_session(connection, &record.facts.session, BROUGHT_IN)?;
+        taint_session(connection, &record.facts.session, EGRESS_LABELS)?;
         return view.run(
             "INSERT OR REPLACE INTO open_work (cid, kind, session_key, name) VALUES (?1, 'egress', ?2, ?3)",
             params![entry.cid.to_string(), record.facts.session, record.tool],
@@ -92,7 +92,7 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
     }
     if serves && record.verdict.is_allowed() {
         // A server is about to be started, and its agent is told of its tools in its own words.
-        return taint_session(connection, &record.facts.session, SERVED);
+        return taint_session(connection, &record.facts.session, MCP_SERVER_LABELS);
     }
     if record.facts.stage != Stage::Dispatch || !record.verdict.is_allowed() {
         return Ok(());
@@ -119,7 +119,7 @@ pub(super) fn label(connection: &Connection, entry: &EntryText, wrote: &[Labelle
 pub(super) fn taint_session(connection: &Connection, key: &str, labels: Labels) -> rusqlite::Result<()> {
     let own = connection
         .prepare_cached("SELECT trust, private FROM sessions WHERE session_key = ?1")?
-        .query_row([key], |row| law_reads::labels(row, 0))
+        .query_row([key], |row| policy_queries::labels(row, 0))
         .optional()?;
     own.map_or(Ok(()), |own| set_session(connection, key, own.meet(labels)))
 }

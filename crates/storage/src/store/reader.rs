@@ -10,15 +10,15 @@ use tribune_ledger::tree::prove::TileSource;
 use tribune_ledger::tree::tile::{self, TileId};
 use tribune_ledger::{Cid, EntryQuality, VerifierKey};
 
-use super::cid_runs::{self, Prefix, RUN};
-use super::connection::{self, Access};
+use super::cid_index::{Prefix, RUN};
+use super::connection::Access;
 use super::error::StoreError;
-use super::rows::{self, Stored};
-use super::{damaged, schema, views};
+use super::rows::Stored;
+use super::{cid_index, connection, damaged, rows, schema, views};
 use crate::clock::SystemClock;
-use crate::daybook::{BookId, Daybook, Record};
 use crate::home::Home;
 use crate::keys;
+use crate::wal::{BookId, Daybook, Record};
 
 /// Fewest hex digits that name an entry: fewer would hardly ever be enough.
 const MIN_PREFIX: usize = 4;
@@ -231,7 +231,7 @@ impl Reader {
         let near = prefix.near();
         let fits = |cid: &Cid| near(cid) && cid.to_string()[3..].starts_with(hex);
         let mut found = Vec::new();
-        for index in cid_runs::candidates(&self.connection, runs, prefix).map_err(failed)? {
+        for index in cid_index::candidates(&self.connection, runs, prefix).map_err(failed)? {
             let cids = views::cids_of_rows(&self.connection, index, index + 1).map_err(failed)?;
             found.extend(cids.into_iter().filter(fits).map(|cid| (index, cid)));
         }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::StoreError;
 use super::reader::Reader;
-use crate::daybook::{Daybook, Side};
 use crate::home::Home;
+use crate::wal::{Daybook, Side};
 
 /// Readers kept open between queries. More may be open at once; they are closed afterwards.
 const KEPT: usize = 4;

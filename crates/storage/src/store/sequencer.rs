@@ -13,14 +13,14 @@ use tribune_ledger::entry::{EntryRef, EntryText};
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::{Checkpoint, Cid, Ed25519Signer, NoteSigner, Timestamp};
 
-use super::connection::{self, Access};
-use super::copying::Copier;
+use super::checkpointer::Copier;
+use super::connection::Access;
 use super::error::StoreError;
-use super::log::Log;
+use super::sqlite_wal::Log;
 use super::views::{EntityBatch, Views};
-use super::writer::{self, Request, Work};
-use super::{posting, rows};
-use crate::daybook::{BookId, Daybook, Record, Side};
+use super::writer::{Request, Work};
+use super::{connection, rows, wal_codec, writer};
+use crate::wal::{BookId, Daybook, Record, Side};
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
@@ -118,7 +118,7 @@ impl Sequencer {
         for record in records {
             let number = record.number;
             let unreadable = || unfit(format!("its record {number} cannot be read"));
-            let (mut request, _) = writer::request(posting::read(&record.ledger).ok_or_else(unreadable)?);
+            let (mut request, _) = writer::request(wal_codec::read(&record.ledger).ok_or_else(unreadable)?);
             request.number = Some(number);
             match self.write(vec![request]).and_then(|()| self.commit()) {
                 Err(StoreError::Damaged { what, .. }) => {

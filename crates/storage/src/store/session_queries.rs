@@ -3,12 +3,12 @@
 use rusqlite::types::Type;
 use rusqlite::{OptionalExtension as _, Row, params};
 use tribune_agents::{CloseReason, SessionMode, SessionState};
+use tribune_records::agents::{ANONYMOUS, UNREGISTERED};
 
 use super::error::StoreError;
-use super::law_reads;
+use super::policy_queries;
 use super::reader::Reader;
 use super::session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow};
-use crate::registry::{ANONYMOUS, STRANGER};
 
 const SESSION: &str =
     "id, agent_id, session_key, backend, model, mode, state, pubkey, mandate, last_activity, created_at,
@@ -74,7 +74,7 @@ impl Reader {
             "SELECT session_key FROM sessions
              WHERE (mode <> 'persistent' OR agent_id = ?3 OR agent_id GLOB ?4 || '*')
                AND state IN ('idle', 'cancelled') AND last_activity < ?1 LIMIT ?2",
-            params![before, limit as u64, ANONYMOUS, STRANGER],
+            params![before, limit as u64, ANONYMOUS, UNREGISTERED],
             |row| row.get(0),
         )
     }
@@ -248,11 +248,11 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         last_turn: row.get(13)?,
         last_turn_index: row.get(14)?,
         last_message_index: row.get(15)?,
-        ancestors: law_reads::json(row, 16)?,
-        tools: law_reads::json(row, 17)?,
-        labels: law_reads::labels(row, 18)?,
+        ancestors: policy_queries::json(row, 16)?,
+        tools: policy_queries::json(row, 17)?,
+        labels: policy_queries::labels(row, 18)?,
         workspace: row.get(20)?,
-        further: law_reads::json(row, 21)?,
+        further: policy_queries::json(row, 21)?,
     })
 }
 

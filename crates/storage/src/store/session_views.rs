@@ -10,14 +10,14 @@ use tribune_constitution::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
-
-use super::{law_views, spend_views};
-use crate::approval::record::Runner;
-use crate::record::{
+use tribune_records::approval::record::Runner;
+use tribune_records::ledger_payloads::{
     EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord,
     ToolResultRecord, Turn, TurnPhase,
 };
-use crate::tools::Ground;
+use tribune_records::workspace_roots::Ground;
+
+use super::{policy_views, spend_views};
 
 /// The tables written here, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 4] = [
@@ -46,8 +46,8 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::ToolCall => view.read(View::tool_call),
         EntryQuality::ToolResult => view.read(View::tool_result),
         EntryQuality::MailboxInject => view.read(View::mailbox),
-        EntryQuality::PolicyVerdict => law_views::judged(connection, index, entry),
-        EntryQuality::Approval => law_views::apply(connection, index, entry),
+        EntryQuality::PolicyVerdict => policy_views::judged(connection, index, entry),
+        EntryQuality::Approval => policy_views::apply(connection, index, entry),
         EntryQuality::Delivery if entry.entity_id.starts_with(EGRESS_ENTITIES) => view.read(View::egressed),
         EntryQuality::Delivery => view.read(View::proxied),
         EntryQuality::Change => spend_views::apply(connection, entry),
@@ -99,7 +99,7 @@ impl View<'_> {
             Lifecycle::Forgetting { .. } => self.open_work("forget", ""),
             Lifecycle::Forgotten { .. } => {
                 // What was said is gone, and with it what it brought in.
-                law_views::set_session(self.connection, key, Labels::FRESH)?;
+                policy_views::set_session(self.connection, key, Labels::FRESH)?;
                 self.work_done()
             }
         }
@@ -154,7 +154,7 @@ impl View<'_> {
 
     fn turn(&self, record: Turn) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        law_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
+        policy_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
         match record.phase {
             TurnPhase::Started => self.turn_started(&session, &record),
             TurnPhase::Completed { outputs_hash, stop_reason, usage } => {
@@ -230,8 +230,8 @@ impl View<'_> {
 
     fn tool_result(&self, record: ToolResultRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        law_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
-        law_views::label(self.connection, self.entry, &record.wrote)?;
+        policy_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
+        policy_views::label(self.connection, self.entry, &record.wrote)?;
         self.work_done()?;
         match &record.output_hash {
             Some(output) => self.message(&session, Role::Tool.as_str(), output, Some(&record.tool)),
@@ -241,7 +241,7 @@ impl View<'_> {
 
     fn mailbox(&self, record: MailboxRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
-        law_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
+        policy_views::taint_session(self.connection, &self.entry.entity_id, record.labels)?;
         self.message(&session, Role::Mailbox.as_str(), &record.content_hash, Some(&record.letter))
     }
 

@@ -2,10 +2,13 @@
 
 use rusqlite::{Connection, Row, ToSql, params};
 use tribune_ledger::entry::EntryText;
+use tribune_records::spend::amount::Amount;
+use tribune_records::spend::money::Money;
+use tribune_records::spend::record::{Raised, SpendRecord, Spent, spend_entity};
+use tribune_records::spend::report::{By, Line, Report};
 
 use super::error::StoreError;
 use super::reader::Reader;
-use crate::spend::{Amount, By, Line, Money, Raised, Report, SpendRecord, Spent, spend_entity};
 
 /// The tables written here, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 2] = [

@@ -11,8 +11,8 @@ use tribune_ledger::entry::EntryText;
 use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::tile::{self, TileEdge};
 
-use super::cid_runs::{self, RUN, Recent};
-use super::{law_views, rows, schema, session_views, spend_views};
+use super::cid_index::{RUN, Recent};
+use super::{cid_index, policy_views, rows, schema, session_views, spend_views};
 
 /// The tables of the log itself, each with its columns and key order.
 const OWN_TABLES: [(&str, &str, &str); 3] = [
@@ -24,7 +24,7 @@ const OWN_TABLES: [(&str, &str, &str); 3] = [
 /// Every table that [`Views`] writes.
 fn tables() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let of_sessions = OWN_TABLES.into_iter().chain(session_views::TABLES);
-    of_sessions.chain(law_views::TABLES).chain(spend_views::TABLES)
+    of_sessions.chain(policy_views::TABLES).chain(spend_views::TABLES)
 }
 
 /// Entries applied per step of a rebuild; enough to spread the cost, few enough to hold in memory.
@@ -205,9 +205,9 @@ pub(super) fn tile_roots(
 /// The place of `cid` among the entries of the first `runs` runs.
 pub(super) fn find_in_runs(connection: &Connection, runs: u64, cid: &Cid) -> rusqlite::Result<Option<u64>> {
     let text = cid.to_string();
-    let Some(prefix) = cid_runs::Prefix::new(&text[3..]) else { return Ok(None) };
+    let Some(prefix) = cid_index::Prefix::new(&text[3..]) else { return Ok(None) };
     let mut select = connection.prepare_cached("SELECT 1 FROM ledger WHERE idx = ?1 AND cid = ?2")?;
-    for place in cid_runs::candidates(connection, runs, prefix)? {
+    for place in cid_index::candidates(connection, runs, prefix)? {
         if select.exists(params![place, text])? {
             return Ok(Some(place));
         }

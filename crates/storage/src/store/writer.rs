@@ -13,10 +13,10 @@ use tribune_ledger::limits::MAX_ENTRY_BYTES;
 use tribune_ledger::{Draft, Ed25519Signer, EntryQuality, NoteSigner};
 
 use super::error::StoreError;
-use super::posting;
 use super::sequencer::{Appended, Sequencer};
-use crate::daybook::room::{Room, Ticket};
-use crate::daybook::{Ask, Daybook, Page, Part, Side};
+use super::wal_codec;
+use crate::wal::permits::{Room, Ticket};
+use crate::wal::{Ask, Daybook, Page, Part, Side};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -163,7 +163,7 @@ impl LedgerWriter {
     /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
     /// their CIDs beforehand, so that one may be the parent of the next.
     pub(crate) async fn placed(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<Part, StoreError> {
-        let bytes = posting::placed(&entries);
+        let bytes = wal_codec::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
         request.more_soon = more_soon;
         request.ticket = Some(self.room.enter().await);
@@ -331,7 +331,7 @@ fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt, Vec<u8>), Store
             return Err(tribune_ledger::proof::ProofError::Missing(owed).into());
         }
     }
-    let (entries, bytes) = posting::drafts(drafts)?;
+    let (entries, bytes) = wal_codec::drafts(drafts)?;
     if entries.iter().map(Unplaced::bytes).sum::<usize>() > MAX_REQUEST_BYTES {
         return Err(StoreError::TooMuchAtOnce { what: "bytes", limit: MAX_REQUEST_BYTES });
     }

@@ -6,8 +6,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::cipher::ContentKey;
 use super::writer::Work;
 use super::{SessionVault, Vault};
-use crate::daybook::Reached;
 use crate::store::StoreError;
+use crate::wal::Reached;
 
 /// Binds a sealed message to its table.
 const CONTEXT: &[u8] = b"said";

@@ -7,8 +7,8 @@
 
 mod cipher;
 mod conversation;
-mod posting;
 mod titles;
+mod wal_codec;
 mod writer;
 
 use std::path::PathBuf;
@@ -25,15 +25,16 @@ pub use cipher::{CipherError, ContentKey};
 pub use conversation::Conversation;
 pub use titles::Named;
 
-use crate::daybook::room::Room;
-use crate::daybook::{Ask, Daybook, Page, Part, Reached, Side};
-use crate::files::{self, Secrecy};
+use crate::files;
+use crate::files::Secrecy;
 use crate::home::Home;
 use crate::keys::KeyFileError;
-use crate::store::connection::{self, Access};
-use crate::store::copying::{self, Copier};
-use crate::store::log::Log;
-use crate::store::{Store, StoreError};
+use crate::store::checkpointer::Copier;
+use crate::store::connection::Access;
+use crate::store::sqlite_wal::Log;
+use crate::store::{Store, StoreError, checkpointer, connection};
+use crate::wal::permits::Room;
+use crate::wal::{Ask, Daybook, Page, Part, Reached, Side};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -198,10 +199,10 @@ impl Vault {
         let key = vault_key(home, &path)?;
         let connection =
             connection::open_keyed(&path, &key, Access::Write).map_err(|error| wrong_key(home, error))?;
-        copying::copy(&connection)?;
+        checkpointer::copy(&connection)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         writer::prepare(&connection).map_err(failed)?;
-        let (daybook, seal) = (store.daybook()?, posting::key(&key));
+        let (daybook, seal) = (store.daybook()?, wal_codec::key(&key));
         let known = writer::known_book(&connection).map_err(failed)?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let database = path.clone();
@@ -295,7 +296,7 @@ impl Vault {
     }
 
     async fn prepare(&self, work: writer::Work, more_soon: bool) -> Result<VaultPart, StoreError> {
-        let bytes = posting::write(&self.seal, &work).map_err(|error| self.cipher(error))?;
+        let bytes = wal_codec::write(&self.seal, &work).map_err(|error| self.cipher(error))?;
         let (mut request, receipt) = request(work);
         request.more_soon = more_soon;
         request.ticket = Some(self.room.enter().await);

@@ -10,14 +10,14 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::oneshot;
 
 use super::cipher::ContentKey;
-use super::conversation::{self, Remembering};
-use super::titles::{self, Entitling};
-use super::{Batch, posting};
-use crate::daybook::room::Ticket;
-use crate::daybook::{BookId, Daybook, Left, Side};
+use super::conversation::Remembering;
+use super::titles::Entitling;
+use super::{Batch, conversation, titles, wal_codec};
 use crate::store::StoreError;
-use crate::store::copying::Copier;
-use crate::store::log::Log;
+use crate::store::checkpointer::Copier;
+use crate::store::sqlite_wal::Log;
+use crate::wal::permits::Ticket;
+use crate::wal::{BookId, Daybook, Left, Side};
 
 /// Requests in one commit at most.
 const MAX_BATCH: usize = 256;
@@ -266,7 +266,7 @@ impl Writer {
         }
         for record in left.records.iter().filter(|record| record.number > posted) {
             let number = record.number;
-            let work = posting::read(seal, &record.vault)
+            let work = wal_codec::read(seal, &record.vault)
                 .ok_or_else(|| unfit(format!("its record {number} does not open")))?;
             let request = Request {
                 work,

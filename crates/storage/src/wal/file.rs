@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::sheet::BLOCK;
+use super::frame::BLOCK;
 use crate::files;
 
 /// Bytes of the book. It is then begun again at its front, so its blocks stay where they are: syncing a block that is there

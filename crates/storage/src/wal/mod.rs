@@ -8,25 +8,25 @@
 //! there, so nobody waits for somebody who does not get to run. Where the disk is slow a thread does it instead: the others have more to do
 //! than to wait for a disk.
 
-mod marks;
-mod opening;
-mod pen;
-pub(crate) mod room;
-mod scribe;
-mod sheet;
+mod file;
+mod flusher;
+mod frame;
+pub(crate) mod permits;
+mod recovery;
+mod watermarks;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use self::marks::{Reached, Side};
-pub(crate) use self::opening::Left;
+pub(crate) use self::recovery::Left;
+pub(crate) use self::watermarks::{Reached, Side};
 
-use self::marks::Marks;
-use self::pen::Pen;
-use self::scribe::Scribe;
-use self::sheet::Base;
+use self::file::Pen;
+use self::flusher::Scribe;
+use self::frame::Base;
+use self::watermarks::Marks;
 use crate::store::StoreError;
 
 /// Bytes of a page that goes through the book. What is larger goes to the databases at once, each with a sync of its own.
@@ -341,11 +341,11 @@ impl Daybook {
     fn write_sheet(&self, waiting: Vec<Waiting>) -> Result<(), Failure> {
         let first = waiting.first().map_or(0, |first| first.number);
         let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-        let mut sheet = sheet::begin(waiting.len(), waiting.iter().map(|waiting| waiting.page.bytes()).sum());
+        let mut sheet = frame::begin(waiting.len(), waiting.iter().map(|waiting| waiting.page.bytes()).sum());
         let (mut posts, mut wipe) = (Vec::with_capacity(2 * waiting.len()), false);
         for Waiting { number, page, wipe: wipes } in waiting {
             let bytes = |part| Option::as_ref(part).map_or(&[][..], |part: &Part| &part.bytes);
-            sheet::push(&mut sheet, bytes(&page.ledger), bytes(&page.vault));
+            frame::push(&mut sheet, bytes(&page.ledger), bytes(&page.vault));
             posts.extend(page.ledger.map(|part| (Side::Ledger, number, part.post)));
             posts.extend(page.vault.map(|part| (Side::Vault, number, part.post)));
             wipe |= wipes;
@@ -357,7 +357,7 @@ impl Daybook {
             desk.pen.begin_again();
             desk.begun();
         }
-        sheet::finish(&mut sheet, &self.0.book, desk.base, first, count);
+        frame::finish(&mut sheet, &self.0.book, desk.base, first, count);
         // Whoever posts gets to work while the disk does, and commits when the book is on disk.
         for (side, number, post) in posts {
             match side {

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::marks::{Marks, Side};
-use super::pen::{self, Pen};
-use super::scribe::Scribe;
-use super::sheet::{self, Base};
-use super::{Ask, BookId, Daybook, Desk, Poster, Queue, Record, Shared, failure};
+use super::file::Pen;
+use super::flusher::Scribe;
+use super::frame::Base;
+use super::watermarks::{Marks, Side};
+use super::{Ask, BookId, Daybook, Desk, Poster, Queue, Record, Shared, failure, file, frame};
 use crate::home::Home;
 use crate::store::StoreError;
 
@@ -34,7 +34,7 @@ impl Daybook {
 
     /// What the book of `home` holds, if it can be read. Changes nothing.
     pub(crate) fn peek(home: &Home) -> Option<(BookId, Vec<Record>)> {
-        let held = sheet::scan(&pen::read(&Self::path(home)).ok()?);
+        let held = frame::scan(&file::read(&Self::path(home)).ok()?);
         held.begun.map(|(book, _)| (book, held.records))
     }
 
@@ -49,7 +49,7 @@ impl Daybook {
         let Some(aside) = names.into_iter().find(|name| !name.exists()) else {
             return Err(failed(std::io::Error::other("too many lie there already")));
         };
-        pen::move_to(&path, &aside).map_err(failed)?;
+        file::move_to(&path, &aside).map_err(failed)?;
         Ok(Some(aside))
     }
 
@@ -63,7 +63,7 @@ impl Daybook {
         if known.is_some() && is_missing {
             return Err(damaged("it is missing, and what was promised last may be there alone"));
         }
-        let held = sheet::scan(&pen::read(&path).map_err(failed)?);
+        let held = frame::scan(&file::read(&path).map_err(failed)?);
         if held.foreign {
             return Err(damaged("another version wrote it: start and stop that version once"));
         }
@@ -158,7 +158,7 @@ impl Daybook {
     }
 }
 
-fn left_for_vault(held: &sheet::Held, book: BookId) -> Option<Left> {
+fn left_for_vault(held: &frame::Held, book: BookId) -> Option<Left> {
     let is_words = |record: &&Record| !record.vault.is_empty();
     let records: Vec<Record> = held.records.iter().filter(is_words).cloned().collect();
     let strays = held.strays.iter().filter(|(of, _)| *of == book).map(|(_, record)| record);

@@ -180,10 +180,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cwd = folder.path();
         rustix::fs::mkfifoat(rustix::fs::CWD, cwd.join("pipe"), rustix::fs::Mode::RUSR).unwrap();
-        assert_eq!(resolve(&words("sh pipe /dev/zero /"), cwd, super::super::PATH).unwrap().scripts, []);
+        assert_eq!(
+            resolve(&words("sh pipe /dev/zero /"), cwd, tribune_records::exec::PATH).unwrap().scripts,
+            []
+        );
         File::create(cwd.join("huge")).unwrap().set_len(MAX_SCRIPT_BYTES + 1).unwrap();
         assert!(matches!(
-            resolve(&words("sh huge"), cwd, super::super::PATH),
+            resolve(&words("sh huge"), cwd, tribune_records::exec::PATH),
             Err(ResolveError::TooLarge { .. })
         ));
     }

@@ -11,9 +11,8 @@ use rustix::fd::OwnedFd;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
 use tribune_agents::terminal::{Pen, Terminal};
-
-use crate::broker::WayOut;
-use crate::record::SandboxRecord;
+use tribune_egress::WayOut;
+use tribune_records::ledger_payloads::SandboxRecord;
 
 /// How long outputs are still read when a command is over: only someone who got away from it can hold them open.
 const LAST_WORDS: Duration = Duration::from_millis(500);

@@ -3,35 +3,33 @@
 //! The tool says what is to be run, with which environment and for how long; a [`Launcher`] says how. Without one nothing
 //! runs, because a command can do whatever its user can.
 
-mod boxed;
-mod direct;
+mod executable;
 mod launch;
-mod resolve;
+mod sandboxed;
+mod unsandboxed;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use executable::{Operand, ResolveError, Resolved, resolve};
+pub(crate) use launch::watched;
+pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
+pub use sandboxed::BoxedLauncher;
 use serde_json::{Value, json};
 use tribune_agents::terminal::{Ending, Exit, Terminal};
 use tribune_agents::{SessionKey, ToolSpec};
+pub use unsandboxed::DirectLauncher;
 
-pub use boxed::BoxedLauncher;
-pub use direct::DirectLauncher;
-pub(crate) use launch::watched;
-pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
-pub use resolve::{Operand, ResolveError, Resolved, resolve};
+use tribune_egress::Brokers;
 
-use crate::broker::Brokers;
+use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::text::shown;
+use tribune_records::workspace_roots::Ground;
 
-use super::done::{Answer, Code, Refused, Resource, Trail};
-use super::ground::Ground;
 use super::input::Input;
-use super::shown;
-use super::workspace::{Opened, Workspace};
-
-pub(crate) use crate::records::exec::EXEC as NAME;
+use super::workspace_dir::{Opened, Workspace};
 
 /// Bytes of a command: a script belongs in a file.
 const MAX_COMMAND_BYTES: usize = 32 * 1024;

@@ -15,9 +15,9 @@ use async_trait::async_trait;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::unix::AsyncFd;
-
-use crate::programs;
-use crate::record::SandboxRecord;
+use tokio::process::Command;
+use tribune_records::ledger_payloads::SandboxRecord;
+use tribune_sandbox::unsandboxed;
 
 use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, Over, capture, watched};
 
@@ -34,7 +34,8 @@ impl Launcher for DirectLauncher {
         let limits = launch.limits;
         let (mut stdout, mut stderr) =
             (Captured::new(limits.output_bytes), Captured::new(limits.output_bytes));
-        let mut child = programs::bare("/bin/sh")
+        let mut child = Command::from(unsandboxed::in_own_group("/bin/sh"))
+            .kill_on_drop(true)
             .arg("-c")
             .arg(&launch.command)
             .envs(launch.env)

@@ -14,8 +14,8 @@ use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::sync::CancellationToken;
 use tribune_redact::Redactor;
 
+use super::server_spec::Wanted;
 use super::tools::Listing;
-use super::wanted::Wanted;
 
 /// The version that is asked for, and those that an answer may name: newer ones have no `initialize`.
 pub(super) const VERSION: &str = "2025-11-25";

@@ -14,11 +14,11 @@ use axum::http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tribune_agents::SessionKey;
 use tribune_agents::cli_agent::{Hatch, Served, Servers};
+use tribune_egress::proxy_env::SERVERS_PORT;
 
 use super::McpServers;
 use super::client::{VERSION, VERSIONS};
 use super::server::short;
-use crate::run::SERVERS_PORT;
 
 /// Bytes of a request: what the input of a call may have, and what stands around it.
 const MAX_BODY_BYTES: usize = (1 << 20) + (64 << 10);
@@ -233,5 +233,5 @@ fn error(id: &Value, code: i64, message: &str) -> Value {
 }
 
 #[cfg(test)]
-#[path = "door_tests.rs"]
+#[path = "http_endpoint_tests.rs"]
 mod tests;

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
 };
+use tribune_egress::WayOut;
+use tribune_egress::proxy_env::{EGRESS_PORT, proxy_variables};
+use tribune_records::exec::PATH;
 
-use super::wanted::Wanted;
-use crate::broker::WayOut;
-use crate::run::{EGRESS_PORT, proxy_variables};
-use crate::tools::PATH;
+use super::server_spec::Wanted;
 
 /// Where the workspace is inside.
 

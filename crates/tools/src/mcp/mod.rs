@@ -8,11 +8,11 @@
 
 mod answer;
 mod client;
-mod door;
-mod launching;
+mod http_endpoint;
+mod launch_profile;
 mod server;
+mod server_spec;
 mod tools;
-mod wanted;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -28,24 +28,27 @@ use tribune_constitution::{Asking, BY_OPERATOR, MCP, MCP_SERVER};
 use tribune_redact::Redactor;
 use tribune_sandbox::{House, Launcher};
 
-pub(crate) use self::door::Door;
-pub(crate) use self::wanted::{MAX_SERVERS, Wanted};
+pub(crate) use self::http_endpoint::Door;
+pub(crate) use self::server_spec::{MAX_SERVERS, Wanted};
+
+use tribune_config::{Config, Sandbox};
+use tribune_egress::WeakBrokers;
+use tribune_governance::gate::Standing;
+use tribune_governance::turn::Governance;
+use tribune_records::ledger_payloads::McpRecord;
+use tribune_records::outcome::{Code, Refused};
+use tribune_records::workspace_roots::Ground;
+use tribune_storage::home::Home;
+use tribune_storage::store::SessionRow;
 
 use self::client::Fault;
-use self::door::Told;
-use self::launching::Site;
+use self::http_endpoint::Told;
+use self::launch_profile::Site;
 use self::server::{Server, short};
+use self::server_spec::digest;
 use self::tools::{PREFIX, Tool};
-use self::wanted::digest;
-use crate::broker::WeakBrokers;
-use crate::cli_agents::CHANGING;
-use crate::config::{Config, Sandbox};
-use crate::gate::Standing;
-use crate::governed::Governance;
-use crate::home::Home;
-use crate::record::McpRecord;
-use crate::store::SessionRow;
-use crate::tools::{Code, Ground, Refused, workspace_of};
+use crate::mcp::CHANGING;
+use crate::workspace_of;
 
 /// Tools that change what is in a workspace.
 pub(crate) const CHANGING: [&str; 3] = ["write", "edit", "exec"];

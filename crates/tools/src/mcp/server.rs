@@ -10,17 +10,17 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tribune_contract::Exit;
+use tribune_egress::WayOut;
+use tribune_governance::gate::Admission;
 use tribune_redact::Redactor;
 use tribune_sandbox::{Child, Launcher, Streams};
 
 use super::client::{Client, Fault};
-use super::launching::Site;
+use super::launch_profile::Site;
+use super::server_spec::Wanted;
 use super::tools::{Listing, Tool};
-use super::wanted::Wanted;
-use crate::broker::WayOut;
-use crate::gate::Admission;
-use crate::quota::Quota;
-use crate::tools::{Captured, watched};
+use crate::disk_quota::Quota;
+use crate::{Captured, watched};
 
 /// For a server to come up and tell its tools. Interpreters take a second or two on a busy machine.
 const START: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
 use tribune_redact::Redactor;
 
-use super::wanted::{Wanted, digest};
+use super::server_spec::{Wanted, digest};
 
 /// The beginning of every name under which an agent calls a tool of a server.
 pub(super) const PREFIX: &str = "mcp__";

@@ -4,12 +4,14 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::tools::{Code, DirectLauncher, Resource, Touched};
+use tribune_records::outcome::{Code, Resource, Touched};
 use serde_json::{Value, json};
 use tribune_agents::terminal::Ending;
 use tribune_agents::{Terminal, ToolCall};
 
-use super::{Fixture, admitted};
+use crate::DirectLauncher;
+
+use crate::attacks::{Fixture, admitted};
 
 fn house() -> Fixture {
     Fixture::new().with(|tools| tools.with_launcher(Arc::new(DirectLauncher)))

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use serde_json::json;
+use tribune_records::outcome::Code;
 
-use super::Fixture;
-use crate::tools::Code;
+use crate::attacks::Fixture;
 
 #[tokio::test]
 async fn what_is_hidden_is_neither_read_nor_written() {
@@ -90,7 +90,7 @@ async fn what_hidden_names_and_links_lead_to_is_hidden_by_its_own_name_too() {
 /// A path is judged as it was spoken too: what it leads through may have come after the workspace was looked at.
 #[test]
 fn a_path_is_judged_as_spoken() {
-    let hidden = crate::tools::hidden::Hidden::new(&["config/secrets".to_owned()]);
+    let hidden = crate::hide_rules::Hidden::new(&["config/secrets".to_owned()]);
     for path in ["config/secrets/key", "./config//secrets", "x/../Config/secrets/key", "config/x/../secrets"]
     {
         assert!(hidden.covers_spoken(path), "{path}");

@@ -4,12 +4,14 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::Arc;
 
-use crate::tools::{Code, Refused, Resource, Spawned, Spawner, Touched};
+use tribune_records::outcome::{Code, Refused, Resource, Touched};
 use async_trait::async_trait;
 use serde_json::json;
 use tribune_agents::SessionKey;
 
-use super::Fixture;
+use crate::{Spawned, Spawner};
+
+use crate::attacks::Fixture;
 
 #[tokio::test]
 async fn a_message_goes_to_agents_and_to_no_channel() {

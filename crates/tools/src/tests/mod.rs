@@ -5,23 +5,18 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::registry::Mailbox;
-use crate::registry::mailbox::MAX_TEXT_BYTES;
-use crate::tools::{Code, Done, HostTools, NAMES, RESULT_BYTES, Resource, Touched};
 use rustix::fs::{CWD, Mode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tribune_agents::{AgentId, ToolCall, ToolOutcome};
+use tribune_records::outcome::{Code, Done, Resource, Touched};
+use tribune_records::text::RESULT_BYTES;
+use tribune_registry::Mailbox;
+use tribune_registry::mailbox::MAX_TEXT_BYTES;
 
-use crate::clock::Clock;
-use crate::gate::Admission;
-
-mod exec;
-mod hidden;
-mod house;
-mod races;
-mod web;
-mod write;
+use crate::{HostTools, NAMES};
+use tribune_governance::gate::Admission;
+use tribune_storage::clock::Clock;
 
 /// A clock that stands still.
 struct Stopped;

@@ -3,12 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use crate::tools::{Code, Egress, EgressMode, Resource, SearchEndpoint, Touched};
+use tribune_records::outcome::{Code, Resource, Touched};
+use tribune_config::egress_rules::EgressMode;
+use tribune_config::url::SearchEndpoint;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use super::Fixture;
+use crate::Egress;
+
+use crate::attacks::Fixture;
 
 /// Answers every request, and keeps what was asked.
 struct Server {

@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
-use crate::tools::{Code, Resource, Touched};
+use tribune_records::outcome::{Code, Resource, Touched};
 use rustix::fs::{CWD, Mode};
 use serde_json::json;
 
-use super::Fixture;
+use crate::attacks::Fixture;
 
 fn file(path: &str) -> Resource {
     Resource::File(path.to_owned())

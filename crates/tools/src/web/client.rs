@@ -14,10 +14,11 @@ use futures_util::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::{Client, Response, redirect};
+use tribune_config::url::Target;
+use tribune_records::outcome::{Code, Refused, Resource, Trail};
+use tribune_records::text::shown;
 
-use super::{Egress, Target};
-use crate::tools::done::{Code, Refused, Resource, Trail};
-use crate::tools::shown;
+use super::Egress;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(8);
@@ -27,30 +28,30 @@ const WHOLE: Duration = Duration::from_secs(25);
 
 /// What is asked for.
 #[derive(Debug)]
-pub(in crate::tools) struct Asked {
-    pub(in crate::tools) target: Target,
-    pub(in crate::tools) accept: &'static str,
+pub(crate) struct Asked {
+    pub(crate) target: Target,
+    pub(crate) accept: &'static str,
     /// Bytes of the body; what is behind them is not read.
-    pub(in crate::tools) max_bytes: usize,
-    pub(in crate::tools) redirects: usize,
+    pub(crate) max_bytes: usize,
+    pub(crate) redirects: usize,
     /// Which content types are taken.
-    pub(in crate::tools) takes: fn(&str) -> bool,
+    pub(crate) takes: fn(&str) -> bool,
 }
 
 /// What was answered.
 #[derive(Debug)]
-pub(in crate::tools) struct Fetched {
+pub(crate) struct Fetched {
     /// Behind the last redirect.
-    pub(in crate::tools) target: Target,
+    pub(crate) target: Target,
     /// In lowercase, without parameters.
-    pub(in crate::tools) content_type: String,
-    pub(in crate::tools) body: Vec<u8>,
+    pub(crate) content_type: String,
+    pub(crate) body: Vec<u8>,
     /// Whether there was more.
-    pub(in crate::tools) is_cut: bool,
+    pub(crate) is_cut: bool,
 }
 
 /// Fetches what is asked for, within a time that has a bound.
-pub(in crate::tools) async fn get(egress: &Egress, asked: Asked, trail: &Trail) -> Result<Fetched, Refused> {
+pub(crate) async fn get(egress: &Egress, asked: Asked, trail: &Trail) -> Result<Fetched, Refused> {
     get_within(WHOLE, egress, asked, trail).await
 }
 
@@ -203,8 +204,8 @@ impl Resolve for Pinned {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
+    use tribune_config::egress_rules::EgressMode;
 
-    use super::super::EgressMode;
     use super::*;
 
     #[tokio::test]

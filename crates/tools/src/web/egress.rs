@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::place::{HostPort, SearchEndpoint, Target};
-use crate::net::{self, Reach, Whereabouts};
-use crate::tools::done::{Code, Refused};
+use tribune_config::url::{HostPort, SearchEndpoint, Target};
+use tribune_egress::net;
+use tribune_egress::net::{Reach, Whereabouts};
+use tribune_records::outcome::{Code, Refused};
 
 /// The rules. The default lets nothing out.
 #[derive(Debug, Clone, Default)]
@@ -22,7 +23,7 @@ impl Egress {
     }
 
     /// These rules for a search engine that the operator named.
-    pub(in crate::tools) fn with(&self, endpoint: &SearchEndpoint) -> Self {
+    pub(crate) fn with(&self, endpoint: &SearchEndpoint) -> Self {
         let mut rules = self.clone();
         rules.allow.push(endpoint.host_port());
         rules

@@ -49,7 +49,7 @@ const MAX_TAG_BYTES: usize = 1024;
 const MAX_REFERENCE_BYTES: usize = 12;
 
 /// The text of a page.
-pub(in crate::tools) fn text(page: &str) -> String {
+pub(crate) fn text(page: &str) -> String {
     let mut out = Out::default();
     if let Some(title) = element(page, "title") {
         out.text(title);

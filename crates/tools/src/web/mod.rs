@@ -4,8 +4,5 @@
 pub(super) mod client;
 mod egress;
 pub(super) mod html;
-mod place;
 
-pub use egress::{Egress, EgressMode};
-pub(super) use place::Target;
-pub use place::{HostPort, SearchEndpoint};
+pub use egress::Egress;

@@ -201,9 +201,10 @@ fn node(node: &Node) -> NodeInfo {
 
 #[cfg(test)]
 mod tests {
+    use tribune_storage::home::Home;
+
     use super::*;
-    use crate::home::Home;
-    use crate::workspace::{Label, Workspaces};
+    use crate::workspaces::{Label, Workspaces};
 
     fn workspace(place: &Path, files: &[(&str, &str)]) -> Workspace {
         let folder = place.join("project");

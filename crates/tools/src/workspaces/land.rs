@@ -8,13 +8,14 @@ use serde::Serialize;
 use serde_json::json;
 use tribune_agents::ToolCall;
 use tribune_constitution::{BY_OPERATOR, LAND};
+use tribune_governance::gate::Admission;
 use tribune_ledger::Cid;
 use tribune_sandbox::workspace::{self, Change, Diff, Node, Selection};
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
 use utoipa::ToSchema;
 
 use super::{Held, Workspace, WorkspacesError};
-use crate::files::{self, Secrecy};
-use crate::gate::Admission;
 
 /// Paths that are told to hooks and to whoever decides.
 const MAX_TOLD: usize = 200;

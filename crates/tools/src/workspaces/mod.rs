@@ -6,9 +6,9 @@
 //! landing that did not come to its end; `layers` has what it did. [`shown`] tells changes, [`landing`] takes them over,
 //! [`unfinished`] removes what was not made or removed to its end.
 
-mod landing;
-mod shown;
-mod unfinished;
+mod cleanup;
+mod diff_view;
+mod land;
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -19,12 +19,14 @@ use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use tribune_sandbox::workspace::{self, Diff, Layers, Selection, WorkspaceError};
 
-pub use self::landing::{Landed, Left, Wish};
-pub use self::shown::{ChangeInfo, NodeInfo, Shown};
+pub use self::diff_view::{ChangeInfo, NodeInfo, Shown};
+pub use self::land::{Landed, Left, Wish};
 
-use crate::files::{self, Secrecy};
-use crate::home::Home;
-use crate::quota;
+use tribune_storage::files;
+use tribune_storage::files::Secrecy;
+use tribune_storage::home::Home;
+
+use crate::disk_quota;
 
 /// Workspaces that are looked at; more than anyone keeps.
 const MAX_WORKSPACES: usize = 10_000;
@@ -69,7 +71,7 @@ pub enum WorkspacesError {
     NoChange(String, String),
     #[error(
         "landing this would write {would}, and workspaces.maxBytes is {most}: name some of it, or raise that in config.json5",
-        would = quota::bytes(*.would), most = quota::bytes(*.most)
+        would = disk_quota::bytes(*.would), most = disk_quota::bytes(*.most)
     )]
     TooLarge { would: u64, most: u64 },
     #[error(transparent)]

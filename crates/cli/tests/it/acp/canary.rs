@@ -1,7 +1,8 @@
 //! Canaries: an agent that the gate does not hold is found out before anything is said to it.
 
 use serde_json::{Value, json};
-use tribune_host::{Home, Reader};
+use tribune_storage::home::Home;
+use tribune_storage::store::reader::Reader;
 
 use super::{Killed, Rig, Setting, unasked, until, within, write};
 use crate::killing::start_with;

@@ -2,9 +2,10 @@
 //! they run, and none left behind however it ends.
 
 use serde_json::{Value, json};
-use tribune_host::record::{CallOutcome, ToolResultRecord};
-use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
+use tribune_records::ledger_payloads::{CallOutcome, ToolResultRecord};
+use tribune_storage::home::Home;
+use tribune_storage::store::reader::Reader;
 
 use super::{ASK, Played, Rig, Setting, below, run, until};
 use crate::boxed::{mark, sleeping};

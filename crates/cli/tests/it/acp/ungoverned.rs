@@ -1,8 +1,9 @@
 //! An agent that does what nobody allowed: it is noticed, told, written down, and not run again.
 
 use serde_json::{Value, json};
-use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
+use tribune_storage::home::Home;
+use tribune_storage::store::reader::Reader;
 
 use super::{ASK, FREE, Played, Rig, Setting, unasked, until, write};
 use crate::boxed::{mark, sleeping};

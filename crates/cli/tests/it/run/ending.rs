@@ -178,7 +178,7 @@ fn l2_a_daemon_that_is_killed_ends_every_way_out_and_not_the_work() {
     assert_eq!(std::fs::read_to_string(place.path("project/b.txt")).unwrap(), "kept\n");
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
+    tribune_testkit::assert_sound(&tribune_storage::home::Home::at(place.home()));
 }
 
 #[test]

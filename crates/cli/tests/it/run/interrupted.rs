@@ -83,7 +83,7 @@ fn l2_a_landing_that_is_killed_is_put_in_order_by_the_next_start() {
     assert_eq!(count(), MANY);
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
+    tribune_testkit::assert_sound(&tribune_storage::home::Home::at(place.home()));
 }
 
 /// Nobody is left to tidy up: the next start does, as the end of the run would have. What was changed stays for its operator.
@@ -113,7 +113,7 @@ fn l2_what_is_killed_together_with_the_daemon_leaves_no_empty_workspace() {
     // The boxes end with their launchers, a moment later.
     let is_free = |name: &str| {
         let lock = place.home().join("workspaces").join(name).join("lock");
-        tribune_host::workspace::lock(&lock).is_ok()
+        tribune_tools::workspaces::lock(&lock).is_ok()
     };
     within("the boxes have ended", || is_free("idle") && is_free("busy"));
     // One that was being made when the daemon was killed: everything but its label is there.
@@ -126,7 +126,7 @@ fn l2_what_is_killed_together_with_the_daemon_leaves_no_empty_workspace() {
     assert!(place.ok(&["workspace", "diff", "busy"]).contains("made"));
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
+    tribune_testkit::assert_sound(&tribune_storage::home::Home::at(place.home()));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tribune_host::config::{Config, Sandbox};
+use tribune_config::{Config, Sandbox};
 use tribune_testkit::{TestDaemon, assert_sound, config};
 
 use super::workspaces::run;

@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use tribune_testkit::TestDaemon;
 
 use super::{house, path};
-use crate::door::within;
+use crate::authentication::within;
 
 /// One request and its whole answer: status, head and body.
 async fn request(

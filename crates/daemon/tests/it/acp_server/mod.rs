@@ -17,7 +17,7 @@ use tribune_client::acp::{self, Receiving, Sending};
 use tribune_testkit::{TestDaemon, config};
 
 use crate::approvals::home;
-use crate::door::within;
+use crate::authentication::within;
 
 /// A client that keeps what it is told.
 pub(crate) struct Editor {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tribune_host::Reader;
-use tribune_host::broker::Limits;
+use tribune_egress::Limits;
+use tribune_storage::store::reader::Reader;
 use tribune_testkit::{say, turn};
 
 use super::{House, KEY, Plan, Server, connect, decide, established, get, hello, once};
@@ -151,7 +151,7 @@ async fn a_question_says_how_long_its_connection_waits() {
         house.entries().into_iter().map(|(_, said)| said).find(|said| said["event"] == "requested");
     let recorded = requested.unwrap()["expires_at"].clone();
     for told in [&listed["expires_at"], &shown["expires_at"], &rest["expires_at"], &recorded] {
-        let moment = |text: &Value| tribune_host::clock::parse_time(text.as_str().unwrap()).unwrap();
+        let moment = |text: &Value| tribune_storage::clock::parse_time(text.as_str().unwrap()).unwrap();
         let (asked, ends) = (moment(&listed["created_at"]), moment(told));
         assert!(asked < ends && ends <= asked.plus(Limits::default().ask), "{told}: {listed:#}");
     }

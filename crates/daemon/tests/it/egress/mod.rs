@@ -19,13 +19,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tribune_agents::SessionKey;
-use tribune_host::broker::{Limits, Network, SessionSockets, Unresolved};
-use tribune_host::config::Config;
-use tribune_host::daemon::{Daemon, Extras};
-use tribune_host::record::{VerdictRecord, egress_entity};
-use tribune_host::store::Filter;
-use tribune_host::{Reader, SystemClock};
+use tribune_config::Config;
+use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_egress::{Limits, Network, SessionSockets, Unresolved};
 use tribune_ledger::EntryQuality;
+use tribune_records::ledger_payloads::{VerdictRecord, egress_entity};
+use tribune_storage::clock::SystemClock;
+use tribune_storage::store::Filter;
+use tribune_storage::store::reader::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 
 /// Longer than anything here takes on a busy machine. A test that waits for this long has failed.
@@ -271,7 +272,7 @@ impl House {
         let home = self.daemon.stop().await;
         assert_sound(&home.home);
         // L4: whoever has the law and the facts comes to the same verdicts.
-        let law = tribune_host::law::load(home.home.root(), &tribune_host::tools::NAMES).unwrap();
+        let law = tribune_governance::policy_files::load(home.home.root(), &tribune_tools::NAMES).unwrap();
         for (_, said) in
             entries(&home).into_iter().filter(|(quality, _)| *quality == EntryQuality::PolicyVerdict)
         {

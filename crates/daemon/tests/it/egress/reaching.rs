@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tribune_host::Reader;
 use tribune_ledger::EntryQuality;
+use tribune_storage::store::reader::Reader;
 
 use super::{House, KEY, Server, connect, get, hello};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tribune_host::broker::Limits;
+use tribune_egress::Limits;
 use tribune_testkit::{TempHome, assert_sound};
 
 use super::{House, Plan, Server, connect, hello};
@@ -110,7 +110,7 @@ async fn l2_after_a_kill_sockets_are_swept_and_connections_are_on_record_as_inte
 async fn a_home_with_a_long_path_has_sockets_too() {
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("x".repeat(120));
-    let home = TempHome { home: tribune_host::Home::at(long.join("home")), folder };
+    let home = TempHome { home: tribune_storage::home::Home::at(long.join("home")), folder };
     home.write("mandates/box.md", super::MANDATE);
     home.write("data/agent-roster.jsonl", super::ROSTER);
     let house = House::on(home, &Plan::default()).await;

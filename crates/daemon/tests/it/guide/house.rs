@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tribune_host::SystemClock;
-use tribune_host::config::Config;
-use tribune_host::daemon::Daemon;
+use tribune_config::Config;
+use tribune_daemon::daemon::Daemon;
+use tribune_storage::clock::SystemClock;
 use tribune_testkit::TempHome;
 
 use super::fences::Fence;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Facts, Manifest, check};
-use tribune_host::approval::grant::args_of;
-use tribune_host::{law, tools};
+use tribune_governance::policy_files;
+use tribune_records::approval::grant::args_of;
 use tribune_testkit::TempHome;
 
 use super::fences::{Fence, fences, rows};
@@ -20,7 +20,7 @@ fn house(fences: &[Fence]) -> (TempHome, Constitution) {
             home.write(file, &fence.text);
         }
     }
-    let law = law::load(home.home.root(), &tribune_host::tools::NAMES)
+    let law = policy_files::load(home.home.root(), &tribune_tools::NAMES)
         .unwrap_or_else(|error| panic!("{GUIDE}: {error}"));
     (home, law)
 }
@@ -74,8 +74,9 @@ fn the_rules_of_the_law_guide_pass_their_own_examples() {
     for tested in &tested {
         assert!(tested.passed(), "{tested:?}");
     }
-    let texts = law::texts(home.home.root()).unwrap();
-    let found: String = check(&texts, &tools::NAMES).iter().map(|finding| format!("{finding}\n")).collect();
+    let texts = policy_files::texts(home.home.root()).unwrap();
+    let found: String =
+        check(&texts, &tribune_tools::NAMES).iter().map(|finding| format!("{finding}\n")).collect();
     let shown = fences(GUIDE).into_iter().find(|fence| fence.kind() == "findings").unwrap();
     assert_eq!(found, shown.text);
 }
@@ -119,8 +120,11 @@ fn the_law_of_every_guide_passes_its_own_examples() {
             home.write(fence.file().unwrap(), &fence.text);
         }
         // A rule about a tool that no mandate of the guide has is tried all the same.
-        home.write("mandates/all.md", &format!("---\ntools: mcp, {}\n---\n", tools::NAMES.join(", ")));
-        let law = law::load(home.home.root(), &tribune_host::tools::NAMES)
+        home.write(
+            "mandates/all.md",
+            &format!("---\ntools: mcp, {}\n---\n", tribune_tools::NAMES.join(", ")),
+        );
+        let law = policy_files::load(home.home.root(), &tribune_tools::NAMES)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let tested = law.test();
         assert!(!rules.is_empty() && !tested.is_empty(), "{name}");

@@ -15,8 +15,7 @@ use serde_json::Value;
 use tribune_agents::EventKind;
 use tribune_agents::provider::ProviderError;
 use tribune_agents::provider::catalog::BUILT_IN;
-use tribune_host::config;
-use tribune_host::gateway::{CODES, METHODS, challenge_text, openapi};
+use tribune_gateway::{CODES, METHODS, challenge_text, openapi};
 
 use self::fences::{Fence, docs, fences, guide, rows};
 use self::house::House;
@@ -307,7 +306,7 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
 #[test]
 fn the_daemon_guide_has_every_key_of_the_configuration_with_its_default() {
     let mut keys = Vec::new();
-    leaves(&json5::from_str(config::EXAMPLE).unwrap(), "", &mut keys);
+    leaves(&json5::from_str(tribune_config::EXAMPLE).unwrap(), "", &mut keys);
     let rows = rows("daemon.md");
     for (key, default) in &keys {
         let row = [format!("`{key}`"), format!("`{default}`")];
@@ -339,7 +338,7 @@ fn the_models_guide_has_every_provider_and_every_way_to_fail() {
         assert!(models.is_empty() || row[2] == models.join(", "), "{}: {models:?}", provider.id);
     }
     for fence in fences("models.md").iter().filter(|fence| fence.kind() == "json5") {
-        config::Config::parse(&fence.place, &fence.text).unwrap();
+        tribune_config::Config::parse(&fence.place, &fence.text).unwrap();
     }
 }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
-use tribune_host::record::{ProxyRecord, payload, proxy_entity};
-use tribune_host::{Store, SystemClock};
 use tribune_ledger::{Draft, EntryQuality};
+use tribune_records::ledger_payloads::{ProxyRecord, payload, proxy_entity};
+use tribune_storage::clock::SystemClock;
+use tribune_storage::store::Store;
 use tribune_testkit::upstream::{Reply, Say};
 use tribune_testkit::{TestDaemon, assert_sound, config};
 

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use tribune_host::config::Config;
-use tribune_host::daemon::{Daemon, Extras};
-use tribune_host::record::proxy_entity;
-use tribune_host::store::Filter;
-use tribune_host::{Reader, SystemClock};
+use tribune_config::Config;
+use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_ledger::EntryQuality;
+use tribune_records::ledger_payloads::proxy_entity;
+use tribune_storage::clock::SystemClock;
+use tribune_storage::store::Filter;
+use tribune_storage::store::reader::Reader;
 use tribune_testkit::upstream::FakeUpstream;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
 

@@ -1,9 +1,9 @@
 //! What requests through the proxy cost, and that it ends at the limit.
 
 use serde_json::json;
-use tribune_host::Reader;
-use tribune_host::config::Config;
-use tribune_host::spend::By;
+use tribune_config::Config;
+use tribune_records::spend::report::By;
+use tribune_storage::store::reader::Reader;
 use tribune_testkit::upstream::{Reply, Say};
 
 use super::{House, error, message};

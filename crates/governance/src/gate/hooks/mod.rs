@@ -4,21 +4,21 @@
 //! trust in a message; one that fails, where it would have been asked, counts as if it had done so. It can allow nothing.
 
 mod answer;
-mod boxed;
 mod event;
-mod reach;
+mod sandboxed;
+mod transport;
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tribune_agents::ToolCall;
+use tribune_config::hook_spec::{Hook, On};
 use tribune_constitution::{Trust, Veto};
 
 use self::answer::{Answer, narrowed};
-pub use self::boxed::HookBox;
 pub(crate) use self::event::{Event, Who};
-use crate::config::hook_spec::{Hook, On};
+pub use self::sandboxed::HookBox;
 
 /// Notifications under way at once. Beyond them a hook is not told: it would never catch up.
 const MAX_TOLD: usize = 32;
@@ -117,7 +117,7 @@ impl Hooks {
             let (hook, boxes, body) = (hook.clone(), self.boxes.clone(), event.json());
             self.work.spawn(async move {
                 let _permit = permit;
-                if let Err(why) = reach::call(&hook.reach, &boxes, &body, hook.timeout).await {
+                if let Err(why) = transport::call(&hook.reach, &boxes, &body, hook.timeout).await {
                     tracing::warn!(hook = hook.reach.name(), why, "a hook could not be told of an event");
                 }
             });
@@ -133,6 +133,6 @@ impl Default for Hooks {
 
 /// What a hook answers, or why it has no answer that counts.
 async fn ask(hook: &Hook, boxes: &HookBox, event: &Event<'_>) -> Result<Answer, String> {
-    let answer = reach::call(&hook.reach, boxes, &event.json(), hook.timeout).await?;
+    let answer = transport::call(&hook.reach, boxes, &event.json(), hook.timeout).await?;
     Answer::read(&answer)
 }

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::process::{ChildStdin, ChildStdout};
+use tribune_config::Sandbox;
+use tribune_config::hook_spec::Bounds;
 use tribune_contract::{Exit, LaunchProfile, Mode, Mount, Session};
+use tribune_records::exec::PATH;
 use tribune_sandbox::{House, Launcher, Stream, Streams};
 
-use super::reach::{Bounds, talk};
-use crate::config::Sandbox;
-use crate::tools::PATH;
+use super::transport::talk;
 
 /// What is in every sandbox.
 const SYSTEM: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];

@@ -8,11 +8,11 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response, Url, redirect};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tribune_records::exec::PATH;
+use tribune_sandbox::unsandboxed;
 
-use super::boxed::HookBox;
-use crate::programs;
-use crate::tools::PATH;
+use super::sandboxed::HookBox;
 
 /// Bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -41,7 +41,8 @@ async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {
     let Some((program, arguments)) = command.split_first() else {
         return Err("it names no program".to_owned());
     };
-    let mut child = programs::bare(program)
+    let mut child = Command::from(unsandboxed::in_own_group(program))
+        .kill_on_drop(true)
         .args(arguments)
         .env("PATH", PATH)
         .stdin(Stdio::piped())

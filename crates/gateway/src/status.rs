@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio_util::sync::CancellationToken;
 use tribune_ledger::Timestamp;
+use tribune_governance::turn::Recovered;
 
-use crate::governed::Recovered;
+
 
 /// Facts of this run.
 #[derive(Debug)]
