@@ -118,7 +118,7 @@ impl Done {
 
 impl Done {
     /// How it ended, for the record.
-    pub(crate) fn how(&self) -> CallOutcome {
+    pub fn how(&self) -> CallOutcome {
         match self.code {
             Some(Code::TimedOut) => CallOutcome::TimedOut,
             Some(Code::Killed) => CallOutcome::Killed,
@@ -167,7 +167,7 @@ impl Refused {
 
 impl Resource {
     /// Everything that a command of a session reaches.
-    pub(crate) fn all_of(ground: &Ground) -> impl Iterator<Item = Self> {
+    pub fn all_of(ground: &Ground) -> impl Iterator<Item = Self> {
         let further = ground.further().iter().map(|folder| Self::Folder(folder.as_str().into()));
         std::iter::once(Self::Workspace).chain(further)
     }

@@ -19,6 +19,8 @@ pub enum ApprovalError {
     NotEntitled(#[from] NotEntitled),
     #[error("there is no grant `{0}`: `tribune approvals grants` lists them")]
     UnknownGrant(String),
+    #[error("{0}")]
+    InvalidDecision(String),
     #[error(transparent)]
     Grant(#[from] GrantError),
     #[error("the reason is too long: keep it to {} characters", super::inbox::MAX_REASON_CHARS)]
@@ -38,7 +40,7 @@ impl ApprovalError {
             Self::Unknown(_) | Self::UnknownGrant(_) => "not_found",
             Self::Over { .. } | Self::Racing(_) | Self::VotedBefore(_) | Self::Frozen => "conflict",
             Self::NotEntitled(_) => "forbidden",
-            Self::Grant(_) | Self::LongReason => "invalid_params",
+            Self::InvalidDecision(_) | Self::Grant(_) | Self::LongReason => "invalid_params",
             Self::Stopping => "draining",
             Self::Store(_) => "storage",
         }

@@ -7,6 +7,8 @@ use tribune_agents::provider::{Dialect, ModelLimits, ModelRef, ProviderError, Th
 use tribune_registry::RosterAgent;
 use utoipa::ToSchema;
 
+use tribune_config::models::dialect;
+
 use super::providers::{Provider, Providers};
 
 /// `provider.list`.

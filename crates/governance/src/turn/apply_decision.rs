@@ -98,7 +98,7 @@ impl Governance {
         wish: Wish,
         text: String,
     ) -> Result<Wish, ApprovalError> {
-        let no = |what: &str| Err(ApprovalError::Wish(what.to_owned()));
+        let no = |what: &str| Err(ApprovalError::InvalidDecision(what.to_owned()));
         if wish.decision != Decision::AllowOnce {
             return no("other words are for this one call: leave `text` out, or choose allow_once");
         }
@@ -159,7 +159,7 @@ impl Governance {
             return Ok(());
         }
         let what = format!("these words may not go out ({}): {}", verdict.rule_list(), verdict.reason);
-        Err(ApprovalError::Wish(what))
+        Err(ApprovalError::InvalidDecision(what))
     }
 
     /// Takes up a decided call that no turn waits for, whoever still listens.

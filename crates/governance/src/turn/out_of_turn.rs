@@ -11,6 +11,7 @@ use serde::Serialize;
 use tribune_agents::{RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_constitution::{Decision, EGRESS, LAND, Labels, MCP_SERVER, Stage, Trust, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::approval::action::{Action, Files, approval_id};
 use tribune_records::approval::decision::Ruling;
 use tribune_records::approval::record::{ApprovalRecord, Requested, Runner};

@@ -48,7 +48,7 @@ impl Approver {
     }
 
     /// Refuses one's own requests, and those of other roles.
-    pub(crate) fn may_decide(&self, requested: &Requested) -> Result<(), NotEntitled> {
+    pub fn may_decide(&self, requested: &Requested) -> Result<(), NotEntitled> {
         if self.id == requested.agent {
             return Err(NotEntitled::Own(requested.id.clone()));
         }

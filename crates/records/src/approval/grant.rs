@@ -134,7 +134,7 @@ pub struct Terms {
 
 impl Grant {
     /// The grant that a decision asks for, if it does.
-    pub(super) fn from_wish(
+    pub fn from_wish(
         requested: &Requested,
         wish: &Wish,
         who: &Approver,
@@ -350,7 +350,7 @@ impl Subject {
 
 /// The files of a command that a grant holds: those of the workspace and wherever else somebody but the system's owner may
 /// write. Programs of the system change with its updates, and a name without a file is one that the shell knows.
-pub(super) fn held(files: Files) -> Files {
+pub fn held(files: Files) -> Files {
     let is_systems = |path: &str| SYSTEM.iter().any(|folder| path.starts_with(folder));
     let is_name = |path: &str, hash: &str| hash == ABSENT && !path.contains('/');
     files.into_iter().filter(|(path, hash)| !is_systems(path) && !is_name(path, hash)).collect()
@@ -397,7 +397,7 @@ pub fn covered(tool: &str, pattern: &str, calls: &[(Value, Args)]) -> usize {
 }
 
 /// The folder that a call's path is in, or else the one that its session works in, by its name.
-pub(crate) fn folder_of(ground: &Ground, call: &ToolCall) -> Option<String> {
+pub fn folder_of(ground: &Ground, call: &ToolCall) -> Option<String> {
     let folder = args_of(&call.name, &call.input, ground.further()).folder;
     folder.or_else(|| ground.folder_name().map(str::to_owned))
 }

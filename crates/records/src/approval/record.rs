@@ -113,7 +113,7 @@ pub enum Runner {
 
 impl Runner {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-    pub(crate) fn is_host(&self) -> bool {
+    pub fn is_host(&self) -> bool {
         *self == Self::Host
     }
 }

@@ -367,7 +367,7 @@ pub struct SessionRow {
 
 impl SessionRow {
     /// Where it works, as a session of this agent.
-    pub(crate) fn ground(&self, agent: &AgentId) -> Ground {
+    pub fn ground(&self, agent: &AgentId) -> Ground {
         Ground::of_terms(agent.clone(), self.workspace.as_deref(), &self.further)
     }
 

@@ -129,7 +129,7 @@ impl LedgerWriter {
 
     /// Appends one entry that is not the last of what is written now; returns when it is durable, which is before it has its
     /// place.
-    pub(crate) async fn append_early(&self, draft: &Draft) -> Result<Receipt, StoreError> {
+    pub async fn append_early(&self, draft: &Draft) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(std::slice::from_ref(draft))?;
         request.more_soon = true;
         request.ticket = Some(self.room.enter().await);
@@ -145,7 +145,7 @@ impl LedgerWriter {
     }
 
     /// Where an entry stands that [`Self::append_early`] appended. Nothing is lost if the wait is given up.
-    pub(crate) async fn placed_at(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
+    pub async fn placed_at(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
         if receipt.answer.is_empty() {
             self.daybook.ask(Side::Ledger, Ask::Post);
         }
@@ -154,7 +154,7 @@ impl LedgerWriter {
     }
 
     /// The same where nothing can be awaited: this thread waits for the writer's next commit.
-    pub(crate) fn placed_at_blocking(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
+    pub fn placed_at_blocking(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
         self.daybook.wait_posted(Side::Ledger);
         let appended = receipt.answer.try_recv().map_err(|_| self.closed())??;
         appended.first().copied().ok_or(StoreError::Closed)
@@ -162,7 +162,7 @@ impl LedgerWriter {
 
     /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
     /// their CIDs beforehand, so that one may be the parent of the next.
-    pub(crate) async fn placed(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<Part, StoreError> {
+    pub async fn placed(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<Part, StoreError> {
         let bytes = wal_codec::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
         request.more_soon = more_soon;
@@ -171,7 +171,7 @@ impl LedgerWriter {
     }
 
     /// Appends such entries without the daybook, all or none.
-    pub(crate) async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
+    pub async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
         let (mut request, receipt) = placed_request(entries)?;
         request.ticket = Some(self.room.enter().await);
         self.daybook.written().await;
@@ -239,7 +239,7 @@ impl LedgerWriter {
     }
 
     /// The book that this writer posts from.
-    pub(crate) const fn daybook(&self) -> &Daybook {
+    pub const fn daybook(&self) -> &Daybook {
         &self.daybook
     }
 

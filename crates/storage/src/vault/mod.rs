@@ -132,7 +132,7 @@ impl Most {
     }
 
     /// Whether one more of this size is read.
-    pub(crate) const fn takes(&mut self, size: usize, is_first: bool) -> bool {
+    pub const fn takes(&mut self, size: usize, is_first: bool) -> bool {
         if self.events == 0 || (size > self.bytes && !is_first) {
             return false;
         }
@@ -280,7 +280,7 @@ impl Vault {
     }
 
     /// A batch, ready to be written.
-    pub(crate) async fn part(&self, batch: Batch, more_soon: bool) -> Result<VaultPart, StoreError> {
+    pub async fn part(&self, batch: Batch, more_soon: bool) -> Result<VaultPart, StoreError> {
         self.prepare(writer::Work::Batch(Box::new(batch)), more_soon).await
     }
 
@@ -436,7 +436,7 @@ impl Drop for Vault {
 }
 
 /// What is to be written into the vault, sealed for the book.
-pub(crate) struct VaultPart {
+pub struct VaultPart {
     bytes: Vec<u8>,
     request: writer::Request,
     receipt: writer::Receipt,
@@ -445,12 +445,12 @@ pub(crate) struct VaultPart {
 }
 
 impl VaultPart {
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
     /// For the daybook.
-    pub(crate) fn into_part(self) -> Part {
+    pub fn into_part(self) -> Part {
         let Self { bytes, request, queue, .. } = self;
         // If the writer is gone, so is the vault; the book tells.
         let post = move |number| drop(queue.send(writer::Request { number: Some(number), ..request }));
@@ -458,7 +458,7 @@ impl VaultPart {
     }
 
     /// Hands it to the writer without the book. It is on disk when the receipt says so.
-    pub(crate) fn past_the_book(self) -> Result<writer::Receipt, StoreError> {
+    pub fn past_the_book(self) -> Result<writer::Receipt, StoreError> {
         self.queue.send(self.request).map_err(|_| StoreError::Closed)?;
         self.daybook.past(Side::Vault);
         Ok(self.receipt)

@@ -42,7 +42,7 @@ impl Scribe {
 
 impl Daybook {
     /// Has a page written soon, by a thread that is there for it. Returns its number at once.
-    pub(crate) fn write_soon(&self, page: Page) -> Result<u64, StoreError> {
+    pub fn write_soon(&self, page: Page) -> Result<u64, StoreError> {
         let number = self.queue_up(page, false)?;
         self.wake_scribe();
         Ok(number)
@@ -67,7 +67,7 @@ impl Daybook {
     }
 
     /// Waits until what [`Self::write_soon`] was given is durable.
-    pub(crate) async fn until_told(&self, number: u64) -> Result<(), StoreError> {
+    pub async fn until_told(&self, number: u64) -> Result<(), StoreError> {
         if self.0.scribe.is_there() { self.told(number).await } else { self.until_written(number).await }
     }
 

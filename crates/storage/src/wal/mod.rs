@@ -67,7 +67,7 @@ pub(crate) struct Part {
 
 /// What is written together, or not at all.
 #[derive(Default)]
-pub(crate) struct Page {
+pub struct Page {
     pub(crate) ledger: Option<Part>,
     pub(crate) vault: Option<Part>,
 }
@@ -168,7 +168,7 @@ struct Desk {
 
 impl Daybook {
     /// Whether a page of this size is written here.
-    pub(crate) fn takes(&self, bytes: usize) -> bool {
+    pub fn takes(&self, bytes: usize) -> bool {
         bytes <= LARGEST_PAGE && self.queue().left.is_none()
     }
 
@@ -188,13 +188,13 @@ impl Daybook {
     }
 
     /// Waits until everything that has a number is written, or nothing will be.
-    pub(crate) async fn written(&self) {
+    pub async fn written(&self) {
         // Whoever comes next is told why.
         let _ = self.until_written(self.newest()).await;
     }
 
     /// Waits until this record is durable, and writes if nobody does and the disk is quick.
-    pub(crate) async fn until_written(&self, number: u64) -> Result<(), StoreError> {
+    pub async fn until_written(&self, number: u64) -> Result<(), StoreError> {
         if self.0.scribe.is_wanted() && self.wake_scribe() {
             return self.told(number).await;
         }
@@ -237,7 +237,7 @@ impl Daybook {
 
     /// Waits until this record is durable: written by whoever writes next, or by whoever waits here if nobody does for a
     /// moment.
-    pub(crate) async fn until_along(&self, number: u64) -> Result<(), StoreError> {
+    pub async fn until_along(&self, number: u64) -> Result<(), StoreError> {
         tokio::select! {
             biased;
             written = self.told(number) => written,
@@ -258,7 +258,7 @@ impl Daybook {
     }
 
     /// Has a page written before whatever is written later, or when somebody waits for it. Returns its number.
-    pub(crate) fn write_along(&self, page: Page) -> Result<u64, StoreError> {
+    pub fn write_along(&self, page: Page) -> Result<u64, StoreError> {
         self.queue_up(page, false)
     }
 

@@ -9,6 +9,7 @@ use reqwest::{Client, Response, Url, redirect};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout, Command};
+use tribune_config::hook_spec::Reach;
 use tribune_records::exec::PATH;
 use tribune_sandbox::unsandboxed;
 
