@@ -11,7 +11,7 @@ mod egress;
 mod error;
 mod hooks;
 mod json5_validate;
-mod models;
+pub mod models;
 mod raw;
 mod spend;
 mod values;
@@ -205,10 +205,7 @@ pub fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
 }
 
 /// Reads any text that a person writes: no key twice, no secret, no key that means nothing, and every refusal has its place.
-pub fn parse_as<T: serde::de::DeserializeOwned>(
-    file_name: &str,
-    text: &str,
-) -> Result<T, ConfigError> {
+pub fn parse_as<T: serde::de::DeserializeOwned>(file_name: &str, text: &str) -> Result<T, ConfigError> {
     if text.len() > MAX_CONFIG_BYTES {
         return Err(ConfigError::TooLarge { file: file_name.to_owned() });
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,9 @@ use tribune_config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation
 use tribune_contract::Mode;
 use tribune_egress::{BrokerError, Brokers, Network, Places, RealNetwork};
 use tribune_gateway::status::Status;
-use tribune_gateway::{Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal, Proxy};
+use tribune_gateway::{
+    Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal, Proxy, ProxyParts, SessionModel,
+};
 use tribune_governance::approval::Inbox;
 use tribune_governance::gate::hooks::{Event, HookBox, Hooks};
 use tribune_governance::gate::{Gate, Reachable};
@@ -34,7 +36,7 @@ use tribune_governance::policy_files::LawError;
 use tribune_governance::spend::Purse;
 use tribune_governance::transcript::TranscriptLimits;
 use tribune_governance::transcripts::{Projection, Transcripts};
-use tribune_governance::turn::{ConstitutionalRuntime, Governance, Recovered, ToolExecutor};
+use tribune_governance::turn::{ConstitutionalRuntime, Governance, OutOfTurn, Recovered, ToolExecutor};
 use tribune_records::agents::{ANONYMOUS, RUN_BACKEND};
 use tribune_redact::Redactor;
 use tribune_registry::profiles::{Profiles, ProfilesError};
@@ -43,6 +45,7 @@ use tribune_registry::{
 };
 use tribune_sessions::canary;
 use tribune_sessions::canary::{Canaries, Guarded, NativeStage, RehearsalStage, Stage};
+use tribune_sessions::cli_agents;
 use tribune_sessions::cli_agents::{CliAgents, CliStage};
 use tribune_sessions::run::{RunBackend, Runs};
 use tribune_sessions::session::{Drained, SessionError, SessionLimits, SessionManager, SubAgents};
@@ -53,7 +56,7 @@ use tribune_storage::home::Home;
 use tribune_storage::store::{Store, StoreError};
 use tribune_storage::vault::Vault;
 use tribune_tools::mcp::McpServers;
-use tribune_tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner, StatusSlot};
+use tribune_tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner};
 
 /// The port that `gateway.address` has if nobody says otherwise.
 const DEFAULT_PORT: u16 = 18789;
@@ -212,19 +215,63 @@ impl Daemon {
         let roster = data.join("agent-roster.jsonl");
         write_if_missing(&roster, DEFAULT_ROSTER.as_bytes())?;
         let agents = Arc::new(Agents::load(roster)?);
-        let gate = gate.with_agents(Arc::clone(&agents));
+        let gate = Arc::new(gate.with_agents(Arc::clone(&agents)));
         check_standing(agents.standing().len(), config)?;
         let approvers = Arc::new(Approvers::load(data.join("approvers.json"))?);
         let mailbox =
             Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")).with_redactor((*redactor).clone()));
         let board = Arc::new(Board::new(home.root().join("board.md")));
-        let known = Arc::clone(&agents);
-        let status_slot = StatusSlot::default();
-        let sub_agents = Arc::new(SubAgents::default());
-        let egress = config.egress.clone();
+        let requests = RequestLog::new(home.root().join("logs"), &config.log);
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
         let purse = Arc::new(Purse::new(config.spend.clone(), parts));
-        let mcp = Arc::new(McpServers::new(home, config, Arc::clone(&redactor)));
+        let out_of_turn = Arc::new(OutOfTurn::new(
+            Arc::clone(&gate),
+            Arc::clone(&vault),
+            ledger.clone(),
+            readers.clone(),
+            Arc::clone(&clock),
+        ));
+
+        // The sockets of sessions, and what answers on them.
+        let (accepting, stopping, draining) =
+            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let proxy = Arc::new(Proxy::new(ProxyParts {
+            providers: Arc::clone(&providers),
+            agents: Arc::clone(&agents),
+            gate: Arc::clone(&gate),
+            purse: Arc::clone(&purse),
+            redactor: Arc::clone(&redactor),
+            requests: requests.clone(),
+            ledger: ledger.clone(),
+            clock: Arc::clone(&clock),
+            max_body: config.gateway.max_message_bytes,
+            body_timeout: config.gateway.idle,
+            draining: draining.clone(),
+            stopping: stopping.clone(),
+        }));
+        let places = Places {
+            agents: config.egress.agents.clone(),
+            deny: config.egress.deny.clone(),
+            unlisted: config.egress.unlisted,
+        };
+        let network = extras.network.unwrap_or_else(|| Arc::new(RealNetwork));
+        let model = Arc::new(SessionModel(Arc::clone(&proxy)));
+        let reach = (places, network);
+        let brokers = Brokers::new(home, Arc::clone(&out_of_turn), model, reach, extras.broker_limits)?;
+
+        let mcp = Arc::new(McpServers::new(
+            home,
+            config,
+            Arc::clone(&redactor),
+            brokers.clone(),
+            Arc::clone(&out_of_turn),
+        ));
+        let known = Arc::clone(&agents);
+        let sub_agents = Arc::new(SubAgents::default());
+        let egress = config.egress.clone();
+        // Set when the port is open, which is long after the tools are there.
+        let status_slot = Arc::new(OnceLock::<Arc<Status>>::new());
+        let reported = Arc::clone(&status_slot);
         let tools = HostTools::new(
             home.root().to_owned(),
             Arc::clone(&mailbox),
@@ -235,13 +282,13 @@ impl Daemon {
             .with_launcher(launcher(home, config))
             .hiding(&config.workspaces.hide)
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
-            .with_status(Arc::clone(&status_slot))
+            .with_status(Arc::new(move || reported.get().map(|status| status.for_agents())))
             .with_purse(Arc::clone(&purse))
             .with_mcp(Arc::clone(&mcp))
+            .with_brokers(brokers.clone())
             .with_spawner(Arc::clone(&sub_agents) as Arc<dyn Spawner>);
         let tools = Arc::new(tools);
 
-        let requests = RequestLog::new(home.root().join("logs"), &config.log);
         let limits = TranscriptLimits {
             max_bytes: config.transcript.max_bytes,
             max_turns: config.transcript.max_turns,
@@ -249,6 +296,7 @@ impl Daemon {
         let projection = if config.transcript.enabled { Projection::On } else { Projection::Off };
         let transcripts = Transcripts::new(home.root().to_owned(), limits, (*redactor).clone(), projection);
 
+        let forgetful = home.clone();
         let governance = Arc::new(Governance {
             home: home.clone(),
             ledger,
@@ -261,6 +309,7 @@ impl Daemon {
             checked_in: Default::default(),
             tools: Arc::clone(&tools) as Arc<dyn ToolExecutor>,
             transcripts,
+            on_forget: Box::new(move |session| cli_agents::forget_session(&forgetful, session)),
             redactor,
             requests,
             answers: providers.answers().clone(),
@@ -269,7 +318,7 @@ impl Daemon {
             turn_limit: config.sessions.turn,
             journals: Default::default(),
             elsewhere: Default::default(),
-            seeped: Default::default(),
+            out_of_turn,
             feeds: Default::default(),
             leaving: Default::default(),
             work,
@@ -277,7 +326,7 @@ impl Daemon {
         });
         let recovered = governance.recover().await?;
         governance.withdraw_wordless().await.map_err(SessionError::from)?;
-        governance.withdraw_crossings().await?;
+        governance.out_of_turn.withdraw_crossings().await?;
         if !governance.gate.is_frozen() {
             governance.resume_parked().await.map_err(SessionError::from)?;
         }
@@ -295,6 +344,7 @@ impl Daemon {
             parts,
             Arc::clone(&governance),
             Arc::clone(&mcp),
+            brokers.clone(),
         ));
         let spawner = || Arc::clone(&cli_agents) as Arc<dyn cli_agent::Spawner>;
         let berths = cli_agent::Berths::new(config.cli_agents.max_running);
@@ -352,19 +402,19 @@ impl Daemon {
             runtimes,
             Arc::clone(&agents),
             Arc::clone(tools.schedules()),
+            &sub_agents,
             limits,
         )?;
-        let runs = Arc::new(Runs::new(home, config.sandbox, &config.workspaces, sessions.clone()));
+        let workspaces = &config.workspaces;
+        let runs = Runs::new(home, config.sandbox, workspaces, sessions.clone(), brokers.clone());
+        let runs = Arc::new(runs);
         runs.recover().await?;
-        sub_agents.live_in(&sessions);
         let standing = sessions.preload().await?;
 
         let listener = listen(config.gateway.address).await?;
         let address = listener
             .local_addr()
             .map_err(|error| StartError::Listen { address: config.gateway.address, error })?;
-        let (accepting, stopping, draining) =
-            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
         let status = Arc::new(Status {
             address,
             home: home.root().to_owned(),
@@ -385,10 +435,11 @@ impl Daemon {
             store: Arc::clone(&store),
             providers: Arc::clone(&providers),
             status,
-            proxy: Arc::new(Proxy::new(Arc::clone(&providers))),
+            proxy,
             runs: Arc::clone(&runs),
             canaries: Arc::clone(&canaries),
             mcp: Arc::clone(&mcp),
+            cli_agents: Arc::clone(&cli_agents),
             others: cli_backends.clone(),
         };
         let gateway = Gateway::new(Parts {
@@ -404,16 +455,6 @@ impl Daemon {
             anonymous: anonymous(config.gateway.anonymous),
             stopping: stopping.clone(),
         });
-        let places = Places {
-            agents: config.egress.agents.clone(),
-            deny: config.egress.deny.clone(),
-            unlisted: config.egress.unlisted,
-        };
-        let network = extras.network.unwrap_or_else(|| Arc::new(RealNetwork));
-        let brokers = Brokers::new(home, Arc::clone(&gateway), (places, network), extras.broker_limits)?;
-        runs.with_brokers(brokers.downgrade());
-        cli_agents.with_brokers(brokers.downgrade());
-        tools.with_brokers(brokers.downgrade());
         let tasks = TaskTracker::new();
         tasks.spawn(gateway.serve(listener, accepting.clone()));
         tasks.spawn(Arc::clone(sessions.governance()).expire_approvals(stopping.clone()));

@@ -1,19 +1,16 @@
 //! Logs: one JSON object per line under `logs/gateway/`, bounded in size and number. What is logged are ids, counts and
 //! outcomes; no message, prompt, token or key is ever handed to a log line.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::path::Path;
 
-use rustix::fs::OFlags;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tribune_config::{LogConfig, LogLevel};
+use tribune_storage::rotating_file::RotatingFile;
 
 /// Sends the log to files under `root`, and what matters to standard error as well.
 pub fn start(root: &Path, config: &LogConfig) -> io::Result<()> {
@@ -24,7 +21,7 @@ pub fn start(root: &Path, config: &LogConfig) -> io::Result<()> {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
     };
-    let to_files = tracing_subscriber::fmt::layer().json().with_writer(files).with_filter(level);
+    let to_files = tracing_subscriber::fmt::layer().json().with_writer(LogFiles(files)).with_filter(level);
     let to_people = tracing_subscriber::fmt::layer()
         .compact()
         .without_time()
@@ -46,104 +43,13 @@ pub fn hush_panics() {
     }));
 }
 
-/// A log file that is renamed when it is full. `tribune.log` is the newest, `tribune.1.log` the one before it.
-#[derive(Debug, Clone)]
-pub struct RotatingFile {
-    inner: Arc<Mutex<Rotating>>,
-}
+/// The files as a destination of log lines.
+struct LogFiles(RotatingFile);
 
-#[derive(Debug)]
-struct Rotating {
-    folder: PathBuf,
-    file: File,
-    bytes: u64,
-    max_bytes: u64,
-    files: usize,
-}
-
-impl RotatingFile {
-    pub fn open(folder: &Path, max_bytes: u64, files: usize) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let file = newest(folder)?;
-        let bytes = file.metadata()?.len();
-        let inner = Rotating { folder: folder.to_owned(), file, bytes, max_bytes, files };
-        Ok(Self { inner: Arc::new(Mutex::new(inner)) })
-    }
-}
-
-fn newest(folder: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    options.open(folder.join("tribune.log"))
-}
-
-impl Rotating {
-    fn rotate(&mut self) -> io::Result<()> {
-        let name = |n: usize| match n {
-            0 => self.folder.join("tribune.log"),
-            n => self.folder.join(format!("tribune.{n}.log")),
-        };
-        for n in (0..self.files.saturating_sub(1)).rev() {
-            match fs::rename(name(n), name(n + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        if self.files <= 1 {
-            fs::remove_file(name(0))?;
-        }
-        self.file = newest(&self.folder)?;
-        self.bytes = 0;
-        Ok(())
-    }
-}
-
-impl Write for &RotatingFile {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.bytes > 0 && inner.bytes + line.len() as u64 > inner.max_bytes {
-            inner.rotate()?;
-        }
-        inner.file.write_all(line)?;
-        inner.bytes += line.len() as u64;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for RotatingFile {
-    type Writer = &'a Self;
+impl<'a> MakeWriter<'a> for LogFiles {
+    type Writer = &'a RotatingFile;
 
     fn make_writer(&'a self) -> Self::Writer {
-        self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rotation_caps_obeyed() {
-        let folder = tempfile::tempdir().unwrap();
-        let logs = folder.path().join("logs");
-        let file = RotatingFile::open(&logs, 100, 3).unwrap();
-        for n in 0..100 {
-            writeln!(&file, "line {n} of the log, which is not short").unwrap();
-        }
-        let mut names: Vec<_> = fs::read_dir(&logs)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        assert_eq!(names, ["tribune.1.log", "tribune.2.log", "tribune.log"]);
-        for name in names {
-            assert!(fs::metadata(logs.join(name)).unwrap().len() <= 100);
-        }
-        let newest = fs::read_to_string(logs.join("tribune.log")).unwrap();
-        assert!(newest.contains("line 99"), "{newest}");
+        &self.0
     }
 }

@@ -14,16 +14,16 @@ use super::{BrokerError, Brokers, Outlets, SessionSockets};
 /// A command's way out. It is closed when this is dropped, with every connection.
 #[derive(Debug)]
 pub struct WayOut {
-    pub(crate) sockets: SessionSockets,
+    pub sockets: SessionSockets,
     /// Whom the command runs as, if that is not the daemon's own user.
-    pub(crate) user: Option<u32>,
+    pub user: Option<u32>,
     /// What is listed for its agent.
-    pub(crate) places: Vec<Place>,
+    pub places: Vec<Place>,
 }
 
 /// Why a command has no way out that it should have.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoWayOut {
+pub enum NoWayOut {
     #[error(transparent)]
     Sockets(#[from] BrokerError),
     #[error(transparent)]
@@ -32,10 +32,10 @@ pub(crate) enum NoWayOut {
 
 impl Brokers {
     /// Opens the way out of a session's next command; none if the session may not have one.
-    pub(crate) async fn open_for_command(&self, session: &SessionKey) -> Result<Option<WayOut>, NoWayOut> {
+    pub async fn open_for_command(&self, session: &SessionKey) -> Result<Option<WayOut>, NoWayOut> {
         let egress = &self.0.egress;
-        let (gate, name) = (&egress.governance.gate, session.to_string());
-        let row = egress.governance.readers.read(move |reader| reader.session(&name)).await?;
+        let (gate, name) = (&egress.out_of_turn.gate, session.to_string());
+        let row = egress.out_of_turn.readers.read(move |reader| reader.session(&name)).await?;
         let Some(row) = row.filter(|row| gate.gives(row, EGRESS)) else { return Ok(None) };
         let Some(standing) = Standing::of(&row) else { return Ok(None) };
         // Whatever its folders hold may be in what the command sends. When its result says so, it was sent.

@@ -1,4 +1,4 @@
-//! HTTP on a socket of a session's, which says who calls.
+//! HTTP on a session's socket, for the services that speak it. The socket says who calls.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::net::UnixStream;
 /// What is gathered of a head before it is refused.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Serves one connection from a session's box. `head` is how long a request may take to say what it is.
-pub(super) async fn serve<F>(stream: UnixStream, head: Duration, answer: impl Fn(Request) -> F)
+/// Serves one connection from a session's sandbox. `head` is how long the head of a request may take.
+pub async fn serve<F>(stream: UnixStream, head: Duration, answer: impl Fn(Request) -> F + Send + Sync)
 where
-    F: Future<Output = Response>,
+    F: Future<Output = Response> + Send,
 {
     let answer = &answer;
     let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| async move {

@@ -1,16 +1,17 @@
-//! What programs in a box reach of the world: one unix socket for each session and service. The socket is the identity: whoever
-//! can connect to it is that session, and nobody else can.
+//! The sockets of sessions: one Unix socket for each session and service, the only way from a sandbox to the world. The socket is
+//! the identity: a program that can connect to it is that session, and no other program can.
 //!
-//! [`egress`] is the way out. The way to the session's model is the proxy, with its routes under the paths of the agent's own provider; no
-//! token is needed, and what a program sends as its key goes nowhere. The way to its MCP servers is their [`Door`]. Both speak [`http`]. [`room`]
-//! is where the sockets lie. Whoever starts a box opens a session's sockets with [`Brokers::open`], shows them to the box, and keeps
-//! what it got for as long as the box lives.
+//! [`proxy`] is the way out. What answers on the sockets to the session's model and to its MCP servers is a [`SocketService`] that is
+//! passed in; nothing here knows what it does. [`http_socket`] is what services that speak HTTP share, [`socket_dir`] is where the sockets
+//! lie. The caller that starts a sandbox opens the session's sockets with [`Brokers::open`], shows them to the sandbox, and keeps
+//! the returned value for as long as the sandbox lives.
 
 mod exec_egress;
-mod http_socket;
+pub mod http_socket;
 pub mod net;
 mod proxy;
 pub mod proxy_env;
+mod service;
 mod socket_dir;
 
 use std::io;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,14 +27,12 @@ use tribune_agents::SessionKey;
 
 pub use self::exec_egress::WayOut;
 pub use self::proxy::{Network, Outlets, Places, RealNetwork, Unresolved};
+pub use self::service::SocketService;
 
-use tribune_gateway::{Gateway, proxy};
-use tribune_sessions::canary;
-use tribune_sessions::canary::Play;
+use tribune_governance::turn::OutOfTurn;
 use tribune_storage::home::Home;
-use tribune_tools::mcp::Door;
 
-use self::proxy::{Egress, Stops};
+use self::proxy::Egress;
 use self::socket_dir::Room;
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.
@@ -87,32 +86,29 @@ pub struct Brokers(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     home: Home,
-    gateway: Arc<Gateway>,
     egress: Egress,
+    /// What answers on the way to a session's model.
+    model: Arc<dyn SocketService>,
     limits: Limits,
     closing: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// The brokers, as long as the daemon runs.
-#[derive(Debug, Clone)]
-pub(crate) struct WeakBrokers(std::sync::Weak<Shared>);
-
-impl WeakBrokers {
-    pub(crate) fn upgrade(&self) -> Option<Brokers> {
-        self.0.upgrade().map(Brokers)
-    }
-}
-
-/// Who is on the other side of a socket.
+/// Which session is on the other side of a socket, and what answers it there.
 #[derive(Debug, Clone)]
 struct Peer {
     session: Arc<SessionKey>,
-    outlets: Arc<Outlets>,
-    /// What answers in place of the model, for a canary. It has no way out either.
-    play: Option<Arc<Play>>,
-    /// Who speaks for the MCP servers that the house runs for the session.
-    door: Option<Arc<Door>>,
+    service: Service,
+}
+
+/// What answers on a socket.
+#[derive(Debug, Clone)]
+enum Service {
+    /// The way out, with what is open to this session beside what is listed for its agent.
+    Egress(Arc<Outlets>),
+    /// No way out: every connection is closed at once.
+    NoEgress,
+    Other(Arc<dyn SocketService>),
 }
 
 /// The sockets of one session. They and their connections end with this.
@@ -124,83 +120,85 @@ pub struct SessionSockets {
 
 /// What a socket is for.
 #[derive(Debug, Clone, Copy)]
-enum Service {
+enum Purpose {
     Egress,
     Model,
     Servers,
 }
 
 impl Brokers {
-    /// Brokers for the sessions behind this gateway. What an earlier daemon left behind goes first.
-    pub(crate) fn new(
+    /// Sockets for the sessions of this home, whose model `model` is. Removes what an earlier daemon left behind.
+    pub fn new(
         home: &Home,
-        gateway: Arc<Gateway>,
+        out_of_turn: Arc<OutOfTurn>,
+        model: Arc<dyn SocketService>,
         (places, network): (Places, Arc<dyn Network>),
         limits: Limits,
     ) -> Result<Self, BrokerError> {
         Room::sweep(home)?;
-        let governance = Arc::clone(gateway.api.sessions.governance());
-        let egress = Egress { governance, places, network, limits };
+        let egress = Egress { out_of_turn, places, network, limits };
         let (home, closing, tasks) = (home.clone(), CancellationToken::new(), TaskTracker::new());
-        Ok(Self(Arc::new(Shared { home, gateway, egress, limits, closing, tasks })))
+        Ok(Self(Arc::new(Shared { home, egress, model, limits, closing, tasks })))
     }
 
-    /// Opens the sockets of a session, on which its box is that session and its agent.
+    /// Opens the sockets of a session, on which its sandbox is that session and its agent.
     pub fn open(&self, session: &SessionKey) -> Result<SessionSockets, BrokerError> {
         self.open_with(session, Outlets::default())
     }
 
     /// The same for a session that has more places than its agent.
     pub fn open_with(&self, session: &SessionKey, outlets: Outlets) -> Result<SessionSockets, BrokerError> {
-        self.open_for(session, outlets, (None, None))
+        let egress = Service::Egress(Arc::new(outlets));
+        self.open_for(session, egress, Arc::clone(&self.0.model), None)
     }
 
-    /// The same for an agent's session that may have MCP servers of the house's.
-    pub(crate) fn open_serving(
+    /// The same for an agent's session, with a socket to its MCP servers if it has any.
+    pub fn open_serving(
         &self,
         session: &SessionKey,
-        door: Option<Arc<Door>>,
+        servers: Option<Arc<dyn SocketService>>,
     ) -> Result<SessionSockets, BrokerError> {
-        self.open_for(session, Outlets::default(), (None, door))
+        let egress = Service::Egress(Arc::default());
+        self.open_for(session, egress, Arc::clone(&self.0.model), servers)
     }
 
-    /// Sockets for a canary: its model is played, and there is no way out.
-    pub(crate) fn open_played(
+    /// Sockets without a way out, on which `model` answers in place of the session's model.
+    pub fn open_isolated(
         &self,
         session: &SessionKey,
-        play: Arc<Play>,
+        model: Arc<dyn SocketService>,
     ) -> Result<SessionSockets, BrokerError> {
-        self.open_for(session, Outlets::default(), (Some(play), None))
+        self.open_for(session, Service::NoEgress, model, None)
     }
 
     fn open_for(
         &self,
         session: &SessionKey,
-        outlets: Outlets,
-        (play, door): (Option<Arc<Play>>, Option<Arc<Door>>),
+        egress: Service,
+        model: Arc<dyn SocketService>,
+        servers: Option<Arc<dyn SocketService>>,
     ) -> Result<SessionSockets, BrokerError> {
-        let outlets = Arc::new(outlets);
         let room = Room::new(&self.0.home)?;
         let closing = self.0.closing.child_token();
         let session = Arc::new(session.clone());
-        let servers = door.as_ref().map(|_| Service::Servers);
-        for service in [Service::Egress, Service::Model].into_iter().chain(servers) {
-            let listener = room.listen(service.name())?;
+        let servers = servers.map(|servers| (Purpose::Servers, Service::Other(servers)));
+        let always = [(Purpose::Egress, egress), (Purpose::Model, Service::Other(model))];
+        for (purpose, service) in always.into_iter().chain(servers) {
+            let listener = room.listen(purpose.socket())?;
             let (shared, closing) = (Arc::clone(&self.0), closing.clone());
-            let (session, outlets) = (Arc::clone(&session), Arc::clone(&outlets));
-            let peer = Peer { session, outlets, play: play.clone(), door: door.clone() };
-            self.0.tasks.spawn(async move { shared.serve(service, listener, peer, closing).await });
+            let peer = Peer { session: Arc::clone(&session), service };
+            self.0.tasks.spawn(async move { shared.serve(listener, peer, closing).await });
         }
         Ok(SessionSockets { room, closing })
     }
 
-    /// For whoever the brokers themselves depend on.
-    pub(crate) fn downgrade(&self) -> WeakBrokers {
-        WeakBrokers(Arc::downgrade(&self.0))
+    /// Whether the daemon is stopping, so that no sandbox is to be started any more.
+    pub fn is_closing(&self) -> bool {
+        self.0.closing.is_cancelled()
     }
 
     /// Ends every connection. Returns when their ends are written down, within bounds.
-    pub(crate) async fn close(&self) {
+    pub async fn close(&self) {
         self.0.closing.cancel();
         self.0.tasks.close();
         let _ = tokio::time::timeout(GOODBYE, self.0.tasks.wait()).await;
@@ -220,17 +218,17 @@ impl SessionSockets {
 
     /// The way out: a proxy for HTTP.
     pub fn egress(&self) -> PathBuf {
-        self.dir().join(Service::Egress.name())
+        self.dir().join(Purpose::Egress.socket())
     }
 
     /// The way to the session's model, under the paths of its provider.
     pub fn model(&self) -> PathBuf {
-        self.dir().join(Service::Model.name())
+        self.dir().join(Purpose::Model.socket())
     }
 
     /// The way to the session's MCP servers, if it has any.
-    pub(crate) fn servers(&self) -> PathBuf {
-        self.dir().join(Service::Servers.name())
+    pub fn servers(&self) -> PathBuf {
+        self.dir().join(Purpose::Servers.socket())
     }
 }
 
@@ -240,8 +238,9 @@ impl Drop for SessionSockets {
     }
 }
 
-impl Service {
-    const fn name(self) -> &'static str {
+impl Purpose {
+    /// The name of the socket.
+    const fn socket(self) -> &'static str {
         match self {
             Self::Egress => "egress.sock",
             Self::Model => "model.sock",
@@ -252,14 +251,8 @@ impl Service {
 
 impl Shared {
     /// Accepts a session's connections until its sockets are closed.
-    async fn serve(
-        self: Arc<Self>,
-        service: Service,
-        listener: UnixListener,
-        peer: Peer,
-        closing: CancellationToken,
-    ) {
-        let room = Arc::new(Semaphore::new(self.limits.connections));
+    async fn serve(self: Arc<Self>, listener: UnixListener, peer: Peer, closing: CancellationToken) {
+        let permits = Arc::new(Semaphore::new(self.limits.connections));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -273,46 +266,24 @@ impl Shared {
                     continue;
                 }
             };
-            let seat = Arc::clone(&room).try_acquire_owned().ok();
+            let permit = Arc::clone(&permits).try_acquire_owned().ok();
             let (shared, peer, closing) = (Arc::clone(&self), peer.clone(), closing.clone());
             self.tasks.spawn(async move {
-                match (service, &peer.play) {
-                    _ if seat.is_none() => Egress::refuse_full(stream).await,
-                    (Service::Egress, None) => shared.way_out(stream, &peer, closing).await,
-                    (Service::Model, None) => shared.way_to_model(stream, &peer.session, closing).await,
-                    (Service::Servers, _) => shared.way_to_servers(stream, &peer, closing).await,
-                    (Service::Egress, Some(_)) => drop(stream),
-                    (Service::Model, Some(play)) => tokio::select! {
-                        () = canary::serve(stream, play) => {}
+                if permit.is_none() {
+                    return Egress::refuse_full(stream).await;
+                }
+                match &peer.service {
+                    Service::Egress(outlets) => {
+                        shared.egress.serve(stream, (&peer.session, outlets), closing).await;
+                    }
+                    Service::NoEgress => drop(stream),
+                    Service::Other(service) => tokio::select! {
+                        () = service.serve(stream, &peer.session, shared.limits.head) => {}
                         () = closing.cancelled() => {}
                     },
                 }
-                drop(seat);
+                drop(permit);
             });
-        }
-    }
-
-    async fn way_out(&self, stream: UnixStream, peer: &Peer, closing: CancellationToken) {
-        // Taken before the gate looks at the switch: a stop in between ends this one too.
-        let stopped = self.gateway.api.proxy.running();
-        let from = (&peer.session, &*peer.outlets);
-        self.egress.serve(stream, from, Stops { closing, stopped }).await;
-    }
-
-    async fn way_to_servers(&self, stream: UnixStream, peer: &Peer, closing: CancellationToken) {
-        let Some(door) = &peer.door else { return };
-        tokio::select! {
-            () = http_socket::serve(stream, self.limits.head, |request| door.answer(request)) => {}
-            () = closing.cancelled() => {}
-        }
-    }
-
-    async fn way_to_model(&self, stream: UnixStream, session: &Arc<SessionKey>, closing: CancellationToken) {
-        let answer = |request| proxy::of_session(&self.gateway, session, request);
-        let serving = http_socket::serve(stream, self.limits.head, answer);
-        tokio::select! {
-            () = serving => {}
-            () = closing.cancelled() => {}
         }
     }
 }

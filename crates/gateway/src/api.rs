@@ -17,7 +17,7 @@ use tribune_records::workspace_roots;
 use tribune_registry::roster::LineFault;
 use tribune_registry::{Agents, Approvers, CLI_BACKENDS, RosterAgent, RosterError, backend_for};
 use tribune_sessions::canary::{Absolve, Canaries, Standpoint, Step, Tested, millis};
-use tribune_sessions::cli_agents::Room;
+use tribune_sessions::cli_agents::CliAgents;
 use tribune_sessions::run::Runs;
 use tribune_sessions::session::{SessionError, SessionManager, Subscription, Ticket};
 use tribune_storage::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
@@ -56,8 +56,9 @@ pub struct Api {
     pub proxy: Arc<Proxy>,
     pub runs: Arc<Runs>,
     pub(crate) canaries: Arc<Canaries>,
+    pub cli_agents: Arc<CliAgents>,
     /// The MCP servers of sessions.
-    pub(crate) mcp: Arc<McpServers>,
+    pub mcp: Arc<McpServers>,
     /// Agents of other makes, whose boxes live between turns.
     pub(crate) others: [CliBackend; 2],
 }
@@ -146,7 +147,7 @@ impl Api {
         if CLI_BACKENDS.contains(&info.backend.as_str()) {
             let session_id = info.session_id.as_str().into();
             let handle = Handle { key: Arc::new(key.clone()), session_id };
-            info.agent_stderr = Room::of(&self.sessions.governance().home, &handle).stderr();
+            info.agent_stderr = self.cli_agents.stderr(&handle);
         }
         if running {
             info.state = SessionState::Running.as_str().to_owned();

@@ -414,7 +414,7 @@ impl Api {
         let already = self.sessions.governance().gate.is_frozen();
         let stopped = self.sessions.governance().gate.freeze(&approver).await;
         // Ended in any case: a stop that cannot be written down is still a stop.
-        self.proxy.stop_all();
+        self.sessions.governance().gate.stop_signal.stop();
         // What they left running between turns ends with them.
         for backend in &self.others {
             backend.stop_all();

@@ -44,7 +44,7 @@ pub use error::{ApiError, CODES};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 pub use principal::{Doorman, Principal, challenge_text};
-pub use proxy::Proxy;
+pub use proxy::{Proxy, ProxyParts, SessionModel};
 pub use rest::openapi;
 pub use rpc::METHODS;
 use serde_json::json;
@@ -134,7 +134,7 @@ pub struct Gateway {
     /// Fires when connections are to end.
     pub stopping: CancellationToken,
     pub tasks: TaskTracker,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     seats: Arc<Seats>,
     /// ACP clients that come over HTTP.
     visits: acp::Visits,
@@ -154,7 +154,7 @@ pub struct Parts {
 impl Gateway {
     pub fn new(parts: Parts) -> Arc<Self> {
         let Parts { api, doorman, names, limits, anonymous, stopping } = parts;
-        let (tasks, metrics) = (TaskTracker::new(), Metrics::new());
+        let (tasks, metrics) = (api.proxy.tasks.clone(), Arc::clone(&api.proxy.metrics));
         let seats = Seats::new(limits.max_connections, Arc::clone(&api.status));
         let visits = acp::Visits::default();
         Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics, seats, visits })

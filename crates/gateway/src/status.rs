@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_ledger::Timestamp;
 use tribune_governance::turn::Recovered;
@@ -27,6 +28,17 @@ pub struct Status {
 }
 
 impl Status {
+    /// What an agent may know: not where the home is, and not where the port is open.
+    pub fn for_agents(&self) -> Value {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "startedAt": self.started_at.to_string(),
+            "backends": self.backends,
+            "connections": self.connections(),
+            "draining": self.draining.is_cancelled(),
+        })
+    }
+
     /// Connections that are open now.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)

@@ -10,6 +10,7 @@ pub mod export;
 pub mod files;
 pub mod home;
 pub mod keys;
+pub mod rotating_file;
 pub mod store;
 pub mod vault;
 pub mod verdict_log;

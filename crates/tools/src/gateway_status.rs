@@ -1,10 +1,9 @@
 //! `gateway`: what an agent may know of the daemon it lives in. It changes nothing there.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tribune_agents::ToolSpec;
-use tribune_gateway::status::Status;
 use tribune_records::outcome::{Answer, Code, Refused};
 use tribune_records::text::shown;
 
@@ -12,8 +11,8 @@ use super::input::Input;
 
 pub(super) const NAME: &str = "gateway";
 
-/// The daemon's facts, from when it is ready.
-pub type StatusSlot = Arc<OnceLock<Arc<Status>>>;
+/// What an agent may know of the daemon, from when it is ready.
+pub type StatusReport = Arc<dyn Fn() -> Option<Value> + Send + Sync>;
 
 /// What to do with the daemon.
 #[derive(Debug)]
@@ -55,19 +54,11 @@ impl Gateway {
         Err(Refused::new(Code::Unavailable, sentence))
     }
 
-    pub(super) fn run(&self, status: &StatusSlot) -> Answer {
+    pub(super) fn run(&self, status: &StatusReport) -> Answer {
         self.check()?;
-        let status = status.get().ok_or_else(|| {
+        let facts = status().ok_or_else(|| {
             Refused::new(Code::Unavailable, "the daemon is still starting: ask again in a moment")
         })?;
-        // Where the home is and where the port is open is not the agent's business.
-        let facts = json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "startedAt": status.started_at.to_string(),
-            "backends": status.backends,
-            "connections": status.connections(),
-            "draining": status.draining.is_cancelled(),
-        });
         Ok(facts.to_string())
     }
 }

@@ -35,7 +35,7 @@ mod write_target;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use cron::Asking;
@@ -45,7 +45,7 @@ use send_message::Post;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tribune_agents::{AgentId, SessionKey, Terminal, ToolSpec};
-use tribune_egress::WeakBrokers;
+use tribune_egress::Brokers;
 use tribune_governance::gate::Admission;
 use tribune_governance::spend::Purse;
 use tribune_records::outcome::{Answer, Trail};
@@ -58,7 +58,7 @@ pub use exec::{
     BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits,
     Operand, ResolveError, Resolved, executable,
 };
-pub use gateway_status::StatusSlot;
+pub use gateway_status::StatusReport;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
 pub use spawn::{NoSpawner, Spawned, Spawner};
 pub use web::Egress;
@@ -103,9 +103,9 @@ pub struct HostTools {
     spawner: Arc<dyn Spawner>,
     egress: Arc<Egress>,
     search: Option<SearchEndpoint>,
-    status: StatusSlot,
+    status: StatusReport,
     purse: Option<Arc<Purse>>,
-    brokers: Arc<OnceLock<WeakBrokers>>,
+    brokers: Option<Brokers>,
     mcp: Option<Arc<McpServers>>,
     hidden: Arc<Hidden>,
 }
@@ -131,9 +131,9 @@ impl HostTools {
             spawner: Arc::new(NoSpawner),
             egress: Arc::default(),
             search: None,
-            status: StatusSlot::default(),
+            status: Arc::new(|| None),
             purse: None,
-            brokers: Arc::default(),
+            brokers: None,
             mcp: None,
             hidden: Arc::default(),
         }
@@ -157,8 +157,8 @@ impl HostTools {
         Self { egress: Arc::new(egress), search, ..self }
     }
 
-    /// Where the daemon's facts will be.
-    pub fn with_status(self, status: StatusSlot) -> Self {
+    /// What agents may know of the daemon.
+    pub fn with_status(self, status: StatusReport) -> Self {
         Self { status, ..self }
     }
 
@@ -167,13 +167,9 @@ impl HostTools {
         Self { purse: Some(purse), ..self }
     }
 
-    /// The brokers, which need the gateway that needs the sessions that have this. Until then commands have no way out.
-    pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
-        if let Some(mcp) = &self.mcp {
-            mcp.with_brokers(brokers.clone());
-        }
-        // Nobody sets it twice.
-        let _ = self.brokers.set(brokers);
+    /// The sockets on which commands have their way out. Without them they have none.
+    pub fn with_brokers(self, brokers: Brokers) -> Self {
+        Self { brokers: Some(brokers), ..self }
     }
 
     /// The MCP servers that clients bring for their sessions.
@@ -241,7 +237,7 @@ impl HostTools {
             Request::Exec(exec) => {
                 let home = self.home.clone();
                 let launch = within(WALL_TIME, move |_| exec.launch(&home, &ground, terminal));
-                let brokers = self.brokers.get().and_then(WeakBrokers::upgrade);
+                let brokers = self.brokers.clone().filter(|brokers| !brokers.is_closing());
                 exec::run(self.launcher.as_deref(), (launch.await?, brokers), session, trail).await
             }
             Request::WebFetch(fetch) => fetch.run(&self.egress, trail).await,

@@ -35,7 +35,7 @@ pub use self::network::{Network, RealNetwork};
 pub use crate::net::Unresolved;
 
 use tribune_governance::gate::Admission;
-use tribune_governance::turn::{Barred, Governance};
+use tribune_governance::turn::{Barred, OutOfTurn};
 use tribune_records::ledger_payloads::{EgressOutcome, EgressRecord};
 
 use self::allowlist::Said;
@@ -55,7 +55,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// The egress broker of a house.
 #[derive(Debug)]
 pub(super) struct Egress {
-    pub(super) governance: Arc<Governance>,
+    pub(super) out_of_turn: Arc<OutOfTurn>,
     pub(super) places: Places,
     pub(super) network: Arc<dyn Network>,
     pub(super) limits: Limits,
@@ -63,11 +63,11 @@ pub(super) struct Egress {
 
 /// What ends a connection from outside.
 #[derive(Debug, Clone)]
-pub(super) struct Stops {
+struct Stops {
     /// The session's sockets are closed.
-    pub(super) closing: CancellationToken,
+    closing: CancellationToken,
     /// Everything is stopped.
-    pub(super) stopped: CancellationToken,
+    stopped: CancellationToken,
 }
 
 impl Stops {
@@ -88,8 +88,10 @@ impl Egress {
         &self,
         mut stream: UnixStream,
         from: (&Arc<SessionKey>, &Outlets),
-        stops: Stops,
+        closing: CancellationToken,
     ) {
+        // Taken before the gate looks at the switch: a stop in between ends this one too.
+        let stops = Stops { closing, stopped: self.out_of_turn.gate.stop_signal.token() };
         let read = Head::read(&mut stream, self.limits.head).await;
         let asked = read.and_then(|head| head.map(|head| Ok((Wanted::of(&head)?, head))).transpose());
         match asked {
@@ -97,7 +99,7 @@ impl Egress {
             Ok(Some((wanted, head))) => self.wanted(stream, from, &stops, wanted, head).await,
             Err(refusal) => {
                 let record = EgressRecord::Refused { code: refusal.code.to_owned() };
-                self.governance.note_crossing(from.0, None, &record).await;
+                self.out_of_turn.note_crossing(from.0, None, &record).await;
                 answer(stream, &refusal).await;
             }
         }
@@ -132,13 +134,13 @@ impl Egress {
             }
         };
         let admitted =
-            self.governance.cross((session, outlets.carries), (call, vetoes), self.limits.ask, gone).await;
+            self.out_of_turn.cross((session, outlets.carries), (call, vetoes), self.limits.ask, gone).await;
         let admission = match admitted {
             Ok(admission) => admission,
             Err(Barred { code, message, is_recorded }) => {
                 if !is_recorded {
                     let record = EgressRecord::Refused { code: code.to_owned() };
-                    self.governance.note_crossing(session, None, &record).await;
+                    self.out_of_turn.note_crossing(session, None, &record).await;
                 }
                 return answer(stream, &Refusal::denied(code, message)).await;
             }
@@ -150,7 +152,7 @@ impl Egress {
         let (sent, received) = (gauge.sent(), gauge.received());
         let code = code.map(str::to_owned);
         let record = EgressRecord::Ended { outcome, code, sent, received };
-        self.governance.note_crossing(session, Some(entry), &record).await;
+        self.out_of_turn.note_crossing(session, Some(entry), &record).await;
     }
 
     /// Why nobody is asked about a place that is on no list: no decision would open it, because it is this machine itself.

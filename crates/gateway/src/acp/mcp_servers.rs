@@ -76,13 +76,12 @@ impl Connection {
     ) -> Result<Vec<String>, Fault> {
         self.who.operator()?;
         let api = &self.gateway.api;
-        let (sessions, governance) = (&api.sessions, api.sessions.governance());
-        let Some(row) = sessions.row(key).await? else { return Ok(Vec::new()) };
+        let Some(row) = api.sessions.row(key).await? else { return Ok(Vec::new()) };
         let left_out = |why: &str| {
             let names = names(servers.iter().map(|server| server.name.clone()));
             Ok(vec![format!("{why} Left out: {names}.")])
         };
-        if sessions.live(key).await?.0 {
+        if api.sessions.live(key).await?.0 {
             return match bringing {
                 Bringing::Anew => {
                     left_out("A turn is running in this session, with the MCP servers that it had before.")
@@ -90,7 +89,7 @@ impl Connection {
                 Bringing::IfNone => Ok(Vec::new()),
             };
         }
-        Ok(api.mcp.bring(governance, &row, servers, bringing).await)
+        Ok(api.mcp.bring(&row, servers, bringing).await)
     }
 }
 

@@ -2,6 +2,7 @@
 //! goes up: a name that comes twice, or in another case, would be read differently by different servers, and is refused.
 
 use std::fmt;
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
@@ -11,7 +12,7 @@ use tribune_agents::provider::ModelRef;
 use tribune_agents::provider::relay::Wire;
 
 use super::routes::{Kind, Route};
-use crate::{ApiError, Gateway};
+use crate::ApiError;
 
 /// Members of a body at most: several times what any API has.
 const MAX_MEMBERS: usize = 256;
@@ -28,11 +29,15 @@ pub(super) struct Asking {
 #[derive(Debug)]
 pub(super) struct Members(pub(super) Vec<(String, Box<RawValue>)>);
 
-/// Reads a body within the gateway's limits.
-pub(super) async fn read(gateway: &Gateway, route: &Route, body: Body) -> Result<Asking, ApiError> {
-    let limit = gateway.limits.max_message_bytes;
+/// Reads a body of at most `max_bytes` that arrives within `timeout`.
+pub(super) async fn read(
+    max_bytes: usize,
+    timeout: Duration,
+    route: &Route,
+    body: Body,
+) -> Result<Asking, ApiError> {
     let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
-    let bytes = tokio::time::timeout(gateway.limits.idle, to_bytes(body, limit)).await.map_err(|_| late())?;
+    let bytes = tokio::time::timeout(timeout, to_bytes(body, max_bytes)).await.map_err(|_| late())?;
     let bytes = bytes.map_err(|_| {
         let what =
             "the body is larger than gateway.maxMessageBytes, or broke off: shorten it, or raise the limit";

@@ -18,22 +18,35 @@ mod record;
 mod routes;
 mod upstream_call;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
+use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::SessionKey;
-use tribune_agents::provider::Client;
+use tokio_util::task::TaskTracker;
 use tribune_agents::provider::relay::Relay;
+use tribune_agents::provider::{Client, ModelRef};
+use tribune_agents::{AgentId, SessionKey};
 use tribune_constitution::nearest::nearest;
+use tribune_redact::Redactor;
 
 pub use self::proxy_tokens::{PassAsk, PassGiven};
 pub(super) use self::upstream_call::Ended;
 
-use tribune_governance::models::{Provider, Providers};
+use tribune_egress::{SocketService, http_socket};
+use tribune_governance::gate::Gate;
+use tribune_governance::models::agent_model::model_of;
+use tribune_governance::models::{Provider, Providers, RequestLog};
+use tribune_governance::spend::Purse;
+use tribune_registry::Agents;
+use tribune_sessions::session::SessionError;
+use tribune_storage::clock::Clock;
+use tribune_storage::store::LedgerWriter;
 
 use self::auth::Caller;
 use self::body::Asking;
@@ -44,32 +57,71 @@ use self::routes::Route;
 use self::upstream_call::{Errand, Rest};
 use super::Gateway;
 use super::error::ApiError;
+use super::metrics::Metrics;
 
 /// Requests that are carried out at once, of the operator and of all agents. Each may hold a body of `gateway.maxMessageBytes`
 /// while it is sent. Counted apart, so that no agent can keep the operator out.
 const AT_ONCE: usize = 32;
 
+/// What the proxy is made of. It needs neither sessions nor a gateway, so that the sockets of sessions can be built on it.
+pub struct ProxyParts {
+    pub providers: Arc<Providers>,
+    pub agents: Arc<Agents>,
+    pub gate: Arc<Gate>,
+    pub purse: Arc<Purse>,
+    pub redactor: Arc<Redactor>,
+    pub requests: RequestLog,
+    pub ledger: LedgerWriter,
+    pub clock: Arc<dyn Clock>,
+    /// Bytes of a body, and how long it may take to arrive.
+    pub max_body: usize,
+    pub body_timeout: Duration,
+    /// Set when the daemon takes no new work.
+    pub draining: CancellationToken,
+    /// Fires when connections are to end.
+    pub stopping: CancellationToken,
+}
+
 /// Everything the proxy holds.
 pub struct Proxy {
-    providers: Arc<Providers>,
+    parts: ProxyParts,
     passes: Passes,
     operators_room: Arc<Semaphore>,
     agents_room: Arc<Semaphore>,
-    /// Ends what runs when everything is stopped; then another takes its place.
-    running: Mutex<CancellationToken>,
+    /// The gateway's own, too: it counts in the same metrics, and waits for these tasks when it ends.
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) tasks: TaskTracker,
 }
 
 impl std::fmt::Debug for Proxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Proxy").field("providers", &self.providers).finish_non_exhaustive()
+        f.debug_struct("Proxy").field("providers", &self.parts.providers).finish_non_exhaustive()
+    }
+}
+
+/// The way from a session's sandbox to its model. The provider is that of its agent's model, the path its API's own. No token
+/// is needed, and what a program sends as its key goes nowhere.
+#[derive(Debug)]
+pub struct SessionModel(pub Arc<Proxy>);
+
+#[async_trait]
+impl SocketService for SessionModel {
+    async fn serve(&self, stream: UnixStream, session: &Arc<SessionKey>, head: Duration) {
+        http_socket::serve(stream, head, |request| self.0.answer_session(session, request)).await;
     }
 }
 
 impl Proxy {
-    pub fn new(providers: Arc<Providers>) -> Self {
+    pub fn new(parts: ProxyParts) -> Self {
         let room = || Arc::new(Semaphore::new(AT_ONCE));
         let (operators_room, agents_room) = (room(), room());
-        Self { providers, passes: Passes::default(), operators_room, agents_room, running: Mutex::default() }
+        let (metrics, tasks) = (Arc::new(Metrics::new()), TaskTracker::new());
+        Self { parts, passes: Passes::default(), operators_room, agents_room, metrics, tasks }
+    }
+
+    /// The model that an agent was given.
+    fn model_of(&self, agent: &AgentId) -> Option<ModelRef> {
+        model_of(&self.parts.agents, &self.parts.providers, agent)
     }
 
     /// Room for one more request.
@@ -82,21 +134,10 @@ impl Proxy {
         Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::new("busy", full()))
     }
 
-    /// Ends every request that runs.
-    pub(super) fn stop_all(&self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *running).cancel();
-    }
-
-    /// Ends when everything is stopped.
-    pub(crate) fn running(&self) -> CancellationToken {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// The provider of this name, if it can be asked.
     fn provider(&self, id: &str) -> Result<(&Provider, &Client), ApiError> {
-        let Some(provider) = self.providers.get(id) else {
-            let names: Vec<&str> = self.providers.all().map(|provider| provider.id.as_str()).collect();
+        let Some(provider) = self.parts.providers.get(id) else {
+            let names: Vec<&str> = self.parts.providers.all().map(|provider| provider.id.as_str()).collect();
             let meant =
                 nearest(id, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
             let what = format!("there is no such provider: {meant}the providers are {}", names.join(", "));
@@ -124,146 +165,142 @@ pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Reques
     let path = request.uri().path().strip_prefix("/v1/proxy/").unwrap_or_default().to_owned();
     // Never decoded: what is not plainly on the list is not on the list.
     let (id, rest) = path.split_once('/').unwrap_or((&path, ""));
-    let asked = async { admit(&gateway, auth::caller(&gateway, &request)?, id, rest, request).await };
-    answered(&gateway, id, asked.await)
+    let proxy = &gateway.api.proxy;
+    let asked = async { proxy.admit(auth::caller(&gateway, &request)?, id, rest, request).await };
+    proxy.answered(id, asked.await)
 }
 
-/// The same for a program in a session's box: the provider is that of its agent's model, and the path its API's own.
-pub(crate) async fn of_session(gateway: &Arc<Gateway>, session: &SessionKey, request: Request) -> Response {
-    let given = tribune_governance::models::agent_model::model_of(
-        &gateway.api.agents,
-        &gateway.api.proxy.providers,
-        session.agent(),
-    );
-    let Some(given) = given else {
-        let what = format!("the agent `{}` has no model: give it one in the roster", session.agent());
-        return answered(gateway, "", Err(ApiError::forbidden(what)));
-    };
-    let rest = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
-    let caller = Caller::Session(session.clone());
-    let asked = admit(gateway, caller, given.provider(), &rest, request).await;
-    answered(gateway, given.provider(), asked)
-}
-
-fn answered(gateway: &Gateway, id: &str, asked: Result<Response, ApiError>) -> Response {
-    asked.unwrap_or_else(|refused| {
-        let dialect = gateway.api.proxy.providers.get(id).map(|provider| provider.config.dialect);
-        gateway.metrics.proxy_refused(refused.code);
-        error::response(dialect, &refused)
-    })
-}
-
-/// From the door to the answer's head.
-async fn admit(
-    gateway: &Arc<Gateway>,
-    caller: Caller,
-    id: &str,
-    rest: &str,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let api = &gateway.api;
-    let (provider, client) = api.proxy.provider(id)?;
-    api.takes_work()?;
-    let room = api.proxy.room(&caller)?;
-    let journal = Journal::new(api.sessions.governance(), provider.id.clone(), &caller);
-    let (head, content) = request.into_parts();
-    let dialect = provider.config.dialect;
-    let checked = async {
-        let route = routes::find(dialect, &head.method, rest, head.uri.query())?;
-        let asking = match route.method {
-            Method::POST => Some(body::read(gateway, &route, content).await?),
-            _ => None,
+impl Proxy {
+    /// Answers a program in a session's sandbox.
+    async fn answer_session(self: &Arc<Self>, session: &SessionKey, request: Request) -> Response {
+        let Some(given) = self.model_of(session.agent()) else {
+            let what = format!("the agent `{}` has no model: give it one in the roster", session.agent());
+            return self.answered("", Err(ApiError::forbidden(what)));
         };
-        let asking = check(gateway, &caller, provider, &route, asking)?;
-        let (purse, asked) = (&api.sessions.governance().purse, (route.kind, asking.as_ref()));
-        let bill = Bill::reserve(purse, &caller, provider, asked).await?;
-        Ok::<_, ApiError>((route, asking, bill))
-    };
-    let (route, asking, mut bill) = match checked.await {
-        Ok(checked) => checked,
-        Err(refused) => {
-            journal.refused(&refused).await?;
-            return Err(refused);
-        }
-    };
-
-    let model = asking.as_ref().map(|asking| asking.model.clone()).or_else(|| route.model.clone());
-    let is_stream = asking.as_ref().is_some_and(|asking| asking.is_stream);
-    let (content, hides_usage) = match asking {
-        Some(asking) => asking.for_upstream(route.wire, route.kind)?,
-        None => (Vec::new(), false),
-    };
-    let headers = headers::up(&head.headers, &route.method);
-    let relay = Relay {
-        method: route.method.clone(),
-        path: route.path.clone(),
-        query: route.query.clone(),
-        headers,
-        body: content,
-    };
-    let outbound = client.relay(relay).map_err(|fault| error::of_provider(&fault))?;
-
-    // Taken before the switch is looked at: a stop in between ends this one too.
-    let stopped = api.proxy.running();
-    if api.sessions.governance().gate.is_frozen() {
-        return Err(frozen());
+        let rest = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
+        let caller = Caller::Session(session.clone());
+        let asked = self.admit(caller, given.provider(), &rest, request).await;
+        self.answered(given.provider(), asked)
     }
-    let tokens = bill.as_ref().map(Bill::tokens).unwrap_or_default();
-    // Both at once: they share a commit.
-    let paid = async {
-        match &mut bill {
-            Some(bill) => bill.put_on_record().await,
-            None => Ok(()),
-        }
-    };
-    let (asked, paid) = tokio::join!(journal.asked(&route, model.as_deref(), tokens), paid);
-    let asked = asked?;
-    paid?;
-    let rest = Rest {
-        wire: route.wire,
-        veil: client.veil(),
-        deltas: client.deltas(),
-        redactor: Arc::clone(&api.sessions.governance().redactor),
-        endpoint: client.endpoint().clone(),
-        is_stream,
-        hides_usage,
-        entry: asked.cid(),
-        stopped,
-        leaving: gateway.stopping.clone(),
-    };
-    let errand = Errand { outbound, rest };
-    let (answer, head) = oneshot::channel();
-    let whole = Arc::clone(gateway);
-    // Not part of the connection: what became of it is written down whoever hangs up.
-    gateway.tasks.spawn(async move {
-        let ended = errand.run(answer).await;
-        whole.metrics.proxied(&asked.provider, &ended);
-        if let Some(bill) = bill {
-            bill.settle(&ended).await;
-        }
-        asked.ended(ended).await;
-        drop(room);
-    });
-    head.await.unwrap_or_else(|_| Err(ApiError::new("internal", "the request was dropped: try again")))
-}
 
-/// Whether this caller may ask this with this model.
-fn check(
-    gateway: &Gateway,
-    caller: &Caller,
-    provider: &Provider,
-    route: &Route,
-    asking: Option<Asking>,
-) -> Result<Option<Asking>, ApiError> {
-    let Some(agent) = caller.agent() else { return Ok(asking) };
-    let model = asking.as_ref().map(|asking| asking.model.as_str()).or(route.model.as_deref());
-    let given = tribune_governance::models::agent_model::model_of(
-        &gateway.api.agents,
-        &gateway.api.proxy.providers,
-        agent,
-    );
-    auth::check_model(agent, given.as_ref(), &provider.id, model)?;
-    asking.map(|asking| hosted_tools::check(asking, route.wire)).transpose()
+    fn answered(&self, id: &str, asked: Result<Response, ApiError>) -> Response {
+        asked.unwrap_or_else(|refused| {
+            let dialect = self.parts.providers.get(id).map(|provider| provider.config.dialect);
+            self.metrics.proxy_refused(refused.code);
+            error::response(dialect, &refused)
+        })
+    }
+
+    /// From the door to the answer's head.
+    async fn admit(
+        self: &Arc<Self>,
+        caller: Caller,
+        id: &str,
+        rest: &str,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let parts = &self.parts;
+        let (provider, client) = self.provider(id)?;
+        if parts.draining.is_cancelled() {
+            return Err(SessionError::Draining.into());
+        }
+        let room = self.room(&caller)?;
+        let journal = Journal::new(Arc::clone(self), provider.id.clone(), &caller);
+        let (head, content) = request.into_parts();
+        let dialect = provider.config.dialect;
+        let checked = async {
+            let route = routes::find(dialect, &head.method, rest, head.uri.query())?;
+            let asking = match route.method {
+                Method::POST => Some(body::read(parts.max_body, parts.body_timeout, &route, content).await?),
+                _ => None,
+            };
+            let asking = self.check(&caller, provider, &route, asking)?;
+            let (purse, asked) = (&parts.purse, (route.kind, asking.as_ref()));
+            let bill = Bill::reserve(purse, &caller, provider, asked).await?;
+            Ok::<_, ApiError>((route, asking, bill))
+        };
+        let (route, asking, mut bill) = match checked.await {
+            Ok(checked) => checked,
+            Err(refused) => {
+                journal.refused(&refused).await?;
+                return Err(refused);
+            }
+        };
+
+        let model = asking.as_ref().map(|asking| asking.model.clone()).or_else(|| route.model.clone());
+        let is_stream = asking.as_ref().is_some_and(|asking| asking.is_stream);
+        let (content, hides_usage) = match asking {
+            Some(asking) => asking.for_upstream(route.wire, route.kind)?,
+            None => (Vec::new(), false),
+        };
+        let headers = headers::up(&head.headers, &route.method);
+        let relay = Relay {
+            method: route.method.clone(),
+            path: route.path.clone(),
+            query: route.query.clone(),
+            headers,
+            body: content,
+        };
+        let outbound = client.relay(relay).map_err(|fault| error::of_provider(&fault))?;
+
+        // Taken before the switch is looked at: a stop in between ends this one too.
+        let stopped = parts.gate.stop_signal.token();
+        if parts.gate.is_frozen() {
+            return Err(frozen());
+        }
+        let tokens = bill.as_ref().map(Bill::tokens).unwrap_or_default();
+        // Both at once: they share a commit.
+        let paid = async {
+            match &mut bill {
+                Some(bill) => bill.put_on_record().await,
+                None => Ok(()),
+            }
+        };
+        let (asked, paid) = tokio::join!(journal.asked(&route, model.as_deref(), tokens), paid);
+        let asked = asked?;
+        paid?;
+        let rest = Rest {
+            wire: route.wire,
+            veil: client.veil(),
+            deltas: client.deltas(),
+            redactor: Arc::clone(&parts.redactor),
+            endpoint: client.endpoint().clone(),
+            is_stream,
+            hides_usage,
+            entry: asked.cid(),
+            stopped,
+            leaving: parts.stopping.clone(),
+        };
+        let errand = Errand { outbound, rest };
+        let (answer, head) = oneshot::channel();
+        let metrics = Arc::clone(&self.metrics);
+        // Not part of the connection: what became of it is written down whoever hangs up.
+        self.tasks.spawn(async move {
+            let ended = errand.run(answer).await;
+            metrics.proxied(&asked.provider, &ended);
+            if let Some(bill) = bill {
+                bill.settle(&ended).await;
+            }
+            asked.ended(ended).await;
+            drop(room);
+        });
+        head.await.unwrap_or_else(|_| Err(ApiError::new("internal", "the request was dropped: try again")))
+    }
+
+    /// Whether this caller may ask this with this model.
+    fn check(
+        &self,
+        caller: &Caller,
+        provider: &Provider,
+        route: &Route,
+        asking: Option<Asking>,
+    ) -> Result<Option<Asking>, ApiError> {
+        let Some(agent) = caller.agent() else { return Ok(asking) };
+        let model = asking.as_ref().map(|asking| asking.model.as_str()).or(route.model.as_deref());
+        let given = self.model_of(agent);
+        auth::check_model(agent, given.as_ref(), &provider.id, model)?;
+        asking.map(|asking| hosted_tools::check(asking, route.wire)).transpose()
+    }
 }
 
 fn frozen() -> ApiError {

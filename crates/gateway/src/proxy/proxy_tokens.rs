@@ -102,14 +102,11 @@ impl Api {
             let what = format!("there is no agent `{agent}`: add it with `tribune agents add {agent}`");
             return Err(ApiError::new("unknown_agent", what));
         }
-        let model =
-            tribune_governance::models::agent_model::model_of(&self.agents, &self.proxy.providers, &agent)
-                .ok_or_else(|| {
-                    let what = format!(
-                        "the agent `{agent}` has no model: give it one in the roster as provider:model"
-                    );
-                    ApiError::params(what)
-                })?;
+        let model = self.proxy.model_of(&agent).ok_or_else(|| {
+            let what =
+                format!("the agent `{agent}` has no model: give it one in the roster as provider:model");
+            ApiError::params(what)
+        })?;
         let minutes = ask.minutes.unwrap_or(DEFAULT_MINUTES);
         if !(1..=MAX_MINUTES).contains(&minutes) {
             return Err(ApiError::params(format!("a pass is good for 1 to {MAX_MINUTES} minutes")));

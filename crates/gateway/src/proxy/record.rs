@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use tribune_governance::models::RequestRecord;
-use tribune_governance::turn::Governance;
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::ledger_payloads::{ProxyRecord, payload, proxy_entity};
 use tribune_storage::store::StoreError;
 
+use super::Proxy;
 use super::auth::Caller;
 use super::routes::Route;
 use super::upstream_call::Ended;
@@ -19,7 +19,7 @@ use crate::ApiError;
 /// Writes for one request.
 #[derive(Debug)]
 pub(super) struct Journal {
-    governance: Arc<Governance>,
+    proxy: Arc<Proxy>,
     provider: String,
     by: String,
     session: Option<String>,
@@ -37,9 +37,9 @@ pub(super) struct Asked {
 }
 
 impl Journal {
-    pub(super) fn new(governance: &Arc<Governance>, provider: String, caller: &Caller) -> Self {
+    pub(super) fn new(proxy: Arc<Proxy>, provider: String, caller: &Caller) -> Self {
         let (by, session) = (caller.name(), caller.session());
-        Self { governance: Arc::clone(governance), provider, by, session }
+        Self { proxy, provider, by, session }
     }
 
     /// Writes down that this goes up. It must not before this returns.
@@ -49,7 +49,7 @@ impl Journal {
         model: Option<&str>,
         tokens: (u64, u64),
     ) -> Result<Asked, ApiError> {
-        let redact = |text: &str| self.governance.redactor.redact(text).into_owned();
+        let redact = |text: &str| self.proxy.parts.redactor.redact(text).into_owned();
         let record = ProxyRecord::Asked {
             by: self.by.clone(),
             session: self.session.clone(),
@@ -79,7 +79,7 @@ impl Journal {
             entity_id: entity.clone(),
             target: entity,
             quality: EntryQuality::Delivery,
-            timestamp: self.governance.clock.now(),
+            timestamp: self.proxy.parts.clock.now(),
             source: "proxy".to_owned(),
             actor: self.by.clone(),
             parents,
@@ -88,7 +88,7 @@ impl Journal {
             attested_by: None,
             envelope: None,
         };
-        Ok(self.governance.ledger.append(&draft).await?.cid)
+        Ok(self.proxy.parts.ledger.append(&draft).await?.cid)
     }
 }
 
@@ -110,7 +110,7 @@ impl Asked {
         let usage = ended.usage.unwrap_or_default();
         let line = RequestRecord {
             request_id: turn.trim_start_matches("b3:").get(..16).unwrap_or_default().to_owned(),
-            timestamp: self.journal.governance.clock.now().to_string(),
+            timestamp: self.journal.proxy.parts.clock.now().to_string(),
             provider: self.provider,
             model: self.model,
             session: self.journal.session.clone().unwrap_or_default(),
@@ -128,7 +128,7 @@ impl Asked {
             prompt: json!({}),
             gate: json!({ "proxy": self.journal.by, "status": ended.status, "counted": ended.usage.is_some() }),
         };
-        let log = self.journal.governance.requests.clone();
+        let log = self.journal.proxy.parts.requests.clone();
         // It fails only when the daemon is being torn down.
         let _ = tokio::task::spawn_blocking(move || log.write(&line)).await;
     }

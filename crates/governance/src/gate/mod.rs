@@ -9,6 +9,7 @@ mod exception_quota;
 mod freeze;
 pub mod hooks;
 mod label_store;
+mod stop_signal;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -33,6 +34,7 @@ use self::exception_quota::Uses;
 use self::freeze::Freeze;
 use self::hooks::Hooks;
 pub(crate) use self::label_store::{Ended, Moved, schedule};
+use self::stop_signal::StopSignal;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
 use tribune_records::approval::grant;
@@ -64,6 +66,7 @@ pub struct Gate {
     pub(crate) hooks: Hooks,
     redactor: Arc<Redactor>,
     freeze: Freeze,
+    pub stop_signal: StopSignal,
     uses: Uses,
     ledger: LedgerWriter,
     readers: Readers,
@@ -192,6 +195,7 @@ impl Gate {
             hooks: Hooks::default(),
             redactor: Arc::default(),
             freeze,
+            stop_signal: StopSignal::default(),
             uses: Uses::default(),
             ledger,
             readers,

@@ -56,7 +56,7 @@ impl Till {
         let payer = Payer { agent: OPERATOR.to_owned(), session: None };
         match self.purse.reserve(&payer, model, tokens).await? {
             Reserve::Granted(mut reservation) => {
-                reservation.put_on_record().await.map_err(crate::turn::failed)?;
+                reservation.put_on_record().await?;
                 Ok(Ticket { till: self.clone(), model: model.clone(), reservation })
             }
             // Nobody waits in a trial to be asked for more.

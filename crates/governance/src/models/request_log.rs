@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tribune_config::LogConfig;
-use tribune_daemon::telemetry::RotatingFile;
+use tribune_storage::rotating_file::RotatingFile;
 
 /// A request, for the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -105,7 +105,7 @@ impl Purse {
         }
         let cost = price.map(|price| price.at_most(prompt, answer)).unwrap_or_default();
         let amount = Amount { tokens: prompt.saturating_add(answer), cost };
-        self.load(&limits).await.map_err(crate::turn::failed)?;
+        self.load(&limits).await?;
         let mut accounts = self.accounts();
         let is_over = |(account, limit): &&(Account, Limit)| {
             let balance = accounts.get(account).copied().unwrap_or_default();

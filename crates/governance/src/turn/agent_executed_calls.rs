@@ -17,7 +17,6 @@ use tribune_records::outcome::{Done, Touched};
 use tribune_storage::store::ApprovalRow;
 
 use super::calls::{Calls, Handled, Open, Progress, run};
-use super::failed;
 use super::toolbox::Waiting;
 use super::turn_recorder::{Begun, Desk, Recorded};
 use crate::gate::{Admission, Ended, Ticket};
@@ -54,7 +53,7 @@ impl Desk {
             .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
         let gate = &self.governance.gate;
         let ended = (touched.as_slice(), Ended::Badly);
-        let moved = gate.moved(&self.journal.standing, Some(tool.as_str()), ended).map_err(failed)?;
+        let moved = gate.moved(&self.journal.standing, Some(tool.as_str()), ended)?;
         self.journal.standing.labels = moved.session;
         Ok(touched)
     }
@@ -140,7 +139,7 @@ impl Calls {
         }
         let session = desk.handle.key.to_string();
         let parked = desk.governance.readers.read(move |reader| reader.parked_of_agent(&session));
-        let parked = parked.await.map_err(failed)?;
+        let parked = parked.await?;
         let is_same = |row: &ApprovalRow| {
             let is_open = self.is_open(&row.requested.call_id, &row.requested.call);
             !is_open

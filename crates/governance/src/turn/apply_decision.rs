@@ -143,7 +143,7 @@ impl Governance {
         call: &ToolCall,
         approval: &str,
     ) -> Result<(), ApprovalError> {
-        let vetoes = self.objections(&Who::of(standing), call).await;
+        let vetoes = self.gate.hooks.objections(&Who::of(standing), call).await;
         let verdict = self.gate.foresee(Inquiry {
             standing,
             tool: &call.name,

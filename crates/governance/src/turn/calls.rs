@@ -127,7 +127,7 @@ impl Calls {
             let (call, vetoes) = match answer {
                 Answer::Outcome(_) => governance.gate.hooks.before_tool_call(&who, call).await,
                 Answer::Leave { .. } => {
-                    let vetoes = governance.objections(&who, &call).await;
+                    let vetoes = governance.gate.hooks.objections(&who, &call).await;
                     (call, vetoes)
                 }
             };

@@ -88,7 +88,7 @@ impl Governance {
         let (outcome, code) = (EgressOutcome::Interrupted, None);
         let record = EgressRecord::Ended { outcome, code, sent: 0, received: 0 };
         let line = (EntryQuality::Delivery, vec![verdict]);
-        let draft = self.draft_beside(Beside::Egress, &key, line, &record);
+        let draft = self.out_of_turn.draft_beside(Beside::Egress, &key, line, &record);
         self.ledger.append(&draft).await.map(drop)
     }
 

@@ -15,10 +15,10 @@ use tribune_records::ledger_payloads::{CallOutcome, MailboxRecord};
 use tribune_records::outcome::Done;
 use tribune_storage::store::Reader;
 
+use super::Governance;
 use super::external_call_state::{Elsewhere, Judgement, Known};
 use super::session_writer::Journal;
 use super::turn_recorder::{Desk, Recorded, denial, input_from};
-use super::{Governance, failed};
 use crate::gate::Standing;
 use crate::gate::hooks::Who;
 
@@ -145,7 +145,7 @@ impl Governance {
         let key = (*desk.handle.key).clone();
         let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
-        let vetoes = self.objections(&Who::of(&desk.journal.standing), &call).await;
+        let vetoes = self.gate.hooks.objections(&Who::of(&desk.journal.standing), &call).await;
         let recorded = desk.called_by(call, Vec::new(), (Runner::Caller, None))?;
         let standing = self.with_unreported(&desk, None).await?;
         let stage = (Stage::Call, None);
@@ -212,7 +212,7 @@ impl Governance {
             }
             Ok(allowed)
         };
-        for tool in self.readers.read(allowed).await.map_err(failed)? {
+        for tool in self.readers.read(allowed).await? {
             standing.labels = standing.labels.meet(self.brings(&tool));
         }
         Ok(standing)
@@ -231,16 +231,14 @@ impl Governance {
 
     /// How a recorded call stands.
     async fn look(&self, desk: &Desk, known: &Known, call: &ToolCall) -> Result<Standpoint, RuntimeError> {
-        let words =
-            self.vault.content(&desk.handle.session_id, &known.input_hash.to_string()).map_err(failed)?;
+        let words = self.vault.content(&desk.handle.session_id, &known.input_hash.to_string())?;
         if known.tool != call.name || words.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
             let what = "this toolCallId was used for another call: give each call an id of its own";
             return Err(RuntimeError::new("conflict", what));
         }
         let call_id = &call.id;
         let call = known.entry.to_string();
-        let approval =
-            self.readers.read(move |reader| reader.approval_of_call(&call)).await.map_err(failed)?;
+        let approval = self.readers.read(move |reader| reader.approval_of_call(&call)).await?;
         let mut standpoint = known.verdict.standpoint();
         if let Some(row) = approval {
             standpoint.verdict = match row.state {
@@ -306,13 +304,11 @@ impl Governance {
             return Err(RuntimeError::new("conflict", OVER));
         }
         let call = known.entry.to_string();
-        let approval =
-            self.readers.read(move |reader| reader.approval_of_call(&call)).await.map_err(failed)?;
+        let approval = self.readers.read(move |reader| reader.approval_of_call(&call)).await?;
         if approval.is_some_and(|row| row.state != State::Allowed) {
             return Err(RuntimeError::new("conflict", "nobody allowed this call: it must not be made"));
         }
-        let words =
-            self.vault.content(&desk.handle.session_id, &known.input_hash.to_string()).map_err(failed)?;
+        let words = self.vault.content(&desk.handle.session_id, &known.input_hash.to_string())?;
         let input = words.as_deref().and_then(input_from).unwrap_or_default();
         let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
         let (entry, input_hash, runner) = (known.entry, known.input_hash, Runner::Caller);
@@ -336,12 +332,12 @@ impl Governance {
             }
         }
         let name = key.to_string();
-        let row = self.readers.read(move |reader| reader.session(&name)).await.map_err(failed)?;
+        let row = self.readers.read(move |reader| reader.session(&name)).await?;
         let Some(row) = row else {
             return Err(RuntimeError::new("not_found", format!("there is no session `{key}`")));
         };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
-        let journal = unless_busy(self.journal(&handle).await.map_err(failed)?).await?;
+        let journal = unless_busy(self.journal(&handle).await?).await?;
         Ok(Desk::new(Arc::clone(self), handle, journal))
     }
 
@@ -356,8 +352,7 @@ impl Governance {
         let loaded = self
             .readers
             .read(move |reader| Elsewhere::load(reader, reader.session(&name)?.as_ref(), &brings))
-            .await
-            .map_err(failed)?;
+            .await?;
         let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(elsewhere.entry(key).or_insert(loaded).call(call_id).cloned())
     }

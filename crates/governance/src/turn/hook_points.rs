@@ -1,9 +1,9 @@
 //! Where a session's work meets the operator's hooks.
 
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{RuntimeError, ToolCall, ToolOutcome};
+use tribune_agents::{RuntimeError, ToolOutcome};
 use tribune_config::hook_spec::On;
-use tribune_constitution::{Trust, Veto};
+use tribune_constitution::Trust;
 use tribune_ledger::Cid;
 
 use super::Governance;
@@ -37,17 +37,6 @@ impl Governance {
                 Err(RuntimeError::new("cancelled", "the turn was cancelled before it began"))
             }
         }
-    }
-
-    /// What the hooks have against a call that is made as it is or not at all: a hook that would have less in it objects
-    /// to it too.
-    pub(super) async fn objections(&self, who: &Who, call: &ToolCall) -> Vec<Veto> {
-        let (narrowed, mut vetoes) = self.gate.hooks.before_tool_call(who, call.clone()).await;
-        if narrowed != *call {
-            let reason = "a hook allows the call with less in it only: ask for less";
-            vetoes.push(Veto::new("narrowed", reason));
-        }
-        vetoes
     }
 
     /// Tells the hooks what came of a call that ran.

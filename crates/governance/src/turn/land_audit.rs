@@ -9,17 +9,16 @@ use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::WorkspaceRecord;
 use tribune_storage::store::StoreError;
 
-use super::Governance;
-use super::out_of_turn::{Barred, Beside};
+use super::out_of_turn::{Barred, Beside, OutOfTurn};
 use crate::gate::Admission;
 
 /// For a person to decide about a landing, while whoever asked waits.
 const WAIT: Duration = Duration::from_secs(10 * 60);
 
-impl Governance {
+impl OutOfTurn {
     /// Leave to land changes of a session, once the verdict that allows it is durable.
-    pub(crate) async fn leave_to_land(
-        self: &Arc<Self>,
+    pub async fn leave_to_land(
+        &self,
         key: &Arc<SessionKey>,
         call: ToolCall,
         gone: impl Future<Output = ()>,
@@ -28,7 +27,7 @@ impl Governance {
     }
 
     /// Writes down what became of changes, under the verdict that allowed it if one did.
-    pub(crate) async fn note_workspace(
+    pub async fn note_workspace(
         &self,
         key: &SessionKey,
         verdict: Option<Cid>,
@@ -39,11 +38,7 @@ impl Governance {
     }
 
     /// Keeps words of a session where they are sealed. None if everything said in it was forgotten.
-    pub(crate) async fn keep_words(
-        &self,
-        key: &SessionKey,
-        words: &[u8],
-    ) -> Result<Option<Commitment>, StoreError> {
+    pub async fn keep_words(&self, key: &SessionKey, words: &[u8]) -> Result<Option<Commitment>, StoreError> {
         let name = key.to_string();
         let row = self.readers.read(move |reader| reader.session(&name)).await?;
         match row {

@@ -29,7 +29,7 @@ use super::tool_offer::offer;
 use super::toolbox::{Asked, CALLS_WAITING, TurnTools, Wish};
 use super::turn_recorder::Desk;
 use super::turn_timeout::Limit;
-use super::{Governance, failed, native_services, slash_tribune};
+use super::{Governance, native_services, slash_tribune};
 
 /// What an ACP agent tells beside its conversation. It has no place in the order of what is said, so that nothing has to be let out
 /// before it.
@@ -147,7 +147,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             let what = "everything is stopped: an approver can let the agents go on with `tribune resume`";
             return Err(RuntimeError::new("frozen", what));
         }
-        let journal = governance.journal(&handle).await.map_err(failed)?.lock_owned().await;
+        let journal = governance.journal(&handle).await?.lock_owned().await;
         // Read while the rest is prepared.
         let recalling = (inner.reach() == Reach::Recorded)
             .then(|| native_services::recall(&governance, &journal.conversation()));
@@ -165,7 +165,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let mut desk = Desk::new(governance, handle, journal);
         let said = Labels::new(trust, false);
         let said = match &input.stored_as {
-            Some(resource) => said.meet(desk.governance.gate.stored_labels(resource).map_err(failed)?),
+            Some(resource) => said.meet(desk.governance.gate.stored_labels(resource)?),
             None => said,
         };
         let taken_in = said.meet(letters.labels());

@@ -8,9 +8,9 @@ use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::MailboxRecord;
 use tribune_registry::mailbox::Letter;
 
+use super::Governance;
 use super::resume_parked::approval_of;
 use super::turn_recorder::Desk;
-use super::{Governance, failed};
 
 /// Messages of a session looked through for letters that it already had.
 const LOOKED_BACK: usize = 1_000;
@@ -58,7 +58,7 @@ impl Letters {
             Some(session) => reader.messages(&session, LOOKED_BACK),
             None => Ok(Vec::new()),
         });
-        let had = had.map_err(failed)?;
+        let had = had?;
         for letter in unread {
             let is_known = had.iter().any(|message| {
                 message.role == Role::Mailbox.as_str() && message.name.as_deref() == Some(&letter.id)
@@ -78,7 +78,7 @@ impl Letters {
                 Some(_) => governance.gate.stored_labels(&format!("letter:{}", letter.id)),
                 None => governance.gate.letter_labels(&letter.id),
             };
-            letters.fresh.push((letter, labels.map_err(failed)?));
+            letters.fresh.push((letter, labels?));
         }
         Ok(letters)
     }
@@ -126,7 +126,7 @@ impl Letters {
 /// calls is for whichever session of the agent is next.
 fn asked_in(governance: &Governance, letter: &Letter) -> Result<Option<SessionKey>, RuntimeError> {
     let Some(id) = approval_of(&letter.id) else { return Ok(None) };
-    let row = governance.readers.now(|reader| reader.approval(id)).map_err(failed)?;
+    let row = governance.readers.now(|reader| reader.approval(id))?;
     let asked = row.and_then(|row| row.requested.session.parse::<SessionKey>().ok());
     Ok(asked.filter(|asked| !asked.is_subagent()))
 }

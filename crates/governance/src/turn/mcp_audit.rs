@@ -6,23 +6,18 @@ use tribune_agents::{SessionKey, ToolCall};
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::McpRecord;
 
-use super::Governance;
-use super::out_of_turn::{Barred, Beside};
+use super::out_of_turn::{Barred, Beside, OutOfTurn};
 use crate::gate::Admission;
 
-impl Governance {
+impl OutOfTurn {
     /// Leave to start a server for a session, once the verdict that allows it is durable. Nobody is asked: whoever brings one is the
     /// person who would be, and waits for an answer.
-    pub(crate) async fn leave_to_serve(
-        self: &Arc<Self>,
-        key: &Arc<SessionKey>,
-        call: ToolCall,
-    ) -> Result<Admission, Barred> {
+    pub async fn leave_to_serve(&self, key: &Arc<SessionKey>, call: ToolCall) -> Result<Admission, Barred> {
         self.cross_at_once(key, call).await
     }
 
     /// Writes down what became of a server, under the verdict that allowed it.
-    pub(crate) async fn note_server(&self, key: &SessionKey, verdict: Cid, record: &McpRecord) {
+    pub async fn note_server(&self, key: &SessionKey, verdict: Cid, record: &McpRecord) {
         let draft = self.draft_beside(Beside::Mcp, key, (EntryQuality::Delivery, vec![verdict]), record);
         if let Err(error) = self.ledger.append(&draft).await {
             tracing::warn!(session = %key, %error, "what became of an MCP server could not be written down");

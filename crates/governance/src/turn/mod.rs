@@ -49,7 +49,6 @@ use tribune_records::workspace_roots::Ground;
 use tribune_redact::Redactor;
 use tribune_registry::board::Board;
 use tribune_registry::mailbox::Mailbox;
-use tribune_sessions::cli_agents::Room;
 use tribune_storage::clock::Clock;
 use tribune_storage::home::Home;
 use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
@@ -64,13 +63,16 @@ use crate::transcripts::Transcripts;
 
 pub use crash_recovery::Recovered;
 pub use external_calls::{AskedFor, Heard, Standpoint};
-pub(crate) use out_of_turn::Barred;
+pub use out_of_turn::{Barred, OutOfTurn};
 pub use session_writer::Written;
 
 pub use crate::tool_executor::{CallDependencies, ToolExecutor};
 
 /// The word for a mandate that is not there.
 pub(crate) const NO_MANDATE: &str = "no_mandate";
+
+/// Called with each session that is forgotten, when its words are gone.
+pub type ForgetHook = Box<dyn Fn(&Handle) -> Result<(), StoreError> + Send + Sync>;
 
 /// Everything a governed turn stands on, shared by all sessions.
 pub struct Governance {
@@ -79,12 +81,14 @@ pub struct Governance {
     pub readers: Readers,
     pub vault: Arc<Vault>,
     pub clock: Arc<dyn Clock>,
-    pub gate: Gate,
+    pub gate: Arc<Gate>,
     pub mailbox: Arc<Mailbox>,
     pub board: Arc<Board>,
     pub(crate) checked_in: board_checkins::CheckIns,
     pub tools: Arc<dyn ToolExecutor>,
     pub transcripts: Transcripts,
+    /// Removes what others keep of a session that is forgotten.
+    pub on_forget: ForgetHook,
     /// Takes secrets out of whatever is shown, kept in the clear or sent.
     pub redactor: Arc<Redactor>,
     pub requests: RequestLog,
@@ -99,8 +103,8 @@ pub struct Governance {
     pub(crate) elsewhere: external_calls::Calls,
     /// Where those who follow a session hear of what is written outside of its turns.
     pub(crate) feeds: Feeds,
-    /// What connections out of boxes brought into sessions.
-    pub(crate) seeped: out_of_turn::Seeped,
+    /// Shares the gate, the log and the vault with this.
+    pub out_of_turn: Arc<OutOfTurn>,
     /// Set when the daemon stops: what waits for a person goes on waiting.
     pub(crate) leaving: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.
@@ -178,7 +182,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
     async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError> {
         let mut status = self.inner.status(handle).await?;
         let key = handle.key.as_str().to_owned();
-        let row = self.governance.readers.read(move |reader| reader.session(&key)).await.map_err(failed)?;
+        let row = self.governance.readers.read(move |reader| reader.session(&key)).await?;
         if let Some(row) = row {
             status = SessionStatus { state: row.state, backend: row.backend, model: row.model };
         }
@@ -247,7 +251,7 @@ impl Governance {
     fn unload(&self, key: &SessionKey) {
         self.journals.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         // The log has it, and the next journal is read from there.
-        self.seeped.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.out_of_turn.unload(key);
         self.transcripts.let_go(key);
     }
 
@@ -263,13 +267,13 @@ impl Governance {
     ) -> Result<Handle, RuntimeError> {
         self.mandate(&input.mandate)?;
         let key = input.key.as_str().to_owned();
-        let row = self.readers.read(move |reader| reader.session(&key)).await.map_err(failed)?;
+        let row = self.readers.read(move |reader| reader.session(&key)).await?;
         let session_id: Arc<str> = match &row {
             Some(row) => row.id.as_str().into(),
             None => session_id(input.agent(), &input.key, &self.clock.now().to_string()).into(),
         };
         let handle = Handle { key: Arc::new(input.key.clone()), session_id };
-        let journal = self.journal(&handle).await.map_err(failed)?;
+        let journal = self.journal(&handle).await?;
         let Heritage { ancestors, tools, labels } = match (heritage, &row) {
             (Some(heritage), None) => heritage,
             _ => self.heritage(row.as_ref(), input).await?,
@@ -296,7 +300,7 @@ impl Governance {
             }
             Some(_) => return Ok(handle),
         };
-        write_lifecycle(&journal, &record, Vec::new()).await.map_err(failed)?;
+        write_lifecycle(&journal, &record, Vec::new()).await?;
         let mut own = journal.lock().await;
         own.standing.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
         own.standing.tools = tools;
@@ -331,7 +335,7 @@ impl Governance {
             return Ok(Heritage { ancestors: Vec::new(), tools: None, labels: Labels::FRESH });
         };
         let parent = lineage.parent.to_string();
-        let parent = self.readers.read(move |reader| reader.session(&parent)).await.map_err(failed)?;
+        let parent = self.readers.read(move |reader| reader.session(&parent)).await?;
         let parent =
             parent.ok_or_else(|| RuntimeError::new("not_found", "a sub-agent's parent is not on record"))?;
         Ok(Heritage {
@@ -352,9 +356,9 @@ impl Governance {
             self.resume_decided(&requested.id).await?;
         }
         // What was granted for the session ends with it; whoever opens it again asks again.
-        self.gate.inbox.end_grants_of(handle.key.as_str()).await.map_err(failed)?;
-        let journal = self.journal(handle).await.map_err(failed)?;
-        write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await.map_err(failed)?;
+        self.gate.inbox.end_grants_of(handle.key.as_str()).await?;
+        let journal = self.journal(handle).await?;
+        write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await?;
         self.unload(&handle.key);
         Ok(())
     }
@@ -395,9 +399,7 @@ impl Governance {
         if let Err(error) = self.transcripts.forget(&handle.key) {
             return Err(StoreError::Io { path: self.transcripts.path(&handle.key), what: error.to_string() });
         }
-        let room = Room::of(&self.home, handle);
-        room.forget()
-            .map_err(|error| StoreError::Io { path: room.path().to_owned(), what: error.to_string() })?;
+        (self.on_forget)(handle)?;
         let done = Lifecycle::Forgotten { by: by.to_owned() };
         write_lifecycle(journal, &done, vec![intent]).await
     }
@@ -444,9 +446,4 @@ pub fn session_id(agent: &AgentId, key: &SessionKey, created_at: &str) -> String
         parts.push(field.as_bytes());
     }
     Domain::Session.hash(&parts).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A storage error as whoever runs a turn sees it. Its sentence names files of this home, never content.
-pub(crate) fn failed(error: StoreError) -> RuntimeError {
-    RuntimeError::new("storage", error.to_string())
 }

@@ -17,8 +17,8 @@ use tribune_records::ledger_payloads::{Summarised, payload};
 use tribune_storage::store::StoreError;
 use tribune_storage::vault::Conversation;
 
+use super::Governance;
 use super::turn_recorder::Desk;
-use super::{Governance, failed};
 use crate::models::RequestRecord;
 use crate::spend::{Payer, Reservation, Reserve, Told};
 
@@ -123,7 +123,7 @@ impl House for TurnHouse {
     async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
         let begun = self.recalling.lock().unwrap_or_else(PoisonError::into_inner).take();
         let recalling = begun.unwrap_or_else(|| recall(&self.governance, &self.conversation));
-        let recalled = recalling.await.map_err(|_| stopping())?.map_err(failed)?;
+        let recalled = recalling.await.map_err(|_| stopping())??;
         let read = |(turn, json): (String, Vec<u8>)| {
             serde_json::from_slice::<Said>(&json).map(|said| Remembered { turn, said })
         };
@@ -137,7 +137,7 @@ impl House for TurnHouse {
     async fn keep(&self, said: &[Said]) -> Result<(), RuntimeError> {
         let json = said.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
         let turn = self.turn.to_string();
-        self.governance.vault.remember(&self.conversation, &turn, &json).await.map_err(failed)
+        self.governance.vault.remember(&self.conversation, &turn, &json).await.map_err(RuntimeError::from)
     }
 
     async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError> {
@@ -165,9 +165,9 @@ impl House for TurnHouse {
             attested_by: None,
             envelope: None,
         };
-        self.governance.ledger.append(&draft).await.map_err(failed)?;
+        self.governance.ledger.append(&draft).await?;
         let (vault, own) = (&self.governance.vault, &self.conversation);
-        vault.shorten(own, &turn, summary.messages, json).await.map_err(failed)
+        vault.shorten(own, &turn, summary.messages, json).await.map_err(RuntimeError::from)
     }
 
     async fn reserve(
@@ -178,7 +178,7 @@ impl House for TurnHouse {
     ) -> Result<Option<ToolCall>, RuntimeError> {
         match self.governance.purse.reserve(&self.payer(), model, (prompt, answer)).await? {
             Reserve::Granted(mut reservation) => {
-                reservation.put_on_record().await.map_err(failed)?;
+                reservation.put_on_record().await?;
                 *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
                 Ok(None)
             }

@@ -4,31 +4,30 @@
 //! What connections bring in sinks the session's labels all the same.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use tribune_agents::{RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_constitution::{Decision, EGRESS, LAND, Labels, MCP_SERVER, Stage, Trust, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
-use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::approval::action::{Action, Files, approval_id};
 use tribune_records::approval::decision::Ruling;
 use tribune_records::approval::record::{ApprovalRecord, Requested, Runner};
+use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
 };
-use tribune_storage::store::{Appended, SessionRow, StoreError};
+use tribune_storage::clock::Clock;
+use tribune_storage::store::{Appended, LedgerWriter, Readers, SessionRow, StoreError};
+use tribune_storage::vault::Vault;
 
-use super::Governance;
 use super::external_calls::FULL;
 use super::turn_recorder::{denial, json_of};
 use crate::approval::MAX_PENDING;
 use crate::gate::hooks::Who;
-use crate::gate::{Admission, Inquiry, Leave, Standing};
-
-/// What connections brought into sessions, until their journals have taken it in.
-pub(crate) type Seeped = Mutex<HashMap<SessionKey, Labels>>;
+use crate::gate::{Admission, Gate, Inquiry, Leave, Standing};
 
 /// What is told to whoever waited for a person in vain.
 const LATE: &str = "nobody decided in time: try again, or ask the operator";
@@ -78,11 +77,11 @@ impl Beside {
 
 /// Why a connection is not made, or changes are not landed.
 #[derive(Debug)]
-pub(crate) struct Barred {
-    pub(crate) code: &'static str,
-    pub(crate) message: String,
+pub struct Barred {
+    pub code: &'static str,
+    pub message: String,
     /// Whether a verdict says so already.
-    pub(crate) is_recorded: bool,
+    pub is_recorded: bool,
 }
 
 impl Barred {
@@ -108,30 +107,60 @@ impl From<RuntimeError> for Barred {
     }
 }
 
-/// A call of the house that is being decided.
+/// Authorizes and records what happens outside of turns: connections out of sandboxes, landings, and starts of MCP servers.
+///
+/// Needs no tools and no turns, so the sockets of sessions are built on this alone.
+pub struct OutOfTurn {
+    pub gate: Arc<Gate>,
+    pub readers: Readers,
+    pub(super) ledger: LedgerWriter,
+    pub(super) vault: Arc<Vault>,
+    clock: Arc<dyn Clock>,
+    /// What connections brought into sessions, until their journals have taken it in.
+    seeped: Mutex<HashMap<SessionKey, Labels>>,
+}
+
+impl fmt::Debug for OutOfTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OutOfTurn")
+    }
+}
+
+/// A call of the daemon itself that is being decided.
 struct Crossing<'a> {
-    governance: &'a Arc<Governance>,
+    out_of_turn: &'a OutOfTurn,
     key: &'a Arc<SessionKey>,
     call: ToolCall,
     beside: Beside,
     carries: Option<Labels>,
 }
 
-impl Governance {
+impl OutOfTurn {
+    pub fn new(
+        gate: Arc<Gate>,
+        vault: Arc<Vault>,
+        ledger: LedgerWriter,
+        readers: Readers,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { gate, readers, ledger, vault, clock, seeped: Mutex::default() }
+    }
+
     /// Leave for one call of the house for a session, once the verdict that allows it is durable. Where a person is to decide,
     /// waits for `wait` at most, and no longer than until `gone`. `carries` is what the box holds beyond what the log says of
     /// its session.
-    pub(crate) async fn cross(
-        self: &Arc<Self>,
+    pub async fn cross(
+        &self,
         (key, carries): (&Arc<SessionKey>, Option<Labels>),
         (call, vetoes): (ToolCall, Vec<Veto>),
         wait: Duration,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Barred> {
         let beside = Beside::of(&call);
-        let crossing = Crossing { governance: self, key, call, beside, carries };
+        let crossing = Crossing { out_of_turn: self, key, call, beside, carries };
         let (row, standing) = crossing.standing().await?;
-        let vetoes = vetoes.into_iter().chain(self.objections(&Who::of(&standing), &crossing.call).await);
+        let vetoes =
+            vetoes.into_iter().chain(self.gate.hooks.objections(&Who::of(&standing), &crossing.call).await);
         let (leave, verdict, entry) =
             crossing.judge(&standing, (Stage::Call, None), vetoes.collect(), Vec::new()).await?;
         match (leave, verdict.decision) {
@@ -146,21 +175,21 @@ impl Governance {
 
     /// Leave for one call of the house for a session, if nobody has to be asked.
     pub(super) async fn cross_at_once(
-        self: &Arc<Self>,
+        &self,
         key: &Arc<SessionKey>,
         call: ToolCall,
     ) -> Result<Admission, Barred> {
         let beside = Beside::of(&call);
-        let crossing = Crossing { governance: self, key, call, beside, carries: None };
+        let crossing = Crossing { out_of_turn: self, key, call, beside, carries: None };
         let (_, standing) = crossing.standing().await?;
-        let vetoes = self.objections(&Who::of(&standing), &crossing.call).await;
+        let vetoes = self.gate.hooks.objections(&Who::of(&standing), &crossing.call).await;
         let (leave, verdict, entry) =
             crossing.judge(&standing, (Stage::Call, None), vetoes, Vec::new()).await?;
         leave.map(|leave| crossing.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
     }
 
     /// Writes down what became of a connection, under the verdict that allowed it.
-    pub(crate) async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
+    pub async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
         let parents = verdict.into_iter().collect();
         let draft = self.draft_beside(Beside::Egress, key, (EntryQuality::Delivery, parents), record);
         if let Err(error) = self.ledger.append(&draft).await {
@@ -170,7 +199,7 @@ impl Governance {
     }
 
     /// Takes back the requests of calls that ended with an earlier daemon.
-    pub(crate) async fn withdraw_crossings(&self) -> Result<(), StoreError> {
+    pub async fn withdraw_crossings(&self) -> Result<(), StoreError> {
         let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let rows =
             waiting.await?.into_iter().filter(|row| [EGRESS, LAND].contains(&row.requested.tool.as_str()));
@@ -183,8 +212,16 @@ impl Governance {
 
     /// What connections have brought into a session.
     pub(super) fn seeped(&self, key: &SessionKey) -> Labels {
-        let seeped = self.seeped.lock().unwrap_or_else(PoisonError::into_inner);
-        seeped.get(key).copied().unwrap_or(Labels::FRESH)
+        self.seeped_labels().get(key).copied().unwrap_or(Labels::FRESH)
+    }
+
+    /// Forgets what connections have brought into a session that is unloaded: the log has it.
+    pub(super) fn unload(&self, key: &SessionKey) {
+        self.seeped_labels().remove(key);
+    }
+
+    fn seeped_labels(&self) -> MutexGuard<'_, HashMap<SessionKey, Labels>> {
+        self.seeped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn draft_beside(
@@ -215,7 +252,7 @@ impl Crossing<'_> {
     /// The session as the log tells of it: what it has read is durable before it can act on it.
     async fn standing(&self) -> Result<(SessionRow, Standing), Barred> {
         let name = self.key.to_string();
-        let row = self.governance.readers.read(move |reader| reader.session(&name)).await?;
+        let row = self.out_of_turn.readers.read(move |reader| reader.session(&name)).await?;
         // Changes outlive the session that made them.
         let outlives = self.beside == Beside::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
@@ -245,26 +282,26 @@ impl Crossing<'_> {
             vetoes,
             approval,
         };
-        let judgement = self.governance.gate.judge(inquiry)?;
+        let judgement = self.out_of_turn.gate.judge(inquiry)?;
         let leave = judgement.leave();
         let (facts, verdict) = judgement.into_parts();
         let record = VerdictRecord {
             tool: self.call.name.clone(),
-            constitution_hash: self.governance.gate.law.hash().to_string(),
+            constitution_hash: self.out_of_turn.gate.law.hash().to_string(),
             input_hash: None,
             facts,
             verdict,
         };
         let line = (EntryQuality::PolicyVerdict, parents);
-        let draft = self.governance.draft_beside(self.beside, self.key, line, &record);
-        let entry = self.governance.ledger.append(&draft).await?;
+        let draft = self.out_of_turn.draft_beside(self.beside, self.key, line, &record);
+        let entry = self.out_of_turn.ledger.append(&draft).await?;
         Ok((leave, record.verdict, entry))
     }
 
     /// The leave, and what follows from it for the session.
     fn admit(&self, leave: Leave, verdict: &Appended) -> Admission {
         if let Some(brought) = self.beside.brings() {
-            let mut seeped = self.governance.seeped.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seeped = self.out_of_turn.seeped_labels();
             let labels = seeped.entry((**self.key).clone()).or_insert(Labels::FRESH);
             *labels = labels.meet(brought);
         }
@@ -275,7 +312,7 @@ impl Crossing<'_> {
     fn action(&self, standing: &Standing) -> Action {
         let labels = self.beside.brings().map_or(standing.labels, |brought| standing.labels.meet(brought));
         let standing = Standing { labels, ..standing.clone() };
-        self.governance.gate.action_elsewhere(&standing, &self.call)
+        self.out_of_turn.gate.action_elsewhere(&standing, &self.call)
     }
 
     /// Puts on record that the connection waits for a person, until when whoever asked is there to hear the answer.
@@ -285,18 +322,18 @@ impl Crossing<'_> {
         (verdict, entry): (Verdict, Cid),
         wait: Duration,
     ) -> Result<(Requested, Cid), Barred> {
-        let gate = &self.governance.gate;
+        let gate = &self.out_of_turn.gate;
         if !gate.inbox.has_room(self.key.as_str()) {
             return Err(Barred::judged("too_many_waiting", FULL));
         }
         let action = self.action(standing);
         let words = json_of(&action)?;
-        let Some(commitment) = self.governance.vault.keep(&row.id, &words).await? else {
+        let Some(commitment) = self.out_of_turn.vault.keep(&row.id, &words).await? else {
             let what = "nobody can be asked before something was said in the session: begin with a turn";
             return Err(Barred::judged("cannot_ask", what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
-        let expires_at = expires_at.min(self.governance.clock.now().plus(wait).to_string());
+        let expires_at = expires_at.min(self.out_of_turn.clock.now().plus(wait).to_string());
         let requested = Requested {
             id: approval_id(&entry, 0),
             session: self.key.to_string(),
@@ -323,8 +360,8 @@ impl Crossing<'_> {
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let line = (EntryQuality::Approval, vec![entry]);
-        let draft = self.governance.draft_beside(self.beside, self.key, line, &record);
-        let appended = self.governance.ledger.append(&draft).await?;
+        let draft = self.out_of_turn.draft_beside(self.beside, self.key, line, &record);
+        let appended = self.out_of_turn.ledger.append(&draft).await?;
         Ok((requested, appended.cid))
     }
 
@@ -336,7 +373,7 @@ impl Crossing<'_> {
         wait: Duration,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Barred> {
-        let inbox = &self.governance.gate.inbox;
+        let inbox = &self.out_of_turn.gate.inbox;
         let id = requested.id.clone();
         let ruling = inbox.ask(requested.clone(), request);
         let given_up = tokio::select! {
@@ -354,8 +391,8 @@ impl Crossing<'_> {
             }
         }
         let (_, standing) = self.standing().await?;
-        let mut vetoes = self.governance.objections(&Who::of(&standing), &self.call).await;
-        if !self.governance.gate.still_fits(&requested, &self.action(&standing)) {
+        let mut vetoes = self.out_of_turn.gate.hooks.objections(&Who::of(&standing), &self.call).await;
+        if !self.out_of_turn.gate.still_fits(&requested, &self.action(&standing)) {
             let what = "the session has read more since this was asked: try again";
             vetoes.push(Veto::new(&format!("{}.stale", self.call.name), what));
         }

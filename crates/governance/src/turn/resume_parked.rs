@@ -14,9 +14,10 @@ use tribune_records::outcome::{Resource, Touched};
 use tribune_registry::mailbox::MAX_TEXT_BYTES;
 use tribune_storage::store::{ApprovalRow, OpenWork};
 
+use super::Governance;
+use super::Governance;
 use super::calls::{action_now, run};
 use super::turn_recorder::{Desk, Judged, Recorded, input_from};
-use super::{Governance, failed};
 use crate::approval::MAX_PENDING;
 use crate::gate::Ticket;
 use crate::spend::{share_a_limit, whose};
@@ -36,7 +37,7 @@ impl Governance {
     pub(crate) async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let mut wordless = Vec::new();
-        for some in waiting.await.map_err(failed)?.chunks(READ_AT_ONCE) {
+        for some in waiting.await?.chunks(READ_AT_ONCE) {
             let some: Vec<Requested> = some.iter().map(|row| row.requested.clone()).collect();
             let ids: Vec<String> = some.iter().map(|requested| requested.id.clone()).collect();
             // Words that are there and cannot be opened are another matter, and told when they are asked for.
@@ -59,11 +60,9 @@ impl Governance {
         let parked: Vec<OpenWork> = self
             .readers
             .read(|reader| Ok(reader.open_work()?.into_iter().filter(|work| work.kind == "parked").collect()))
-            .await
-            .map_err(failed)?;
+            .await?;
         for work in parked {
-            let row =
-                self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await.map_err(failed)?;
+            let row = self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await?;
             if let Some(row) = row.filter(|row| row.state != State::Pending && row.requested.runner.is_host())
             {
                 self.finish(row.requested.id);
@@ -75,7 +74,7 @@ impl Governance {
     /// Carries out, or refuses, a parked call that no turn waits for.
     pub(crate) async fn resume_decided(self: &Arc<Self>, id: &str) -> Result<(), RuntimeError> {
         let id = id.to_owned();
-        match self.readers.read(move |reader| reader.approval(&id)).await.map_err(failed)? {
+        match self.readers.read(move |reader| reader.approval(&id)).await? {
             Some(row) => self.resume(row).await,
             None => Ok(()),
         }
@@ -85,10 +84,10 @@ impl Governance {
         let ApprovalRow { requested, state, decided_by, reason, .. } = row;
         let Ok(key) = requested.session.parse::<SessionKey>() else { return Ok(()) };
         let name = requested.session.clone();
-        let session = self.readers.read(move |reader| reader.session(&name)).await.map_err(failed)?;
+        let session = self.readers.read(move |reader| reader.session(&name)).await?;
         let Some(session) = session else { return Ok(()) };
         let handle = Handle { key: Arc::new(key), session_id: session.id.as_str().into() };
-        let journal = self.journal(&handle).await.map_err(failed)?.lock_owned().await;
+        let journal = self.journal(&handle).await?.lock_owned().await;
         // Looked at behind the lock: whoever held it may have finished the call.
         if !self.is_parked(&requested.call).await? {
             return Ok(());
@@ -229,7 +228,7 @@ impl Governance {
     /// What was asked for, if it is still there.
     fn asked_action(&self, desk: &Desk, requested: &Requested) -> Result<Option<Action>, RuntimeError> {
         let action = requested.action.to_string();
-        let json = self.vault.content(&desk.handle.session_id, &action).map_err(failed)?;
+        let json = self.vault.content(&desk.handle.session_id, &action)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))
     }
 
@@ -248,7 +247,7 @@ impl Governance {
             return Ok(recorded);
         }
         let before = before.clone();
-        let before = self.readers.read(move |reader| reader.approval(&before)).await.map_err(failed)?;
+        let before = self.readers.read(move |reader| reader.approval(&before)).await?;
         let by = before.and_then(|row| row.decided_by).unwrap_or_else(|| FROM.to_owned());
         desk.in_place(recorded, by, action.input)
     }
@@ -259,8 +258,8 @@ impl Governance {
         desk: &Desk,
         requested: &Requested,
     ) -> Result<Option<(String, String)>, RuntimeError> {
-        let Some((by, text)) = self.other_words(requested).await.map_err(failed)? else { return Ok(None) };
-        let words = self.vault.content(&desk.handle.session_id, &text.to_string()).map_err(failed)?;
+        let Some((by, text)) = self.other_words(requested).await? else { return Ok(None) };
+        let words = self.vault.content(&desk.handle.session_id, &text.to_string())?;
         match words.map(String::from_utf8) {
             Some(Ok(words)) => Ok(Some((by, words))),
             // Without the words that were allowed, nothing was.
@@ -275,7 +274,7 @@ impl Governance {
                 Ok(reader.open_work()?.iter().any(|work| work.cid == call && work.kind == "parked"))
             })
             .await
-            .map_err(failed)
+            .map_err(RuntimeError::from)
     }
 
     /// The call as it was asked for, if its words are still there.
@@ -285,15 +284,15 @@ impl Governance {
         requested: &Requested,
     ) -> Result<Option<Recorded>, RuntimeError> {
         let Ok(entry) = requested.call.parse::<Cid>() else { return Ok(None) };
-        let record: Option<ToolCallRecord> = self.record_of(entry).await.map_err(failed)?;
+        let record: Option<ToolCallRecord> = self.record_of(entry).await?;
         let Some(record) = record else { return Ok(None) };
-        let words = self.vault.content(&handle.session_id, &record.input_hash.to_string()).map_err(failed)?;
+        let words = self.vault.content(&handle.session_id, &record.input_hash.to_string())?;
         let Some(input) = words.as_deref().and_then(input_from) else { return Ok(None) };
         // The law looks at what was asked for too; without that it cannot.
         let asked = match record.asked_hash {
             None => None,
             Some(hash) => {
-                let words = self.vault.content(&handle.session_id, &hash.to_string()).map_err(failed)?;
+                let words = self.vault.content(&handle.session_id, &hash.to_string())?;
                 let Some(asked) = words.as_deref().and_then(input_from) else { return Ok(None) };
                 Some(asked)
             }

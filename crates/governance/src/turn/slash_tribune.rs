@@ -15,7 +15,7 @@ use tribune_constitution::{Mode, Trust};
 use tribune_records::approval::record::Requested;
 use tribune_storage::verdict_log::{Denial, last_denials};
 
-use super::{Governance, failed};
+use super::Governance;
 
 /// What such a turn does for the record.
 pub(super) const SKILL: &str = "house";
@@ -60,7 +60,7 @@ async fn text(
     let (law, key) = (&governance.gate.law, handle.key.as_str().to_owned());
     let waiting = governance.gate.inbox.waiting_in(&key);
     let denials = governance.readers.read(move |reader| last_denials(reader, Some(&key))).await;
-    let (denials, settings) = (denials.map_err(failed)?, law.settings());
+    let (denials, settings) = (denials?, law.settings());
     let mode = match settings.mode {
         Mode::Enforce => "enforce: its decisions hold",
         Mode::Audit => "audit: its decisions are recorded, and calls are allowed",

@@ -7,7 +7,6 @@ use tribune_constitution::{MCP, Mandate, Stage};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Files;
 
-use super::failed;
 use super::turn_recorder::Desk;
 use crate::gate::Inquiry;
 
@@ -41,7 +40,7 @@ fn is_offered(desk: &mut Desk, tool: &str, turn: Cid) -> Result<bool, RuntimeErr
         vetoes: Vec::new(),
         approval: None,
     };
-    let judgement = desk.governance.gate.judge(inquiry).map_err(failed)?;
+    let judgement = desk.governance.gate.judge(inquiry)?;
     let (verdict, _) = desk.verdict(judgement, None, vec![turn])?;
     Ok(verdict.is_offered())
 }

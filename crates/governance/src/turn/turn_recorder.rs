@@ -17,8 +17,8 @@ use tribune_records::ledger_payloads::{
 };
 use tribune_records::outcome::{Done, Touched};
 
+use super::Governance;
 use super::session_writer::{Hand, HandedIn, Journal, Line, Page, Written};
-use super::{Governance, failed};
 use crate::approval::draft;
 use crate::gate::{Ended, Inquiry, Judgement, Leave, Standing, Ticket};
 
@@ -81,25 +81,25 @@ impl Desk {
 
     /// Takes in what connections out of the session's box have brought in by now.
     fn take_in(&mut self) {
-        let seeped = self.governance.seeped(&self.handle.key);
+        let seeped = self.governance.out_of_turn.seeped(&self.handle.key);
         self.journal.standing.labels = self.journal.standing.labels.meet(seeped);
     }
 
     /// Writes the page and begins another.
     pub(super) async fn write(&mut self) -> Result<Written, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
-        self.journal.write(page).await.map_err(failed)
+        self.journal.write(page).await.map_err(RuntimeError::from)
     }
 
     /// Has the page written before whatever is handed in later, and begins another.
     pub(super) async fn hand_in(&mut self, hand: Hand) -> Result<HandedIn, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
-        self.journal.hand_in(hand, page).await.map_err(failed)
+        self.journal.hand_in(hand, page).await.map_err(RuntimeError::from)
     }
 
     /// Waits until a page that was handed in is durable.
     pub(super) async fn written(&mut self, page: HandedIn) -> Result<Written, RuntimeError> {
-        self.journal.written(page).await.map_err(failed)
+        self.journal.written(page).await.map_err(RuntimeError::from)
     }
 
     /// Writes the page of someone who is no turn, and shows it to those who follow the session.
@@ -120,7 +120,7 @@ impl Desk {
 
     pub(super) fn content(&mut self, words: &(impl Serialize + ?Sized)) -> Result<Commitment, RuntimeError> {
         let json = json_of(words)?;
-        self.journal.content(&mut self.page, &json).map_err(failed)
+        self.journal.content(&mut self.page, &json).map_err(RuntimeError::from)
     }
 
     pub(super) fn line<P: Serialize>(
@@ -130,7 +130,9 @@ impl Desk {
         parents: Vec<Cid>,
         record: &P,
     ) -> Result<LedgerEntry, RuntimeError> {
-        self.journal.entry(&mut self.page, Line { quality, target, parents, record }).map_err(failed)
+        self.journal
+            .entry(&mut self.page, Line { quality, target, parents, record })
+            .map_err(RuntimeError::from)
     }
 
     /// Puts a call of a turn on record.
@@ -156,7 +158,7 @@ impl Desk {
         let line = blake3::hash(said.as_bytes());
         let said = match self.last_said {
             Some((known, commitment)) if known == line => commitment,
-            _ => self.journal.content(&mut self.page, said.as_bytes()).map_err(failed)?,
+            _ => self.journal.content(&mut self.page, said.as_bytes())?,
         };
         self.last_said = Some((line, said));
         self.called_by(call, vec![turn], (Runner::Agent, Some(said)))
@@ -283,7 +285,7 @@ impl Desk {
             vetoes,
             approval,
         };
-        let judgement = self.governance.gate.judge(inquiry).map_err(failed)?;
+        let judgement = self.governance.gate.judge(inquiry)?;
         let leave = judgement.leave();
         let (verdict, entry) = self.verdict(judgement, Some(recorded.input_hash), vec![recorded.entry])?;
         Ok((leave, verdict, entry))
@@ -403,8 +405,7 @@ impl Desk {
         // What did not run brought nothing in.
         let tool = (effect == Effect::Perhaps).then_some(call.name.as_str());
         let ended = if outcome.is_error { Ended::Badly } else { Ended::Well };
-        let moved =
-            self.governance.gate.moved(&self.journal.standing, tool, (touched, ended)).map_err(failed)?;
+        let moved = self.governance.gate.moved(&self.journal.standing, tool, (touched, ended))?;
         self.journal.standing.labels = moved.session;
         let output_hash = self.content(&[ContentBlock::text(&outcome.content)])?;
         let record = ToolResultRecord {
@@ -434,7 +435,7 @@ impl Desk {
         touched: &[Touched],
     ) -> Result<(), RuntimeError> {
         let standing = &self.journal.standing;
-        let moved = self.governance.gate.moved(standing, None, (touched, Ended::Badly)).map_err(failed)?;
+        let moved = self.governance.gate.moved(standing, None, (touched, Ended::Badly))?;
         let record = ToolResultRecord {
             tool: requested.tool.clone(),
             call_id: requested.call_id.clone(),
@@ -456,7 +457,7 @@ impl Desk {
         begun: Begun,
     ) -> Result<Cid, RuntimeError> {
         let wrote = match begun {
-            Begun::Yes => self.governance.gate.left_behind(&self.journal.standing, tool).map_err(failed)?,
+            Begun::Yes => self.governance.gate.left_behind(&self.journal.standing, tool)?,
             Begun::No => Vec::new(),
         };
         let record = ToolResultRecord {

@@ -32,7 +32,6 @@ use tribune_registry::Agents;
 
 pub(crate) use self::builtin_targets::{NativeStage, RehearsalStage};
 pub use self::evaluate::Outcome;
-pub(crate) use self::model_socket::serve;
 pub(crate) use self::probe_run::{Obstacle, Scene, Stage, Step, Subject, Trial, sweep};
 use self::record::Occasion;
 pub(crate) use self::record::{Grounds, millis};

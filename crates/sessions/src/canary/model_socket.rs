@@ -5,15 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::http::header::CONTENT_TYPE;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use tribune_agents::SessionKey;
+use tribune_egress::SocketService;
 
 use super::scripted_model::Play;
 
@@ -23,8 +26,15 @@ const MAX_BODY_BYTES: usize = 16 << 20;
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
 
+#[async_trait]
+impl SocketService for Play {
+    async fn serve(&self, stream: UnixStream, _: &Arc<SessionKey>, _: Duration) {
+        serve(stream, self).await;
+    }
+}
+
 /// Serves one connection.
-pub(crate) async fn serve<S>(stream: S, play: &Play)
+async fn serve<S>(stream: S, play: &Play)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {

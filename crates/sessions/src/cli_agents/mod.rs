@@ -15,7 +15,7 @@ mod session_dir;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_agents::cli_agent::{Spawned, Spawner};
@@ -23,7 +23,7 @@ use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, Handle, Profile, RuntimeError, SessionKey};
 use tribune_config::Sandbox;
 use tribune_constitution::Asking;
-use tribune_egress::WeakBrokers;
+use tribune_egress::{Brokers, SocketService};
 use tribune_governance::models::Providers;
 use tribune_governance::models::agent_model::model_of;
 use tribune_governance::turn::Governance;
@@ -39,11 +39,12 @@ pub(crate) use self::canary_target::CliStage;
 use self::launch_profile::Seat;
 use self::process::BoxedAgent;
 use self::process_count::BoxCensus;
-pub(crate) use self::session_dir::Room;
+use self::session_dir::Room;
+pub use self::session_dir::forget_session;
 use crate::canary::{Milestone, Play};
 
 /// Starts the agents of a house.
-pub(crate) struct CliAgents {
+pub struct CliAgents {
     home: Home,
     sandbox: Sandbox,
     /// Patterns of what no agent sees in its workspace.
@@ -54,7 +55,7 @@ pub(crate) struct CliAgents {
     providers: Arc<Providers>,
     governance: Arc<Governance>,
     mcp: Arc<McpServers>,
-    brokers: OnceLock<WeakBrokers>,
+    brokers: Brokers,
     launches: AtomicU64,
     /// What programs of this machine obey in the workspaces of sessions, as it was when somebody last looked.
     looked_at: Mutex<HashMap<SessionKey, Looked>>,
@@ -86,13 +87,14 @@ struct Seated<'a> {
 }
 
 impl CliAgents {
-    pub(crate) fn new(
+    pub fn new(
         home: &Home,
         (sandbox, hide): (Sandbox, Vec<String>),
         profiles: Profiles,
         (agents, providers): (Arc<Agents>, Arc<Providers>),
         governance: Arc<Governance>,
         mcp: Arc<McpServers>,
+        brokers: Brokers,
     ) -> Self {
         let launcher = Launcher::this_program(House::of(home.root()));
         Self {
@@ -105,17 +107,16 @@ impl CliAgents {
             providers,
             governance,
             mcp,
-            brokers: OnceLock::new(),
+            brokers,
             launches: AtomicU64::new(0),
             looked_at: Mutex::default(),
             played: Mutex::default(),
         }
     }
 
-    /// The brokers, which need the gateway that needs the sessions that have this.
-    pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
-        // Nobody sets it twice.
-        let _ = self.brokers.set(brokers);
+    /// The newest of what a session's agent wrote to its standard error.
+    pub fn stderr(&self, session: &Handle) -> Option<String> {
+        Room::of(&self.home, session).stderr()
     }
 
     /// Whom a session is for, if it can be run here.
@@ -200,6 +201,12 @@ impl CliAgents {
     }
 }
 
+impl std::fmt::Debug for CliAgents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CliAgents")
+    }
+}
+
 #[async_trait]
 impl Spawner for CliAgents {
     fn check(&self, session: &Handle) -> Result<(), RuntimeError> {
@@ -213,15 +220,18 @@ impl Spawner for CliAgents {
         let (ground, may_change) = self.workspace(session).await?;
         // A canary's workspace can be changed, or nobody would know what stopped it.
         let may_change = play.is_some() || may_change;
-        let brokers = self.brokers.get().and_then(WeakBrokers::upgrade);
-        let Some(brokers) = brokers else {
+        let brokers = &self.brokers;
+        if brokers.is_closing() {
             return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
-        };
+        }
         let door = if play.is_none() { Door::to(&self.mcp, &session.key) } else { None };
         let (door, servers) = door.unzip();
         let sockets = match &play {
-            Some(play) => brokers.open_played(&session.key, Arc::clone(play)),
-            None => brokers.open_serving(&session.key, door.map(Arc::new)),
+            Some(play) => brokers.open_isolated(&session.key, Arc::clone(play) as Arc<dyn SocketService>),
+            None => {
+                let servers = door.map(|door| Arc::new(door) as Arc<dyn SocketService>);
+                brokers.open_serving(&session.key, servers)
+            }
         };
         let sockets = sockets.map_err(|error| failed(error.to_string()))?;
         let user = rustix::process::geteuid().is_root().then(tribune_sandbox::fresh_user);

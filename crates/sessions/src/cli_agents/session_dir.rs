@@ -18,6 +18,7 @@ use tribune_agents::profile::HomePath;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 use tribune_storage::home::Home;
+use tribune_storage::store::StoreError;
 
 use super::clear_dir::clear;
 
@@ -26,12 +27,18 @@ const MAX_CONVERSATION: usize = 512;
 
 /// The folder of a session.
 #[derive(Debug, Clone)]
-pub(crate) struct Room {
+pub(super) struct Room {
     folder: PathBuf,
 }
 
+/// Removes what is kept of an agent's session that is forgotten.
+pub fn forget_session(home: &Home, session: &Handle) -> Result<(), StoreError> {
+    let room = Room::of(home, session);
+    room.forget().map_err(|error| StoreError::Io { path: room.folder.clone(), what: error.to_string() })
+}
+
 impl Room {
-    pub(crate) fn of(home: &Home, session: &Handle) -> Self {
+    pub(super) fn of(home: &Home, session: &Handle) -> Self {
         let agent = session.key.agent().as_str();
         let folder = home.root().join("agents").join(agent).join("cli").join(&*session.session_id);
         Self { folder }
@@ -80,16 +87,12 @@ impl Room {
     }
 
     /// The newest of what the agent said on its standard error.
-    pub(crate) fn stderr(&self) -> Option<String> {
+    pub(super) fn stderr(&self) -> Option<String> {
         fs::read_to_string(self.folder.join("stderr")).ok()
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.folder
-    }
-
     /// Removes everything.
-    pub(crate) fn forget(&self) -> io::Result<()> {
+    fn forget(&self) -> io::Result<()> {
         // However deep the agent's folders are.
         if self.folder.join("home").is_dir() {
             self.furnish(&[], &[])?;

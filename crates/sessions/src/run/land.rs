@@ -28,15 +28,17 @@ impl Runs {
         };
         let key = Arc::new(session_of(planned.held.workspace())?);
         let admission =
-            governance.leave_to_land(&key, planned.call.clone(), gone).await.map_err(|barred| {
-                let code = match barred.code {
-                    "storage" => "storage",
-                    "no_session" => "not_found",
-                    "internal" => "internal",
-                    _ => "forbidden",
-                };
-                RunError::Barred(code, barred.message)
-            })?;
+            governance.out_of_turn.leave_to_land(&key, planned.call.clone(), gone).await.map_err(
+                |barred| {
+                    let code = match barred.code {
+                        "storage" => "storage",
+                        "no_session" => "not_found",
+                        "internal" => "internal",
+                        _ => "forbidden",
+                    };
+                    RunError::Barred(code, barred.message)
+                },
+            )?;
         let verdict = Some(admission.entry());
         let landing = tokio::task::spawn_blocking(move || {
             let landed = planned.land(admission).map_err(|error| (planned.held.mend(), error));
@@ -48,15 +50,15 @@ impl Runs {
                 landed: landed.landed.len() as u64,
                 unlanded: landed.left.len() as u64,
                 traps: landed.traps,
-                paths: governance.keep_words(&key, &words(&landed.landed)).await?,
+                paths: governance.out_of_turn.keep_words(&key, &words(&landed.landed)).await?,
             },
             Err((mended, _)) => {
                 let landed = mended.as_deref().unwrap_or_default();
-                let paths = governance.keep_words(&key, &words(landed)).await?;
+                let paths = governance.out_of_turn.keep_words(&key, &words(landed)).await?;
                 WorkspaceRecord::LandingFailed { landed: landed.len() as u64, paths }
             }
         };
-        governance.note_workspace(&key, verdict, &record).await?;
+        governance.out_of_turn.note_workspace(&key, verdict, &record).await?;
         let tidied = tokio::task::spawn_blocking(move || {
             held.landing_is_over();
             held.remove_if_empty()
@@ -77,7 +79,7 @@ impl Runs {
         });
         let (key, changes) = discarding.await.map_err(|_| RunError::Leaving)??;
         let record = WorkspaceRecord::Discarded { changes };
-        self.sessions.governance().note_workspace(&key, None, &record).await?;
+        self.sessions.governance().out_of_turn.note_workspace(&key, None, &record).await?;
         Ok(changes)
     }
 
@@ -107,9 +109,9 @@ impl Runs {
                 }
             };
             let governance = self.sessions.governance();
-            let paths = governance.keep_words(&key, &words(&landed)).await?;
+            let paths = governance.out_of_turn.keep_words(&key, &words(&landed)).await?;
             let record = WorkspaceRecord::LandingInterrupted { landed: landed.len() as u64, paths };
-            governance.note_workspace(&key, Some(verdict), &record).await?;
+            governance.out_of_turn.note_workspace(&key, Some(verdict), &record).await?;
             held.landing_is_over();
             tidy(held).await;
         }

@@ -8,7 +8,7 @@ mod land;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tribune_agents::{AgentId, CloseReason, SessionKey, SessionState};
 use tribune_contract::Limits;
@@ -17,7 +17,7 @@ pub(crate) use self::backend::RunBackend;
 
 use tribune_config::egress_rules::{Place, Unlisted};
 use tribune_config::{Sandbox, WorkspacesConfig};
-use tribune_egress::{BrokerError, Outlets, SessionSockets, WeakBrokers};
+use tribune_egress::{BrokerError, Brokers, Outlets, SessionSockets};
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
 use tribune_storage::home::Home;
 use tribune_storage::store::{SessionFilter, StoreError};
@@ -109,7 +109,7 @@ pub struct Runs {
     pub(crate) hide: Vec<String>,
     sessions: SessionManager,
     pub(crate) workspaces: Workspaces,
-    brokers: OnceLock<WeakBrokers>,
+    brokers: Brokers,
     /// Names of what runs.
     names: Arc<Mutex<HashSet<String>>>,
 }
@@ -152,11 +152,12 @@ pub(crate) struct Leavings {
 }
 
 impl Runs {
-    pub(crate) fn new(
+    pub fn new(
         home: &Home,
         sandbox: Sandbox,
         limits: &WorkspacesConfig,
         sessions: SessionManager,
+        brokers: Brokers,
     ) -> Self {
         let workspaces = Workspaces::of(home);
         // The folder may be reached by several names; this is the one that counts.
@@ -168,15 +169,9 @@ impl Runs {
             hide: limits.hide.clone(),
             sessions,
             workspaces,
-            brokers: OnceLock::new(),
+            brokers,
             names: Arc::default(),
         }
-    }
-
-    /// The brokers, which need the gateway that has this.
-    pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
-        // Nobody sets it twice.
-        let _ = self.brokers.set(brokers);
     }
 
     /// Opens a run: its session, its layer, its sockets. The folder comes back by its one name.
@@ -190,7 +185,9 @@ impl Runs {
         if governance.gate.is_frozen() {
             return Err(RunError::Frozen);
         }
-        let brokers = self.brokers.get().and_then(WeakBrokers::upgrade).ok_or(RunError::Leaving)?;
+        if self.brokers.is_closing() {
+            return Err(RunError::Leaving);
+        }
         let id = match wanted.name {
             Some(name) => name,
             None => fresh_id().ok_or(RunError::Leaving)?,
@@ -208,7 +205,7 @@ impl Runs {
         }
         let outlets = Outlets { places: wanted.places, unlisted: Some(Unlisted::Ask), carries: None };
         let places = outlets.places.len() as u64;
-        let sockets = brokers.open_with(&key, outlets)?;
+        let sockets = self.brokers.open_with(&key, outlets)?;
         let workspace = match wanted.mode {
             Mode::Overlay => {
                 let (session, began) = (key.to_string(), governance.clock.now().to_string());

@@ -132,6 +132,7 @@ impl SessionManager {
         runtimes: HashMap<String, Arc<dyn AgentRuntime>>,
         agents: Arc<Agents>,
         schedules: Arc<ScheduleFile>,
+        sub_agents: &SubAgents,
         limits: SessionLimits,
     ) -> Result<Self, SessionError> {
         let open = governance.readers.now(|reader| reader.open_sessions())?;
@@ -149,7 +150,9 @@ impl SessionManager {
             work: TaskTracker::new(),
             draining: CancellationToken::new(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        let sessions = Self { shared: Arc::new(shared) };
+        sub_agents.live_in(&sessions);
+        Ok(sessions)
     }
 
     /// Opens the sessions of standing agents. One that cannot be run yet, because its program or its model is not there, does not

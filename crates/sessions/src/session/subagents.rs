@@ -42,8 +42,8 @@ impl std::fmt::Debug for SubAgents {
 }
 
 impl SubAgents {
-    /// Says where they live. The first word counts.
-    pub fn live_in(&self, sessions: &SessionManager) {
+    /// Connects these to the sessions they live in. The first call counts.
+    pub(super) fn live_in(&self, sessions: &SessionManager) {
         self.sessions.get_or_init(|| Arc::downgrade(&sessions.shared));
     }
 

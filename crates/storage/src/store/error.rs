@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
+use tribune_agents::RuntimeError;
 use tribune_ledger::Cid;
 use tribune_ledger::entry::FieldError;
 
@@ -88,5 +89,12 @@ impl StoreError {
                 _ => Self::Io { path, what },
             },
         }
+    }
+}
+
+/// A storage error as a turn and its client see it. Its sentence names files of this home, never content.
+impl From<StoreError> for RuntimeError {
+    fn from(error: StoreError) -> Self {
+        Self::new("storage", error.to_string())
     }
 }

@@ -8,13 +8,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN};
 use axum::http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::net::UnixStream;
 use tribune_agents::SessionKey;
 use tribune_agents::cli_agent::{Hatch, Served, Servers};
 use tribune_egress::proxy_env::SERVERS_PORT;
+use tribune_egress::{SocketService, http_socket};
 
 use super::McpServers;
 use super::client::{VERSION, VERSIONS};
@@ -55,6 +58,13 @@ enum Reply {
     Refused(StatusCode, &'static str),
 }
 
+#[async_trait]
+impl SocketService for Door {
+    async fn serve(&self, stream: UnixStream, _: &Arc<SessionKey>, head: Duration) {
+        http_socket::serve(stream, head, |request| self.answer(request)).await;
+    }
+}
+
 impl Door {
     /// The door to the servers that the session has now, and what its agent is told of them; none if it has none.
     pub(crate) fn to(mcp: &Arc<McpServers>, session: &SessionKey) -> Option<(Self, Servers)> {
@@ -70,7 +80,7 @@ impl Door {
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
         match self.reply(request).await {
             Reply::Taken => response(StatusCode::ACCEPTED, Body::empty()),
             Reply::Message(status, message) => response(status, Body::from(message.to_string())),

@@ -17,7 +17,7 @@ mod tools;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -32,9 +32,9 @@ pub(crate) use self::http_endpoint::Door;
 pub(crate) use self::server_spec::{MAX_SERVERS, Wanted};
 
 use tribune_config::{Config, Sandbox};
-use tribune_egress::WeakBrokers;
-use tribune_governance::gate::Standing;
-use tribune_governance::turn::Governance;
+use tribune_egress::Brokers;
+use tribune_governance::gate::{Gate, Standing};
+use tribune_governance::turn::OutOfTurn;
 use tribune_records::ledger_payloads::McpRecord;
 use tribune_records::outcome::{Code, Refused};
 use tribune_records::workspace_roots::Ground;
@@ -67,7 +67,8 @@ pub(crate) struct McpServers {
     max_bytes: u64,
     launcher: Launcher,
     redactor: Arc<Redactor>,
-    brokers: OnceLock<WeakBrokers>,
+    brokers: Brokers,
+    out_of_turn: Arc<OutOfTurn>,
     sessions: Mutex<HashMap<SessionKey, Arc<Brought>>>,
     launches: AtomicU64,
     editions: AtomicU64,
@@ -102,7 +103,13 @@ pub(crate) enum Bringing {
 }
 
 impl McpServers {
-    pub(crate) fn new(home: &Home, config: &Config, redactor: Arc<Redactor>) -> Self {
+    pub fn new(
+        home: &Home,
+        config: &Config,
+        redactor: Arc<Redactor>,
+        brokers: Brokers,
+        out_of_turn: Arc<OutOfTurn>,
+    ) -> Self {
         Self {
             home: home.root().to_owned(),
             sandbox: config.sandbox,
@@ -110,18 +117,13 @@ impl McpServers {
             max_bytes: config.workspaces.max_bytes,
             launcher: Launcher::this_program(House::of(home.root())),
             redactor,
-            brokers: OnceLock::new(),
+            brokers,
+            out_of_turn,
             sessions: Mutex::default(),
             launches: AtomicU64::new(0),
             editions: AtomicU64::new(0),
             tasks: TaskTracker::new(),
         }
-    }
-
-    /// The brokers, which need the gateway that needs the sessions that have this.
-    pub(crate) fn with_brokers(&self, brokers: WeakBrokers) {
-        // Nobody sets it twice.
-        let _ = self.brokers.set(brokers);
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<SessionKey, Arc<Brought>>> {
@@ -133,13 +135,7 @@ impl McpServers {
     }
 
     /// Starts the servers that an operator's client brings for a session that is open. Returns what is not there, in sentences.
-    pub(crate) async fn bring(
-        &self,
-        governance: &Arc<Governance>,
-        row: &SessionRow,
-        wanted: &[Wanted],
-        bringing: Bringing,
-    ) -> Vec<String> {
+    pub async fn bring(&self, row: &SessionRow, wanted: &[Wanted], bringing: Bringing) -> Vec<String> {
         let Some(standing) = Standing::of(row) else { return Vec::new() };
         let (key, ground) = (Arc::clone(&standing.key), standing.ground());
         let before = self.of(&key);
@@ -152,8 +148,7 @@ impl McpServers {
         }
         drop(before);
         self.end(&key);
-        let starting =
-            wanted.iter().map(|wanted| self.start(governance, (row, &key, &ground), wanted.clone()));
+        let starting = wanted.iter().map(|wanted| self.start((row, &key, &ground), wanted.clone()));
         let mut servers: Vec<Server> = Vec::new();
         let mut sentences = Vec::new();
         for (wanted, started) in wanted.iter().zip(join_all(starting).await) {
@@ -176,7 +171,6 @@ impl McpServers {
 
     async fn start(
         &self,
-        governance: &Arc<Governance>,
         (row, key, ground): (&SessionRow, &Arc<SessionKey>, &Ground),
         wanted: Wanted,
     ) -> Result<Server, String> {
@@ -194,18 +188,18 @@ impl McpServers {
         let mut input = wanted.described();
         input["action"] = BY_OPERATOR.into();
         let call = ToolCall { id: format!("mcp-{number:016x}"), name: MCP_SERVER.to_owned(), input };
-        let admission = governance.leave_to_serve(key, call).await.map_err(|barred| barred.message)?;
+        let admission = self.out_of_turn.leave_to_serve(key, call).await.map_err(|barred| barred.message)?;
         let verdict = admission.entry();
-        let way_out = match self.brokers.get().and_then(WeakBrokers::upgrade) {
-            Some(brokers) => brokers.open_for_command(key).await.map_err(|error| error.to_string())?,
-            None => return Err("the daemon is stopping and starts nothing".to_owned()),
-        };
+        if self.brokers.is_closing() {
+            return Err("the daemon is stopping and starts nothing".to_owned());
+        }
+        let way_out = self.brokers.open_for_command(key).await.map_err(|error| error.to_string())?;
         let workspace = workspace_of(&self.home, ground).map_err(|refused| refused.sentence)?;
         let site = Site {
             number,
             home: self.home.clone(),
             workspace: workspace.canonicalize().unwrap_or(workspace),
-            may_change: may_change(governance, key, row),
+            may_change: may_change(&self.out_of_turn.gate, key, row),
             hide: self.hide.clone(),
             max_bytes: self.max_bytes,
         };
@@ -219,7 +213,7 @@ impl McpServers {
             }
             Err(_) => McpRecord::ServerNotStarted { server, program, definition },
         };
-        governance.note_server(key, verdict, &record).await;
+        self.out_of_turn.note_server(key, verdict, &record).await;
         started
     }
 
@@ -360,10 +354,10 @@ impl std::fmt::Debug for McpServers {
 }
 
 /// Whether a session may change its workspace in any way.
-fn may_change(governance: &Governance, key: &SessionKey, row: &SessionRow) -> bool {
-    let mode = governance.gate.mode_of(key.agent());
+fn may_change(gate: &Gate, key: &SessionKey, row: &SessionRow) -> bool {
+    let mode = gate.mode_of(key.agent());
     let is_kept = matches!(mode, Some(Asking::ApproveReads | Asking::DenyAll));
-    !is_kept && CHANGING.into_iter().any(|tool| governance.gate.gives(row, tool))
+    !is_kept && CHANGING.into_iter().any(|tool| gate.gives(row, tool))
 }
 
 /// Tools of a server that nobody should believe to have.

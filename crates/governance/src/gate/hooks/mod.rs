@@ -46,6 +46,17 @@ impl Hooks {
         self.hooks.iter().filter(move |hook| hook.on == on)
     }
 
+    /// What the hooks have against a call that is made as it is or not at all: a hook that would have less in it objects
+    /// to it too.
+    pub(crate) async fn objections(&self, who: &Who, call: &ToolCall) -> Vec<Veto> {
+        let (narrowed, mut vetoes) = self.before_tool_call(who, call.clone()).await;
+        if narrowed != *call {
+            let reason = "a hook allows the call with less in it only: ask for less";
+            vetoes.push(Veto::new("narrowed", reason));
+        }
+        vetoes
+    }
+
     /// Asks about a call. It comes back as it may be made, or as it was with who objects.
     pub(crate) async fn before_tool_call(&self, who: &Who, mut call: ToolCall) -> (ToolCall, Vec<Veto>) {
         for hook in self.of(On::BeforeToolCall) {

@@ -1,0 +1,17 @@
+//! What answers on a session's socket, as the sockets see it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::net::UnixStream;
+use tribune_agents::SessionKey;
+
+/// A service on a socket of a session: the model proxy, the session's MCP servers, or the scripted model of a canary.
+#[async_trait]
+pub trait SocketService: Send + Sync + fmt::Debug {
+    /// Serves one connection from the session's sandbox. `head` is how long the head of a request may take. When the
+    /// session's sockets are closed, the future is dropped.
+    async fn serve(&self, stream: UnixStream, session: &Arc<SessionKey>, head: Duration);
+}
