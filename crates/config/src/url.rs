@@ -13,7 +13,7 @@ const MAX_URL_BYTES: usize = 4096;
 
 /// An `http` or `https` address that says plainly where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub struct Target {
     url: Url,
     /// In lowercase; an IPv6 address without its brackets.
     host: String,
@@ -33,7 +33,7 @@ pub struct SearchEndpoint(Target);
 
 impl Target {
     /// Reads an address that someone wrote.
-    pub(crate) fn parse(text: &str) -> Result<Self, Refused> {
+    pub fn parse(text: &str) -> Result<Self, Refused> {
         let refused = |why: &str| {
             let sentence = format!("`{}` {why}", shown(text));
             Refused::new(Code::InvalidInput, sentence)
@@ -54,7 +54,7 @@ impl Target {
     }
 
     /// Checks an address, wherever it comes from.
-    pub(crate) fn new(mut url: Url) -> Result<Self, Refused> {
+    pub fn new(mut url: Url) -> Result<Self, Refused> {
         let refused = |why: &str| Err(Refused::new(Code::Refused, why.to_owned()));
         if !matches!(url.scheme(), "http" | "https") {
             return refused("only `http` and `https` addresses are fetched: choose another");
@@ -77,25 +77,25 @@ impl Target {
         Ok(Self { url, host, port })
     }
 
-    pub(crate) const fn url(&self) -> &Url {
+    pub const fn url(&self) -> &Url {
         &self.url
     }
 
-    pub(crate) fn host(&self) -> &str {
+    pub fn host(&self) -> &str {
         &self.host
     }
 
-    pub(super) const fn port(&self) -> u16 {
+    pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// The host, if it is an address and not a name.
-    pub(super) fn literal(&self) -> Option<IpAddr> {
+    pub fn literal(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
     /// The same place with another query.
-    pub(crate) fn with_query(&self, pairs: &[(&str, &str)]) -> Self {
+    pub fn with_query(&self, pairs: &[(&str, &str)]) -> Self {
         let mut target = self.clone();
         target.url.query_pairs_mut().extend_pairs(pairs);
         target
@@ -118,18 +118,18 @@ impl FromStr for HostPort {
 
 impl HostPort {
     /// Whether it is this host and this port, and no other.
-    pub(crate) fn is(&self, host: &str, port: u16) -> bool {
+    pub fn is(&self, host: &str, port: u16) -> bool {
         self.host == host && self.port == Some(port)
     }
 
     /// Whether it stands for this host, itself or as a name above it.
-    pub(crate) fn covers(&self, host: &str, port: u16) -> bool {
+    pub fn covers(&self, host: &str, port: u16) -> bool {
         let under = || host.strip_suffix(&self.host).is_some_and(|rest| rest.ends_with('.'));
         (host == self.host || under()) && self.port.is_none_or(|own| own == port)
     }
 
     /// Whether it is this address.
-    pub(crate) fn is_at(&self, address: IpAddr, port: u16) -> bool {
+    pub fn is_at(&self, address: IpAddr, port: u16) -> bool {
         self.host == address.to_string() && self.port.is_none_or(|own| own == port)
     }
 
@@ -156,11 +156,11 @@ impl FromStr for SearchEndpoint {
 }
 
 impl SearchEndpoint {
-    pub(crate) const fn target(&self) -> &Target {
+    pub const fn target(&self) -> &Target {
         &self.0
     }
 
-    pub(super) fn host_port(&self) -> HostPort {
+    pub fn host_port(&self) -> HostPort {
         HostPort { host: self.0.host.clone(), port: Some(self.0.port) }
     }
 }

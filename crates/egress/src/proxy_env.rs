@@ -10,7 +10,7 @@ pub const EGRESS_PORT: u16 = 3128;
 pub const MODEL_PORT: u16 = 4000;
 
 /// The port of the MCP servers that the house runs for a session.
-pub(crate) const SERVERS_PORT: u16 = 4100;
+pub const SERVERS_PORT: u16 = 4100;
 
 /// What SDKs are given as a key, because they want one. The house puts its own in.
 pub const PLACEHOLDER: &str = "the-house-puts-its-own-in";

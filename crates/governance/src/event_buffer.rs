@@ -45,14 +45,14 @@ impl Feeds {
 
 /// The newest events of one session.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub struct Feed {
     head: watch::Sender<Head>,
     recent: Mutex<Recent>,
 }
 
 /// Where the stream ends now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub struct Head {
     /// Number of the newest event.
     pub(super) seq: u64,
     /// The session was let go: nothing more comes through this feed.

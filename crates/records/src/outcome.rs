@@ -85,11 +85,11 @@ pub struct Refused {
 }
 
 /// The answer, or why there is none.
-pub(super) type Answer = Result<String, Refused>;
+pub type Answer = Result<String, Refused>;
 
 /// What a call has touched so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Trail {
+pub struct Trail {
     steps: Arc<Mutex<Steps>>,
     /// The further folder that the call is about, if it is about one.
     folder: Option<Arc<str>>,
@@ -104,10 +104,10 @@ struct Steps {
 
 /// Closes the trail when nobody waits for the call any more.
 #[derive(Debug)]
-pub(super) struct Closing(Trail);
+pub struct Closing(Trail);
 
 impl Done {
-    pub(super) fn new(answer: Answer, (touched, sandbox): (Vec<Touched>, Option<SandboxRecord>)) -> Self {
+    pub fn new(answer: Answer, (touched, sandbox): (Vec<Touched>, Option<SandboxRecord>)) -> Self {
         let (outcome, code) = match answer {
             Ok(text) => (ToolOutcome::good(bounded(text)), None),
             Err(Refused { code, sentence }) => (ToolOutcome::error(bounded(sentence)), Some(code)),
@@ -184,17 +184,17 @@ impl Resource {
 
 impl Trail {
     /// The same trail, of a call whose path is in this further folder.
-    pub(super) fn within(&self, folder: Option<Arc<str>>) -> Self {
+    pub fn within(&self, folder: Option<Arc<str>>) -> Self {
         Self { steps: Arc::clone(&self.steps), folder }
     }
 
     /// Notes what is about to be read.
-    pub(super) fn read(&self, resource: Resource) -> Result<(), Refused> {
+    pub fn read(&self, resource: Resource) -> Result<(), Refused> {
         self.note(Touched::Read(self.placed(resource)))
     }
 
     /// Notes what is about to be written.
-    pub(super) fn write(&self, resource: Resource) -> Result<(), Refused> {
+    pub fn write(&self, resource: Resource) -> Result<(), Refused> {
         self.note(Touched::Wrote(self.placed(resource)))
     }
 
@@ -206,11 +206,11 @@ impl Trail {
     }
 
     /// Notes what a command runs in.
-    pub(super) fn held_by(&self, sandbox: SandboxRecord) {
+    pub fn held_by(&self, sandbox: SandboxRecord) {
         self.steps().sandbox = Some(sandbox);
     }
 
-    pub(super) fn closing(&self) -> Closing {
+    pub fn closing(&self) -> Closing {
         Closing(self.clone())
     }
 
@@ -237,7 +237,7 @@ impl Trail {
 
 impl Closing {
     /// Everything that was touched, nothing else will be; and what a command ran in.
-    pub(super) fn close(self) -> (Vec<Touched>, Option<SandboxRecord>) {
+    pub fn close(self) -> (Vec<Touched>, Option<SandboxRecord>) {
         self.0.close()
     }
 }

@@ -29,13 +29,13 @@ pub struct Ground {
 
 /// A path with the one folder that it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spot<'p> {
+pub struct Spot<'p> {
     /// That folder alone.
-    pub(crate) ground: Ground,
+    pub ground: Ground,
     /// From there.
     pub(crate) path: &'p str,
     /// Its name, if it is a further one.
-    pub(crate) further: Option<Arc<str>>,
+    pub further: Option<Arc<str>>,
 }
 
 impl Ground {
@@ -66,13 +66,13 @@ impl Ground {
     }
 
     /// Every folder by itself, the workspace first.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+    pub fn each(&self) -> impl Iterator<Item = Self> {
         let workspace = Self { further: Arc::default(), ..self.clone() };
         std::iter::once(workspace).chain(self.others())
     }
 
     /// Which folder a path is in.
-    pub(crate) fn spot<'p>(&self, path: &'p str) -> Spot<'p> {
+    pub fn spot<'p>(&self, path: &'p str) -> Spot<'p> {
         match beneath(&self.further, path) {
             Some((folder, path)) => Spot {
                 ground: Self::new(self.agent.clone(), Some(Path::new(folder).into())),
@@ -186,7 +186,7 @@ pub(crate) fn apart(what: &str, workspace: &Path, mut further: Vec<String>) -> R
 }
 
 /// Whether one of two folders is the other, or is in it.
-pub(crate) fn is_nested(one: &Path, other: &Path) -> bool {
+pub fn is_nested(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use tribune_records::approval::action::ABSENT;
 use tribune_agents::ToolCall;
 use tribune_constitution::command;
 use tribune_governance::turn::CallDependencies;
@@ -12,7 +13,7 @@ use tribune_records::exec::PATH;
 use tribune_records::outcome::Code;
 use tribune_records::workspace_roots::Ground;
 
-use super::exec::executable;
+use super::exec::resolve;
 use super::workspace_dir::Workspace;
 use super::write_target::{Parents, Target};
 use super::{HostTools, edit, exec, write};

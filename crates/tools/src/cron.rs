@@ -129,6 +129,7 @@ impl Scheduling {
                         Err(Refused::new(Code::NotFound, sentence))
                     }
                 })
+                .map_err(failed)?
             }
         }
     }
@@ -174,7 +175,8 @@ fn add(
             };
             Refused::new(code, sentence)
         })
-    })?;
+    })
+    .map_err(failed)??;
     Ok(format!("scheduled `{id}`, next {next}"))
 }
 
@@ -223,10 +225,4 @@ fn failed(error: io::Error) -> Refused {
         Code::Failed,
         format!("the schedules cannot be used at the moment ({kind}): tell the operator"),
     )
-}
-
-impl From<io::Error> for Refused {
-    fn from(error: io::Error) -> Self {
-        failed(error)
-    }
 }

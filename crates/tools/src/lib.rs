@@ -44,6 +44,11 @@ use request::{OnDisk, Request};
 use send_message::Post;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use tribune_records::outcome::Refused;
+use tribune_records::workspace_roots::Ground;
+use tribune_config::url::SearchEndpoint;
+use tribune_records::outcome::Done;
+use tribune_records::outcome::Code;
 use tribune_agents::{AgentId, SessionKey, Terminal, ToolSpec};
 use tribune_egress::Brokers;
 use tribune_governance::gate::Admission;
@@ -56,14 +61,14 @@ use workspace_dir::Workspace;
 use crate::mcp::McpServers;
 pub use exec::{
     BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits,
-    Operand, ResolveError, Resolved, executable,
+    Operand, ResolveError, Resolved, resolve,
 };
 pub use gateway_status::StatusReport;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
 pub use spawn::{NoSpawner, Spawned, Spawner};
 pub use web::Egress;
 
-pub(crate) use exec::watched;
+pub use exec::watched;
 
 /// The tools, by name.
 pub const NAMES: [&str; 15] = [
@@ -111,7 +116,7 @@ pub struct HostTools {
 }
 
 /// The folder that a session works in; an agent's own workspace is made if it is not there. No part of it is a link.
-pub(crate) fn workspace_of(home: &Path, ground: &Ground) -> Result<PathBuf, Refused> {
+pub fn workspace_of(home: &Path, ground: &Ground) -> Result<PathBuf, Refused> {
     Workspace::open(home, ground)?;
     Ok(ground.path(home))
 }

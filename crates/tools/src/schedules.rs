@@ -173,13 +173,16 @@ impl ScheduleFile {
     }
 
     /// Changes them, durable when this returns. What is refused changes nothing.
-    pub fn change<T, E: From<io::Error>>(
+    pub fn change<T, E>(
         &self,
         change: impl FnOnce(&mut Schedules) -> Result<T, E>,
-    ) -> Result<T, E> {
+    ) -> io::Result<Result<T, E>> {
         let mut held = self.held();
         let mut schedules = self.fresh(&mut held)?.clone();
-        let changed = change(&mut schedules)?;
+        let changed = match change(&mut schedules) {
+            Ok(changed) => changed,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let mut lines = Vec::new();
         for schedule in &schedules.0 {
             serde_json::to_writer(&mut lines, schedule).map_err(io::Error::from)?;
@@ -190,7 +193,7 @@ impl ScheduleFile {
         }
         files::replace(&self.path, &lines, Secrecy::Owner)?;
         *held = Some(schedules);
-        Ok(changed)
+        Ok(Ok(changed))
     }
 
     fn fresh<'a>(&self, held: &'a mut Option<Schedules>) -> io::Result<&'a Schedules> {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use tribune_records::exec::WORKSPACE;
 use tribune_agents::AgentId;
 use tribune_records::outcome::{Code, Refused, Resource};
 use tribune_records::text::shown;

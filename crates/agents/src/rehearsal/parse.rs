@@ -7,7 +7,7 @@ use super::line::Line;
 use super::script::{Call, Script, Step};
 
 /// Reads a script.
-pub(super) fn parse(source: &str) -> Result<Script, ScriptError> {
+pub fn parse(source: &str) -> Result<Script, ScriptError> {
     if source.len() > MAX_SCRIPT_BYTES {
         return Err(Problem::TooManyBytes.at(Place { line: 1, column: 1 }));
     }

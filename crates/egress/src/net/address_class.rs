@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Where an address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whereabouts {
+pub enum Whereabouts {
     /// On the public internet.
     Public,
     /// On this machine or in its own network.
@@ -15,7 +15,7 @@ pub(crate) enum Whereabouts {
 }
 
 impl Whereabouts {
-    pub(crate) const fn of(address: IpAddr) -> Self {
+    pub const fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => v4(address),
             IpAddr::V6(address) => v6(address),

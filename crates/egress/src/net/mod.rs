@@ -6,7 +6,7 @@ mod address_class;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-pub(crate) use address_class::Whereabouts;
+pub use address_class::Whereabouts;
 
 /// How long a name may take to resolve.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const DISCARD: u16 = 9;
 
 /// How far the operator's word for a place reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// Wherever the place is: its address itself was written down.
     Literal,
     /// To the public internet, and into the own network.
@@ -29,7 +29,7 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    pub(crate) const fn covers(self, place: Whereabouts) -> bool {
+    pub const fn covers(self, place: Whereabouts) -> bool {
         match (self, place) {
             (Self::Literal, _) | (_, Whereabouts::Public) => true,
             (Self::Inside, Whereabouts::Inside) => true,
@@ -51,7 +51,7 @@ pub enum Unresolved {
 }
 
 /// The addresses of a name, each once.
-pub(crate) async fn resolve(host: &str, port: u16) -> Result<Vec<IpAddr>, Unresolved> {
+pub async fn resolve(host: &str, port: u16) -> Result<Vec<IpAddr>, Unresolved> {
     let found = tokio::time::timeout(LOOKUP, tokio::net::lookup_host((host, port)))
         .await
         .map_err(|_| Unresolved::Slow)?
@@ -69,7 +69,7 @@ pub(crate) async fn resolve(host: &str, port: u16) -> Result<Vec<IpAddr>, Unreso
 
 /// Whether an address is one of this machine's own, whatever range it is from: what is sent there comes back to services that
 /// listen for others. Asks the kernel which address it would send from; nothing is sent.
-pub(crate) fn is_own(address: IpAddr) -> bool {
+pub fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -106,7 +106,7 @@ impl Admission {
     }
 
     /// Where the session works.
-    pub(crate) fn ground(&self) -> Ground {
+    pub fn ground(&self) -> Ground {
         self.ground.clone()
     }
 

@@ -15,15 +15,15 @@ use tribune_storage::store::{Readers, StoreError};
 
 /// What a call's result brings into its session, and what the call leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Moved {
+pub struct Moved {
     /// The session from now on.
-    pub(crate) session: Labels,
+    pub session: Labels,
     pub(crate) wrote: Vec<Labelled>,
 }
 
 /// Whether a call did what it was to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     Well,
     Badly,
 }
@@ -142,7 +142,7 @@ fn met(one: Option<Labels>, other: Option<Labels>) -> Option<Labels> {
 }
 
 /// What a schedule is called in the record. Its id is its agent's own.
-pub(crate) fn schedule(agent: &AgentId, id: &str) -> String {
+pub fn schedule(agent: &AgentId, id: &str) -> String {
     format!("schedule:{agent}/{id}")
 }
 

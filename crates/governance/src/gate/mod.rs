@@ -33,7 +33,7 @@ pub(crate) use self::admission::Ticket;
 use self::exception_quota::Uses;
 use self::freeze::Freeze;
 use self::hooks::Hooks;
-pub(crate) use self::label_store::{Ended, Moved, schedule};
+pub use self::label_store::{Ended, Moved, schedule};
 use self::stop_signal::StopSignal;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
@@ -94,20 +94,20 @@ impl std::fmt::Debug for Clocked {
 
 /// A session as the gate looks at it.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
-    pub(crate) key: Arc<SessionKey>,
+pub struct Standing {
+    pub key: Arc<SessionKey>,
     /// Its own mandate, then those of whoever started it.
     pub(crate) mandates: Vec<String>,
     /// The only tools it may use, if whoever started it said so.
     pub(crate) tools: Option<Vec<String>>,
     pub(crate) labels: Labels,
     /// Where it works.
-    pub(crate) ground: Ground,
+    pub ground: Ground,
 }
 
 impl Standing {
     /// A session as the log tells of it. None if its name is none.
-    pub(crate) fn of(row: &SessionRow) -> Option<Self> {
+    pub fn of(row: &SessionRow) -> Option<Self> {
         let key: Arc<SessionKey> = Arc::new(row.key.parse().ok()?);
         Some(Self {
             ground: row.ground(key.agent()),
@@ -119,7 +119,7 @@ impl Standing {
     }
 
     /// Where it works.
-    pub(crate) fn ground(&self) -> Ground {
+    pub fn ground(&self) -> Ground {
         self.ground.clone()
     }
 
@@ -366,7 +366,7 @@ impl Gate {
     }
 
     /// How labels move when a call is over. `tool` is the one that ran, if it did.
-    pub(crate) fn moved(
+    pub fn moved(
         &self,
         standing: &Standing,
         tool: Option<&str>,
@@ -402,13 +402,13 @@ impl Gate {
     }
 
     /// Whether a session has a tool: all its mandates give it, and whoever started it did not take it away.
-    pub(crate) fn gives(&self, row: &SessionRow, tool: &str) -> bool {
+    pub fn gives(&self, row: &SessionRow, tool: &str) -> bool {
         row.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
             && row.mandates().all(|name| self.law.mandate(&name).is_some_and(|mandate| mandate.allows(tool)))
     }
 
     /// How far an agent is let go, if its line in the roster says.
-    pub(crate) fn mode_of(&self, agent: &AgentId) -> Option<Asking> {
+    pub fn mode_of(&self, agent: &AgentId) -> Option<Asking> {
         self.agents.as_ref()?.agent(agent)?.mode
     }
 

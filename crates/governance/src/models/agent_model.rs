@@ -8,7 +8,7 @@ use tribune_registry::{Agents, asks_a_model};
 use super::Providers;
 
 /// The model that an agent was given.
-pub(crate) fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {
+pub fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {
     let Some(agent) = agents.agent(agent) else {
         // What an operator runs asks the house's own model.
         return providers.default_model().filter(|_| agent.as_str() == RUN_AGENT);

@@ -23,7 +23,7 @@ const MAX_ACCOUNTS: usize = 100_000;
 
 /// Who is about to spend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Payer {
+pub struct Payer {
     pub(crate) agent: String,
     pub(crate) session: Option<String>,
 }
@@ -53,14 +53,14 @@ pub(super) struct Balance {
 
 /// Whether there is enough.
 #[derive(Debug)]
-pub(crate) enum Reserve {
+pub enum Reserve {
     Granted(Reservation),
     /// Only if a person allows this call.
     Ask(ToolCall),
 }
 
 /// The purse of a daemon.
-pub(crate) struct Purse {
+pub struct Purse {
     pub(super) config: SpendConfig,
     pub(super) ledger: LedgerWriter,
     readers: Readers,
@@ -193,7 +193,7 @@ impl Purse {
     }
 
     /// Raises the limits that a person allowed to be raised. They are on record when this returns.
-    pub(crate) async fn raise(&self, session: &str, input: &Value) -> Result<(), StoreError> {
+    pub async fn raise(&self, session: &str, input: &Value) -> Result<(), StoreError> {
         for one in input["raise"].as_array().into_iter().flatten() {
             let word = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
             let by = Amount {

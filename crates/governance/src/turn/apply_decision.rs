@@ -39,7 +39,7 @@ impl Governance {
     }
 
     /// From now on turns end because the daemon does.
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         self.leaving.cancel();
         self.work.close();
     }

@@ -69,7 +69,7 @@ pub use session_writer::Written;
 pub use crate::tool_executor::{CallDependencies, ToolExecutor};
 
 /// The word for a mandate that is not there.
-pub(crate) const NO_MANDATE: &str = "no_mandate";
+pub const NO_MANDATE: &str = "no_mandate";
 
 /// Called with each session that is forgotten, when its words are gone.
 pub type ForgetHook = Box<dyn Fn(&Handle) -> Result<(), StoreError> + Send + Sync>;
@@ -102,13 +102,13 @@ pub struct Governance {
     /// What other harnesses asked for, by session.
     pub(crate) elsewhere: external_calls::Calls,
     /// Where those who follow a session hear of what is written outside of its turns.
-    pub(crate) feeds: Feeds,
+    pub feeds: Feeds,
     /// Shares the gate, the log and the vault with this.
     pub out_of_turn: Arc<OutOfTurn>,
     /// Set when the daemon stops: what waits for a person goes on waiting.
     pub(crate) leaving: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.
-    pub(crate) work: tokio_util::task::TaskTracker,
+    pub work: tokio_util::task::TaskTracker,
     /// Letters that a running turn is about to put on record, so that no two sessions take the same one.
     pub(crate) claimed: Mutex<HashSet<String>>,
 }
@@ -134,7 +134,7 @@ impl<R> ConstitutionalRuntime<R> {
 
 impl<R: AgentRuntime> ConstitutionalRuntime<R> {
     /// Opens a new session that may use no tool at all.
-    pub(crate) async fn open_confined(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
+    pub async fn open_confined(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         let nothing = Heritage { ancestors: Vec::new(), tools: Some(Vec::new()), labels: Labels::FRESH };
         let handle = self.governance.open_with(&input, Some(nothing)).await?;
         self.inner.ensure_session(input).await?;
@@ -204,7 +204,7 @@ impl Governance {
     }
 
     /// The journal of a session that is open.
-    pub(crate) async fn journal(
+    pub async fn journal(
         &self,
         handle: &Handle,
     ) -> Result<Arc<tokio::sync::Mutex<Journal>>, StoreError> {
@@ -346,7 +346,7 @@ impl Governance {
     }
 
     /// Closes a session on record. Needs nothing of its backend or its mandate.
-    pub(crate) async fn close_session(
+    pub async fn close_session(
         self: &Arc<Self>,
         handle: &Handle,
         reason: CloseReason,
@@ -364,7 +364,7 @@ impl Governance {
     }
 
     /// Shreds what was said in a closed session.
-    pub(crate) async fn forget(&self, handle: &Handle, by: &str) -> Result<Cid, StoreError> {
+    pub async fn forget(&self, handle: &Handle, by: &str) -> Result<Cid, StoreError> {
         if let Some(done) = self.finish_forgetting(handle).await? {
             return Ok(done);
         }
@@ -375,7 +375,7 @@ impl Governance {
     }
 
     /// Ends a forgetting of a closed session that was begun and did not come to its end.
-    pub(crate) async fn finish_forgetting(&self, handle: &Handle) -> Result<Option<Cid>, StoreError> {
+    pub async fn finish_forgetting(&self, handle: &Handle) -> Result<Option<Cid>, StoreError> {
         let key = handle.key.as_str().to_owned();
         let begun = self.readers.read(move |reader| reader.unfinished_forgets(&key)).await?;
         let mut done = None;

@@ -15,7 +15,6 @@ use tribune_registry::mailbox::MAX_TEXT_BYTES;
 use tribune_storage::store::{ApprovalRow, OpenWork};
 
 use super::Governance;
-use super::Governance;
 use super::calls::{action_now, run};
 use super::turn_recorder::{Desk, Judged, Recorded, input_from};
 use crate::approval::MAX_PENDING;

@@ -13,7 +13,7 @@ use super::session_writer::Line;
 
 impl Governance {
     /// Writes down that something is about to run. Its words go to the vault.
-    pub(crate) async fn run_began(
+    pub async fn run_began(
         &self,
         handle: &Handle,
         words: &[u8],
@@ -30,7 +30,7 @@ impl Governance {
     }
 
     /// Writes down what became of it.
-    pub(crate) async fn note_run(&self, key: &SessionKey, record: &RunRecord) -> Result<(), StoreError> {
+    pub async fn note_run(&self, key: &SessionKey, record: &RunRecord) -> Result<(), StoreError> {
         let name = key.to_string();
         let Some(row) = self.readers.read(move |reader| reader.session(&name)).await? else { return Ok(()) };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
+use tribune_records::agents::CANARY_PREFIX;
 use tribune_agents::native::NoHouse;
 use tribune_agents::{
     AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, RuntimeError, SessionInput,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tribune_records::exec::WORKSPACE;
 use tribune_agents::Profile;
 use tribune_agents::cli_agent::Served;
 use tribune_agents::profile::Surroundings;

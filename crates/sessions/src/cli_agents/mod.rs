@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use tribune_tools::mcp::CHANGING;
+use tribune_records::exec::WORKSPACE;
 use tribune_agents::cli_agent::{Spawned, Spawner};
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, Handle, Profile, RuntimeError, SessionKey};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use tribune_records::agents::RUN_BACKEND;
 use tribune_agents::{
     AgentRuntime, CloseReason, EventStream, Handle, Reach, RuntimeError, SessionInput, SessionState,
     SessionStatus, TurnInput,

@@ -60,7 +60,7 @@ pub(crate) struct Record {
 
 /// What is to be written for one side: how it stands in the book, and how it is handed to those who post it, once it has
 /// its number.
-pub(crate) struct Part {
+pub struct Part {
     pub(crate) bytes: Vec<u8>,
     pub(crate) post: Box<dyn FnOnce(u64) + Send>,
 }
@@ -68,8 +68,8 @@ pub(crate) struct Part {
 /// What is written together, or not at all.
 #[derive(Default)]
 pub struct Page {
-    pub(crate) ledger: Option<Part>,
-    pub(crate) vault: Option<Part>,
+    pub ledger: Option<Part>,
+    pub vault: Option<Part>,
 }
 
 /// Why nothing can be written any more.
@@ -86,7 +86,7 @@ enum Failure {
 
 /// The daybook of a home; clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Daybook(Arc<Shared>);
+pub struct Daybook(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {

@@ -198,7 +198,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured, mut
 }
 
 /// A descriptor that can be waited for.
-pub(crate) fn watched(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+pub fn watched(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     #[expect(
         deprecated,
         reason = "sound for an `OwnedFd`, which is open for as long as it lives; the other is unsafe"

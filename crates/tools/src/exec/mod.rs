@@ -3,7 +3,7 @@
 //! The tool says what is to be run, with which environment and for how long; a [`Launcher`] says how. Without one nothing
 //! runs, because a command can do whatever its user can.
 
-mod executable;
+pub mod executable;
 mod launch;
 mod sandboxed;
 mod unsandboxed;
@@ -14,10 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use executable::{Operand, ResolveError, Resolved, resolve};
-pub(crate) use launch::watched;
+pub use launch::watched;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
 pub use sandboxed::BoxedLauncher;
 use serde_json::{Value, json};
+use tribune_records::exec::EXEC;
+use tribune_records::exec::PATH;
+use tribune_records::exec::WORKSPACE;
 use tribune_agents::terminal::{Ending, Exit, Terminal};
 use tribune_agents::{SessionKey, ToolSpec};
 pub use unsandboxed::DirectLauncher;
@@ -61,7 +64,7 @@ pub(super) const ENV: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
 
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
-        name: NAME.to_owned(),
+        name: EXEC.to_owned(),
         description: "Run a shell command in your workspace and see its exit code and output. It has no terminal \
                       and no input. It reaches the network through the proxy that HTTP_PROXY and HTTPS_PROXY name, where the \
                       law lets it; without these variables it has none. Everything it started is ended when it exits or its time is over; nothing \
@@ -94,7 +97,7 @@ pub(super) fn spec() -> ToolSpec {
 
 impl Exec {
     pub(super) fn new(input: &Value) -> Result<Self, String> {
-        let input = Input::new(NAME, input, &["command", "cwd", "timeoutSeconds"])?;
+        let input = Input::new(EXEC, input, &["command", "cwd", "timeoutSeconds"])?;
         let command = input.bounded_text("command", MAX_COMMAND_BYTES)?;
         if command.trim().is_empty() {
             return Err("`command` is empty: say what to run".to_owned());

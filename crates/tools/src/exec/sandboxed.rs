@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::process::Signal;
 use tokio::process::{ChildStderr, ChildStdout};
+use tribune_records::exec::WORKSPACE;
 use tribune_config::WorkspacesConfig;
 use tribune_contract::{
     Exit, HOST_TRAPS, LaunchProfile, Limits, Mode, Relay, RunsAs, Session, Started, Workspace,

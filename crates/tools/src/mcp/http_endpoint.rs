@@ -38,7 +38,7 @@ const INVALID_PARAMS: i64 = -32602;
 type Offer = Box<dyn Fn(&str) -> Option<Vec<Told>> + Send + Sync>;
 
 /// Speaks for the servers of one session.
-pub(crate) struct Door {
+pub struct Door {
     offer: Offer,
     hatch: Arc<Hatch>,
 }

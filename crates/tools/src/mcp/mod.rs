@@ -28,7 +28,7 @@ use tribune_constitution::{Asking, BY_OPERATOR, MCP, MCP_SERVER};
 use tribune_redact::Redactor;
 use tribune_sandbox::{House, Launcher};
 
-pub(crate) use self::http_endpoint::Door;
+pub use self::http_endpoint::Door;
 pub(crate) use self::server_spec::{MAX_SERVERS, Wanted};
 
 use tribune_config::{Config, Sandbox};
@@ -47,11 +47,10 @@ use self::launch_profile::Site;
 use self::server::{Server, short};
 use self::server_spec::digest;
 use self::tools::{PREFIX, Tool};
-use crate::mcp::CHANGING;
 use crate::workspace_of;
 
 /// Tools that change what is in a workspace.
-pub(crate) const CHANGING: [&str; 3] = ["write", "edit", "exec"];
+pub const CHANGING: [&str; 3] = ["write", "edit", "exec"];
 
 /// Servers of all sessions.
 const MAX_RUNNING: usize = 128;
@@ -60,7 +59,7 @@ const MAX_RUNNING: usize = 128;
 const CALL: Duration = Duration::from_secs(300);
 
 /// The servers of all sessions.
-pub(crate) struct McpServers {
+pub struct McpServers {
     home: PathBuf,
     sandbox: Sandbox,
     hide: Vec<String>,

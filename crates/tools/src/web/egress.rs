@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use tribune_config::egress_rules::EgressMode;
 use tribune_config::url::{HostPort, SearchEndpoint, Target};
 use tribune_egress::net;
 use tribune_egress::net::{Reach, Whereabouts};

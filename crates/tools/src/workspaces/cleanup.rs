@@ -12,7 +12,7 @@ use tribune_sandbox::workspace::Layers;
 
 impl Workspaces {
     /// Removes what has no label. Only for a daemon that starts: what is being made has none yet. Returns the names.
-    pub(crate) fn remove_unlabelled(&self) -> Vec<String> {
+    pub fn remove_unlabelled(&self) -> Vec<String> {
         // Without the folder there are none.
         let Ok(entries) = std::fs::read_dir(self.root()) else { return Vec::new() };
         let names =

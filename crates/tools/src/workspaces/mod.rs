@@ -95,18 +95,18 @@ pub struct Workspace {
 
 /// Leave to use a workspace, alone.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub struct Held {
     workspace: Workspace,
     _lock: File,
 }
 
 impl Workspaces {
-    pub(crate) fn of(home: &Home) -> Self {
+    pub fn of(home: &Home) -> Self {
         Self { root: home.root().join("workspaces") }
     }
 
     /// Makes a workspace for changes of `label.folder`, which begins now. One that holds nothing makes room.
-    pub(crate) fn create(&self, label: Label) -> Result<Workspace, WorkspacesError> {
+    pub fn create(&self, label: Label) -> Result<Workspace, WorkspacesError> {
         check_name(&label.id)?;
         if let Ok(before) = self.find(&label.id) {
             // What cannot be looked through is not empty.
@@ -206,7 +206,7 @@ impl Workspace {
     }
 
     /// Keeps everyone else from using it. Whatever ran there has ended, so nothing of it stays closed.
-    pub(crate) fn hold(self) -> Result<Held, WorkspacesError> {
+    pub fn hold(self) -> Result<Held, WorkspacesError> {
         match lock(&self.lock_path()) {
             Ok(lock) => {
                 // What stays closed is told as that.
