@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tribune_governance::models::startup_check::validate;
+use tribune_governance::models::inventory::survey;
 use tribune_agents::AgentRuntime;
 use tribune_agents::cli_agent::{self, CliBackend};
 use tribune_agents::native::{self, NativeBackend};

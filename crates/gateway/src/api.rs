@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::status::Status;
 use serde_json::{Map, Value};
+use tribune_records::agents::is_canary;
 use tribune_agents::cli_agent::CliBackend;
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, CloseReason, ContentBlock, Handle, SessionKey, SessionMode, SessionState};
@@ -55,12 +56,12 @@ pub struct Api {
     pub status: Arc<Status>,
     pub proxy: Arc<Proxy>,
     pub runs: Arc<Runs>,
-    pub(crate) canaries: Arc<Canaries>,
+    pub canaries: Arc<Canaries>,
     pub cli_agents: Arc<CliAgents>,
     /// The MCP servers of sessions.
     pub mcp: Arc<McpServers>,
     /// Agents of other makes, whose boxes live between turns.
-    pub(crate) others: [CliBackend; 2],
+    pub others: [CliBackend; 2],
 }
 
 type Answer<T> = Result<T, ApiError>;

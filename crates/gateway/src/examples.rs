@@ -6,8 +6,8 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Content, OpenApi, RefOr, Response, ResponseBuilder};
 
-const REST: &str = include_str!("../../../../docs/guide/rest.md");
-const RPC: &str = include_str!("../../../../docs/guide/rpc.md");
+const REST: &str = include_str!("../../../docs/guide/rest.md");
+const RPC: &str = include_str!("../../../docs/guide/rpc.md");
 
 /// One request of the guide, and its answer.
 struct Played<'g> {

@@ -24,6 +24,7 @@ mod runs;
 pub mod schema;
 mod send_queue;
 mod socket;
+pub mod status;
 mod validate_content;
 pub mod workspaces;
 

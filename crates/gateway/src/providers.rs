@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
+use tribune_governance::models::inventory::survey;
 use tribune_agents::RuntimeError;
 use tribune_governance::models::{Survey, Till, Trials, inventory, try_out};
 use tribune_sessions::session::SessionError;

@@ -528,7 +528,7 @@ async fn send_all(
 ) -> Result<(), ()> {
     let sending = async {
         sink.feed(Message::Text(first.into())).await?;
-        for _ in 0..outbox::FRAMES {
+        for _ in 0..send_queue::FRAMES {
             let Some(frame) = waiting.try_recv() else { break };
             sink.feed(Message::Text(frame.into())).await?;
         }

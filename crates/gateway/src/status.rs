@@ -24,7 +24,7 @@ pub struct Status {
     pub recovered: Recovered,
     /// Set when the daemon takes no new work.
     pub draining: CancellationToken,
-    pub(crate) connections: AtomicUsize,
+    pub connections: AtomicUsize,
 }
 
 impl Status {

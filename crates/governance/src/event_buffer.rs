@@ -14,19 +14,19 @@ const RECENT_BYTES: usize = 256 << 10;
 
 /// The live ends of the sessions that are loaded, for whoever writes into one outside of its turns.
 #[derive(Debug, Default)]
-pub(crate) struct Feeds(Mutex<HashMap<SessionKey, Weak<Feed>>>);
+pub struct Feeds(Mutex<HashMap<SessionKey, Weak<Feed>>>);
 
 impl Feeds {
     fn all(&self) -> MutexGuard<'_, HashMap<SessionKey, Weak<Feed>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, key: &SessionKey, feed: &Arc<Feed>) {
+    pub fn add(&self, key: &SessionKey, feed: &Arc<Feed>) {
         self.all().insert(key.clone(), Arc::downgrade(feed));
     }
 
     /// Forgets a feed, unless another took its place.
-    pub(super) fn remove(&self, key: &SessionKey, feed: &Arc<Feed>) {
+    pub fn remove(&self, key: &SessionKey, feed: &Arc<Feed>) {
         let mut all = self.all();
         if all.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(feed))) {
             all.remove(key);
@@ -54,9 +54,9 @@ pub struct Feed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Number of the newest event.
-    pub(super) seq: u64,
+    pub seq: u64,
     /// The session was let go: nothing more comes through this feed.
-    pub(super) is_over: bool,
+    pub is_over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -66,25 +66,25 @@ struct Recent {
 }
 
 impl Feed {
-    pub(super) fn new(head: u64) -> Self {
+    pub fn new(head: u64) -> Self {
         Self { head: watch::Sender::new(Head { seq: head, is_over: false }), recent: Mutex::default() }
     }
 
-    pub(crate) fn head(&self) -> u64 {
+    pub fn head(&self) -> u64 {
         self.head.borrow().seq
     }
 
     /// How many follow.
-    pub(super) fn followers(&self) -> usize {
+    pub fn followers(&self) -> usize {
         self.head.receiver_count()
     }
 
-    pub(super) fn follow(&self) -> watch::Receiver<Head> {
+    pub fn follow(&self) -> watch::Receiver<Head> {
         self.head.subscribe()
     }
 
     /// Shows an event that is durable.
-    pub(super) fn publish(&self, event: &RuntimeEvent) {
+    pub fn publish(&self, event: &RuntimeEvent) {
         if self.head.receiver_count() > 0
             && let Ok(json) = serde_json::to_string(event)
         {
@@ -102,17 +102,17 @@ impl Feed {
     }
 
     /// Tells everyone who follows that nothing more comes.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.head.send_modify(|head| head.is_over = true);
     }
 
     /// Lets go of what is kept in memory; the vault has it all.
-    pub(super) fn clear(&self) {
+    pub fn clear(&self) {
         *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = Recent::default();
     }
 
     /// Events behind `after`, if the next one is still in memory.
-    pub(super) fn recent(&self, after: u64, mut most: Most) -> Option<Vec<Event>> {
+    pub fn recent(&self, after: u64, mut most: Most) -> Option<Vec<Event>> {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let first = recent.events.front()?.seq;
         let skip = (after + 1).checked_sub(first)?;

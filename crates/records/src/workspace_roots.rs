@@ -140,7 +140,7 @@ pub(crate) fn beneath<'f, 'p>(further: &'f [String], path: &'p str) -> Option<(&
 }
 
 /// The one name of each further folder that a session may have beside its workspace, as [`given`] has it. One that is named twice is one.
-pub(crate) fn further_given(what: &str, folders: &[&str], home: &Path) -> Result<Vec<String>, String> {
+pub fn further_given(what: &str, folders: &[&str], home: &Path) -> Result<Vec<String>, String> {
     if folders.len() > MAX_FURTHER {
         return Err(format!(
             "`{what}` has {} folders, and a session has at most {MAX_FURTHER}: leave some out",
@@ -175,7 +175,7 @@ pub(crate) fn further_given(what: &str, folders: &[&str], home: &Path) -> Result
 }
 
 /// The further folders of a session that works in `workspace`. The workspace itself is none of them.
-pub(crate) fn apart(what: &str, workspace: &Path, mut further: Vec<String>) -> Result<Vec<String>, String> {
+pub fn apart(what: &str, workspace: &Path, mut further: Vec<String>) -> Result<Vec<String>, String> {
     further.retain(|folder| Path::new(folder) != workspace);
     match further.iter().find(|folder| is_nested(Path::new(folder), workspace)) {
         Some(folder) => Err(format!(
@@ -192,7 +192,7 @@ pub fn is_nested(one: &Path, other: &Path) -> bool {
 
 /// The one name of a folder of the operator's that a session may work in: one that is there, and has nothing to do with the
 /// house's own. `what` is what the caller calls it.
-pub(crate) fn given(what: &str, folder: &str, home: &Path) -> Result<PathBuf, String> {
+pub fn given(what: &str, folder: &str, home: &Path) -> Result<PathBuf, String> {
     let path = Path::new(folder);
     if !path.is_absolute() {
         return Err(format!("`{what}` is not absolute: send the whole path"));

@@ -76,7 +76,7 @@ pub(crate) struct Request {
 /// What a launcher is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(crate) mode: Mode,
+    pub mode: Mode,
     /// The user and group that it becomes, if it is root.
     pub(crate) becomes: Option<(u32, u32)>,
 }

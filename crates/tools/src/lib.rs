@@ -168,7 +168,7 @@ impl HostTools {
     }
 
     /// Whose limits may be raised.
-    pub(crate) fn with_purse(self, purse: Arc<Purse>) -> Self {
+    pub fn with_purse(self, purse: Arc<Purse>) -> Self {
         Self { purse: Some(purse), ..self }
     }
 
@@ -178,7 +178,7 @@ impl HostTools {
     }
 
     /// The MCP servers that clients bring for their sessions.
-    pub(crate) fn with_mcp(self, mcp: Arc<McpServers>) -> Self {
+    pub fn with_mcp(self, mcp: Arc<McpServers>) -> Self {
         Self { mcp: Some(mcp), ..self }
     }
 

@@ -16,7 +16,7 @@ const MAX_REPEATS: usize = 3;
 pub(super) struct Wanted {
     /// The provider's name for it.
     pub(super) id: String,
-    pub(super) name: String,
+    pub name: String,
     pub(super) arguments: String,
 }
 

@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 64 << 10;
 const COMPARING: Duration = Duration::from_millis(200);
 
 /// The files that are not what they were, as a unified diff; nothing if all are.
-pub(crate) fn difference(approved: &Action, now: &Action) -> Option<String> {
+pub fn difference(approved: &Action, now: &Action) -> Option<String> {
     let (before, after) = (&approved.files, &now.files);
     let paths = before.keys().chain(after.keys().filter(|path| !before.contains_key(*path)));
     let changed = paths.filter(|path| before.get(*path) != after.get(*path));

@@ -136,7 +136,7 @@ impl Inbox {
     }
 
     /// Waits until a request that is on record is also in the inbox: its words are there by then.
-    pub(crate) async fn arrival(&self, id: &str) {
+    pub async fn arrival(&self, id: &str) {
         let mut changes = self.watch();
         for _ in 0..CLAIM_ATTEMPTS {
             if self.state().cards.contains_key(id) {
@@ -379,7 +379,7 @@ impl Inbox {
     }
 
     /// What waits in a session, the oldest first.
-    pub(crate) fn waiting_in(&self, session: &str) -> Vec<Requested> {
+    pub fn waiting_in(&self, session: &str) -> Vec<Requested> {
         let state = self.state();
         if state.of_session(session) == 0 {
             return Vec::new();

@@ -9,10 +9,10 @@
 
 pub mod draft;
 pub mod error;
-mod file_diff;
+pub mod file_diff;
 pub mod inbox;
 mod pending;
 
 pub use error::ApprovalError;
-pub(crate) use file_diff::difference;
+pub use file_diff::difference;
 pub use inbox::{Inbox, MAX_PENDING};

@@ -63,7 +63,7 @@ pub struct Gate {
     pub inbox: Inbox,
     /// Whether someone can be asked at all.
     pub approvers: Reachable,
-    pub(crate) hooks: Hooks,
+    pub hooks: Hooks,
     redactor: Arc<Redactor>,
     freeze: Freeze,
     pub stop_signal: StopSignal,
@@ -427,11 +427,11 @@ impl Gate {
     }
 
     /// Stops everything that is to come; what runs is for the sessions to end.
-    pub(crate) async fn freeze(&self, who: &Approver) -> Result<(), StoreError> {
+    pub async fn freeze(&self, who: &Approver) -> Result<(), StoreError> {
         self.freeze.freeze(&self.ledger, &*self.clock.0, &who.id).await
     }
 
-    pub(crate) async fn unfreeze(&self, who: &Approver) -> Result<(), StoreError> {
+    pub async fn unfreeze(&self, who: &Approver) -> Result<(), StoreError> {
         self.freeze.resume(&self.ledger, &*self.clock.0, &who.id).await
     }
 

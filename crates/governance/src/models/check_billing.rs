@@ -37,7 +37,7 @@ pub(super) struct Ticket {
 }
 
 impl Till {
-    pub(crate) const fn new(purse: Arc<Purse>, requests: RequestLog, clock: Arc<dyn Clock>) -> Self {
+    pub const fn new(purse: Arc<Purse>, requests: RequestLog, clock: Arc<dyn Clock>) -> Self {
         Self { purse, requests, clock }
     }
 

@@ -12,7 +12,7 @@ mod model_resolver;
 mod provider_check;
 pub mod providers;
 mod request_log;
-mod startup_check;
+pub mod startup_check;
 
 pub use agent_prompt::AgentPrompts;
 pub use check_billing::Till;

@@ -24,8 +24,8 @@ const MAX_ACCOUNTS: usize = 100_000;
 /// Who is about to spend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payer {
-    pub(crate) agent: String,
-    pub(crate) session: Option<String>,
+    pub agent: String,
+    pub session: Option<String>,
 }
 
 /// Something that has a limit.
@@ -77,7 +77,7 @@ impl fmt::Debug for Purse {
 }
 
 impl Purse {
-    pub(crate) fn new(
+    pub fn new(
         config: SpendConfig,
         (ledger, readers, clock): (LedgerWriter, Readers, Arc<dyn Clock>),
     ) -> Self {
@@ -89,7 +89,7 @@ impl Purse {
     }
 
     /// Sets aside the most that a request can cost. An error says which limit is in the way.
-    pub(crate) async fn reserve(
+    pub async fn reserve(
         self: &Arc<Self>,
         payer: &Payer,
         model: &ModelRef,

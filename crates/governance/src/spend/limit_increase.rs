@@ -47,7 +47,7 @@ impl Purse {
     }
 
     /// Whether the house makes this call. Says so once.
-    pub(crate) fn is_asking(&self, session: &str, call: &str) -> bool {
+    pub fn is_asking(&self, session: &str, call: &str) -> bool {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         asking.remove(&(session.to_owned(), call.to_owned()))
     }

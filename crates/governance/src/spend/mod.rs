@@ -12,4 +12,4 @@ mod reservation;
 
 pub use self::budgets::{Payer, Purse, Reserve};
 pub(crate) use self::limit_increase::{share_a_limit, whose};
-pub(crate) use self::reservation::{Reservation, Told};
+pub use self::reservation::{Reservation, Told};

@@ -16,14 +16,14 @@ use super::budgets::{Account, Payer, Purse};
 
 /// What a provider told of the tokens of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Told {
+pub enum Told {
     All(TokenUsage),
     /// The answer was not heard to its end; at least these.
     Some(TokenUsage),
 }
 
 /// What is set aside for one request.
-pub(crate) struct Reservation {
+pub struct Reservation {
     pub(super) purse: Arc<Purse>,
     pub(super) payer: Payer,
     pub(super) model: ModelRef,
@@ -67,19 +67,19 @@ impl fmt::Debug for Reservation {
 
 impl Reservation {
     /// The tokens of the prompt and of the answer, at most.
-    pub(crate) const fn tokens(&self) -> (u64, u64) {
+    pub const fn tokens(&self) -> (u64, u64) {
         (self.prompt, self.answer)
     }
 
     /// Writes down what is set aside. Nothing may be sent before this returns.
-    pub(crate) async fn put_on_record(&mut self) -> Result<(), StoreError> {
+    pub async fn put_on_record(&mut self) -> Result<(), StoreError> {
         let draft = self.purse.draft(&self.payer, SpendRecord::Reserved(self.in_full()), None);
         self.stage = Stage::OnRecord(Begun::Durable(self.purse.ledger.append_early(&draft).await?));
         Ok(())
     }
 
     /// Counts what the request cost, and puts it on record.
-    pub(crate) async fn settle(mut self, told: Told) {
+    pub async fn settle(mut self, told: Told) {
         self.place().await;
         let (usage, estimated) = self.usage(told);
         let price = self.purse.config.prices.get(&self.model);
@@ -91,7 +91,7 @@ impl Reservation {
     }
 
     /// Nothing was sent, or the provider refused it.
-    pub(crate) async fn release(mut self) {
+    pub async fn release(mut self) {
         self.place().await;
         let begun = self.count(Amount::default());
         if begun.is_some() {

@@ -45,7 +45,7 @@ impl Governance {
     }
 
     /// Decides about an approval.
-    pub(crate) async fn decide(
+    pub async fn decide(
         self: &Arc<Self>,
         id: &str,
         wish: Wish,
@@ -173,7 +173,7 @@ impl Governance {
     }
 
     /// The exact action of a request, if its words are still there.
-    pub(crate) async fn action_of(
+    pub async fn action_of(
         self: &Arc<Self>,
         requested: &Requested,
     ) -> Result<Option<Action>, StoreError> {
@@ -181,7 +181,7 @@ impl Governance {
     }
 
     /// The same for many, in their order and in one go.
-    pub(crate) async fn actions_of(
+    pub async fn actions_of(
         self: &Arc<Self>,
         requested: Vec<Requested>,
     ) -> Result<Vec<Option<Action>>, StoreError> {
@@ -209,7 +209,7 @@ impl Governance {
     }
 
     /// The words that a call was allowed with in place of its own, if they are still there.
-    pub(crate) async fn allowed_words(
+    pub async fn allowed_words(
         self: &Arc<Self>,
         requested: &Requested,
     ) -> Result<Option<String>, StoreError> {
@@ -239,7 +239,7 @@ impl Governance {
     }
 
     /// Refuses what nobody decided in time, until the daemon stops.
-    pub(crate) async fn expire_approvals(self: Arc<Self>, stopping: CancellationToken) {
+    pub async fn expire_approvals(self: Arc<Self>, stopping: CancellationToken) {
         let mut tick = tokio::time::interval(EXPIRY_TICK);
         loop {
             tokio::select! {

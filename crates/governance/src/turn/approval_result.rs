@@ -9,7 +9,7 @@ const LOOKED_BACK: usize = 2_000;
 
 /// What came of the call that `request` is about, in one word: `ran`, `failed`, `denied`, `cancelled`, `killed`, `timed_out` or `interrupted`. None if that is
 /// not known yet, or long ago.
-pub(crate) fn sequel(
+pub fn sequel(
     reader: &Reader,
     session: &str,
     call: &str,

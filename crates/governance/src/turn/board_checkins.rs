@@ -19,7 +19,7 @@ pub(super) fn is_on_board(agent: &AgentId) -> bool {
 
 /// When each agent's checking in was last mentioned.
 #[derive(Debug, Default)]
-pub(crate) struct CheckIns(Mutex<HashMap<AgentId, Timestamp>>);
+pub struct CheckIns(Mutex<HashMap<AgentId, Timestamp>>);
 
 impl CheckIns {
     /// Whether it is to be mentioned now. If so, that counts as done.

@@ -23,7 +23,7 @@ const OWNER_TEXTS: usize = 8;
 
 /// What is known of the calls of one session that others carry out.
 #[derive(Debug)]
-pub(crate) struct Elsewhere {
+pub struct Elsewhere {
     calls: HashMap<String, Known>,
     /// Their ids, oldest first.
     order: VecDeque<String>,

@@ -73,7 +73,7 @@ pub struct Standpoint {
 
 impl Governance {
     /// Labels what came in.
-    pub(crate) async fn heard(
+    pub async fn heard(
         self: &Arc<Self>,
         key: &SessionKey,
         heard: Heard,
@@ -286,7 +286,7 @@ impl Governance {
     }
 
     /// Records what came of a call, and moves labels.
-    pub(crate) async fn done_elsewhere(
+    pub async fn done_elsewhere(
         self: &Arc<Self>,
         key: &SessionKey,
         call_id: &str,

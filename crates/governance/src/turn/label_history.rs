@@ -33,7 +33,7 @@ pub struct Step {
 }
 
 /// The steps that had made a session what it was when it asked for `request`, oldest first.
-pub(crate) fn trail(
+pub fn trail(
     reader: &Reader,
     session: &str,
     request: &Cid,

@@ -7,7 +7,7 @@
 
 mod agent_executed_calls;
 mod apply_decision;
-pub(crate) mod approval_result;
+pub mod approval_result;
 mod backend_stream;
 mod board_checkins;
 mod calls;
@@ -26,7 +26,7 @@ pub(crate) mod output_filter;
 mod resume_parked;
 mod run_audit;
 mod session_writer;
-pub(crate) mod slash_tribune;
+pub mod slash_tribune;
 mod tool_offer;
 mod toolbox;
 mod turn_recorder;
@@ -84,7 +84,7 @@ pub struct Governance {
     pub gate: Arc<Gate>,
     pub mailbox: Arc<Mailbox>,
     pub board: Arc<Board>,
-    pub(crate) checked_in: board_checkins::CheckIns,
+    pub checked_in: board_checkins::CheckIns,
     pub tools: Arc<dyn ToolExecutor>,
     pub transcripts: Transcripts,
     /// Removes what others keep of a session that is forgotten.
@@ -95,22 +95,22 @@ pub struct Governance {
     /// How models answered when they were last asked.
     pub answers: Answers,
     pub prompts: AgentPrompts,
-    pub(crate) purse: Arc<Purse>,
+    pub purse: Arc<Purse>,
     /// How long a turn may take.
     pub turn_limit: std::time::Duration,
-    pub(crate) journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
+    pub journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
     /// What other harnesses asked for, by session.
-    pub(crate) elsewhere: external_calls::Calls,
+    pub elsewhere: external_calls::Calls,
     /// Where those who follow a session hear of what is written outside of its turns.
     pub feeds: Feeds,
     /// Shares the gate, the log and the vault with this.
     pub out_of_turn: Arc<OutOfTurn>,
     /// Set when the daemon stops: what waits for a person goes on waiting.
-    pub(crate) leaving: tokio_util::sync::CancellationToken,
+    pub leaving: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.
     pub work: tokio_util::task::TaskTracker,
     /// Letters that a running turn is about to put on record, so that no two sessions take the same one.
-    pub(crate) claimed: Mutex<HashSet<String>>,
+    pub claimed: Mutex<HashSet<String>>,
 }
 
 impl std::fmt::Debug for Governance {
@@ -192,7 +192,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
 
 impl Governance {
     /// The mandate of this name. One that is not there is not replaced by another.
-    pub(crate) fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
+    pub fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
         self.gate.law.mandate(name).ok_or_else(|| {
             RuntimeError::new(
                 NO_MANDATE,

@@ -33,7 +33,7 @@ const LOST: &str = "its words were lost when the daemon ended, and it was not ca
 impl Governance {
     /// Takes back the requests whose words never reached the disk: the daemon was killed while it wrote both, and nobody can
     /// decide what nobody can read.
-    pub(crate) async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
+    pub async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let mut wordless = Vec::new();
         for some in waiting.await?.chunks(READ_AT_ONCE) {
@@ -55,7 +55,7 @@ impl Governance {
     }
 
     /// Takes up what an earlier daemon left parked and somebody had decided before it ended. Nobody waits for it to end.
-    pub(crate) async fn resume_parked(self: &Arc<Self>) -> Result<(), RuntimeError> {
+    pub async fn resume_parked(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let parked: Vec<OpenWork> = self
             .readers
             .read(|reader| Ok(reader.open_work()?.into_iter().filter(|work| work.kind == "parked").collect()))

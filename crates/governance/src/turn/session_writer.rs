@@ -18,7 +18,7 @@ use tribune_storage::vault::{Batch, Conversation, Event, SessionVault, Vault, Va
 use crate::gate::Standing;
 
 /// A session's history, open for writing.
-pub(crate) struct Journal {
+pub struct Journal {
     pub(super) handle: Handle,
     ledger: LedgerWriter,
     vault: Arc<Vault>,
@@ -128,7 +128,7 @@ impl Journal {
         self.session.last_event.as_ref()
     }
 
-    pub(crate) const fn next_event(&self) -> u64 {
+    pub const fn next_event(&self) -> u64 {
         self.session.next_event
     }
 

@@ -48,7 +48,7 @@ pub(super) async fn answer(
 }
 
 /// Whether what is said is a word for the house and nothing else.
-pub(crate) fn is_meant(content: &[ContentBlock]) -> bool {
+pub fn is_meant(content: &[ContentBlock]) -> bool {
     matches!(content, [ContentBlock::Text { text }] if WORDS.contains(&text.trim()))
 }
 

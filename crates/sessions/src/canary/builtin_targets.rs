@@ -18,7 +18,7 @@ use super::scripted_model::{Milestone, Play, Probe};
 
 /// Tribune's own loop.
 #[derive(Debug, Default)]
-pub(crate) struct NativeStage {
+pub struct NativeStage {
     tasks: TaskTracker,
 }
 
@@ -94,7 +94,7 @@ impl Seats for PlayedSeats {
 
 /// The rehearsal.
 #[derive(Debug)]
-pub(crate) struct RehearsalStage;
+pub struct RehearsalStage;
 
 #[async_trait]
 impl Stage for RehearsalStage {

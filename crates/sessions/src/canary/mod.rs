@@ -30,17 +30,17 @@ use tribune_governance::turn::Governance;
 use tribune_ledger::Timestamp;
 use tribune_registry::Agents;
 
-pub(crate) use self::builtin_targets::{NativeStage, RehearsalStage};
+pub use self::builtin_targets::{NativeStage, RehearsalStage};
 pub use self::evaluate::Outcome;
-pub(crate) use self::probe_run::{Obstacle, Scene, Stage, Step, Subject, Trial, sweep};
+pub use self::probe_run::{Obstacle, Scene, Stage, Step, Subject, Trial, sweep};
 use self::record::Occasion;
-pub(crate) use self::record::{Grounds, millis};
+pub use self::record::{Grounds, millis};
 use self::scripted_model::Feat;
 pub(crate) use self::scripted_model::{Milestone, Play};
-pub(crate) use self::turn_guard::Guarded;
+pub use self::turn_guard::Guarded;
 
 /// The canaries of a house.
-pub(crate) struct Canaries {
+pub struct Canaries {
     governance: Arc<Governance>,
     agents: Arc<Agents>,
     /// By the name of the backend.
@@ -107,21 +107,21 @@ impl Mark {
 
 /// Whether whoever has an agent tried says that what it did was looked at, whatever the canary tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Absolve {
+pub enum Absolve {
     Yes,
     No,
 }
 
 /// A canary that somebody asked for, and what stood and stands against its subject.
 #[derive(Debug, Clone)]
-pub(crate) struct Tested {
-    pub(crate) trial: Trial,
+pub struct Tested {
+    pub trial: Trial,
     /// What stands against it now.
-    pub(crate) mark: Option<String>,
+    pub mark: Option<String>,
     /// Why nothing does any more, if something did.
-    pub(crate) cleared: Option<Grounds>,
+    pub cleared: Option<Grounds>,
     /// Whether its agents are run though nobody could try them.
-    pub(crate) is_excepted: bool,
+    pub is_excepted: bool,
 }
 
 /// What a canary came to, and when.
@@ -134,15 +134,15 @@ struct Told {
 
 /// How one subject stands, for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standpoint {
-    pub(crate) subject: Subject,
-    pub(crate) agents: Vec<String>,
+pub struct Standpoint {
+    pub subject: Subject,
+    pub agents: Vec<String>,
     /// `live`; `ungoverned` and `not_tried`, which are not run; `untried`, which is, because the operator says so; `waiting`,
     /// `running`; or `off`.
-    pub(crate) state: &'static str,
-    pub(crate) detail: Option<String>,
-    pub(crate) at: Option<Timestamp>,
-    pub(crate) took: Option<Duration>,
+    pub state: &'static str,
+    pub detail: Option<String>,
+    pub at: Option<Timestamp>,
+    pub took: Option<Duration>,
 }
 
 impl std::fmt::Debug for Canaries {
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Canaries {
 }
 
 impl Canaries {
-    pub(crate) fn new(
+    pub fn new(
         governance: &Arc<Governance>,
         agents: &Arc<Agents>,
         stages: impl IntoIterator<Item = (&'static str, Arc<dyn Stage>)>,
@@ -171,7 +171,7 @@ impl Canaries {
     }
 
     /// Tries the agents of the roster that have hands, and then all of the backends again and again. Until the house leaves.
-    pub(crate) async fn keep_trying(self: Arc<Self>) {
+    pub async fn keep_trying(self: Arc<Self>) {
         for (subject, _) in self.subjects() {
             self.recall(&subject).await;
         }
@@ -191,7 +191,7 @@ impl Canaries {
     }
 
     /// Ends what is under way. Returns when it is over.
-    pub(crate) async fn leave(&self) {
+    pub async fn leave(&self) {
         self.leaving.cancel();
         self.tasks.close();
         self.tasks.wait().await;
@@ -200,7 +200,7 @@ impl Canaries {
     /// Tries the backend of an agent, because somebody wants to know. A good end clears what one of its agents did before, if
     /// that was tried, or somebody says that it was looked at. Where nobody can try it and the operator has it run all the same,
     /// that word is enough.
-    pub(crate) async fn test(
+    pub async fn test(
         self: &Arc<Self>,
         agent: &AgentId,
         (by, absolve): (&str, Absolve),
@@ -350,7 +350,7 @@ impl Canaries {
     }
 
     /// How all of them stand.
-    pub(crate) fn standpoints(&self) -> Vec<Standpoint> {
+    pub fn standpoints(&self) -> Vec<Standpoint> {
         let mut all: BTreeMap<Subject, Vec<String>> = BTreeMap::new();
         for agent in self.agents.all() {
             if let Some(subject) = self.subject_of(&agent.id) {

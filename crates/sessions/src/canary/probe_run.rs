@@ -34,15 +34,15 @@ const GOODBYE: Duration = Duration::from_secs(20);
 
 /// What is tried: a backend, or what of it has settings of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Subject {
-    pub(crate) backend: String,
+pub struct Subject {
+    pub backend: String,
     /// The profile, or the backend once more.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 /// What a backend brings so that it can be tried.
 #[async_trait]
-pub(crate) trait Stage: Send + Sync {
+pub trait Stage: Send + Sync {
     /// What of this backend an agent of the roster stands for. Agents that share it share its canary.
     fn subject(&self, profile: Option<&str>) -> Option<String>;
 
@@ -65,7 +65,7 @@ pub(crate) trait Stage: Send + Sync {
 
 /// Why a backend cannot be tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+pub enum Obstacle {
     /// It cannot be run either.
     NotRunnable(RuntimeError),
     /// It can be run, and nobody can make it try anything.
@@ -82,7 +82,7 @@ impl Obstacle {
 }
 
 /// A stage that is set.
-pub(crate) struct Scene {
+pub struct Scene {
     /// What runs the canary's turns.
     pub(crate) runtime: Arc<dyn AgentRuntime>,
     /// What has to be there meanwhile.
@@ -91,28 +91,28 @@ pub(crate) struct Scene {
 
 /// What came of a canary.
 #[derive(Debug, Clone)]
-pub(crate) struct Trial {
-    pub(crate) outcome: Outcome,
+pub struct Trial {
+    pub outcome: Outcome,
     /// What the agent was made to try, asked for and was refused.
     pub(crate) held: Vec<Feat>,
-    pub(crate) steps: Vec<Step>,
-    pub(crate) took: Duration,
+    pub steps: Vec<Step>,
+    pub took: Duration,
     /// Its session, if it came to have one.
-    pub(crate) session: Option<String>,
+    pub session: Option<String>,
 }
 
 /// How far it came, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub(crate) name: &'static str,
-    pub(crate) is_good: bool,
+pub struct Step {
+    pub name: &'static str,
+    pub is_good: bool,
     /// Since the step before.
-    pub(crate) took: Duration,
-    pub(crate) detail: Option<String>,
+    pub took: Duration,
+    pub detail: Option<String>,
 }
 
 /// Removes what canaries of a killed daemon left behind.
-pub(crate) fn sweep(home: &Home) {
+pub fn sweep(home: &Home) {
     let Ok(found) = std::fs::read_dir(home.root().join("agents")) else { return };
     let left = found.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(CANARY_PREFIX));
     for entry in left {

@@ -79,7 +79,7 @@ pub enum Grounds {
 }
 
 impl Grounds {
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Tried => "tried",
             Self::LookedAt => "looked_at",
@@ -197,6 +197,6 @@ async fn append(
     governance.ledger.append(&draft).await.map(drop)
 }
 
-pub(crate) fn millis(time: Duration) -> u64 {
+pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -18,9 +18,9 @@ const CANCELLED: RuntimeEvent =
 
 /// A backend whose agents are looked at first.
 #[derive(Clone)]
-pub(crate) struct Guarded {
-    pub(crate) inner: Arc<dyn AgentRuntime>,
-    pub(crate) canaries: Arc<Canaries>,
+pub struct Guarded {
+    pub inner: Arc<dyn AgentRuntime>,
+    pub canaries: Arc<Canaries>,
 }
 
 #[async_trait]

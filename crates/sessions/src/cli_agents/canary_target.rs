@@ -14,9 +14,9 @@ use crate::canary::{Obstacle, Play, Scene, Stage};
 const MODEL: &str = "canary";
 
 /// Agents of one of the backends.
-pub(crate) struct CliStage {
-    pub(crate) cli_agents: Arc<CliAgents>,
-    pub(crate) backend: CliBackend,
+pub struct CliStage {
+    pub cli_agents: Arc<CliAgents>,
+    pub backend: CliBackend,
 }
 
 #[async_trait]

@@ -37,7 +37,7 @@ use tribune_sandbox::{House, Launcher, Streams};
 use tribune_storage::home::Home;
 use tribune_tools::mcp::{Door, McpServers};
 
-pub(crate) use self::canary_target::CliStage;
+pub use self::canary_target::CliStage;
 use self::launch_profile::Seat;
 use self::process::BoxedAgent;
 use self::process_count::BoxCensus;

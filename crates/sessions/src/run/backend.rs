@@ -15,7 +15,7 @@ use tribune_agents::{
 
 /// Takes no turns.
 #[derive(Debug)]
-pub(crate) struct RunBackend;
+pub struct RunBackend;
 
 #[async_trait]
 impl AgentRuntime for RunBackend {

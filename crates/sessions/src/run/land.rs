@@ -12,7 +12,7 @@ use crate::session::SessionError;
 
 impl Runs {
     /// Lands changes, if the law lets them. Where a person is to decide, waits until they have, or until `gone`.
-    pub(crate) async fn land(
+    pub async fn land(
         &self,
         id: &str,
         wish: Wish,
@@ -70,7 +70,7 @@ impl Runs {
     }
 
     /// Throws changes away, all of them if none is named. Returns how many there were.
-    pub(crate) async fn discard(&self, id: &str, paths: Vec<PathBuf>) -> Result<u64, RunError> {
+    pub async fn discard(&self, id: &str, paths: Vec<PathBuf>) -> Result<u64, RunError> {
         let (workspaces, id) = (self.workspaces.clone(), id.to_owned());
         let discarding = tokio::task::spawn_blocking(move || {
             let held = workspaces.find(&id)?.hold()?;

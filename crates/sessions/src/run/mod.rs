@@ -15,7 +15,7 @@ use tribune_records::agents::RUN_AGENT;
 use tribune_agents::{AgentId, CloseReason, SessionKey, SessionState};
 use tribune_contract::Limits;
 
-pub(crate) use self::backend::RunBackend;
+pub use self::backend::RunBackend;
 
 use tribune_config::egress_rules::{Place, Unlisted};
 use tribune_config::{Sandbox, WorkspacesConfig};
@@ -63,18 +63,18 @@ impl Mode {
 
 /// What is to run.
 #[derive(Debug)]
-pub(crate) struct Wanted {
-    pub(crate) name: Option<String>,
-    pub(crate) command: Vec<String>,
-    pub(crate) folder: PathBuf,
-    pub(crate) others: Vec<PathBuf>,
-    pub(crate) mode: Mode,
-    pub(crate) places: Vec<Place>,
+pub struct Wanted {
+    pub name: Option<String>,
+    pub command: Vec<String>,
+    pub folder: PathBuf,
+    pub others: Vec<PathBuf>,
+    pub mode: Mode,
+    pub places: Vec<Place>,
 }
 
 /// Why nothing is run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RunError {
+pub enum RunError {
     #[error("{0}")]
     Input(String),
     #[error("everything is stopped: an approver can let things go on with `tribune resume`")]
@@ -106,11 +106,11 @@ pub struct Runs {
     home: PathBuf,
     sandbox: Sandbox,
     /// Bytes that the changes of one run may take.
-    pub(crate) max_bytes: u64,
+    pub max_bytes: u64,
     /// Patterns of what a run does not see of its project.
-    pub(crate) hide: Vec<String>,
+    pub hide: Vec<String>,
     sessions: SessionManager,
-    pub(crate) workspaces: Workspaces,
+    pub workspaces: Workspaces,
     brokers: Brokers,
     /// Names of what runs.
     names: Arc<Mutex<HashSet<String>>>,
@@ -131,13 +131,13 @@ impl Drop for Name {
 
 /// A run, for as long as this is held.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    pub(crate) id: String,
-    pub(crate) key: SessionKey,
-    pub(crate) workspace: Option<Workspace>,
-    pub(crate) sockets: SessionSockets,
+pub struct Lease {
+    pub id: String,
+    pub key: SessionKey,
+    pub workspace: Option<Workspace>,
+    pub sockets: SessionSockets,
     /// Whom the box runs as, if that is not who started it.
-    pub(crate) user: Option<u32>,
+    pub user: Option<u32>,
     runs: Arc<Runs>,
     _name: Name,
     is_over: bool,
@@ -145,12 +145,12 @@ pub(crate) struct Lease {
 
 /// What a run left behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Leavings {
-    pub(crate) changes: u64,
-    pub(crate) bytes: u64,
-    pub(crate) traps: u64,
+pub struct Leavings {
+    pub changes: u64,
+    pub bytes: u64,
+    pub traps: u64,
     /// Why they cannot be told, if they cannot.
-    pub(crate) fault: Option<String>,
+    pub fault: Option<String>,
 }
 
 impl Runs {
@@ -177,7 +177,7 @@ impl Runs {
     }
 
     /// Opens a run: its session, its layer, its sockets. The folder comes back by its one name.
-    pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted) -> Result<(Lease, PathBuf), RunError> {
+    pub async fn open(self: &Arc<Self>, wanted: Wanted) -> Result<(Lease, PathBuf), RunError> {
         match self.sandbox {
             Sandbox::Full => {}
             Sandbox::Landlock => return Err(RunError::Sandbox("landlock")),
@@ -272,7 +272,7 @@ impl Runs {
 
     /// Closes the sessions of runs that an earlier daemon left open, tells of landings that it left unfinished, and removes workspaces
     /// without changes.
-    pub(crate) async fn recover(&self) -> Result<(), SessionError> {
+    pub async fn recover(&self) -> Result<(), SessionError> {
         let governance = self.sessions.governance();
         let filter = SessionFilter { agent_id: Some(RUN_AGENT.to_owned()), state: None, after: None };
         let rows = self.sessions.list(filter, MAX_LEFT).await?;
@@ -315,7 +315,7 @@ impl Runs {
 
 impl Lease {
     /// Writes down what holds the program.
-    pub(crate) async fn started(&self, limited_by: String, landlock_abi: u32) -> Result<(), StoreError> {
+    pub async fn started(&self, limited_by: String, landlock_abi: u32) -> Result<(), StoreError> {
         let limits = Limits::default();
         let record = RunRecord::RunStarted {
             sandbox: "full".to_owned(),
@@ -332,7 +332,7 @@ impl Lease {
     }
 
     /// Ends it, and says what is left.
-    pub(crate) async fn ended(mut self, record: RunRecord) -> Result<Leavings, RunError> {
+    pub async fn ended(mut self, record: RunRecord) -> Result<Leavings, RunError> {
         self.is_over = true;
         self.runs.ended(&self.key, &record).await?;
         match &self.workspace {

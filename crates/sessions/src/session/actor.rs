@@ -20,7 +20,7 @@ use super::session_limit::Room;
 
 /// A loaded session, as everyone but its actor sees it.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     pub(super) handle: Handle,
     pub(super) inbox: mpsc::Sender<Command>,
     pub(crate) feed: Arc<Feed>,
@@ -120,7 +120,7 @@ impl Session {
         self.closing.store(closing, Ordering::SeqCst);
     }
 
-    pub(crate) const fn handle(&self) -> &Handle {
+    pub const fn handle(&self) -> &Handle {
         &self.handle
     }
 
@@ -321,7 +321,7 @@ impl Actor {
 }
 
 /// The tools of a runtime that nobody governs: none.
-pub(crate) struct NoTools;
+pub struct NoTools;
 
 #[async_trait::async_trait]
 impl Toolbox for NoTools {

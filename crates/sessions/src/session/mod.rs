@@ -34,7 +34,7 @@ use tribune_tools::ScheduleFile;
 
 pub use self::actor::{Accepted, TurnEnd};
 use self::actor::{Actor, Command, InLine, Run};
-pub(crate) use self::actor::{NoTools, Session};
+pub use self::actor::{NoTools, Session};
 pub use self::error::SessionError;
 use self::session_limit::{IfFull, Room};
 pub use self::subagents::SubAgents;
@@ -330,7 +330,7 @@ impl SessionManager {
     }
 
     /// Tells every running turn to end. Returns how many there were.
-    pub(crate) fn cancel_all(&self) -> usize {
+    pub fn cancel_all(&self) -> usize {
         let sessions = self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.values().filter(|session| session.cancel()).count()
     }

@@ -100,5 +100,5 @@ fn take_due(file: &ScheduleFile, now: &str) -> io::Result<Vec<Due>> {
         due.truncate(MAX_AT_ONCE);
         schedules.settle(&due, now);
         Ok(due)
-    })
+    })?
 }

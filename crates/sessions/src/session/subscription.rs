@@ -43,7 +43,7 @@ impl Ticket {
     }
 
     /// The session that runs it.
-    pub(crate) fn session(&self) -> Option<&Arc<Session>> {
+    pub fn session(&self) -> Option<&Arc<Session>> {
         self.follower.as_ref()?.session()
     }
 
@@ -107,7 +107,7 @@ impl SessionManager {
 
 impl Subscription {
     /// The session that is followed, while it is loaded.
-    pub(crate) const fn session(&self) -> Option<&Arc<Session>> {
+    pub const fn session(&self) -> Option<&Arc<Session>> {
         self.session.as_ref()
     }
 

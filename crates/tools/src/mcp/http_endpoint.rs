@@ -67,7 +67,7 @@ impl SocketService for Door {
 
 impl Door {
     /// The door to the servers that the session has now, and what its agent is told of them; none if it has none.
-    pub(crate) fn to(mcp: &Arc<McpServers>, session: &SessionKey) -> Option<(Self, Servers)> {
+    pub fn to(mcp: &Arc<McpServers>, session: &SessionKey) -> Option<(Self, Servers)> {
         let (edition, names) = mcp.present(session)?;
         let tools = mcp.specs(session).into_iter().map(|spec| spec.name).collect();
         let hatch = Arc::new(Hatch::default());

@@ -29,7 +29,7 @@ use tribune_redact::Redactor;
 use tribune_sandbox::{House, Launcher};
 
 pub use self::http_endpoint::Door;
-pub(crate) use self::server_spec::{MAX_SERVERS, Wanted};
+pub use self::server_spec::{MAX_SERVERS, Wanted};
 
 use tribune_config::{Config, Sandbox};
 use tribune_egress::Brokers;
@@ -94,7 +94,7 @@ impl Brought {
 
 /// Whether servers are brought in place of those that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bringing {
+pub enum Bringing {
     /// The client opens the session with these.
     Anew,
     /// The client had brought these before.
@@ -231,7 +231,7 @@ impl McpServers {
     }
 
     /// The edition of the servers that the session has; 0 if it has none.
-    pub(crate) fn edition(&self, session: &SessionKey) -> u64 {
+    pub fn edition(&self, session: &SessionKey) -> u64 {
         self.present(session).map_or(0, |(edition, _)| edition)
     }
 
@@ -331,7 +331,7 @@ impl McpServers {
     }
 
     /// Ends every server.
-    pub(crate) fn stop_all(&self) {
+    pub fn stop_all(&self) {
         let all: Vec<SessionKey> = self.sessions().keys().cloned().collect();
         for session in all {
             self.end(&session);
@@ -339,7 +339,7 @@ impl McpServers {
     }
 
     /// Ends every server, and waits until they are gone.
-    pub(crate) async fn leave(&self) {
+    pub async fn leave(&self) {
         self.stop_all();
         self.tasks.close();
         self.tasks.wait().await;
@@ -372,7 +372,7 @@ fn unoffered(server: &Server) -> Option<String> {
 }
 
 /// The servers of a list, each under a name of its own. Those whose names are taken come back as they are called.
-pub(crate) fn named_once(servers: Vec<Wanted>) -> (Vec<Wanted>, Vec<String>) {
+pub fn named_once(servers: Vec<Wanted>) -> (Vec<Wanted>, Vec<String>) {
     let (mut once, mut others): (Vec<Wanted>, Vec<String>) = (Vec::new(), Vec::new());
     for server in servers {
         let is_taken = once.iter().any(|own| own.name == server.name);

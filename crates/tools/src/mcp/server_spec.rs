@@ -5,7 +5,7 @@ use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
 
 /// Servers of one session.
-pub(crate) const MAX_SERVERS: usize = 8;
+pub const MAX_SERVERS: usize = 8;
 
 /// Bytes of a command and of all its arguments, and how many there are.
 const MAX_COMMAND_BYTES: usize = 4096;
@@ -21,10 +21,10 @@ const MAX_NAME_BYTES: usize = 24;
 
 /// A server that is to be started. Its variables may hold secrets: what prints it leaves their values out.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// As agents and the law know it: letters, digits, `_` and `-`.
-    pub(crate) name: String,
-    pub(crate) command: String,
+    pub name: String,
+    pub command: String,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
 }
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Wanted {
 impl Wanted {
     /// Reads one of the servers that run on standard input and output. The error says which member is wrong, and never what
     /// stands there.
-    pub(crate) fn read(server: &Value) -> Result<Self, &'static str> {
+    pub fn read(server: &Value) -> Result<Self, &'static str> {
         let name = server["name"].as_str().ok_or("`name` is a text")?;
         let command = server["command"].as_str().ok_or("`command` is a text")?;
         if command.is_empty() || command.len() > MAX_COMMAND_BYTES || command.contains('\0') {

@@ -84,7 +84,7 @@ pub struct Shown {
 
 impl Workspace {
     /// Tells its changes, or those in `paths`.
-    pub(crate) fn show(&self, paths: &[PathBuf], with_texts: bool) -> Result<Shown, WorkspacesError> {
+    pub fn show(&self, paths: &[PathBuf], with_texts: bool) -> Result<Shown, WorkspacesError> {
         let diff = self.diff()?;
         let is_meant =
             |change: &&Change| paths.is_empty() || paths.iter().any(|path| change.path.starts_with(path));

@@ -36,7 +36,7 @@ pub struct Landed {
     pub left: Vec<Left>,
     /// Names that programs of this machine obey, among the landed.
     #[serde(skip)]
-    pub(crate) traps: u64,
+    pub traps: u64,
 }
 
 /// A change that was left where it is.
@@ -52,12 +52,12 @@ pub struct Left {
 
 /// A landing that was looked at, and may be judged.
 #[derive(Debug)]
-pub(crate) struct Planned {
-    pub(crate) held: Held,
+pub struct Planned {
+    pub held: Held,
     selection: Selection,
     wish: Wish,
     traps: BTreeSet<PathBuf>,
-    pub(crate) call: ToolCall,
+    pub call: ToolCall,
 }
 
 /// How much landing a change writes, holes and all.
@@ -71,7 +71,7 @@ const fn written(change: &Change) -> u64 {
 impl Held {
     /// What landing would mean now. None if there is nothing to land. No more than `most` bytes may be written at once: a file with
     /// holes, or with several names, takes less in a layer than it does in the folder.
-    pub(crate) fn plan(
+    pub fn plan(
         self,
         wish: &Wish,
         number: u64,
@@ -114,7 +114,7 @@ impl Held {
     }
 
     /// Puts the folder in order after a landing that did not come to its end, and tells what landed.
-    pub(crate) fn mend(&self) -> Result<Vec<String>, WorkspacesError> {
+    pub fn mend(&self) -> Result<Vec<String>, WorkspacesError> {
         let workspace = self.workspace();
         let mended = workspace::mend(&workspace.label.folder, &workspace.layers())?;
         for path in &mended.aside {
@@ -125,12 +125,12 @@ impl Held {
     }
 
     /// The verdict under which changes were being landed when an earlier daemon ended.
-    pub(crate) fn interrupted(&self) -> Option<Cid> {
+    pub fn interrupted(&self) -> Option<Cid> {
         let text = std::fs::read_to_string(self.workspace().landing_path()).ok()?;
         text.trim().parse().ok()
     }
 
-    pub(crate) fn landing_is_over(&self) {
+    pub fn landing_is_over(&self) {
         // If it stays, the next start says once more that nobody knows how it ended.
         let _ = std::fs::remove_file(self.workspace().landing_path());
     }
@@ -165,7 +165,7 @@ fn with_around(mut paths: Vec<PathBuf>, diff: &Diff) -> Vec<PathBuf> {
 
 impl Planned {
     /// Lands what was admitted. What goes wrong with one change is told; an error is of all of them.
-    pub(crate) fn land(&self, admission: Admission) -> Result<Landed, WorkspacesError> {
+    pub fn land(&self, admission: Admission) -> Result<Landed, WorkspacesError> {
         let workspace = self.held.workspace();
         let verdict = admission.entry().to_string();
         files::replace(&workspace.landing_path(), verdict.as_bytes(), Secrecy::Owner)

@@ -226,13 +226,13 @@ impl Workspace {
 }
 
 impl Held {
-    pub(crate) const fn workspace(&self) -> &Workspace {
+    pub const fn workspace(&self) -> &Workspace {
         &self.workspace
     }
 
     /// Throws changes away, all of them and the workspace too if none is named. Returns how many there were, as far as they can be
     /// told: what its owner closed can be thrown away all the same.
-    pub(crate) fn discard(self, paths: &[PathBuf]) -> Result<u64, WorkspacesError> {
+    pub fn discard(self, paths: &[PathBuf]) -> Result<u64, WorkspacesError> {
         let (before, id) = (self.workspace.diff(), &self.workspace.label.id);
         if paths.is_empty() {
             let names = || self.workspace.layers().usage().map_or(0, |usage| usage.names);
@@ -257,7 +257,7 @@ impl Held {
     }
 
     /// Removes it if there are no changes left.
-    pub(crate) fn remove_if_empty(self) -> Result<bool, WorkspacesError> {
+    pub fn remove_if_empty(self) -> Result<bool, WorkspacesError> {
         let is_empty = self.workspace.diff()?.changes.is_empty();
         if is_empty {
             self.remove()?;
@@ -267,7 +267,7 @@ impl Held {
 
     /// The same, of one so small that looking through it holds up no start. What is larger has changes, but for copies of what there
     /// was.
-    pub(crate) fn remove_if_idle(self) -> Result<bool, WorkspacesError> {
+    pub fn remove_if_idle(self) -> Result<bool, WorkspacesError> {
         let usage = self.workspace.layers().usage()?;
         let is_small = usage.names <= MAX_IDLE_NAMES && usage.bytes <= MAX_IDLE_BYTES;
         if is_small { self.remove_if_empty() } else { Ok(false) }

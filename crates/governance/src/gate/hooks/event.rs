@@ -9,7 +9,7 @@ use super::super::Standing;
 /// Whose doing it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Who {
+pub struct Who {
     agent_id: String,
     session_key: String,
     kind: SessionKind,
@@ -31,7 +31,7 @@ impl Who {
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(crate) enum Event<'a> {
+pub enum Event<'a> {
     BeforeToolCall {
         #[serde(flatten)]
         who: &'a Who,

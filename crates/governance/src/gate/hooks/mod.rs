@@ -17,7 +17,7 @@ use tribune_config::hook_spec::{Hook, On};
 use tribune_constitution::{Trust, Veto};
 
 use self::answer::{Answer, narrowed};
-pub(crate) use self::event::{Event, Who};
+pub use self::event::{Event, Who};
 pub use self::sandboxed::HookBox;
 
 /// Notifications under way at once. Beyond them a hook is not told: it would never catch up.
@@ -119,7 +119,7 @@ impl Hooks {
     }
 
     /// Tells whoever wants to know, without waiting for them.
-    pub(crate) fn tell(&self, on: On, event: &Event<'_>) {
+    pub fn tell(&self, on: On, event: &Event<'_>) {
         for hook in self.of(on) {
             let Ok(permit) = Arc::clone(&self.told).try_acquire_owned() else {
                 tracing::warn!(hook = hook.reach.name(), "a hook is too slow and was not told of an event");
