@@ -47,7 +47,7 @@ use self::views::Views;
 use crate::clock::Clock;
 use crate::home::{Home, HomeLock};
 use crate::keys;
-use crate::wal::{BookId, Daybook};
+use crate::wal::{BookId, Wal};
 
 /// The open store. Dropping it lets queued appends finish first.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Store {
             return Err(gone());
         }
         let known = if views.size() == 0 { None } else { known_book(&connection).map_err(failed)? };
-        let (daybook, behind) = Daybook::open(home, known)?;
+        let (daybook, behind) = Wal::open(home, known)?;
         let (mut sequencer, key, beginning) = if views.size() == 0 {
             let signer = keys::generate(name)?;
             keys::prepare_next(home, &signer)?;
@@ -140,7 +140,7 @@ impl Store {
     }
 
     /// The book that ledger and vault are posted from.
-    pub(crate) fn daybook(&self) -> Result<Daybook, StoreError> {
+    pub(crate) fn daybook(&self) -> Result<Wal, StoreError> {
         Ok(self.writer()?.daybook().clone())
     }
 
@@ -281,7 +281,7 @@ pub fn rebuild_without_daybook(
     let entries = rebuild_held(home, progress)?;
     let path = home.database();
     let connection = connection::open(&path, Access::Write)?;
-    let aside = Daybook::put_aside(home)?;
+    let aside = Wal::put_aside(home)?;
     let forgotten = connection.execute("UPDATE checkpoint SET book = NULL, posted = 0", []);
     forgotten.map_err(|error| StoreError::from_sqlite(&path, &error))?;
     sqlite_wal::Log::of(&path).sync()?;

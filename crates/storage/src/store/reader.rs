@@ -18,7 +18,7 @@ use super::{cid_index, connection, damaged, rows, schema, views};
 use crate::clock::SystemClock;
 use crate::home::Home;
 use crate::keys;
-use crate::wal::{BookId, Daybook, Record};
+use crate::wal::{BookId, Wal, Record};
 
 /// Fewest hex digits that name an entry: fewer would hardly ever be enough.
 const MIN_PREFIX: usize = 4;
@@ -106,7 +106,7 @@ impl Reader {
     /// that is. None if it is not this log's.
     fn promised(&self, home: &Home) -> Result<Option<(BookId, Vec<u64>)>, StoreError> {
         let Some((book, posted)) = self.known_book()? else { return Ok(None) };
-        let Some((_, records)) = Daybook::peek(home).filter(|(held, _)| *held == book) else {
+        let Some((_, records)) = Wal::peek(home).filter(|(held, _)| *held == book) else {
             return Ok(None);
         };
         let is_behind = |record: &Record| !record.ledger.is_empty() && record.number > posted;

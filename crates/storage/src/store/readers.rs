@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::error::StoreError;
 use super::reader::Reader;
 use crate::home::Home;
-use crate::wal::{Daybook, Side};
+use crate::wal::{Wal, Side};
 
 /// Readers kept open between queries. More may be open at once; they are closed afterwards.
 const KEPT: usize = 4;
@@ -14,13 +14,13 @@ const KEPT: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Readers {
     home: Home,
-    daybook: Daybook,
+    daybook: Wal,
     idle: Arc<Mutex<Vec<Reader>>>,
 }
 
 impl Readers {
     /// They see what was written through this book.
-    pub(super) fn behind(home: &Home, daybook: Daybook) -> Self {
+    pub(super) fn behind(home: &Home, daybook: Wal) -> Self {
         Self { home: home.clone(), daybook, idle: Arc::default() }
     }
 

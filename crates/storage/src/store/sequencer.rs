@@ -20,7 +20,7 @@ use super::sqlite_wal::Log;
 use super::views::{EntityBatch, Views};
 use super::writer::{Request, Work};
 use super::{connection, rows, wal_codec, writer};
-use crate::wal::{BookId, Daybook, Record, Side};
+use crate::wal::{BookId, Wal, Record, Side};
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
@@ -45,7 +45,7 @@ pub(super) struct Sequencer {
     copier: Copier,
     connection: Connection,
     log: Log,
-    daybook: Daybook,
+    daybook: Wal,
     edge: Edge,
     /// What the transaction that is open has written so far.
     open: Option<Open>,
@@ -77,7 +77,7 @@ impl Sequencer {
         connection: Connection,
         signer: Box<dyn NoteSigner>,
         views: Views,
-        daybook: Daybook,
+        daybook: Wal,
     ) -> Self {
         let database = path.clone();
         let copier = Copier::new(move || connection::open(&database, Access::Write));

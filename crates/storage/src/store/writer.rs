@@ -16,7 +16,7 @@ use super::error::StoreError;
 use super::sequencer::{Appended, Sequencer};
 use super::wal_codec;
 use crate::wal::permits::{Room, Ticket};
-use crate::wal::{Ask, Daybook, Page, Part, Side};
+use crate::wal::{Ask, Wal, Page, Part, Side};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -48,7 +48,7 @@ pub struct LedgerWriter {
     room: Room,
     queue: std_mpsc::Sender<Request>,
     failure: Arc<OnceLock<String>>,
-    daybook: Daybook,
+    daybook: Wal,
 }
 
 /// An append under way.
@@ -239,7 +239,7 @@ impl LedgerWriter {
     }
 
     /// The book that this writer posts from.
-    pub const fn daybook(&self) -> &Daybook {
+    pub const fn daybook(&self) -> &Wal {
         &self.daybook
     }
 
@@ -342,7 +342,7 @@ fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt, Vec<u8>), Store
 /// Starts the writer's thread over an open database.
 pub(super) fn start(
     sequencer: Sequencer,
-    daybook: Daybook,
+    daybook: Wal,
 ) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
     let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
@@ -367,7 +367,7 @@ struct Run {
     /// Until an error.
     sequencer: Option<Sequencer>,
     failure: Arc<OnceLock<String>>,
-    daybook: Daybook,
+    daybook: Wal,
     room: Room,
 }
 

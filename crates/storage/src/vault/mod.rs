@@ -34,7 +34,7 @@ use crate::store::connection::Access;
 use crate::store::sqlite_wal::Log;
 use crate::store::{Store, StoreError, checkpointer, connection};
 use crate::wal::permits::Room;
-use crate::wal::{Ask, Daybook, Page, Part, Reached, Side};
+use crate::wal::{Ask, Wal, Page, Part, Reached, Side};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -49,7 +49,7 @@ pub struct Vault {
     path: PathBuf,
     room: Room,
     queue: Option<mpsc::Sender<writer::Request>>,
-    daybook: Daybook,
+    daybook: Wal,
     /// Seals what stands in the book.
     seal: ContentKey,
     thread: Option<JoinHandle<()>>,
@@ -441,7 +441,7 @@ pub struct VaultPart {
     request: writer::Request,
     receipt: writer::Receipt,
     queue: mpsc::Sender<writer::Request>,
-    daybook: Daybook,
+    daybook: Wal,
 }
 
 impl VaultPart {

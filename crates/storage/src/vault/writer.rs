@@ -17,7 +17,7 @@ use crate::store::StoreError;
 use crate::store::checkpointer::Copier;
 use crate::store::sqlite_wal::Log;
 use crate::wal::permits::Ticket;
-use crate::wal::{BookId, Daybook, Left, Side};
+use crate::wal::{BookId, Wal, Left, Side};
 
 /// Requests in one commit at most.
 const MAX_BATCH: usize = 256;
@@ -125,7 +125,7 @@ pub(super) struct Writer {
     pub(super) copier: Copier,
     pub(super) connection: Connection,
     pub(super) log: Log,
-    pub(super) daybook: Daybook,
+    pub(super) daybook: Wal,
     /// Pages from before a shredding are still in the log.
     pub(super) shredding: bool,
 }

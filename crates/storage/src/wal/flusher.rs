@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use super::{Daybook, Page};
+use super::{Wal, Page};
 use crate::store::StoreError;
 
 /// A sheet that takes longer than this to write is not written by a thread that runs tasks: it would keep them waiting.
@@ -40,7 +40,7 @@ impl Scribe {
     }
 }
 
-impl Daybook {
+impl Wal {
     /// Has a page written soon, by a thread that is there for it. Returns its number at once.
     pub fn write_soon(&self, page: Page) -> Result<u64, StoreError> {
         let number = self.queue_up(page, false)?;
@@ -88,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn where_the_disk_is_slow_a_thread_writes() {
         let folder = tempfile::tempdir().unwrap();
-        let (book, _) = Daybook::open(&Home::at(folder.path()), None).unwrap();
+        let (book, _) = Wal::open(&Home::at(folder.path()), None).unwrap();
         book.write(Page::default()).await.unwrap();
         assert!(!book.0.scribe.is_there(), "whoever waits wrote");
         for _ in 0..2 * SHEETS {

@@ -86,7 +86,7 @@ enum Failure {
 
 /// The daybook of a home; clones share it.
 #[derive(Debug, Clone)]
-pub struct Daybook(Arc<Shared>);
+pub struct Wal(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -166,7 +166,7 @@ struct Desk {
     asked: bool,
 }
 
-impl Daybook {
+impl Wal {
     /// Whether a page of this size is written here.
     pub fn takes(&self, bytes: usize) -> bool {
         bytes <= LARGEST_PAGE && self.queue().left.is_none()

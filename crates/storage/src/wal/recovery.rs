@@ -9,7 +9,7 @@ use super::file::Pen;
 use super::flusher::Scribe;
 use super::frame::Base;
 use super::watermarks::{Marks, Side};
-use super::{Ask, BookId, Daybook, Desk, Poster, Queue, Record, Shared, failure, file, frame};
+use super::{Ask, BookId, Wal, Desk, Poster, Queue, Record, Shared, failure, file, frame};
 use crate::home::Home;
 use crate::store::StoreError;
 
@@ -26,7 +26,7 @@ pub(crate) struct Left {
     pub(crate) stray: u64,
 }
 
-impl Daybook {
+impl Wal {
     /// Where the book of `home` lies.
     pub(crate) fn path(home: &Home) -> PathBuf {
         home.root().join("daybook")
