@@ -23,8 +23,8 @@ const PROSE: &str =
     concat!(include_str!("../../docs/guide/daemon.md"), include_str!("../../docs/guide/law.md"));
 
 const SOURCE: &str = concat!(
-    include_str!("../../crates/host/src/daemon.rs"),
-    include_str!("../../crates/host/src/governed/turn.rs"),
+    include_str!("../../crates/daemon/src/daemon.rs"),
+    include_str!("../../crates/governance/src/turn/lifecycle.rs"),
     include_str!("../../crates/redact/src/scan.rs"),
 );
 

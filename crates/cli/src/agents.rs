@@ -15,7 +15,7 @@ use tribune_governance::policy_files;
 use tribune_registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
 use tribune_storage::home::Home;
 use tribune_storage::store::Heartbeat;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 use crate::agents_test::{self, TestArgs};
 use crate::daemon;
@@ -180,7 +180,7 @@ async fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Re
                     agent.id
                 )));
             }
-            home.prepare().map_err(tribune_storage::store::error::StoreError::from)?;
+            home.prepare().map_err(tribune_storage::store::StoreError::from)?;
             let data = home.root().join("data");
             DirBuilder::new().recursive(true).mode(0o700).create(&data).map_err(CliError::file(&data))?;
             // Or the daemon would find a roster without the agent that every home begins with.

@@ -24,7 +24,7 @@ use tribune_registry::{BACKENDS, Roster};
 use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store;
-use tribune_storage::store::error::StoreError;
+use tribune_storage::store::StoreError;
 use tribune_storage::store::{Filter, Reader, SessionFilter, SessionRow};
 use tribune_storage::vault::Vault;
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 use crate::daemon;
 use crate::error::{CliError, Outcome};

@@ -13,7 +13,7 @@ use tribune_daemon::{memory, telemetry, threads};
 use tribune_governance::turn::Recovered;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::{Home, HomeError};
-use tribune_storage::store::error::StoreError;
+use tribune_storage::store::StoreError;
 
 use crate::args::default_home;
 use crate::error::{CliError, Outcome};

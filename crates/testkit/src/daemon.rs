@@ -10,7 +10,7 @@ use tribune_daemon::daemon::Daemon;
 use tribune_ledger::verify::Integrity;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_storage::{audit, store};
 
 /// A home that is removed with this.

@@ -344,6 +344,8 @@ pub mod workspaces;
 mod tests {
     use tribune_agents::ToolCall;
 
+    use tribune_records::text::bounded;
+    use tribune_records::text::RESULT_BYTES;
     use super::*;
 
     #[test]

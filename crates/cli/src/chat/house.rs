@@ -1,7 +1,7 @@
 //! `/tribune` (and `/clawos`): how the law stands, and what it did in this conversation.
 
 use serde_json::{Value, json};
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 use super::talk::Talk;
 use super::view::View;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tribune_client::{Client, ClientError, Incoming};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity};
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_storage::{audit, keys, store};
 
 use super::stage::Stage;

@@ -1,7 +1,7 @@
 //! The last calls that the law refused, for whoever wonders.
 
 use serde_json::{Value, json};
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_storage::verdict_log::last_denials;
 
 use crate::chat::rules;

@@ -9,7 +9,7 @@ use tribune_governance::policy_files;
 use tribune_ledger::EntryQuality;
 use tribune_storage::audit::read_small;
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_storage::store::{Lookup, Stored};
 use tribune_storage::verdict_log::{Judged, Verdicts};
 

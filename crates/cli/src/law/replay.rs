@@ -7,7 +7,7 @@ use tribune_constitution::{Constitution, ConstitutionHash};
 use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, count, line};

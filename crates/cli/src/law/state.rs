@@ -5,7 +5,7 @@ use tribune_client::Client;
 use tribune_constitution::Mode;
 use tribune_governance::policy_files;
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 use crate::error::CliError;
 use crate::output::{Paint, clean};

@@ -7,7 +7,7 @@ use serde_json::json;
 use tribune_constitution::{Decision, Recorded, Stage, Suggestion, suggest};
 use tribune_records::approval::record::State;
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{count, load, trial};

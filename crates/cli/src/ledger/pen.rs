@@ -8,7 +8,7 @@ use tribune_client::{Client, ClientError};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_storage::home::Home;
-use tribune_storage::store::writer::LedgerWriter;
+use tribune_storage::store::LedgerWriter;
 use tribune_storage::store::{Beginning, Reader, Store};
 
 use super::note::Note;

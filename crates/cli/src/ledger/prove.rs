@@ -60,7 +60,7 @@ fn texts(path: &[Hash]) -> Vec<String> {
     path.iter().map(ToString::to_string).collect()
 }
 
-fn failed(error: ProveError<tribune_storage::store::error::StoreError>) -> CliError {
+fn failed(error: ProveError<tribune_storage::store::StoreError>) -> CliError {
     match error {
         ProveError::Tiles(error) => error.into(),
         ProveError::ShortTile(_) => {

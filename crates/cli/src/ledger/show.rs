@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tribune_storage::store::Reader;
-use tribune_storage::store::error::StoreError;
+use tribune_storage::store::StoreError;
 
 use super::find;
 use crate::error::CliError;

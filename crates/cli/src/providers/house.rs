@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use tribune_agents::provider::Patience;
 use tribune_config::Config;
-use tribune_governance::models::{Providers, Survey, inventory as look, process_env};
+use tribune_governance::models::inventory::survey as look;
+use tribune_governance::models::{Providers, Survey, process_env};
 use tribune_registry::{Roster, RosterAgent};
 use tribune_storage::home::Home;
 

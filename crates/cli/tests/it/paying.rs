@@ -12,7 +12,7 @@ use tribune_client::Client;
 use tribune_daemon::daemon::Whereabouts;
 use tribune_records::spend::report::By;
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Say};
 use tribune_testkit::{assert_sound, say};
 

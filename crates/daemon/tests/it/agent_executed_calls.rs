@@ -11,7 +11,7 @@ use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{CallOutcome, ToolCallRecord, ToolResultRecord};
 use tribune_storage::clock::SystemClock;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
 use crate::approvals::{decide, ended, id, pending};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tribune_client::{Client, Incoming};
 use tribune_config::{Config, Sandbox};
 use tribune_daemon::daemon::Daemon;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::authentication::{http, within};

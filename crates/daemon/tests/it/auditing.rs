@@ -251,7 +251,7 @@ fn absurd_places_in_the_database_are_findings_and_no_panics() {
     ] {
         let export = exported(40);
         sql_any(&export.home, act);
-        let verified = tribune_storage::store::reader::Reader::open(&export.home.home)
+        let verified = tribune_storage::store::Reader::open(&export.home.home)
             .and_then(|reader| audit::verify_home(&reader, &export.key, Vec::new(), &mut |_| {}));
         let said = match verified {
             Ok(report) => {
@@ -260,7 +260,7 @@ fn absurd_places_in_the_database_are_findings_and_no_panics() {
             }
             Err(error) => {
                 assert!(
-                    matches!(error, tribune_storage::store::error::StoreError::Damaged { .. }),
+                    matches!(error, tribune_storage::store::StoreError::Damaged { .. }),
                     "{act}: {error}"
                 );
                 error.to_string()

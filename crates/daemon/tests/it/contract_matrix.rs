@@ -10,7 +10,7 @@ use tribune_constitution::prompt::base_prompt;
 use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Filter;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Say};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 

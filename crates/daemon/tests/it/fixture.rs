@@ -8,7 +8,7 @@ use tribune_ledger::{Cid, Draft, EntryQuality, Timestamp};
 use tribune_storage::clock::Clock;
 use tribune_storage::home::Home;
 use tribune_storage::store::Store;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 /// A clock that stands still.
 #[derive(Debug)]

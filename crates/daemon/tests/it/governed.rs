@@ -21,7 +21,7 @@ use tribune_ledger::{EntryQuality, Timestamp};
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::Filter;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::authentication::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};

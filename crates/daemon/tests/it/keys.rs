@@ -132,7 +132,7 @@ fn a_log_is_never_begun_twice_under_one_key() {
         let error = Store::open(&home.home, &Stopped).unwrap_err();
         assert!(matches!(error, StoreError::LogIsGone { .. }), "{lost:?}: {error}");
         assert!(matches!(
-            tribune_storage::store::reader::Reader::open(&home.home),
+            tribune_storage::store::Reader::open(&home.home),
             Err(StoreError::LogIsGone { .. })
         ));
     }

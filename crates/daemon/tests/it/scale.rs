@@ -204,7 +204,7 @@ async fn l2_an_entry_is_on_disk_before_anyone_is_told_of_it() {
         }
     });
     let mut client = daemon.operator().await;
-    let reader = tribune_storage::store::reader::Reader::open(&daemon.home.home).unwrap();
+    let reader = tribune_storage::store::Reader::open(&daemon.home.home).unwrap();
     let mut told = 0;
     while !driving.is_finished() {
         // From the beginning, which is not in memory any more.

@@ -46,9 +46,27 @@ fn text<'a>(action: &'a Action, path: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use tribune_records::approval::action::tests::action;
+    use serde_json::json;
+    use tribune_constitution::labels::Labels;
 
+    use tribune_records::approval::action::Files;
     use super::*;
+
+    fn action() -> Action {
+        Action {
+            tool: "exec".into(),
+            schema: "b3:1".into(),
+            input: json!({"command": "sh deploy.sh"}),
+            files: [("deploy.sh".to_owned(), "b3:2".to_owned())].into(),
+            cwd: Some(".".into()),
+            env: vec!["HOME".into(), "PATH".into()],
+            constitution: "b3:3".into(),
+            labels: Labels::FRESH,
+            texts: Files::new(),
+            workspace: None,
+            further: Vec::new(),
+        }
+    }
 
     fn with(path: &str, hash: &str, text: Option<&str>) -> Action {
         let mut action = action();

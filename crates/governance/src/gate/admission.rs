@@ -69,16 +69,16 @@ pub struct Admission {
     ground: Ground,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fakes"))]
 impl Admission {
     /// For tests of what acts: as if the gate had said yes.
-    pub(crate) fn of_test(call: ToolCall, session: SessionKey) -> Self {
+    pub fn of_test(call: ToolCall, session: SessionKey) -> Self {
         let ground = Ground::own(session.agent().clone());
         Self::of_test_in(call, session, ground)
     }
 
     /// The same in a session that works there.
-    pub(crate) fn of_test_in(call: ToolCall, session: SessionKey, ground: Ground) -> Self {
+    pub fn of_test_in(call: ToolCall, session: SessionKey, ground: Ground) -> Self {
         let (entry, labels) = (Cid::from_bytes([0; 32]), Labels::FRESH);
         Self { call, session: Arc::new(session), entry, labels, ground }
     }

@@ -90,12 +90,12 @@ pub fn approval_id(call: &Cid, attempt: u32) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use serde_json::json;
 
     use super::*;
 
-    pub(crate) fn action() -> Action {
+    fn action() -> Action {
         Action {
             tool: "exec".into(),
             schema: "b3:1".into(),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 use super::{Killed, Rig, Setting, unasked, until, within, write};
 use crate::killing::start_with;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{CallOutcome, ToolResultRecord};
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 use super::{ASK, Played, Rig, Setting, below, run, until};
 use crate::boxed::{mark, sleeping};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tribune_ledger::EntryQuality;
 use tribune_storage::home::Home;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 use super::{ASK, FREE, Played, Rig, Setting, unasked, until, write};
 use crate::boxed::{mark, sleeping};

@@ -26,7 +26,7 @@ use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{VerdictRecord, egress_entity};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Filter;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 
 /// Longer than anything here takes on a busy machine. A test that waits for this long has failed.

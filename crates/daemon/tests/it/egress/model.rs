@@ -13,7 +13,7 @@ use tribune_records::ledger_payloads::proxy_entity;
 use tribune_records::spend::report::By;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Filter;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Say};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tribune_ledger::EntryQuality;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 
 use super::{House, KEY, Server, connect, get, hello};
 

@@ -17,7 +17,7 @@ use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::proxy_entity;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Filter;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::upstream::FakeUpstream;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tribune_config::Config;
 use tribune_records::spend::report::By;
-use tribune_storage::store::reader::Reader;
+use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{Reply, Say};
 
 use super::{House, error, message};
