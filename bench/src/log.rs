@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tribune_ledger::{Draft, EntryQuality};
 use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_storage::home::Home;
-use tribune_storage::store::Store;
 use tribune_storage::store::LedgerWriter;
+use tribune_storage::store::Store;
 
 /// Bytes that bring an entry's line to 1,000.
 const FILL: usize = 419;

@@ -12,8 +12,6 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_governance::models::startup_check::validate;
-use tribune_governance::models::inventory::survey;
 use tribune_agents::AgentRuntime;
 use tribune_agents::cli_agent::{self, CliBackend};
 use tribune_agents::native::{self, NativeBackend};
@@ -30,6 +28,8 @@ use tribune_gateway::{
 use tribune_governance::approval::Inbox;
 use tribune_governance::gate::hooks::{Event, HookBox, Hooks};
 use tribune_governance::gate::{Gate, Reachable};
+use tribune_governance::models::inventory::survey;
+use tribune_governance::models::startup_check::validate;
 use tribune_governance::models::{
     AgentPrompts, Env, HouseSeats, Providers, RequestLog, Survey, inventory, process_env, startup_check,
 };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::status::Status;
 use serde_json::{Map, Value};
-use tribune_records::agents::is_canary;
 use tribune_agents::cli_agent::CliBackend;
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, CloseReason, ContentBlock, Handle, SessionKey, SessionMode, SessionState};
@@ -13,6 +12,7 @@ use tribune_governance::models::Providers;
 use tribune_ledger::bundle::ProofBundle;
 use tribune_ledger::tree::prove;
 use tribune_ledger::{Checkpoint, Cid, Draft, EntryQuality};
+use tribune_records::agents::is_canary;
 use tribune_records::ledger_payloads::SESSION_ENTITIES;
 use tribune_records::workspace_roots;
 use tribune_registry::roster::LineFault;

@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_ledger::Timestamp;
 use tribune_governance::turn::Recovered;
-
-
+use tribune_ledger::Timestamp;
 
 /// Facts of this run.
 #[derive(Debug)]

@@ -44,16 +44,16 @@ use request::{OnDisk, Request};
 use send_message::Post;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use tribune_records::outcome::Refused;
-use tribune_records::workspace_roots::Ground;
-use tribune_config::url::SearchEndpoint;
-use tribune_records::outcome::Done;
-use tribune_records::outcome::Code;
 use tribune_agents::{AgentId, SessionKey, Terminal, ToolSpec};
+use tribune_config::url::SearchEndpoint;
 use tribune_egress::Brokers;
 use tribune_governance::gate::Admission;
 use tribune_governance::spend::Purse;
+use tribune_records::outcome::Code;
+use tribune_records::outcome::Done;
+use tribune_records::outcome::Refused;
 use tribune_records::outcome::{Answer, Trail};
+use tribune_records::workspace_roots::Ground;
 use tribune_registry::Mailbox;
 use tribune_storage::clock::Clock;
 use workspace_dir::Workspace;
@@ -344,9 +344,9 @@ pub mod workspaces;
 mod tests {
     use tribune_agents::ToolCall;
 
-    use tribune_records::text::bounded;
-    use tribune_records::text::RESULT_BYTES;
     use super::*;
+    use tribune_records::text::RESULT_BYTES;
+    use tribune_records::text::bounded;
 
     #[test]
     fn the_specs_have_the_names_and_a_plain_schema() {

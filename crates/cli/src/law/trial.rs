@@ -9,8 +9,8 @@ use tribune_constitution::{Backtest, Constitution, Facts, Verdict, backtest};
 use tribune_governance::policy_files;
 use tribune_ledger::Timestamp;
 use tribune_storage::home::Home;
-use tribune_storage::store::StoreError;
 use tribune_storage::store::Reader;
+use tribune_storage::store::StoreError;
 use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, count, line, load};

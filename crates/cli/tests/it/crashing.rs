@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tribune_ledger::verify::Integrity;
 use tribune_storage::home::Home;
-use tribune_storage::store::StoreError;
 use tribune_storage::store::Reader;
+use tribune_storage::store::StoreError;
 use tribune_storage::{audit, store};
 
 use crate::fixture::Place;

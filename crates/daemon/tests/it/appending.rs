@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use tribune_ledger::entry::EntryText;
 use tribune_ledger::{Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner as _};
 use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
 use tribune_storage::store::LedgerWriter;
+use tribune_storage::store::Reader;
 use tribune_storage::store::{Beginning, Lookup, Store, StoreError};
 
 use crate::fixture::{Stopped, TempHome, child_of, draft};

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use tribune_ledger::{Cid, Draft, EntryQuality, Timestamp};
 use tribune_storage::clock::Clock;
 use tribune_storage::home::Home;
-use tribune_storage::store::Store;
 use tribune_storage::store::Reader;
+use tribune_storage::store::Store;
 
 /// A clock that stands still.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use tribune_daemon::daemon::Daemon;
 use tribune_ledger::Cid;
 use tribune_storage::home::Home;
 use tribune_storage::store;
-use tribune_storage::store::StoreError;
-use tribune_storage::store::Reader;
 use tribune_storage::store::LedgerWriter;
+use tribune_storage::store::Reader;
+use tribune_storage::store::StoreError;
 use tribune_storage::store::{Readers, Store};
 use tribune_testkit::{TestDaemon, assert_sound, config, turn};
 

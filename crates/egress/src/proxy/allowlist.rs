@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use tribune_config::egress_rules::{Place, Speech, Unlisted};
 use tribune_agents::AgentId;
+use tribune_config::egress_rules::{Place, Speech, Unlisted};
 use tribune_config::url::HostPort;
 use tribune_constitution::Labels;
 

@@ -27,8 +27,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
-use tribune_config::egress_rules::Speech;
 use tribune_agents::SessionKey;
+use tribune_config::egress_rules::Speech;
 use tribune_constitution::Veto;
 
 pub use self::allowlist::{Outlets, Places};

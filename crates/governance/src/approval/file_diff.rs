@@ -49,8 +49,8 @@ mod tests {
     use serde_json::json;
     use tribune_constitution::labels::Labels;
 
-    use tribune_records::approval::action::Files;
     use super::*;
+    use tribune_records::approval::action::Files;
 
     fn action() -> Action {
         Action {

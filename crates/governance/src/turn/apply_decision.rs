@@ -173,10 +173,7 @@ impl Governance {
     }
 
     /// The exact action of a request, if its words are still there.
-    pub async fn action_of(
-        self: &Arc<Self>,
-        requested: &Requested,
-    ) -> Result<Option<Action>, StoreError> {
+    pub async fn action_of(self: &Arc<Self>, requested: &Requested) -> Result<Option<Action>, StoreError> {
         Ok(self.actions_of(vec![requested.clone()]).await?.pop().flatten())
     }
 

@@ -73,11 +73,7 @@ pub struct Standpoint {
 
 impl Governance {
     /// Labels what came in.
-    pub async fn heard(
-        self: &Arc<Self>,
-        key: &SessionKey,
-        heard: Heard,
-    ) -> Result<Labels, RuntimeError> {
+    pub async fn heard(self: &Arc<Self>, key: &SessionKey, heard: Heard) -> Result<Labels, RuntimeError> {
         if heard.text.len() > MAX_TEXT_BYTES {
             return Err(RuntimeError::new(
                 "too_large",

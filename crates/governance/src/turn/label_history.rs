@@ -33,12 +33,7 @@ pub struct Step {
 }
 
 /// The steps that had made a session what it was when it asked for `request`, oldest first.
-pub fn trail(
-    reader: &Reader,
-    session: &str,
-    request: &Cid,
-    agent: &str,
-) -> Result<Vec<Step>, StoreError> {
+pub fn trail(reader: &Reader, session: &str, request: &Cid, agent: &str) -> Result<Vec<Step>, StoreError> {
     let newest = Filter { entity_id: Some(session.to_owned()), quality: None };
     let mut entries = reader.tail(&newest, LOOKED_BACK)?;
     match entries.iter().position(|stored| stored.entry.cid == *request) {

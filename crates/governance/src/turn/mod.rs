@@ -204,10 +204,7 @@ impl Governance {
     }
 
     /// The journal of a session that is open.
-    pub async fn journal(
-        &self,
-        handle: &Handle,
-    ) -> Result<Arc<tokio::sync::Mutex<Journal>>, StoreError> {
+    pub async fn journal(&self, handle: &Handle) -> Result<Arc<tokio::sync::Mutex<Journal>>, StoreError> {
         if let Some(journal) = self.loaded(&handle.key) {
             return Ok(journal);
         }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
-use tribune_records::agents::CANARY_PREFIX;
 use tribune_agents::native::NoHouse;
 use tribune_agents::{
     AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, RuntimeError, SessionInput,
@@ -16,6 +15,7 @@ use tribune_agents::{
 };
 use tribune_constitution::{DEFAULT_MANDATE, Decision};
 use tribune_governance::turn::{ConstitutionalRuntime, Governance};
+use tribune_records::agents::CANARY_PREFIX;
 use tribune_records::ledger_payloads::VerdictRecord;
 use tribune_storage::home::Home;
 

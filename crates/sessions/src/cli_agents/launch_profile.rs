@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use tribune_records::exec::WORKSPACE;
 use tribune_agents::Profile;
 use tribune_agents::cli_agent::Served;
 use tribune_agents::profile::Surroundings;
@@ -11,6 +10,7 @@ use tribune_contract::{
 };
 use tribune_egress::SessionSockets;
 use tribune_egress::proxy_env::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, SERVERS_PORT, proxy_variables};
+use tribune_records::exec::WORKSPACE;
 use tribune_records::workspace_roots::Ground;
 use tribune_registry::profiles;
 use tribune_sandbox::workspace::Standing;

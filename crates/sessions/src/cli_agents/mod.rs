@@ -18,8 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tribune_tools::mcp::CHANGING;
-use tribune_records::exec::WORKSPACE;
 use tribune_agents::cli_agent::{Spawned, Spawner};
 use tribune_agents::provider::ModelRef;
 use tribune_agents::{AgentId, Handle, Profile, RuntimeError, SessionKey};
@@ -29,12 +27,14 @@ use tribune_egress::{Brokers, SocketService};
 use tribune_governance::models::Providers;
 use tribune_governance::models::agent_model::model_of;
 use tribune_governance::turn::Governance;
+use tribune_records::exec::WORKSPACE;
 use tribune_records::workspace_roots::Ground;
 use tribune_registry::profiles::Profiles;
 use tribune_registry::{Agents, RosterAgent, profiles};
 use tribune_sandbox::workspace::{Standing, WorkspaceError};
 use tribune_sandbox::{House, Launcher, Streams};
 use tribune_storage::home::Home;
+use tribune_tools::mcp::CHANGING;
 use tribune_tools::mcp::{Door, McpServers};
 
 pub use self::canary_target::CliStage;

@@ -18,7 +18,7 @@ use super::{cid_index, connection, damaged, rows, schema, views};
 use crate::clock::SystemClock;
 use crate::home::Home;
 use crate::keys;
-use crate::wal::{BookId, Wal, Record};
+use crate::wal::{BookId, Record, Wal};
 
 /// Fewest hex digits that name an entry: fewer would hardly ever be enough.
 const MIN_PREFIX: usize = 4;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::error::StoreError;
 use super::reader::Reader;
 use crate::home::Home;
-use crate::wal::{Wal, Side};
+use crate::wal::{Side, Wal};
 
 /// Readers kept open between queries. More may be open at once; they are closed afterwards.
 const KEPT: usize = 4;

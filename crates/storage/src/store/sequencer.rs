@@ -20,7 +20,7 @@ use super::sqlite_wal::Log;
 use super::views::{EntityBatch, Views};
 use super::writer::{Request, Work};
 use super::{connection, rows, wal_codec, writer};
-use crate::wal::{BookId, Wal, Record, Side};
+use crate::wal::{BookId, Record, Side, Wal};
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;

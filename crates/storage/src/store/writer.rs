@@ -16,7 +16,7 @@ use super::error::StoreError;
 use super::sequencer::{Appended, Sequencer};
 use super::wal_codec;
 use crate::wal::permits::{Room, Ticket};
-use crate::wal::{Ask, Wal, Page, Part, Side};
+use crate::wal::{Ask, Page, Part, Side, Wal};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -340,10 +340,7 @@ fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt, Vec<u8>), Store
 }
 
 /// Starts the writer's thread over an open database.
-pub(super) fn start(
-    sequencer: Sequencer,
-    daybook: Wal,
-) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
+pub(super) fn start(sequencer: Sequencer, daybook: Wal) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
     let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
     let writer =

@@ -34,7 +34,7 @@ use crate::store::connection::Access;
 use crate::store::sqlite_wal::Log;
 use crate::store::{Store, StoreError, checkpointer, connection};
 use crate::wal::permits::Room;
-use crate::wal::{Ask, Wal, Page, Part, Reached, Side};
+use crate::wal::{Ask, Page, Part, Reached, Side, Wal};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;

@@ -17,7 +17,7 @@ use crate::store::StoreError;
 use crate::store::checkpointer::Copier;
 use crate::store::sqlite_wal::Log;
 use crate::wal::permits::Ticket;
-use crate::wal::{BookId, Wal, Left, Side};
+use crate::wal::{BookId, Left, Side, Wal};
 
 /// Requests in one commit at most.
 const MAX_BATCH: usize = 256;

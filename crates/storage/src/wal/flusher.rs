@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use super::{Wal, Page};
+use super::{Page, Wal};
 use crate::store::StoreError;
 
 /// A sheet that takes longer than this to write is not written by a thread that runs tasks: it would keep them waiting.

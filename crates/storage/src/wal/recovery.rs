@@ -9,7 +9,7 @@ use super::file::Pen;
 use super::flusher::Scribe;
 use super::frame::Base;
 use super::watermarks::{Marks, Side};
-use super::{Ask, BookId, Wal, Desk, Poster, Queue, Record, Shared, failure, file, frame};
+use super::{Ask, BookId, Desk, Poster, Queue, Record, Shared, Wal, failure, file, frame};
 use crate::home::Home;
 use crate::store::StoreError;
 

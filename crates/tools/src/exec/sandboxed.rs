@@ -9,13 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::process::Signal;
 use tokio::process::{ChildStderr, ChildStdout};
-use tribune_records::exec::WORKSPACE;
 use tribune_config::WorkspacesConfig;
 use tribune_contract::{
     Exit, HOST_TRAPS, LaunchProfile, Limits, Mode, Relay, RunsAs, Session, Started, Workspace,
     WorkspaceSource,
 };
 use tribune_egress::proxy_env::{EGRESS_PORT, proxy_variables};
+use tribune_records::exec::WORKSPACE;
 use tribune_records::ledger_payloads::SandboxRecord;
 use tribune_sandbox::{House, Streams};
 

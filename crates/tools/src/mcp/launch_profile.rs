@@ -3,13 +3,13 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use tribune_records::exec::WORKSPACE;
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
 };
 use tribune_egress::WayOut;
 use tribune_egress::proxy_env::{EGRESS_PORT, proxy_variables};
 use tribune_records::exec::PATH;
+use tribune_records::exec::WORKSPACE;
 
 use super::server_spec::Wanted;
 

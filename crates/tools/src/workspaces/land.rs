@@ -71,12 +71,7 @@ const fn written(change: &Change) -> u64 {
 impl Held {
     /// What landing would mean now. None if there is nothing to land. No more than `most` bytes may be written at once: a file with
     /// holes, or with several names, takes less in a layer than it does in the folder.
-    pub fn plan(
-        self,
-        wish: &Wish,
-        number: u64,
-        most: u64,
-    ) -> Result<Option<Planned>, WorkspacesError> {
+    pub fn plan(self, wish: &Wish, number: u64, most: u64) -> Result<Option<Planned>, WorkspacesError> {
         let diff = self.workspace().diff()?;
         let is_change = |path: &Path| diff.changes.iter().any(|change| change.path.starts_with(path));
         if let Some(other) = wish.paths.iter().find(|path| !is_change(path)) {
