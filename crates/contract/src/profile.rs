@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{self, ProfileError};
+use crate::validate::{self, ProfileError};
 use crate::{Limits, Mount, Workspace};
 
 /// The version of the profile's format. Both halves are the same program, so there is one at a time.
@@ -70,7 +70,7 @@ impl LaunchProfile {
 
     /// Refuses a profile that is out of bounds or makes no sense.
     pub fn check(&self) -> Result<(), ProfileError> {
-        bounds::check(self)
+        validate::check(self)
     }
 }
 

@@ -11,10 +11,10 @@
 //! Where to start reading: `enter/mod.rs` for the order of things, `enter/plan.rs` for what is mounted, `enter/filter.rs` for
 //! the calls that are refused, `host/launcher.rs` for the other side.
 
+mod dir_entries;
 mod enter;
 mod host;
-mod layers;
-mod names;
+mod isolation;
 mod self_test;
 mod sys;
 mod wire;
@@ -28,5 +28,5 @@ pub use enter::{enter, hidden_in};
 pub use host::{
     Child, House, LaunchError, Launcher, Stream, Streams, Swept, fresh_user, sweep, sweep_cgroups,
 };
-pub use layers::Layer;
+pub use isolation::Layer;
 pub use self_test::{SelfTest, SelfTestError, self_test};

@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use tribune_contract::{Exit, LaunchProfile, LimitedBy, Mode, ProfileError, Session, Started};
 
-use crate::enter::confine;
+use crate::enter::landlock;
 use crate::host::{LaunchError, Launcher, Streams};
 
 /// What this machine can do.
@@ -51,7 +51,7 @@ pub fn self_test(launcher: &Launcher) -> SelfTest {
     SelfTest {
         full: tried(launcher, Mode::Full),
         landlock: tried(launcher, Mode::Landlock),
-        landlock_abi: confine::version(),
+        landlock_abi: landlock::version(),
     }
 }
 

@@ -11,10 +11,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 use tribune_contract::{Ended, Exit, Failed, Report, Stage, Started};
 
-use super::agent::Agent;
+use super::exec_program::Agent;
 use super::failure::{At as _, failed};
 use super::relay::Relays;
-use crate::layers::Layer;
+use crate::isolation::Layer;
 use crate::sys;
 use crate::wire;
 

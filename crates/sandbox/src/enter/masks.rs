@@ -14,9 +14,9 @@ use rustix::io::Errno;
 use tribune_contract::{Failed, LaunchProfile, Mount, Stage, Workspace, WorkspaceSource};
 
 use super::failure::{At as _, failed};
+use super::mask_scan::{Found, Wanted, search};
 use super::mount;
-use super::root::{Root, UNCHANGEABLE};
-use super::search::{Found, Wanted, search};
+use super::rootfs::{Root, UNCHANGEABLE};
 
 /// Mounts of one folder. Where there would be more, folders are hidden or frozen as a whole.
 const MAX_MASKS: usize = 2048;

@@ -5,33 +5,33 @@
 //! says, gives up what it has step by step, and stays with process 1. What needs no order is done before there is one. Whatever cannot
 //! be done as ordered ends the launch; nothing is left out.
 
-mod agent;
-mod ahead;
 #[cfg(feature = "bare")]
-mod bare;
-pub(crate) mod confine;
+mod baseline;
+mod exec_program;
 mod failure;
-mod filter;
-mod first;
+mod fork_server;
 mod identity;
 mod init;
+mod init_channel;
+mod init_setup;
+pub(crate) mod landlock;
 mod limits;
+mod mask_scan;
 mod masks;
 mod mount;
-mod plan;
+mod mount_plan;
+mod mount_sources;
+mod prewarm;
 mod relay;
-mod root;
-mod seam;
-mod search;
-mod sockets;
-mod sources;
+mod rootfs;
+mod seccomp;
+mod socket_probe;
 mod supervise;
-mod usher;
-mod way;
+mod symlink_trace;
 
 #[cfg(feature = "bare")]
-pub use self::bare::bare;
-pub use self::search::hidden_in;
+pub use self::baseline::bare;
+pub use self::mask_scan::hidden_in;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -39,12 +39,12 @@ use std::time::Duration;
 
 use tribune_contract::{Bounded, Failed, Order, Report, Stage};
 
-use self::ahead::Ahead;
 use self::failure::{At as _, failed};
-use self::filter::Filters;
-use self::sources::Sources;
-use self::usher::Needed;
-use crate::layers::{Layer, Layers};
+use self::fork_server::Needed;
+use self::mount_sources::Sources;
+use self::prewarm::Ahead;
+use self::seccomp::Filters;
+use crate::isolation::{Layer, Layers};
 use crate::wire::Wanted;
 use crate::{sys, wire};
 
@@ -72,7 +72,7 @@ struct Means<'a> {
 fn enter_with(layers: &Layers) -> io::Result<()> {
     // Built once, before there is an order: they are the same for all.
     let filters = Filters::build();
-    let Some(post) = usher::serve()? else { return Ok(()) };
+    let Some(post) = fork_server::serve()? else { return Ok(()) };
     let means = Means { layers, filters: &filters };
     let wanted = post.wanted;
     // If it fails, whoever comes has it made again, and hears why not.
@@ -144,7 +144,8 @@ impl Launch<'_> {
         let layers = self.means.layers;
         let told = match told {
             Ok(()) if ahead.holds_mounts => {
-                let sources = Sources::open(&plan::asked(&self.order.profile), self.wanted.becomes, layers)?;
+                let sources =
+                    Sources::open(&mount_plan::asked(&self.order.profile), self.wanted.becomes, layers)?;
                 ahead.seam.tell_sources(&sources)
             }
             told => told,

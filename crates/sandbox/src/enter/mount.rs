@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 
-use crate::layers::{Layer, Layers};
+use crate::isolation::{Layer, Layers};
 use crate::sys::{self, MountAttributes};
 
 /// Takes hold of something, or of nothing if the box's user cannot reach it: then it cannot inside either.

@@ -13,9 +13,9 @@ use tribune_contract::{Bounded, Failed, LaunchProfile, Mode, Order, ProfileError
 
 use super::cgroup::Cgroups;
 use super::child::{Child, Process};
+use super::fork_server::Usher;
 use super::streams::Streams;
-use super::users;
-use super::usher::Usher;
+use super::uid_pool;
 use crate::wire::{self, Request, Wanted};
 
 /// How long a start may take. It is milliseconds; a machine that swaps needs longer.
@@ -176,8 +176,8 @@ impl Launcher {
         let next = match (self.ahead, mode, becomes) {
             (IsAhead::No, ..) | (_, Mode::Landlock, _) => None,
             // The next one has a user of its own again.
-            (IsAhead::Yes, Mode::Full, Some((uid, _))) if users::is_fresh(uid) => {
-                let upcoming = users::upcoming();
+            (IsAhead::Yes, Mode::Full, Some((uid, _))) if uid_pool::is_fresh(uid) => {
+                let upcoming = uid_pool::upcoming();
                 Some(Wanted { mode, becomes: Some((upcoming, upcoming)) })
             }
             (IsAhead::Yes, Mode::Full, _) => Some(wanted),
@@ -208,7 +208,7 @@ fn becomes(runs_as: RunsAs) -> Result<Option<(u32, u32)>, LaunchError> {
     let own = geteuid();
     match (own.is_root(), runs_as) {
         (true, RunsAs::Dynamic) => {
-            let user = users::next();
+            let user = uid_pool::next();
             Ok(Some((user, user)))
         }
         (true, RunsAs::User { uid, gid }) => Ok(Some((uid, gid))),

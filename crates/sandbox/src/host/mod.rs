@@ -2,14 +2,14 @@
 
 mod cgroup;
 mod child;
+mod cleanup;
+mod fork_server;
 mod launcher;
 mod streams;
-mod sweep;
-mod users;
-mod usher;
+mod uid_pool;
 
 pub use child::Child;
+pub use cleanup::{Swept, sweep, sweep_cgroups};
 pub use launcher::{House, LaunchError, Launcher};
 pub use streams::{Stream, Streams};
-pub use sweep::{Swept, sweep, sweep_cgroups};
-pub use users::next as fresh_user;
+pub use uid_pool::next as fresh_user;

@@ -10,8 +10,8 @@ use rustix::fs::{Access, AtFlags, Dir};
 use rustix::io::Errno;
 
 use super::node::{Found, Node, same_content, stays_inside};
-use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, beneath, obeyed, unreadable};
-use crate::names::is_repository;
+use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, autorun_scan, resolve_beneath, unreadable};
+use crate::dir_entries::is_repository;
 
 /// What a session changed, folders before what is in them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,8 +84,8 @@ impl Change {
 /// Compares a workspace with the changes of a session.
 pub fn diff(lower: &Path, layers: &Layers) -> Result<Diff, WorkspaceError> {
     let upper = layers.upper();
-    let lower_folder = beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
-    let upper_folder = beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
+    let lower_folder = resolve_beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
+    let upper_folder = resolve_beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
     let mut comparing = Comparing {
         root: &lower_folder,
         diff: Diff::default(),
@@ -94,7 +94,7 @@ pub fn diff(lower: &Path, layers: &Layers) -> Result<Diff, WorkspaceError> {
     };
     comparing.folder(Some(&lower_folder), &upper_folder, Path::new(""), 0)?;
     let Comparing { mut diff, repositories, .. } = comparing;
-    obeyed::mark((lower, &lower_folder), &upper_folder, repositories, &mut diff.changes)?;
+    autorun_scan::mark((lower, &lower_folder), &upper_folder, repositories, &mut diff.changes)?;
     Ok(diff)
 }
 
@@ -215,7 +215,8 @@ impl Comparing<'_> {
             }
             (Some(same), new) if same == new && !matches!(new, Node::Other) => Ok(()),
             (_, Node::Symlink { to }) => {
-                change.leaves = !stays_inside(&change.path, to) || beneath::leaves(self.root, &path.join(to));
+                change.leaves =
+                    !stays_inside(&change.path, to) || resolve_beneath::leaves(self.root, &path.join(to));
                 self.change(change)
             }
             _ => self.change(change),
@@ -236,7 +237,7 @@ impl Comparing<'_> {
 
 /// Opens a folder in which names can be looked up.
 fn open_to_all(folder: &OwnedFd, name: &Path) -> rustix::io::Result<OwnedFd> {
-    let opened = beneath::open_folder(folder, name)?;
+    let opened = resolve_beneath::open_folder(folder, name)?;
     rustix::fs::accessat(&opened, ".", Access::EXEC_OK, AtFlags::EACCESS)?;
     Ok(opened)
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::land::Selection;
-use super::{Layers, WorkspaceError, beneath, unreadable, unwritable};
+use super::{Layers, WorkspaceError, resolve_beneath, unreadable, unwritable};
 
 /// Forgets changes. The session must have ended: the kernel does not expect its layers to change under it.
 pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceError> {
@@ -19,7 +19,7 @@ pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceEr
                 .map_err(|error| unwritable(&upper, error))
         }
         Selection::Paths(paths) | Selection::PathsWithTraps(paths) => {
-            let folder = beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
+            let folder = resolve_beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
             paths.iter().try_for_each(|path| remove(&folder, path))
         }
     }
@@ -30,7 +30,7 @@ fn remove(upper: &std::os::fd::OwnedFd, path: &Path) -> Result<(), WorkspaceErro
         return Err(unwritable(path, std::io::Error::from(std::io::ErrorKind::InvalidInput)));
     };
     let parent = path.parent().unwrap_or(Path::new(""));
-    let parent = beneath::open_folder(upper, parent).map_err(|error| unreadable(path, error))?;
+    let parent = resolve_beneath::open_folder(upper, parent).map_err(|error| unreadable(path, error))?;
     // By its descriptor, so that nobody puts another folder in its place.
     let held = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&parent));
     let held = Path::new(&held).join(name);

@@ -186,7 +186,7 @@ fn value(bytes: &mut impl Iterator<Item = u8>) -> Vec<u8> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::ways::{Links, Ways};
+    use super::super::symlink_paths::{Links, Ways};
     use super::*;
 
     fn led(text: &str) -> Vec<String> {

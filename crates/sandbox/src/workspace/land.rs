@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::apply::Field;
 use super::diff::{Change, diff};
-use super::field::Field;
 use super::node::Node;
 use super::{Layers, WorkspaceError, unwritable};
 

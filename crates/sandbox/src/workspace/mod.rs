@@ -6,32 +6,32 @@
 //! beneath its folder without following links, only plain files, folders and links that stay inside are landed, and set-id
 //! bits are dropped on the way. Who may land what is the gate's to say.
 
-mod beneath;
-mod closed;
+mod apply;
+mod autorun_scan;
+mod autorun_snapshot;
 mod content;
 mod diff;
 mod discard;
-mod field;
+mod disk_usage;
 mod git_config;
-mod journal;
+mod inaccessible_dirs;
 mod land;
-mod layers;
+mod land_journal;
 mod node;
-mod obeyed;
-mod standing;
-mod usage;
-mod ways;
-mod words;
+mod overlay;
+mod path_encoding;
+mod resolve_beneath;
+mod symlink_paths;
 
+pub use autorun_snapshot::Standing;
 pub use content::content;
 pub use diff::{Change, Diff, Kind, diff};
 pub use discard::discard;
-pub use journal::{Mended, mend};
+pub use disk_usage::{Growth, MAX_GROWTH, Usage};
 pub use land::{Landing, Selection, Unlanded, Why, land};
-pub use layers::Layers;
+pub use land_journal::{Mended, mend};
 pub use node::Node;
-pub use standing::Standing;
-pub use usage::{Growth, MAX_GROWTH, Usage};
+pub use overlay::Layers;
 
 use std::path::PathBuf;
 

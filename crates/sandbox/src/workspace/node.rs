@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
-use super::beneath;
+use super::resolve_beneath;
 
 /// Bytes that are compared at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -61,7 +61,7 @@ impl Found {
 
     /// What a path beneath a folder leads to without any link, if to anything.
     pub(super) fn beneath(root: &OwnedFd, path: &Path) -> rustix::io::Result<Option<Self>> {
-        let parent = match beneath::open_folder(root, path.parent().unwrap_or(Path::new(""))) {
+        let parent = match resolve_beneath::open_folder(root, path.parent().unwrap_or(Path::new(""))) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             parent => parent?,
         };
@@ -89,7 +89,9 @@ pub(super) fn same_content(
     (left, left_path): (&OwnedFd, &Path),
     (right, right_path): (&OwnedFd, &Path),
 ) -> std::io::Result<bool> {
-    let open = |folder, path| Ok::<_, std::io::Error>(std::fs::File::from(beneath::open_file(folder, path)?));
+    let open = |folder, path| {
+        Ok::<_, std::io::Error>(std::fs::File::from(resolve_beneath::open_file(folder, path)?))
+    };
     let (mut left, mut right) = (open(left, left_path)?, open(right, right_path)?);
     let (mut ours, mut theirs) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     loop {

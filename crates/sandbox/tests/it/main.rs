@@ -8,17 +8,17 @@
     reason = "all of this is a test, which clippy cannot see"
 )]
 
-mod hostile;
-mod landing;
-mod life;
+mod autorun_files;
+mod common_tools;
+mod land;
+mod land_recovery;
+mod landlock_mode;
+mod lifecycle;
 mod masks;
-mod mending;
-mod modes;
 #[path = "../probes/mod.rs"]
 mod probes;
-mod relays;
-mod stage;
-mod tools;
+mod relay;
+mod support;
 
 use std::process::ExitCode;
 
@@ -32,20 +32,20 @@ fn main() -> ExitCode {
         tribune_sandbox::enter().unwrap();
         return ExitCode::SUCCESS;
     }
-    let programs = [probes::program, life::program, relays::program, landing::program];
+    let programs = [probes::program, lifecycle::program, relay::program, land::program];
     if let Some(code) = programs.iter().find_map(|program| program(&words)) {
         return code;
     }
     let mut trials = probes::trials();
     let is_root = rustix::process::geteuid().is_root();
     for (group, tests) in [
-        ("life", life::TESTS),
-        ("relays", relays::TESTS),
-        ("landing", landing::TESTS),
-        ("hostile", hostile::TESTS),
-        ("mending", mending::TESTS),
-        ("tools", tools::TESTS),
-        ("modes", modes::TESTS),
+        ("life", lifecycle::TESTS),
+        ("relays", relay::TESTS),
+        ("landing", land::TESTS),
+        ("hostile", autorun_files::TESTS),
+        ("mending", land_recovery::TESTS),
+        ("tools", common_tools::TESTS),
+        ("modes", landlock_mode::TESTS),
         ("masks", masks::TESTS),
     ] {
         trials.extend(tests.iter().map(|(name, test)| {

@@ -9,7 +9,7 @@ use tribune_contract::{HOST_TRAPS, LaunchProfile, Mount, Workspace, WorkspaceSou
 use tribune_sandbox::workspace::Layers;
 use tribune_sandbox::{Child, Streams};
 
-use crate::stage::{Ran, Test, finish, launcher, shell};
+use crate::support::{Ran, Test, finish, launcher, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     (

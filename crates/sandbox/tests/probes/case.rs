@@ -13,7 +13,7 @@ use tribune_sandbox::{House, Launcher, Layer, Streams};
 use crate::probes::bait::{self, AGENT, Laid};
 use crate::probes::probe::{Control, Outcome, Probe, Sign};
 use crate::probes::raw;
-use crate::stage;
+use crate::support;
 
 /// The layers around a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ fn boxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Layer]>
     // The second one is what a daemon has most of the time: made ahead, before there was an order.
     let first = LaunchProfile { program: "/bin/true".into(), args: Vec::new(), ..profile.clone() };
     launcher.launch(&first, Streams::captured()).unwrap().wait().unwrap();
-    stage::wait_for_one_ahead();
+    support::wait_for_one_ahead();
     let mut child = launcher.launch(&profile, Streams::captured()).unwrap();
     let (mut said, mut erred) = (String::new(), String::new());
     child.stdout().unwrap().read_to_string(&mut said).unwrap();

@@ -4,7 +4,7 @@
 //!
 //! Every case runs in a network namespace of its own, so no probe can reach a real network.
 
-mod acts;
+mod attacks;
 pub(crate) mod bait;
 mod case;
 mod probe;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tribune_sandbox::Layer;
 
-use crate::probes::acts;
+use crate::probes::attacks;
 use crate::probes::bait::Bait;
 
 /// One attack.
@@ -89,7 +89,7 @@ impl Probe {
 }
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Probe> {
-    acts::ALL.iter().copied().flatten()
+    attacks::ALL.iter().copied().flatten()
 }
 
 pub(crate) fn named(name: &str) -> &'static Probe {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, RenameFlags};
 
 use super::node::Found;
-use super::{Layers, WorkspaceError, beneath, unreadable, unwritable, words};
+use super::{Layers, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
 
 pub(super) struct Journal {
     file: File,
@@ -43,7 +43,7 @@ impl Journal {
     }
 
     pub(super) fn making(&mut self, temporary: &Path, path: &Path) -> io::Result<()> {
-        self.line(&format!("make {} {}\n", words::word(temporary), words::word(path)))
+        self.line(&format!("make {} {}\n", path_encoding::word(temporary), path_encoding::word(path)))
     }
 
     pub(super) fn made(&mut self, inode: u64) -> io::Result<()> {
@@ -51,7 +51,7 @@ impl Journal {
     }
 
     pub(super) fn done(&mut self, path: &Path) -> io::Result<()> {
-        self.line(&format!("done {}\n", words::word(path)))
+        self.line(&format!("done {}\n", path_encoding::word(path)))
     }
 
     /// In one write: a formatted one is made piece by piece, and there are three for each file.
@@ -75,7 +75,7 @@ pub fn mend(lower: &Path, layers: &Layers) -> Result<Mended, WorkspaceError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Mended::default()),
         text => text.map_err(|error| unreadable(&journal, error))?,
     };
-    let folder = beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
+    let folder = resolve_beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
     let mut mended = Mended::default();
     let mut landed = BTreeSet::new();
     let mut last: Option<Making> = None;
@@ -84,7 +84,7 @@ pub fn mend(lower: &Path, layers: &Layers) -> Result<Mended, WorkspaceError> {
             Some(("make", rest)) => {
                 settle(&folder, last.take(), &mut landed, &mut mended);
                 last = rest.split_once(' ').and_then(|(temporary, path)| {
-                    let (temporary, path) = (words::path(temporary)?, words::path(path)?);
+                    let (temporary, path) = (path_encoding::path(temporary)?, path_encoding::path(path)?);
                     Some(Making { temporary, path, inode: None })
                 });
             }
@@ -94,8 +94,8 @@ pub fn mend(lower: &Path, layers: &Layers) -> Result<Mended, WorkspaceError> {
                 }
             }
             Some(("done", word)) => {
-                last = last.filter(|making| words::path(word).as_ref() != Some(&making.path));
-                landed.extend(words::path(word));
+                last = last.filter(|making| path_encoding::path(word).as_ref() != Some(&making.path));
+                landed.extend(path_encoding::path(word));
             }
             _ => {}
         }
@@ -120,7 +120,7 @@ fn settle(root: &OwnedFd, making: Option<Making>, landed: &mut BTreeSet<PathBuf>
     else {
         return;
     };
-    let Ok(folder) = beneath::open_folder(root, parent) else { return };
+    let Ok(folder) = resolve_beneath::open_folder(root, parent) else { return };
     let inode_of = |name: &std::ffi::OsStr| {
         rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino)
     };

@@ -16,13 +16,13 @@ use tribune_contract::{Failed, Mode, Stage};
 
 use super::Means;
 use super::failure::{At as _, failed};
-use super::first::Process1;
 use super::identity::{self, Seeming};
-use super::seam::Seam;
-use super::sources::Sources;
+use super::init_channel::Seam;
+use super::init_setup::Process1;
+use super::mount_sources::Sources;
 use super::supervise::First;
-use super::{init, plan};
-use crate::layers::{Layer, Layers};
+use super::{init, mount_plan};
+use crate::isolation::{Layer, Layers};
 use crate::sys::{self, Cloned};
 use crate::wire::Wanted;
 
@@ -46,7 +46,7 @@ impl Ahead {
         // Before anything is looked at.
         let moment = Moment::now().at(Stage::Mounts, "reading what is mounted", "Mount /proc")?;
         let steps = match mode {
-            Mode::Full => plan::system(),
+            Mode::Full => mount_plan::system(),
             Mode::Landlock => Vec::new(),
         };
         // Root that may not mount, as in many containers, goes the way of an ordinary user.

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
 
-use super::ahead::Ahead;
+use super::prewarm::Ahead;
 use crate::sys::{self, Cloned};
 use crate::wire::{self, Request, Wanted};
 

@@ -13,8 +13,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use tribune_contract::{HOST_TRAPS, Pattern, own_names};
 
-use super::{WorkspaceError, beneath, unreadable};
-use crate::names::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
+use super::{WorkspaceError, resolve_beneath, unreadable};
+use crate::dir_entries::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
 
 /// What of a repository is large, and obeyed by nobody.
 const STORES: [&str; 4] = ["objects", "refs", "logs", "lfs"];
@@ -50,7 +50,7 @@ impl Standing {
             if seen > MAX_NAMES || path.as_os_str().as_bytes().len() > MAX_FOLDER_BYTES {
                 break;
             }
-            let folder = match beneath::open_folder(&root, &path) {
+            let folder = match resolve_beneath::open_folder(&root, &path) {
                 Ok(folder) => folder,
                 // It went meanwhile, or is closed.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,

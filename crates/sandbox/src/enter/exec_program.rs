@@ -9,8 +9,8 @@ use seccompiler::BpfProgram;
 use tribune_contract::{Failed, LaunchProfile, LimitedBy, Stage};
 
 use super::failure::{At as _, failed};
-use super::{confine, filter, limits};
-use crate::layers::{Layer, Layers};
+use super::{landlock, limits, seccomp};
+use crate::isolation::{Layer, Layers};
 use crate::sys;
 
 /// What the program is started with.
@@ -63,10 +63,10 @@ impl Agent<'_> {
             sys::close_on_exec_from(3).at(Stage::Program, "closing descriptors", REMEDY)?;
         }
         if layers.has(Layer::Landlock) {
-            confine::confine(profile, self.landlock, self.ports)?;
+            landlock::confine(profile, self.landlock, self.ports)?;
         }
         if layers.has(Layer::Seccomp) {
-            filter::install(self.filter)?;
+            seccomp::install(self.filter)?;
         }
         let mut command = Command::new(&profile.program);
         command.args(&profile.args);

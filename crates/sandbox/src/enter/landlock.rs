@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 use tribune_contract::{Failed, LaunchProfile, Mode, Mount, Stage, WorkspaceSource};
 
 use super::failure::failed;
-use super::plan::{RUN_FOLDER, SYSTEM_FOLDERS};
+use super::mount_plan::{RUN_FOLDER, SYSTEM_FOLDERS};
 use crate::sys;
 
 /// The version of Landlock that the kernel has and this program knows. Zero is none.

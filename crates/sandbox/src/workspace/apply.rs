@@ -11,11 +11,11 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Ti
 use rustix::io::Errno;
 
 use super::diff::Change;
-use super::journal::Journal;
 use super::land::Why;
-use super::layers::Base;
+use super::land_journal::Journal;
 use super::node::{Found, Node};
-use super::{Layers, WorkspaceError, beneath, unreadable, unwritable};
+use super::overlay::Base;
+use super::{Layers, WorkspaceError, resolve_beneath, unreadable, unwritable};
 
 static LANDINGS: AtomicU64 = AtomicU64::new(0);
 
@@ -40,12 +40,12 @@ type Landed = Result<Result<(), Why>, WorkspaceError>;
 impl Field {
     pub(super) fn open(lower: &Path, layers: &Layers, changes: &[Change]) -> Result<Self, WorkspaceError> {
         let upper = layers.upper();
-        let folder = beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
+        let folder = resolve_beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
         let owner = rustix::fs::fstat(&folder).map_err(|error| unreadable(lower, error))?;
         let owner = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
         let mut field = Self {
             lower: folder,
-            upper: beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?,
+            upper: resolve_beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?,
             owner: rustix::process::geteuid().is_root().then_some(owner),
             base: layers.base()?,
             journal: Journal::begin(layers).map_err(|error| unwritable(layers.folder(), error))?,
@@ -73,7 +73,7 @@ impl Field {
     pub(super) fn close_folders(&mut self) -> Vec<(PathBuf, WorkspaceError)> {
         let mut failed = Vec::new();
         while let Some((path, mode)) = self.folders.pop() {
-            let held = beneath::open_folder(&self.lower, &path);
+            let held = resolve_beneath::open_folder(&self.lower, &path);
             let closed = held.and_then(|held| rustix::fs::fchmod(&held, Mode::from_raw_mode(mode)));
             if let Err(error) = closed {
                 failed.push((path, unwritable("its rights", error)));
@@ -100,7 +100,7 @@ impl Field {
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
             return Ok(Err(Why::NoFile));
         };
-        let folder = match beneath::open_folder(&self.lower, parent) {
+        let folder = match resolve_beneath::open_folder(&self.lower, parent) {
             Ok(folder) => folder,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Err(Why::NoFolder)),
             Err(error) => return Err(unreadable(path, error)),
@@ -161,7 +161,7 @@ impl Field {
             let removed = rustix::fs::unlinkat(place.folder, place.name, AtFlags::empty());
             return removed.map(Ok).map_err(|error| unwritable(path, error));
         }
-        let held = beneath::open_folder(place.folder, place.name.as_ref())
+        let held = resolve_beneath::open_folder(place.folder, place.name.as_ref())
             .map_err(|error| unreadable(path, error))?;
         if self.is_newer(&held, path)? {
             return Ok(Err(Why::Conflict));
@@ -186,7 +186,7 @@ impl Field {
             let is_ours = self.base.landed.get(&inner) == Some(&changed);
             match found.node {
                 Node::Folder { .. } => {
-                    let next = beneath::open_folder(folder, name.as_ref())
+                    let next = resolve_beneath::open_folder(folder, name.as_ref())
                         .map_err(|error| unreadable(&inner, error))?;
                     if self.is_newer(&next, &inner)? {
                         return Ok(true);
@@ -212,7 +212,7 @@ impl Field {
             },
             None => self.new_folder(place, path)?,
         }
-        let held = beneath::open_folder(place.folder, place.name.as_ref())
+        let held = resolve_beneath::open_folder(place.folder, place.name.as_ref())
             .map_err(|error| unreadable(path, error))?;
         // Open for what comes into it.
         let open = mode & 0o777 | 0o700;
@@ -259,7 +259,8 @@ impl Field {
     }
 
     fn copy_file(&self, folder: &OwnedFd, to: &OsStr, path: &Path, mode: u32) -> Result<(), WorkspaceError> {
-        let source = beneath::open_file(&self.upper, path).map_err(|error| unreadable(path, error))?;
+        let source =
+            resolve_beneath::open_file(&self.upper, path).map_err(|error| unreadable(path, error))?;
         let stat = rustix::fs::fstat(&source).map_err(|error| unreadable(path, error))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(unreadable(path, std::io::Error::from(std::io::ErrorKind::InvalidData)));

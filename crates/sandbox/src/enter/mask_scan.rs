@@ -15,9 +15,9 @@ use rustix::io::Errno;
 use tribune_contract::{Failed, Patterns, Reached, Stage};
 
 use super::failure::At as _;
-use super::sockets::answers;
-use super::way::{self, Ground, Machine, Way};
-use crate::names::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
+use super::socket_probe::answers;
+use super::symlink_trace::{self, Ground, Machine, Way};
+use crate::dir_entries::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
 
 /// How often a folder is looked through while others move what is in it. What is removed all the time stops nobody.
 const TRIES: usize = 4;
@@ -84,7 +84,7 @@ fn ways_between(all: &mut [Search<'_>]) -> Result<(), Failed> {
             continue;
         }
         for search in all.iter_mut() {
-            if let Some(way) = way::arrive(search.ground(), &path) {
+            if let Some(way) = symlink_trace::arrive(search.ground(), &path) {
                 search.led_here(way, cover);
                 search.ways_through_links()?;
             }
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
     fn new((root, wanted): Shown<'a>) -> Self {
         Self {
             root,
-            names: way::with_real(wanted.names, wanted.machine),
+            names: symlink_trace::with_real(wanted.names, wanted.machine),
             machine: wanted.machine,
             hide: Patterns::new(wanted.hide),
             freeze: Patterns::new(wanted.freeze),
@@ -379,7 +379,7 @@ impl<'a> Search<'a> {
         if !is_hidden && further.is_vain() {
             return;
         }
-        let way = way::follow(self.ground(), own);
+        let way = symlink_trace::follow(self.ground(), own);
         self.seen += way.steps;
         let hides = is_hidden || !further.hide.is_empty();
         let cover = if hides { Cover::Hide } else { Cover::Freeze };

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal};
 use tribune_contract::{Exit, LimitedBy, Mount, RunsAs, Stage};
 use tribune_sandbox::{LaunchError, Stream, Streams, sweep};
 
-use crate::stage::{
+use crate::support::{
     Test, ahead, as_user, cgroups, children, finish, launcher, marked, run, shell, unique_sleep,
     wait_for_end, wait_for_one_ahead,
 };
@@ -71,7 +71,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
         ["changed-machine", house] => changed_machine(house.as_ref()),
         ["look-twice", folder] => look_twice(folder.as_ref()),
         ["made-for", house] => made_for(house.as_ref()),
-        ["reach-others", folder] => crate::modes::reach_others(folder.as_ref()),
+        ["reach-others", folder] => crate::landlock_mode::reach_others(folder.as_ref()),
         ["choose"] => {
             let mut profile = shell("true");
             profile.runs_as = RunsAs::User { uid: 4242, gid: 4242 };

@@ -11,8 +11,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use rustix::process::WaitOptions;
 
-use super::{mount, sources};
-use crate::layers::Layers;
+use super::{mount, mount_sources};
+use crate::isolation::Layers;
 use crate::sys::{self, Cloned};
 
 /// Runs a program without arguments in a folder of the host's that is mounted at the given place, and waits for its end. For a
@@ -52,8 +52,8 @@ fn become_program(
     group: u32,
 ) -> io::Result<Infallible> {
     std::fs::write("/proc/self/setgroups", "deny")?;
-    sources::write_map("/proc/self/uid_map", user, user)?;
-    sources::write_map("/proc/self/gid_map", group, group)?;
+    mount_sources::write_map("/proc/self/uid_map", user, user)?;
+    mount_sources::write_map("/proc/self/gid_map", group, group)?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let open = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let usr = mount::open_tree(&open("/usr".as_ref())?)?;

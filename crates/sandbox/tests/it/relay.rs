@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use tribune_contract::{LaunchProfile, Mount, Relay};
 
-use crate::stage::{Test, profile, run};
+use crate::support::{Test, profile, run};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_port_leads_to_a_socket_of_the_host", a_port_leads_to_a_socket_of_the_host),

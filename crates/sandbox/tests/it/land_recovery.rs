@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tribune_sandbox::workspace::{Mended, Selection, Unlanded, Why, diff, land, mend};
 
-use crate::stage::{Field, Test, shell};
+use crate::support::{Field, Test, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("closed_folders_land_with_their_rights", closed_folders_land_with_their_rights),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tribune_sandbox::Layer::{Landlock, WorkspaceMasks};
 
-use crate::probes::acts::network::{hush, said};
+use crate::probes::attacks::network::{hush, said};
 use crate::probes::bait::{Bait, taste};
 use crate::probes::probe::{Outcome, Probe};
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use tribune_contract::{LaunchProfile, Mode, Mount, Relay, Workspace, WorkspaceSource};
 use tribune_sandbox::self_test;
 
-use crate::stage::{Test, as_user, launcher, run, shell};
+use crate::support::{Test, as_user, launcher, run, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("the_self_test_passes_here", the_self_test_passes_here),
@@ -180,12 +180,12 @@ fn landlock_leaves_other_programs_of_its_user_alone() {
 }
 
 fn landlock_ends_what_it_started() {
-    let (workspace, seconds) = (tempfile::tempdir().unwrap(), crate::stage::unique_sleep());
+    let (workspace, seconds) = (tempfile::tempdir().unwrap(), crate::support::unique_sleep());
     let line = format!(
         "setsid sleep {seconds} > /dev/null 2>&1 & setsid sleep {seconds} > /dev/null 2>&1 & echo left"
     );
     assert_eq!(run(&weaker(&line, workspace.path())).unwrap().ok(), "left\n");
-    assert_eq!(crate::stage::marked(&seconds), []);
+    assert_eq!(crate::support::marked(&seconds), []);
     let mut mounted = weaker("true", workspace.path());
     mounted.mounts = vec![Mount::ReadOnly { source: "/usr".into(), target: "/usr".into(), hide: Vec::new() }];
     assert_eq!(run(&mounted).unwrap().ok(), "");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tribune_sandbox::workspace::{Kind, Selection, Why, diff, land};
 
-use crate::stage::{Field, Test, shell};
+use crate::support::{Field, Test, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_changed_mode_hides_no_content", a_changed_mode_hides_no_content),

@@ -1,16 +1,16 @@
 //! The probes, by what they are after.
 
-mod bombs;
-mod calls;
 mod files;
-mod ids;
 mod leaks;
 mod namespaces;
 mod network;
 mod processes;
 mod races;
+mod resource_exhaustion;
+mod setid_bits;
 mod sockets;
-mod traps;
+mod syscalls;
+mod workspace_masks;
 
 use crate::probes::probe::Probe;
 
@@ -20,10 +20,10 @@ pub(crate) const ALL: [&[Probe]; 11] = [
     network::PROBES,
     sockets::PROBES,
     namespaces::PROBES,
-    ids::PROBES,
+    setid_bits::PROBES,
     leaks::PROBES,
-    calls::PROBES,
-    bombs::PROBES,
-    traps::PROBES,
+    syscalls::PROBES,
+    resource_exhaustion::PROBES,
+    workspace_masks::PROBES,
     races::PROBES,
 ];

@@ -18,9 +18,9 @@ use tribune_contract::{Reached, host_traps, is_host_trap, own_names};
 use super::content::content_beneath;
 use super::diff::Change;
 use super::git_config::{MAX_BYTES, leads_to};
-use super::ways::{Links, TooMuch, Ways};
-use super::{WorkspaceError, beneath, unreadable};
-use crate::names::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_repository};
+use super::symlink_paths::{Links, TooMuch, Ways};
+use super::{WorkspaceError, resolve_beneath, unreadable};
+use crate::dir_entries::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_repository};
 
 /// Configurations that are read, and what could be one. A project has a few repositories with a few files each.
 const MAX_CONFIGURATIONS: usize = 16_384;
@@ -104,7 +104,7 @@ impl Obeyed {
                 self.paths.insert(path);
                 continue;
             }
-            let folder = match beneath::open_folder(root, &path) {
+            let folder = match resolve_beneath::open_folder(root, &path) {
                 Ok(folder) => folder,
                 // It went meanwhile, or is closed to whoever would land there.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,

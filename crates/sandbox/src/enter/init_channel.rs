@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use serde::{Deserialize, Serialize};
 use tribune_contract::{LimitedBy, Order};
 
-use super::sources::Sources;
+use super::mount_sources::Sources;
 use crate::wire::{self, MAX_DESCRIPTORS};
 
 /// One end of it.

@@ -3,14 +3,14 @@
 //! A list of what is refused, so that ordinary programs need no exceptions. Refused calls fail with EPERM; those with an
 //! older sibling that can be judged by its arguments fail with ENOSYS, and programs use the sibling.
 
-mod dispatch;
+mod bpf;
 
 use std::collections::BTreeMap;
 
 use seccompiler::BpfProgram;
 use tribune_contract::{Failed, Mode, Stage};
 
-use self::dispatch::{Answer, Rule, Test};
+use self::bpf::{Answer, Rule, Test};
 use super::failure::failed;
 
 type Rules = BTreeMap<libc::c_long, Vec<Rule>>;
@@ -162,7 +162,7 @@ fn build(mode: Mode) -> BpfProgram {
         answers.insert(number(call), answer);
     }
     let answers: Vec<(u32, Answer)> = answers.into_iter().collect();
-    dispatch::program(&answers)
+    bpf::program(&answers)
 }
 
 fn number(call: libc::c_long) -> u32 {
@@ -287,5 +287,5 @@ fn sockets(mode: Mode) -> Vec<Rule> {
 const SOCK_PACKET: i32 = 10;
 
 #[cfg(test)]
-#[path = "filter/tests.rs"]
+#[path = "seccomp/tests.rs"]
 mod tests;

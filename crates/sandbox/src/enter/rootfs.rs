@@ -14,10 +14,10 @@ use tribune_contract::{Failed, Stage};
 
 use super::failure::{At as _, failed};
 use super::mount;
-use super::plan::{Step, What};
-use super::sources::{Sources, Tree};
-use super::way::Machine;
-use crate::layers::{Layer, Layers};
+use super::mount_plan::{Step, What};
+use super::mount_sources::{Sources, Tree};
+use super::symlink_trace::Machine;
+use crate::isolation::{Layer, Layers};
 
 /// Bytes and names of the root itself, which holds mount points and small files.
 const ROOT_BYTES: u64 = 4 * 1024 * 1024;

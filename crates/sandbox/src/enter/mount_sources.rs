@@ -17,9 +17,9 @@ use rustix::process::Signal;
 use tribune_contract::{Failed, Stage, is_the_systems};
 
 use super::failure::{At as _, failed};
-use super::plan::{Access, Bind, Step, What};
-use super::root::STEPPING_STONE;
-use crate::layers::{Layer, Layers};
+use super::mount_plan::{Access, Bind, Step, What};
+use super::rootfs::STEPPING_STONE;
+use crate::isolation::{Layer, Layers};
 use crate::sys::{self, Cloned, MountAttributes};
 
 /// A detached mount.

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
-use super::{Layers, MAX_DEPTH, WorkspaceError, beneath, unreadable, unwritable, words};
-use crate::names::entries;
+use super::{Layers, MAX_DEPTH, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
+use crate::dir_entries::entries;
 
 /// What its owner needs to look into a folder.
 const LOOK: u32 = 0o500;
@@ -29,7 +29,7 @@ pub(super) struct Entered {
 
 /// Opens a folder of a layer, also one that its owner closed.
 pub(super) fn enter(beneath: &OwnedFd, name: &Path) -> rustix::io::Result<Entered> {
-    let held = beneath::open(beneath, name, OFlags::PATH | OFlags::DIRECTORY)?;
+    let held = resolve_beneath::open(beneath, name, OFlags::PATH | OFlags::DIRECTORY)?;
     let mode = rustix::fs::fstat(&held)?.st_mode & 0o7777;
     let is_closed = mode & LOOK != LOOK && !rustix::process::geteuid().is_root();
     if is_closed {
@@ -69,7 +69,7 @@ impl Layers {
         let upper = self.upper();
         let list = File::options().create(true).append(true).open(self.closed_path());
         let mut list = list.map_err(|error| unwritable(self.folder(), error))?;
-        let root = beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
+        let root = resolve_beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
         open_up(&root, Path::new(""), &mut list, 0)
     }
 
@@ -78,7 +78,7 @@ impl Layers {
         let text = std::fs::read_to_string(self.closed_path()).unwrap_or_default();
         let entry = |line: &str| {
             let (mode, word) = line.split_once(' ')?;
-            Some((words::path(word)?, u32::from_str_radix(mode, 8).ok()?))
+            Some((path_encoding::path(word)?, u32::from_str_radix(mode, 8).ok()?))
         };
         text.lines().filter_map(entry).collect()
     }
@@ -104,15 +104,15 @@ fn open_up(folder: &OwnedFd, path: &Path, list: &mut File, depth: usize) -> Resu
             .map_err(|error| unreadable(&inner, error))?;
         let mode = stat.st_mode & 0o7777;
         if mode & needed != needed {
-            let held = beneath::open(folder, name.as_ref(), OFlags::PATH)
+            let held = resolve_beneath::open(folder, name.as_ref(), OFlags::PATH)
                 .map_err(|error| unreadable(&inner, error))?;
-            writeln!(list, "{:o} {}", mode & 0o777, words::word(&inner))
+            writeln!(list, "{:o} {}", mode & 0o777, path_encoding::word(&inner))
                 .map_err(|error| unwritable(&inner, error))?;
             set_mode(&held, mode | needed).map_err(|error| unwritable(&inner, error))?;
         }
         if entry.kind == FileType::Directory {
-            let next =
-                beneath::open_folder(folder, name.as_ref()).map_err(|error| unreadable(&inner, error))?;
+            let next = resolve_beneath::open_folder(folder, name.as_ref())
+                .map_err(|error| unreadable(&inner, error))?;
             open_up(&next, &inner, list, depth + 1)?;
         }
     }

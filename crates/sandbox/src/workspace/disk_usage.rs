@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
-use super::closed::enter;
-use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, beneath, unreadable};
-use crate::names::{MAX_NAMES, entries};
+use super::inaccessible_dirs::enter;
+use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, resolve_beneath, unreadable};
+use crate::dir_entries::{MAX_NAMES, entries};
 
 /// Names by which a folder may grow.
 pub const MAX_GROWTH: usize = MAX_NAMES;
@@ -96,7 +96,7 @@ impl Tally {
     }
 
     fn folder(&mut self, path: &Path) -> Result<(), WorkspaceError> {
-        let root = beneath::folder(path).map_err(|error| unreadable(path, error))?;
+        let root = resolve_beneath::folder(path).map_err(|error| unreadable(path, error))?;
         self.inner(&root, Path::new(""), 0)
     }
 
@@ -123,7 +123,7 @@ impl Tally {
                 enter(folder, name.as_ref())
                     .map(|entered| self.inner(&entered.folder, &path.join(name), depth + 1))
             } else {
-                beneath::open_folder(folder, name.as_ref())
+                resolve_beneath::open_folder(folder, name.as_ref())
                     .map(|folder| self.inner(&folder, &path.join(name), depth + 1))
             };
             match counted {

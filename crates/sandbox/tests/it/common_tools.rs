@@ -4,7 +4,7 @@ use std::process::Command;
 
 use tribune_contract::{LaunchProfile, Mount};
 
-use crate::stage::{Field, Test, profile, shell};
+use crate::support::{Field, Test, profile, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("gcc", gcc),

@@ -25,7 +25,7 @@ pub(super) struct Base {
     /// When the session began, in nanoseconds of the kernel's clock for files. What was changed later was changed since.
     pub(super) began: i128,
     /// What was landed already, and when the file was changed by that; folders in which something was.
-    #[serde(with = "super::words")]
+    #[serde(with = "super::path_encoding")]
     pub(super) landed: BTreeMap<PathBuf, i128>,
 }
 

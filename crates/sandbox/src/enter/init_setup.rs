@@ -9,16 +9,16 @@ use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 use tribune_contract::{Failed, LaunchProfile, LimitedBy, Mode, Stage, Started};
 
-use super::agent::Agent;
+use super::exec_program::Agent;
 use super::failure::At as _;
+use super::init_channel::Seam;
 use super::masks::{self, Masked};
-use super::plan::{self, INSIDE_ID, RUN_FOLDER, Step};
+use super::mount_plan::{self, INSIDE_ID, RUN_FOLDER, Step};
+use super::mount_sources::{self, Sources};
 use super::relay::{Port, Relays};
-use super::root::Root;
-use super::seam::Seam;
-use super::sources::{self, Sources};
-use super::{Means, ahead, confine, identity, init, limits};
-use crate::layers::Layer;
+use super::rootfs::Root;
+use super::{Means, identity, init, landlock, limits, prewarm};
+use crate::isolation::Layer;
 use crate::sys;
 
 const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
@@ -67,7 +67,7 @@ impl Process1<'_> {
         let (streams, order) = seam.order().at(Stage::Profile, "hearing the order", REMEDY)?;
         take(streams).at(Stage::Program, "taking the program's streams", REMEDY)?;
         let profile = &order.profile;
-        let landlock = confine::check(profile)?;
+        let landlock = landlock::check(profile)?;
         let mut masked = Masked::default();
         let root = match root {
             Some(mut root) => {
@@ -122,7 +122,7 @@ impl Process1<'_> {
         launcher: Option<&mut Seam>,
     ) -> Result<Masked, Failed> {
         let layers = self.means.layers;
-        let steps = plan::asked(profile);
+        let steps = mount_plan::asked(profile);
         let sources = match launcher {
             Some(seam) => seam.sources().at(Stage::Mounts, "hearing what to mount", REMEDY)?,
             None => Sources::open(&steps, None, layers)?,
@@ -140,7 +140,7 @@ impl Process1<'_> {
         limits::join(doors)?;
         let Some(root) = root else { return Ok(()) };
         if layers.has(Layer::CgroupNamespace) {
-            sys::leave_cgroup_namespace().map_err(|error| ahead::unclonable(&error))?;
+            sys::leave_cgroup_namespace().map_err(|error| prewarm::unclonable(&error))?;
         }
         root.enter()
     }
@@ -179,8 +179,8 @@ fn take([stdin, stdout, stderr]: [OwnedFd; 3]) -> rustix::io::Result<()> {
 fn map(uid: u32, gid: u32) -> Result<(), Failed> {
     let write = || {
         std::fs::write("/proc/self/setgroups", "deny")?;
-        sources::write_map("/proc/self/uid_map", INSIDE_ID, uid)?;
-        sources::write_map("/proc/self/gid_map", INSIDE_ID, gid)
+        mount_sources::write_map("/proc/self/uid_map", INSIDE_ID, uid)?;
+        mount_sources::write_map("/proc/self/gid_map", INSIDE_ID, gid)
     };
     write().at(
         Stage::Namespaces,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tribune_contract::{HOST_TRAPS, Workspace, WorkspaceSource};
 use tribune_sandbox::workspace::{Change, Kind, Landing, Selection, Unlanded, Why, diff, discard, land};
 
-use crate::stage::{Field, Test, as_user, run, shell};
+use crate::support::{Field, Test, as_user, run, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("every_kind_of_change_is_told", every_kind_of_change_is_told),
@@ -45,8 +45,8 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     every_kind_of_change_is_told();
     closed_folders_are_removed_too();
     usage_is_counted();
-    crate::mending::closed_folders_land_with_their_rights();
-    crate::mending::what_goes_wrong_with_one_change_stops_no_other();
+    crate::land_recovery::closed_folders_land_with_their_rights();
+    crate::land_recovery::what_goes_wrong_with_one_change_stops_no_other();
     println!("landed");
     Some(ExitCode::SUCCESS)
 }
