@@ -6,9 +6,9 @@
 use std::path::{Component, Path};
 use std::sync::LazyLock;
 
-use crate::pattern::{Pattern, Patterns, fold};
+use crate::pattern::{Pattern, PatternSet, fold_case};
 
-/// Patterns of such names, of what is in a repository of git as far as a name tells.
+/// PatternSet of such names, of what is in a repository of git as far as a name tells.
 pub const HOST_TRAPS: [&str; 172] = [
     // Git, beside what its configuration leads to.
     "**/.git/hooks",
@@ -201,42 +201,42 @@ pub const HOST_TRAPS: [&str; 172] = [
 /// such a name counts, everything of git's own, and all spellings that some file system takes for the same.
 #[must_use]
 pub fn is_host_trap(path: &str) -> bool {
-    static TRAPS: LazyLock<Vec<Pattern>> =
+    static PATTERNS: LazyLock<Vec<Pattern>> =
         LazyLock::new(|| HOST_TRAPS.iter().map(|trap| Pattern::new(trap)).collect());
-    let path = fold(path);
-    let is_gits = path.split('/').any(|name| name == ".git");
+    let path = fold_case(path);
+    let is_in_git = path.split('/').any(|name| name == ".git");
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-    is_gits || ends.into_iter().any(|end| TRAPS.iter().any(|trap| trap.matches_folded(&path[..end])))
+    is_in_git || ends.into_iter().any(|end| PATTERNS.iter().any(|trap| trap.matches_folded(&path[..end])))
 }
 
 /// The same for a path in `folder`, which may itself be one that programs of the host obey, or be in one.
 #[must_use]
 pub fn is_host_trap_in(folder: &Path, path: &str) -> bool {
-    is_host_trap(path) || own_names(folder).is_some_and(|names| is_host_trap(&format!("{names}/{path}")))
+    is_host_trap(path) || autorun_prefix(folder).is_some_and(|names| is_host_trap(&format!("{names}/{path}")))
 }
 
 /// The names of a folder that can make what is in it obeyed: from the first on that begins with a dot, as those of settings do. A
 /// project that is called like a file of the list (`rust-toolchain`) is a project. So is one that an agent keeps apart in its own
 /// settings (`.claude/worktrees/NAME`), whose names begin anew there; git's own `.git/worktrees` is no such place.
 #[must_use]
-pub fn own_names(folder: &Path) -> Option<String> {
+pub fn autorun_prefix(folder: &Path) -> Option<String> {
     let names = folder.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_string_lossy()),
         Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
     });
     let names: Vec<String> = names.map(|name| name.into_owned()).collect();
     let is_dotted = |name: &str| name.starts_with('.');
-    let is_kept_apart = |pair: &[String]| matches!(pair, [above, name] if is_dotted(above) && fold(above) != ".git" && name == "worktrees");
-    let kept_apart = names.windows(2).rposition(is_kept_apart).map_or(0, |at| at + 2);
-    let first = names.iter().skip(kept_apart).position(|name| is_dotted(name))?;
-    Some(names[kept_apart + first..].join("/"))
+    let is_worktree = |pair: &[String]| matches!(pair, [above, name] if is_dotted(above) && fold_case(above) != ".git" && name == "worktrees");
+    let after_worktree = names.windows(2).rposition(is_worktree).map_or(0, |at| at + 2);
+    let first = names.iter().skip(after_worktree).position(|name| is_dotted(name))?;
+    Some(names[after_worktree + first..].join("/"))
 }
 
 /// The patterns, for whoever follows ways that are no plain paths name by name.
 #[must_use]
-pub fn host_traps() -> &'static Patterns {
-    static TRAPS: LazyLock<Patterns> = LazyLock::new(|| Patterns::new(&HOST_TRAPS.map(str::to_owned)));
-    &TRAPS
+pub fn autorun_patterns() -> &'static PatternSet {
+    static PATTERNS: LazyLock<PatternSet> = LazyLock::new(|| PatternSet::new(&HOST_TRAPS.map(str::to_owned)));
+    &PATTERNS
 }
 
 #[cfg(test)]

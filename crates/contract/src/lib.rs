@@ -1,5 +1,5 @@
 //! What crosses the seam between the host and a sandbox: what is to run and how ([`LaunchProfile`]), and what the other
-//! side says of it ([`Report`]).
+//! side says of it ([`LauncherReport`]).
 //!
 //! Both are JSON on a descriptor between two processes of the same program. Still nothing is taken on trust: unknown
 //! members, other versions and anything beyond the bounds are refused on both sides. This crate holds types and their
@@ -14,11 +14,11 @@ mod profile;
 mod validate;
 mod workspace;
 
-pub use autorun::{HOST_TRAPS, host_traps, is_host_trap, is_host_trap_in, own_names};
+pub use autorun::{HOST_TRAPS, autorun_patterns, is_host_trap, is_host_trap_in, autorun_prefix};
 pub use limits::{Limits, Tmpfs};
-pub use messages::{Bounded, Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
+pub use messages::{CgroupAssignment, ExitReport, Exit, Failed, LimitedBy, LaunchRequest, LauncherReport, SignalRequest, LaunchStage, Started};
 pub use mount::{Mount, SYSTEM_FOLDERS, is_the_systems};
-pub use pattern::{Pattern, Patterns, Reached};
+pub use pattern::{Pattern, PatternSet, PatternProgress};
 pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
 pub use validate::{MAX_FURTHER, MAX_PROFILE_BYTES, ProfileError};
 pub use workspace::{Workspace, WorkspaceSource};

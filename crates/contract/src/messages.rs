@@ -10,7 +10,7 @@ use crate::LaunchProfile;
 /// What the host half tells the entering half, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Order {
+pub struct LaunchRequest {
     pub profile: LaunchProfile,
     /// The user and group to become, if the launcher is root.
     pub becomes: Option<(u32, u32)>,
@@ -19,7 +19,7 @@ pub struct Order {
 /// What it tells right after: what will hold the limits, which is made while the launcher begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Bounded {
+pub struct CgroupAssignment {
     /// The files that take a process into the cgroups made for this launch.
     pub cgroups: Vec<PathBuf>,
     pub limited_by: LimitedBy,
@@ -28,16 +28,16 @@ pub struct Bounded {
 /// What the entering half says. First `Started` or `Failed`; after `Started`, `Ended`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
-pub enum Report {
+pub enum LauncherReport {
     Started(Started),
     Failed(Failed),
-    Ended(Ended),
+    Ended(ExitReport),
 }
 
 /// A signal for what runs inside, on its way there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Signalled {
+pub struct SignalRequest {
     pub signal: i32,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for LimitedBy {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[error("{stage}: {cause}. {remedy}")]
 pub struct Failed {
-    pub stage: Stage,
+    pub stage: LaunchStage,
     pub cause: String,
     pub remedy: String,
 }
@@ -95,7 +95,7 @@ pub struct Failed {
 /// The steps of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stage {
+pub enum LaunchStage {
     Profile,
     Keyring,
     Limits,
@@ -109,7 +109,7 @@ pub enum Stage {
     Program,
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for LaunchStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Profile => "the launch profile",
@@ -130,7 +130,7 @@ impl fmt::Display for Stage {
 /// How a sandbox ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Ended {
+pub struct ExitReport {
     pub exit: Exit,
 }
 

@@ -1,12 +1,12 @@
-//! Patterns of names in a workspace.
+//! PatternSet of names in a workspace.
 
 /// A pattern, as [`crate::Workspace`] describes it. Upper and lower case are the same to it, because a file
 /// system may think so too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern(Vec<Part>);
+pub struct Pattern(Vec<PatternPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum PatternPart {
     /// `**`: any number of names.
     Names,
     /// One name.
@@ -20,22 +20,22 @@ impl Pattern {
     pub fn new(text: &str) -> Self {
         let trimmed = text.trim_end_matches('/');
         let is_path = trimmed.contains('/');
-        let folded = fold(trimmed);
+        let folded = fold_case(trimmed);
         let names = folded.split('/').filter(|name| !name.is_empty());
         let parts = names.map(|name| match name {
-            "**" => Part::Names,
-            name if name.contains(['*', '?']) => Part::Like(name.to_owned()),
-            name => Part::Name(name.to_owned()),
+            "**" => PatternPart::Names,
+            name if name.contains(['*', '?']) => PatternPart::Like(name.to_owned()),
+            name => PatternPart::Name(name.to_owned()),
         });
         // A name alone is compared wherever it is.
-        let anywhere = (!is_path && !trimmed.is_empty()).then_some(Part::Names);
+        let anywhere = (!is_path && !trimmed.is_empty()).then_some(PatternPart::Names);
         Self(anywhere.into_iter().chain(parts).collect())
     }
 
     /// Whether this is about what has this path from the root of the workspace.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
-        self.matches_folded(&fold(path))
+        self.matches_folded(&fold_case(path))
     }
 
     /// The same for a path that is folded already.
@@ -61,15 +61,15 @@ impl Pattern {
         let mut is_match = false;
         while let Some(part) = parts.get(at) {
             let is_it = match part {
-                Part::Names => {
+                PatternPart::Names => {
                     on(at);
                     is_match |= at + 1 == parts.len();
                     // It may also stand for no name.
                     at += 1;
                     continue;
                 }
-                Part::Name(wanted) => wanted == name,
-                Part::Like(wanted) => glob(wanted.as_bytes(), name.as_bytes()),
+                PatternPart::Name(wanted) => wanted == name,
+                PatternPart::Like(wanted) => glob_match(wanted.as_bytes(), name.as_bytes()),
             };
             if is_it {
                 on(at + 1);
@@ -81,15 +81,15 @@ impl Pattern {
     }
 }
 
-/// Patterns that are followed together, name by name, for whoever goes through folders on ways that are no plain paths.
+/// PatternSet that are followed together, name by name, for whoever goes through folders on ways that are no plain paths.
 #[derive(Debug, Clone, Default)]
-pub struct Patterns(Vec<Pattern>);
+pub struct PatternSet(Vec<Pattern>);
 
 /// How far a way has come in each of some patterns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reached(Vec<(usize, usize)>);
+pub struct PatternProgress(Vec<(usize, usize)>);
 
-impl Patterns {
+impl PatternSet {
     #[must_use]
     pub fn new(texts: &[String]) -> Self {
         Self(texts.iter().map(|text| Pattern::new(text)).collect())
@@ -102,21 +102,21 @@ impl Patterns {
 
     /// The root of a workspace.
     #[must_use]
-    pub fn start(&self) -> Reached {
-        Reached((0..self.0.len()).map(|pattern| (pattern, 0)).collect())
+    pub fn start(&self) -> PatternProgress {
+        PatternProgress((0..self.0.len()).map(|pattern| (pattern, 0)).collect())
     }
 
     /// Whether any of them is about a name in a folder that was reached so.
     #[must_use]
-    pub fn matches(&self, from: &Reached, name: &str) -> bool {
-        let name = fold(name);
+    pub fn matches(&self, from: &PatternProgress, name: &str) -> bool {
+        let name = fold_case(name);
         from.0.iter().any(|&(pattern, at)| self.0[pattern].step(at, &name, |_| ()))
     }
 
     /// How far a name in a folder that was reached so leads.
     #[must_use]
-    pub fn step(&self, from: &Reached, name: &str) -> Reached {
-        let name = fold(name);
+    pub fn step(&self, from: &PatternProgress, name: &str) -> PatternProgress {
+        let name = fold_case(name);
         let mut on = Vec::new();
         for &(pattern, at) in &from.0 {
             self.0[pattern].step(at, &name, |at| on.push((pattern, at)));
@@ -124,11 +124,11 @@ impl Patterns {
         on.retain(|&(pattern, at)| at < self.0[pattern].0.len());
         on.sort_unstable();
         on.dedup();
-        Reached(on)
+        PatternProgress(on)
     }
 }
 
-impl Reached {
+impl PatternProgress {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -151,7 +151,7 @@ impl Reached {
 }
 
 /// Letters that some file system takes for the same become the same: first large, so that `ſ` is an `s`.
-pub(crate) fn fold(text: &str) -> String {
+pub(crate) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
@@ -159,7 +159,7 @@ pub(crate) fn fold(text: &str) -> String {
 }
 
 /// Compares one name. Takes time in the product of both lengths: it goes back to the last star alone.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
+fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut pos) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     loop {
@@ -229,10 +229,10 @@ mod tests {
     }
     #[test]
     fn ways_are_followed_name_by_name() {
-        let patterns = Patterns::new(&["config/*/key", ".env", "a/**/b"].map(str::to_owned));
+        let patterns = PatternSet::new(&["config/*/key", ".env", "a/**/b"].map(str::to_owned));
         let start = patterns.start();
         let plain = patterns.step(&start, "src");
-        assert_eq!(plain.beyond(&start), Reached::default());
+        assert_eq!(plain.beyond(&start), PatternProgress::default());
         assert!(patterns.matches(&plain, ".ENV") && !patterns.matches(&plain, "key"));
         let config = patterns.step(&start, "Config");
         assert!(!config.beyond(&start).is_empty());

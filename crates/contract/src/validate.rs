@@ -12,7 +12,7 @@ pub const MAX_PROFILE_BYTES: usize = 4 * 1024 * 1024;
 const MAX_ARGS: usize = 16_384;
 
 /// Variables of an environment.
-const MAX_VARIABLES: usize = 1024;
+const MAX_ENV_VARIABLES: usize = 1024;
 
 /// Mounts beside the system's own.
 const MAX_MOUNTS: usize = 256;
@@ -23,7 +23,7 @@ pub const MAX_FURTHER: usize = 8;
 /// Ports that lead out.
 const MAX_RELAYS: usize = 16;
 
-/// Patterns of hidden and of frozen names, each.
+/// PatternSet of hidden and of frozen names, each.
 const MAX_PATTERNS: usize = 512;
 
 /// Bytes of a path; the kernel takes no more.
@@ -43,14 +43,14 @@ pub enum ProfileError {
     Version(u32),
     #[error("the launch profile has too many {what}: {found}, and at most {most} are taken")]
     TooMany { what: &'static str, found: usize, most: usize },
-    #[error("`{path}` is no path for {what}: give an absolute path without `..`, of at most 4095 bytes")]
+    #[error("`{path}` is no path for {what}: give an check_path path without `..`, of at most 4095 bytes")]
     Path { what: &'static str, path: String },
     #[error("{0} holds a NUL byte or is no name of a variable: take it out")]
     Text(&'static str),
     #[error("a sandbox never runs as root: choose a user id other than 0, for `gid` too")]
     Root,
     #[error("the limit `{0}` is 0, and nothing could run: raise it")]
-    NoRoom(&'static str),
+    ZeroLimit(&'static str),
     #[error(
         "the relay `{0}` needs a name of lowercase letters, digits and dashes, and a port of its own above 1023"
     )]
@@ -60,13 +60,13 @@ pub enum ProfileError {
     #[error("Landlock version {0} does not exist: ask for one from 1 to 9")]
     Abi(u32),
     #[error("`{0}` belongs to the running system, of which a sandbox has its own: mount another folder")]
-    TheSystems(String),
+    SystemPath(String),
     #[error("two things would be mounted at `{0}`: keep one")]
-    Twice(String),
+    DuplicateTarget(String),
     #[error("`{0}` is in another folder that is worked in, or holds one: leave out one of them")]
     Nested(String),
     #[error("changes of the further folder `{0}` cannot go to a layer: mount it directly or read-only")]
-    Layered(String),
+    OverlayNotAllowed(String),
     #[error("landlock mode has no mounts of its own, so it cannot have {0}: leave it out, or use full mode")]
     NeedsMounts(&'static str),
 }
@@ -75,14 +75,14 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
     if profile.version != PROFILE_VERSION {
         return Err(ProfileError::Version(profile.version));
     }
-    at_most("arguments", profile.args.len(), MAX_ARGS)?;
-    at_most("variables", profile.env.len(), MAX_VARIABLES)?;
-    at_most("mounts", profile.mounts.len(), MAX_MOUNTS)?;
-    at_most("further folders", profile.further.len(), MAX_FURTHER)?;
-    at_most("relays", profile.relays.len(), MAX_RELAYS)?;
-    absolute("the program", &profile.program)?;
-    absolute("the working folder", &profile.cwd)?;
-    absolute("the home folder", &profile.home)?;
+    check_count("arguments", profile.args.len(), MAX_ARGS)?;
+    check_count("variables", profile.env.len(), MAX_ENV_VARIABLES)?;
+    check_count("mounts", profile.mounts.len(), MAX_MOUNTS)?;
+    check_count("further folders", profile.further.len(), MAX_FURTHER)?;
+    check_count("relays", profile.relays.len(), MAX_RELAYS)?;
+    check_path("the program", &profile.program)?;
+    check_path("the working folder", &profile.cwd)?;
+    check_path("the home folder", &profile.home)?;
     if profile.args.iter().any(|arg| arg.contains('\0')) {
         return Err(ProfileError::Text("an argument"));
     }
@@ -100,16 +100,16 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
     if !(1..=9).contains(&profile.landlock_abi) {
         return Err(ProfileError::Abi(profile.landlock_abi));
     }
-    limits(profile)?;
-    mounts(profile)?;
+    check_limits(profile)?;
+    check_mounts(profile)?;
     if profile.mode == Mode::Landlock {
-        without_mounts(profile)?;
+        check_landlock_mode(profile)?;
     }
-    relays(profile)
+    check_relays(profile)
 }
 
 /// What only mounts can do is refused where there are none; it would be missing without a word.
-fn without_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
+fn check_landlock_mode(profile: &LaunchProfile) -> Result<(), ProfileError> {
     for mount in &profile.mounts {
         match mount {
             Mount::ReadOnly { hide, .. } if !hide.is_empty() => {
@@ -127,10 +127,10 @@ fn without_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
             }
         }
     }
-    profile.workspaces().try_for_each(workspace_without_mounts)
+    profile.workspaces().try_for_each(check_landlock_mode_workspace)
 }
 
-fn workspace_without_mounts(workspace: &Workspace) -> Result<(), ProfileError> {
+fn check_landlock_mode_workspace(workspace: &Workspace) -> Result<(), ProfileError> {
     if !workspace.hide.is_empty() || !workspace.freeze.is_empty() {
         return Err(ProfileError::NeedsMounts("hidden or frozen names"));
     }
@@ -145,7 +145,7 @@ fn workspace_without_mounts(workspace: &Workspace) -> Result<(), ProfileError> {
     }
 }
 
-fn limits(profile: &LaunchProfile) -> Result<(), ProfileError> {
+fn check_limits(profile: &LaunchProfile) -> Result<(), ProfileError> {
     let limits = &profile.limits;
     let all = [
         ("memoryBytes", limits.memory_bytes),
@@ -159,69 +159,69 @@ fn limits(profile: &LaunchProfile) -> Result<(), ProfileError> {
         ("home", limits.home.bytes.min(limits.home.inodes)),
     ];
     match all.into_iter().find(|(_, limit)| *limit == 0) {
-        Some((name, _)) => Err(ProfileError::NoRoom(name)),
+        Some((name, _)) => Err(ProfileError::ZeroLimit(name)),
         None => Ok(()),
     }
 }
 
-fn mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
+fn check_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
     let mut targets: Vec<&Path> = profile.mounts.iter().map(Mount::target).collect();
     for mount in &profile.mounts {
         if let Mount::ReadOnly { hide, .. } = mount {
-            at_most("patterns of hidden names", hide.len(), MAX_PATTERNS)?;
+            check_count("patterns of hidden names", hide.len(), MAX_PATTERNS)?;
         }
-        absolute("a mount", mount.target())?;
+        check_path("a mount", mount.target())?;
         if let Some(source) = mount.source() {
-            absolute("what is mounted", source)?;
+            check_path("what is mounted", source)?;
         }
         match mount {
-            Mount::Text { text, .. } => at_most("bytes in one text", text.len(), MAX_TEXT_BYTES)?,
+            Mount::Text { text, .. } => check_count("bytes in one text", text.len(), MAX_TEXT_BYTES)?,
             Mount::Tmpfs { bytes, inodes, .. } if (*bytes).min(*inodes) == 0 => {
-                return Err(ProfileError::NoRoom("tmpfs"));
+                return Err(ProfileError::ZeroLimit("tmpfs"));
             }
             Mount::Symlink { to, .. } if to.as_os_str().is_empty() => {
                 return Err(ProfileError::Path { what: "the end of a link", path: String::new() });
             }
             Mount::ReadOnly { source, target, .. } | Mount::ReadWrite { source, target } => {
                 if let Some(path) = [source, target].into_iter().find(|path| is_the_systems(path)) {
-                    return Err(ProfileError::TheSystems(path.display().to_string()));
+                    return Err(ProfileError::SystemPath(path.display().to_string()));
                 }
             }
             Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Symlink { .. } => {}
         }
     }
     for workspace in profile.workspaces() {
-        absolute("the workspace", &workspace.target)?;
+        check_path("the workspace", &workspace.target)?;
         targets.push(&workspace.target);
-        at_most("patterns of hidden names", workspace.hide.len(), MAX_PATTERNS)?;
-        at_most("patterns of frozen names", workspace.freeze.len(), MAX_PATTERNS)?;
+        check_count("patterns of hidden names", workspace.hide.len(), MAX_PATTERNS)?;
+        check_count("patterns of frozen names", workspace.freeze.len(), MAX_PATTERNS)?;
         let folders: &[&Path] = match &workspace.source {
             WorkspaceSource::Overlay { lower, layers } => &[lower, layers],
             WorkspaceSource::Direct { folder } | WorkspaceSource::ReadOnly { folder } => &[folder],
         };
-        folders.iter().try_for_each(|folder| absolute("a layer of the workspace", folder))?;
+        folders.iter().try_for_each(|folder| check_path("a layer of the workspace", folder))?;
     }
-    further(profile)?;
+    check_additional_directories(profile)?;
     targets.sort_unstable();
     match targets.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(ProfileError::Twice(pair[0].display().to_string())),
+        Some(pair) => Err(ProfileError::DuplicateTarget(pair[0].display().to_string())),
         None => Ok(()),
     }
 }
 
 /// Folders that are worked in have nothing to do with each other: whatever is known of a place is known in one of them.
-fn further(profile: &LaunchProfile) -> Result<(), ProfileError> {
+fn check_additional_directories(profile: &LaunchProfile) -> Result<(), ProfileError> {
     let is_nested = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
     for (index, one) in profile.further.iter().enumerate() {
-        let (target, source) = (one.target.as_path(), folder(one));
+        let (target, source) = (one.target.as_path(), host_folder(one));
         if let Some(path) = [target, source].into_iter().find(|path| is_the_systems(path)) {
-            return Err(ProfileError::TheSystems(path.display().to_string()));
+            return Err(ProfileError::SystemPath(path.display().to_string()));
         }
         if matches!(one.source, WorkspaceSource::Overlay { .. }) {
-            return Err(ProfileError::Layered(target.display().to_string()));
+            return Err(ProfileError::OverlayNotAllowed(target.display().to_string()));
         }
         let mut before = profile.workspace.iter().chain(&profile.further[..index]);
-        if before.any(|other| is_nested(&other.target, target) || is_nested(folder(other), source)) {
+        if before.any(|other| is_nested(&other.target, target) || is_nested(host_folder(other), source)) {
             return Err(ProfileError::Nested(target.display().to_string()));
         }
     }
@@ -229,7 +229,7 @@ fn further(profile: &LaunchProfile) -> Result<(), ProfileError> {
 }
 
 /// Where a folder that is worked in is on the host.
-fn folder(workspace: &Workspace) -> &Path {
+fn host_folder(workspace: &Workspace) -> &Path {
     match &workspace.source {
         WorkspaceSource::Overlay { lower: folder, .. }
         | WorkspaceSource::Direct { folder }
@@ -237,7 +237,7 @@ fn folder(workspace: &Workspace) -> &Path {
     }
 }
 
-fn relays(profile: &LaunchProfile) -> Result<(), ProfileError> {
+fn check_relays(profile: &LaunchProfile) -> Result<(), ProfileError> {
     for (index, relay) in profile.relays.iter().enumerate() {
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_name = (1..=32).contains(&relay.name.len()) && relay.name.bytes().all(is_plain);
@@ -248,7 +248,7 @@ fn relays(profile: &LaunchProfile) -> Result<(), ProfileError> {
         {
             return Err(ProfileError::Relay(relay.name.clone()));
         }
-        absolute("a relay's socket", &relay.socket)?;
+        check_path("a relay's socket", &relay.socket)?;
         let has_token = relay.token.as_ref().is_some_and(|token| (16..=512).contains(&token.len()));
         if profile.mode == Mode::Landlock && !has_token {
             return Err(ProfileError::Token(relay.name.clone()));
@@ -257,14 +257,14 @@ fn relays(profile: &LaunchProfile) -> Result<(), ProfileError> {
     Ok(())
 }
 
-fn at_most(what: &'static str, found: usize, most: usize) -> Result<(), ProfileError> {
+fn check_count(what: &'static str, found: usize, most: usize) -> Result<(), ProfileError> {
     if found > most {
         return Err(ProfileError::TooMany { what, found, most });
     }
     Ok(())
 }
 
-fn absolute(what: &'static str, path: &Path) -> Result<(), ProfileError> {
+fn check_path(what: &'static str, path: &Path) -> Result<(), ProfileError> {
     let bytes = path.as_os_str().as_encoded_bytes();
     let is_plain = path.is_absolute()
         && bytes.len() <= MAX_PATH_BYTES
@@ -327,7 +327,7 @@ mod tests {
                 |p| p.program = "/a/../b".into(),
                 ProfileError::Path { what: "the program", path: "/a/../b".to_owned() },
             ),
-            (|p| p.limits.processes = 0, ProfileError::NoRoom("processes")),
+            (|p| p.limits.processes = 0, ProfileError::ZeroLimit("processes")),
             (
                 |p| {
                     p.mounts = vec![Mount::ReadOnly {
@@ -336,11 +336,11 @@ mod tests {
                         hide: Vec::new(),
                     }]
                 },
-                ProfileError::TheSystems("/proc".to_owned()),
+                ProfileError::SystemPath("/proc".to_owned()),
             ),
             (
                 |p| p.mounts = vec![Mount::ReadWrite { source: "/x".into(), target: "/dev/shm".into() }],
-                ProfileError::TheSystems("/dev/shm".to_owned()),
+                ProfileError::SystemPath("/dev/shm".to_owned()),
             ),
             (|p| p.landlock_abi = 10, ProfileError::Abi(10)),
             (|p| drop(p.env.insert("A=B".to_owned(), String::new())), ProfileError::Text("the environment")),
@@ -350,7 +350,7 @@ mod tests {
                         .map(|target| Mount::Symlink { target: target.into(), to: "y".into() })
                         .into();
                 },
-                ProfileError::Twice("/x".to_owned()),
+                ProfileError::DuplicateTarget("/x".to_owned()),
             ),
             (
                 |p| {
@@ -371,7 +371,7 @@ mod tests {
                 },
                 ProfileError::NeedsMounts("hidden or frozen names"),
             ),
-            (|p| p.further = vec![direct("/dev/x")], ProfileError::TheSystems("/dev/x".to_owned())),
+            (|p| p.further = vec![direct("/dev/x")], ProfileError::SystemPath("/dev/x".to_owned())),
             (
                 |p| {
                     p.workspace = Some(Workspace { target: "/w".into(), ..direct("/srv/a") });
@@ -388,7 +388,7 @@ mod tests {
                     let source = WorkspaceSource::Overlay { lower: "/srv/a".into(), layers: "/l".into() };
                     p.further = vec![Workspace { source, ..direct("/srv/a") }];
                 },
-                ProfileError::Layered("/srv/a".to_owned()),
+                ProfileError::OverlayNotAllowed("/srv/a".to_owned()),
             ),
         ];
         for (change, error) in cases {

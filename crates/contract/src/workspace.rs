@@ -11,12 +11,12 @@ pub struct Workspace {
     /// Where it is inside.
     pub target: PathBuf,
     pub source: WorkspaceSource,
-    /// Patterns of what is there and shall not be seen. It looks empty and cannot be changed.
+    /// PatternSet of what is there and shall not be seen. It looks empty and cannot be changed.
     ///
     /// A pattern without a slash is compared with each name, one with a slash with the path from the workspace's root; `*`
     /// and `?` stay within a name, `**` does not. Case makes no difference.
     pub hide: Vec<String>,
-    /// Patterns of what can be read and shall not be changed or moved. If there are any, what leads git to its configuration
+    /// PatternSet of what can be read and shall not be changed or moved. If there are any, what leads git to its configuration
     /// is frozen with them: in folders that are repositories, whatever they are called, and a `.git` that is no folder.
     pub freeze: Vec<String>,
 }

@@ -5,18 +5,18 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType};
 
 /// Names of one workspace that are looked at. What comes after them is taken for the worst.
-pub(crate) const MAX_NAMES: usize = 1_000_000;
+pub(crate) const MAX_ENTRIES: usize = 1_000_000;
 
 /// Bytes of a folder's path: the kernel takes 4095 with a name of 255 behind it. What is deeper is taken for the worst.
-pub(crate) const MAX_FOLDER_BYTES: usize = 4095 - 256;
+pub(crate) const MAX_DIR_PATH_BYTES: usize = 4095 - 256;
 
 /// One name in a folder.
-pub(crate) struct Entry {
+pub(crate) struct DirEntry {
     pub(crate) name: Vec<u8>,
     pub(crate) kind: FileType,
 }
 
-pub(crate) fn entries(folder: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
+pub(crate) fn read_entries(folder: &OwnedFd) -> rustix::io::Result<Vec<DirEntry>> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -34,7 +34,7 @@ pub(crate) fn entries(folder: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
             }
             kind => kind,
         };
-        entries.push(Entry { name, kind });
+        entries.push(DirEntry { name, kind });
     }
     Ok(entries)
 }
@@ -44,7 +44,7 @@ const GIT_PARTS: [&str; 5] = ["config", "config.worktree", "hooks", "commondir",
 
 /// Whether git finds what it runs by this name: in a repository's folder, whatever that is called, or as a `.git` that
 /// names another folder.
-pub(crate) fn is_gits(entry: &Entry, in_repository: bool) -> bool {
+pub(crate) fn is_git_control_file(entry: &DirEntry, in_repository: bool) -> bool {
     let is = |name: &str| entry.name.eq_ignore_ascii_case(name.as_bytes());
     in_repository && GIT_PARTS.iter().any(|part| is(part)) || is(".git") && entry.kind != FileType::Directory
 }

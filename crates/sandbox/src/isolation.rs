@@ -2,7 +2,7 @@
 
 /// What can be left out of a sandbox to show that it matters. No profile can name one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Layer {
+pub enum Isolation {
     /// A session keyring of its own.
     Keyring,
     Cgroup,
@@ -33,7 +33,7 @@ pub enum Layer {
     Seccomp,
 }
 
-impl Layer {
+impl Isolation {
     pub const ALL: [Self; 22] = [
         Self::Keyring,
         Self::Cgroup,
@@ -90,17 +90,17 @@ impl Layer {
 
 /// The layers that are there: all of them, but in a test's control.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Layers {
-    off: Vec<Layer>,
+pub(crate) struct IsolationSet {
+    off: Vec<Isolation>,
 }
 
-impl Layers {
+impl IsolationSet {
     #[cfg(feature = "controls")]
-    pub(crate) fn without(off: &[Layer]) -> Self {
+    pub(crate) fn without(off: &[Isolation]) -> Self {
         Self { off: off.to_vec() }
     }
 
-    pub(crate) fn has(&self, layer: Layer) -> bool {
+    pub(crate) fn has(&self, layer: Isolation) -> bool {
         !self.off.contains(&layer)
     }
 }

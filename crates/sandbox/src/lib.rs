@@ -28,5 +28,5 @@ pub use enter::{enter, hidden_in};
 pub use host::{
     Child, House, LaunchError, Launcher, Stream, Streams, Swept, fresh_user, sweep, sweep_cgroups,
 };
-pub use isolation::Layer;
+pub use isolation::Isolation;
 pub use self_test::{SelfTest, SelfTestError, self_test};

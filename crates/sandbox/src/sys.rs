@@ -17,11 +17,11 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 /// Where the entering half finds the socket to the host half.
-pub(crate) const CONTROL: RawFd = 3;
+pub(crate) const CONTROL_FD: RawFd = 3;
 
 /// Who goes on after a clone.
 #[derive(Debug)]
-pub(crate) enum Cloned {
+pub(crate) enum CloneResult {
     Parent { child: Pid, pidfd: OwnedFd },
     Child,
 }
@@ -50,12 +50,12 @@ pub(crate) struct MountAttributes {
     pub(crate) userns: u64,
 }
 
-fn checked(returned: libc::c_long) -> io::Result<libc::c_long> {
+fn check_ret(returned: libc::c_long) -> io::Result<libc::c_long> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
 /// Forks, with new namespaces if `flags` has any. The child has a copy of everything, as after `fork`.
-pub(crate) fn clone(flags: u64) -> io::Result<Cloned> {
+pub(crate) fn clone_process(flags: u64) -> io::Result<CloneResult> {
     let mut pidfd: RawFd = -1;
     let mut args = CloneArgs {
         flags: flags | libc::CLONE_PIDFD as u64,
@@ -65,21 +65,21 @@ pub(crate) fn clone(flags: u64) -> io::Result<Cloned> {
     };
     // SAFETY: without CLONE_VM and with no stack of its own the child goes on with a copy of this stack. The process has one
     // thread, so no lock of the allocator is held by anyone else. `args` outlives the call, and `pidfd` is written by it.
-    let pid = checked(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) })?;
+    let pid = check_ret(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) })?;
     match i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        None => Ok(Cloned::Child),
+        None => Ok(CloneResult::Child),
         // SAFETY: the kernel opened it for this call, and nobody else knows its number.
-        Some(child) => Ok(Cloned::Parent { child, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+        Some(child) => Ok(CloneResult::Parent { child, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
     }
 }
 
 /// Bytes of the stack of a process that is about to become another program. Only what is used of it costs anything.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Starts a process that runs `become_program` in this one's memory, and waits until it has become another program or has
+/// Starts a process that runs `exec_program` in this one's memory, and waits until it has become another program or has
 /// ended. Nothing is copied for it, which for a process that lives for a moment is most of its cost. Everything else is its
 /// own: descriptors, folder, credentials, handlers.
-pub(crate) fn clone_until_exec<F: FnMut()>(mut become_program: F) -> io::Result<Pid> {
+pub(crate) fn clone_vfork<F: FnMut()>(mut exec_program: F) -> io::Result<Pid> {
     extern "C" fn run<F: FnMut()>(closure: *mut libc::c_void) -> libc::c_int {
         // SAFETY: it is the closure of the caller, who waits and so keeps it.
         unsafe { (*closure.cast::<F>())() };
@@ -95,7 +95,7 @@ pub(crate) fn clone_until_exec<F: FnMut()>(mut become_program: F) -> io::Result<
             return Err(io::Error::last_os_error());
         }
         let top = stack.byte_add(STACK_BYTES);
-        let pid = checked(libc::clone(run::<F>, top, flags, (&raw mut become_program).cast()).into());
+        let pid = check_ret(libc::clone(run::<F>, top, flags, (&raw mut exec_program).cast()).into());
         libc::munmap(stack, STACK_BYTES);
         pid?
     };
@@ -103,20 +103,20 @@ pub(crate) fn clone_until_exec<F: FnMut()>(mut become_program: F) -> io::Result<
 }
 
 /// Ends this process at once: what is set up in it is a copy, and nobody needs it taken down.
-pub(crate) fn leave(code: i32) -> ! {
+pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: it is a system call that does not return. Nothing is buffered in this process.
     unsafe { libc::_exit(code) }
 }
 
 /// Leaves the session keyring for a new, nameless one.
-pub(crate) fn new_session_keyring() -> io::Result<()> {
+pub(crate) fn join_new_session_keyring() -> io::Result<()> {
     const KEYCTL_JOIN_SESSION_KEYRING: libc::c_long = 1;
     // SAFETY: the name is a null pointer, which asks for a nameless keyring; nothing is read or written.
-    checked(unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) }).map(drop)
+    check_ret(unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) }).map(drop)
 }
 
 /// The version of Landlock that the kernel has; zero if it has none or it is off.
-pub(crate) fn landlock_version() -> u32 {
+pub(crate) fn landlock_abi() -> u32 {
     const VERSION: libc::c_long = 1;
     // SAFETY: with this flag the kernel takes no attributes, and makes nothing but a number.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, VERSION) };
@@ -141,11 +141,11 @@ pub(crate) fn mount_setattr(
             size_of::<MountAttributes>(),
         )
     };
-    checked(done).map(drop)
+    check_ret(done).map(drop)
 }
 
 /// Keeps these signals from interrupting anything, and makes them readable.
-pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
+pub(crate) fn create_signalfd(signals: &[i32]) -> io::Result<OwnedFd> {
     // SAFETY: `set` is initialised by sigemptyset before anything reads it, and outlives the calls.
     unsafe {
         let mut set = std::mem::zeroed();
@@ -153,8 +153,8 @@ pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
         for signal in signals {
             libc::sigaddset(&raw mut set, *signal);
         }
-        checked(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()).into())?;
-        let fd = checked(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
+        check_ret(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()).into())?;
+        let fd = check_ret(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
         Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?))
     }
 }
@@ -165,7 +165,7 @@ pub(crate) fn unblock_signals() -> io::Result<()> {
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        checked(libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()).into()).map(drop)
+        check_ret(libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()).into()).map(drop)
     }
 }
 
@@ -195,8 +195,8 @@ pub(crate) fn group_ids() -> [u32; 3] {
 }
 
 /// Has the kernel bury the children of this process, which nobody waits for; or not, which is how programs start.
-pub(crate) fn bury_children(unasked: bool) -> io::Result<()> {
-    let disposition = if unasked { libc::SIG_IGN } else { libc::SIG_DFL };
+pub(crate) fn set_child_autoreap(enabled: bool) -> io::Result<()> {
+    let disposition = if enabled { libc::SIG_IGN } else { libc::SIG_DFL };
     // SAFETY: no function of ours is installed.
     if unsafe { libc::signal(libc::SIGCHLD, disposition) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());
@@ -205,38 +205,38 @@ pub(crate) fn bury_children(unasked: bool) -> io::Result<()> {
 }
 
 /// Makes the cgroups that this process is in the root of what it and its children see of them.
-pub(crate) fn leave_cgroup_namespace() -> io::Result<()> {
+pub(crate) fn unshare_cgroup_namespace() -> io::Result<()> {
     // SAFETY: nothing but the view of cgroups changes.
-    checked(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+    check_ret(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
 }
 
 /// Closes everything but the standard streams and these.
 ///
 /// In a process that was just cloned, and that does not go back to whoever opened the others: their owners are in frames that it
 /// never returns to.
-pub(crate) fn close_all_but(kept: &mut [RawFd]) -> io::Result<()> {
+pub(crate) fn close_fds_except(kept: &mut [RawFd]) -> io::Result<()> {
     kept.sort_unstable();
     let mut first = 3;
     for &kept in kept.iter().filter(|kept| **kept >= 3) {
         if kept > first {
             // SAFETY: see above.
-            checked(unsafe { libc::syscall(libc::SYS_close_range, first, kept - 1, 0) })?;
+            check_ret(unsafe { libc::syscall(libc::SYS_close_range, first, kept - 1, 0) })?;
         }
         first = kept + 1;
     }
     // SAFETY: see above.
-    checked(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
+    check_ret(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
 }
 
 /// Lets every descriptor from `first` on end with this program.
-pub(crate) fn close_on_exec_from(first: RawFd) -> io::Result<()> {
+pub(crate) fn set_cloexec_from(first: RawFd) -> io::Result<()> {
     // SAFETY: no descriptor is closed now.
     let marked = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    checked(marked).map(drop)
+    check_ret(marked).map(drop)
 }
 
 /// Turns the loopback interface of the network namespace on.
-pub(crate) fn loopback_up() -> io::Result<()> {
+pub(crate) fn enable_loopback() -> io::Result<()> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     let socket =
         rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -247,30 +247,30 @@ pub(crate) fn loopback_up() -> io::Result<()> {
             *to = libc::c_char::from_ne_bytes([*from]);
         }
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        checked(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+        check_ret(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
     }
 }
 
 /// The socket that the host half left for this process. Whoever starts the program by hand has none.
-pub(crate) fn inherited_control() -> io::Result<OwnedFd> {
+pub(crate) fn take_control_socket() -> io::Result<OwnedFd> {
     // SAFETY: only asks about the number.
-    checked(unsafe { libc::fcntl(CONTROL, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
+    check_ret(unsafe { libc::fcntl(CONTROL_FD, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
     // SAFETY: it is open, as was just seen, and this is called once, first of all.
-    Ok(unsafe { OwnedFd::from_raw_fd(CONTROL) })
+    Ok(unsafe { OwnedFd::from_raw_fd(CONTROL_FD) })
 }
 
 /// Has a command inherit `control` as its descriptor 3, and nothing else but its standard streams. For many threads.
-pub(crate) fn pass_control(command: &mut Command, control: OwnedFd) {
+pub(crate) fn pass_control_socket(command: &mut Command, control: OwnedFd) {
     let pass = move || {
         // SAFETY: both are system calls, which may be made between fork and exec; what they return is checked.
         unsafe {
-            if control.as_raw_fd() == CONTROL {
-                checked(libc::fcntl(CONTROL, libc::F_SETFD, 0).into())?;
+            if control.as_raw_fd() == CONTROL_FD {
+                check_ret(libc::fcntl(CONTROL_FD, libc::F_SETFD, 0).into())?;
             } else {
-                checked(libc::dup2(control.as_raw_fd(), CONTROL).into())?;
+                check_ret(libc::dup2(control.as_raw_fd(), CONTROL_FD).into())?;
             }
         }
-        match close_on_exec_from(CONTROL + 1) {
+        match set_cloexec_from(CONTROL_FD + 1) {
             // A kernel that does not know the flag has no user namespaces worth having either; the entering half says so.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             done => done,

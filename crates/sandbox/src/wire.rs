@@ -41,12 +41,12 @@ fn send(to: &mut impl Write, mut framed: Vec<u8>) -> io::Result<()> {
     to.write_all(&framed)
 }
 
-/// The next message, or nothing if the other side is gone.
+/// The prewarm message, or nothing if the other side is gone.
 pub(crate) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     read_bytes(from)?.map(|bytes| Ok(serde_json::from_slice(&bytes)?)).transpose()
 }
 
-/// The next message as it is.
+/// The prewarm message as it is.
 pub(crate) fn read_bytes(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; LENGTH_BYTES];
     match from.read_exact(&mut length) {
@@ -68,20 +68,20 @@ pub(crate) const MAX_DESCRIPTORS: usize = 32;
 
 /// What the usher is asked: for a launcher, and whether to make another ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) wanted: Wanted,
-    pub(crate) next: Option<Wanted>,
+pub(crate) struct ForkRequest {
+    pub(crate) launcher: LauncherSpec,
+    pub(crate) prewarm: Option<LauncherSpec>,
 }
 
 /// What a launcher is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct LauncherSpec {
     pub(crate) mode: Mode,
     /// The user and group that it becomes, if it is root.
     pub(crate) becomes: Option<(u32, u32)>,
 }
 
-impl Wanted {
+impl LauncherSpec {
     const BYTES: usize = 9;
 
     /// Nobody becomes root, so zeros stand for nobody.
@@ -109,22 +109,22 @@ impl Wanted {
     }
 }
 
-impl Request {
-    pub(crate) const BYTES: usize = 2 * Wanted::BYTES;
+impl ForkRequest {
+    pub(crate) const BYTES: usize = 2 * LauncherSpec::BYTES;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..Wanted::BYTES].copy_from_slice(&self.wanted.to_bytes());
-        if let Some(next) = self.next {
-            bytes[Wanted::BYTES..].copy_from_slice(&next.to_bytes());
+        bytes[..LauncherSpec::BYTES].copy_from_slice(&self.launcher.to_bytes());
+        if let Some(prewarm) = self.prewarm {
+            bytes[LauncherSpec::BYTES..].copy_from_slice(&prewarm.to_bytes());
         }
         bytes
     }
 
     pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
-        let (wanted, next) = bytes.split_at(Wanted::BYTES);
-        let wanted = Wanted::from_bytes(wanted.try_into().ok()?)?;
-        Some(Self { wanted, next: Wanted::from_bytes(next.try_into().ok()?) })
+        let (launcher, prewarm) = bytes.split_at(LauncherSpec::BYTES);
+        let launcher = LauncherSpec::from_bytes(launcher.try_into().ok()?)?;
+        Some(Self { launcher, prewarm: LauncherSpec::from_bytes(prewarm.try_into().ok()?) })
     }
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn send_with(to: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'
     Ok(())
 }
 
-/// The next descriptors, and how many of the bytes came. None and nothing if the other side is gone.
+/// The prewarm descriptors, and how many of the bytes came. None and nothing if the other side is gone.
 pub(crate) fn receive_with(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -165,12 +165,12 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let nobody = Wanted { mode: Mode::Landlock, becomes: None };
-        let somebody = Wanted { mode: Mode::Full, becomes: Some((0x7000_1001, u32::MAX)) };
-        for (wanted, next) in [(nobody, None), (somebody, Some(nobody)), (nobody, Some(somebody))] {
-            let request = Request { wanted, next };
-            assert_eq!(Request::from_bytes(request.to_bytes()), Some(request));
+        let nobody = LauncherSpec { mode: Mode::Landlock, becomes: None };
+        let somebody = LauncherSpec { mode: Mode::Full, becomes: Some((0x7000_1001, u32::MAX)) };
+        for (launcher, prewarm) in [(nobody, None), (somebody, Some(nobody)), (nobody, Some(somebody))] {
+            let request = ForkRequest { launcher, prewarm };
+            assert_eq!(ForkRequest::from_bytes(request.to_bytes()), Some(request));
         }
-        assert_eq!(Request::from_bytes([0; Request::BYTES]), None);
+        assert_eq!(ForkRequest::from_bytes([0; ForkRequest::BYTES]), None);
     }
 }

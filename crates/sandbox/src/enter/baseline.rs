@@ -12,8 +12,8 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use rustix::process::WaitOptions;
 
 use super::{mount, mount_sources};
-use crate::isolation::Layers;
-use crate::sys::{self, Cloned};
+use crate::isolation::IsolationSet;
+use crate::sys::{self, CloneResult};
 
 /// Runs a program without arguments in a folder of the host's that is mounted at the given place, and waits for its end. For a
 /// process with one thread.
@@ -27,14 +27,14 @@ pub fn bare(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Resu
         | libc::CLONE_NEWCGROUP;
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
-    match sys::clone(namespaces.cast_unsigned().into())? {
-        Cloned::Child => {
+    match sys::clone_process(namespaces.cast_unsigned().into())? {
+        CloneResult::Child => {
             let why_not = rustix::stdio::dup2_stdout(&output)
                 .map_err(Into::into)
                 .and_then(|()| become_program(shown, program, user, group));
-            sys::leave(why_not.map_or(1, |never| match never {}));
+            sys::exit_now(why_not.map_or(1, |never| match never {}));
         }
-        Cloned::Parent { child, .. } => {
+        CloneResult::Parent { child, .. } => {
             let ended = rustix::process::waitpid(Some(child), WaitOptions::empty())?;
             if ended.is_none_or(|(_, status)| status.exit_status() != Some(0)) {
                 return Err(io::Error::other("the program did not run"));
@@ -58,7 +58,7 @@ fn become_program(
     let open = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let usr = mount::open_tree(&open("/usr".as_ref())?)?;
     let folder = mount::open_tree(&open(folder)?)?;
-    let root = mount::tmpfs(None, 0o755, &Layers::default())?;
+    let root = mount::tmpfs(None, 0o755, &IsolationSet::default())?;
     mount::put(&root, &open("/tmp".as_ref())?)?;
     for (name, tree) in [("usr", usr), (place.trim_start_matches('/'), folder)] {
         rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o755))?;

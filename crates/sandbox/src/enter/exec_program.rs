@@ -6,11 +6,11 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use seccompiler::BpfProgram;
-use tribune_contract::{Failed, LaunchProfile, LimitedBy, Stage};
+use tribune_contract::{Failed, LaunchProfile, LimitedBy, LaunchStage};
 
 use super::failure::{At as _, failed};
 use super::{landlock, limits, seccomp};
-use crate::isolation::{Layer, Layers};
+use crate::isolation::{Isolation, IsolationSet};
 use crate::sys;
 
 /// What the program is started with.
@@ -22,7 +22,7 @@ pub(super) struct Agent<'a> {
     pub(super) filter: &'a BpfProgram,
     /// The ports of the relays, in their order.
     pub(super) ports: &'a [u16],
-    pub(super) layers: &'a Layers,
+    pub(super) isolation: &'a IsolationSet,
 }
 
 impl Agent<'_> {
@@ -37,46 +37,46 @@ impl Agent<'_> {
     #[expect(clippy::disallowed_methods, reason = "it becomes the program, in its sandbox")]
     fn prepare(&self) -> Result<Infallible, Failed> {
         const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
-        let (profile, layers) = (self.profile, self.layers);
+        let (profile, isolation) = (self.profile, self.isolation);
         // Where no pid namespace ends everything, this ends at least the program together with process 1.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(
-            Stage::Program,
+            LaunchStage::Program,
             "following process 1",
             REMEDY,
         )?;
         // A session of its own: no terminal of anyone's to speak to.
-        rustix::process::setsid().at(Stage::Program, "leaving the terminal", REMEDY)?;
+        rustix::process::setsid().at(LaunchStage::Program, "leaving the terminal", REMEDY)?;
         // Unless one was made for it. The kernel gives away no terminal that is another session's.
         let _ = rustix::process::ioctl_tiocsctty(std::io::stdin());
-        sys::unblock_signals().at(Stage::Program, "letting signals through", REMEDY)?;
+        sys::unblock_signals().at(LaunchStage::Program, "letting signals through", REMEDY)?;
         // The daemon gives up large pages for itself; a compiler is faster with them.
         let _ = rustix::thread::disable_transparent_huge_pages(false);
-        if layers.has(Layer::Rlimits) {
+        if isolation.has(Isolation::Rlimits) {
             limits::bound(&profile.limits, self.limited_by)?;
         }
         rustix::process::chdir(&profile.cwd).at(
-            Stage::Program,
+            LaunchStage::Program,
             format_args!("going to the folder `{}`", profile.cwd.display()),
             "Choose a working folder that exists inside",
         )?;
-        if layers.has(Layer::Descriptors) {
-            sys::close_on_exec_from(3).at(Stage::Program, "closing descriptors", REMEDY)?;
+        if isolation.has(Isolation::Descriptors) {
+            sys::set_cloexec_from(3).at(LaunchStage::Program, "closing descriptors", REMEDY)?;
         }
-        if layers.has(Layer::Landlock) {
+        if isolation.has(Isolation::Landlock) {
             landlock::confine(profile, self.landlock, self.ports)?;
         }
-        if layers.has(Layer::Seccomp) {
+        if isolation.has(Isolation::Seccomp) {
             seccomp::install(self.filter)?;
         }
         let mut command = Command::new(&profile.program);
         command.args(&profile.args);
-        if layers.has(Layer::Environment) {
+        if isolation.has(Isolation::Environment) {
             command.env_clear();
         }
         command.envs(profile.env.iter().map(|(name, value)| (name, self.filled_in(value))));
         let error = command.exec();
         Err(failed(
-            Stage::Program,
+            LaunchStage::Program,
             format!("`{}` cannot be run ({error})", profile.program.display()),
             "Check that it exists inside the sandbox and that anyone may run it",
         ))

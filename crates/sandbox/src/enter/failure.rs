@@ -3,19 +3,19 @@
 use std::fmt::Display;
 use std::io;
 
-use tribune_contract::{Failed, Stage};
+use tribune_contract::{Failed, LaunchStage};
 
-pub(super) fn failed(stage: Stage, cause: impl Into<String>, remedy: impl Into<String>) -> Failed {
+pub(super) fn failed(stage: LaunchStage, cause: impl Into<String>, remedy: impl Into<String>) -> Failed {
     Failed { stage, cause: cause.into(), remedy: remedy.into() }
 }
 
 /// An operating system's error, told as the failure of a step.
 pub(super) trait At<T> {
-    fn at(self, stage: Stage, doing: impl Display, remedy: &str) -> Result<T, Failed>;
+    fn at(self, stage: LaunchStage, doing: impl Display, remedy: &str) -> Result<T, Failed>;
 }
 
 impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
-    fn at(self, stage: Stage, doing: impl Display, remedy: &str) -> Result<T, Failed> {
+    fn at(self, stage: LaunchStage, doing: impl Display, remedy: &str) -> Result<T, Failed> {
         self.map_err(|error| {
             let error = error.into();
             let remedy = match error.raw_os_error() {

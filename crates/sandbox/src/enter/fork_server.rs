@@ -1,7 +1,7 @@
 //! Stands ready, and forks a launcher for each request. See `host/usher.rs` for why.
 //!
 //! It takes no order and opens nothing; all it handles are descriptors that it passes on. What a launcher does, it does in
-//! its own process. One launcher is forked before anybody asks, and does ahead of its order what needs none.
+//! its own process. One launcher is forked before anybody asks, and does prewarmed of its order what needs none.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -13,10 +13,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
 
 use super::prewarm::Ahead;
-use crate::sys::{self, Cloned};
-use crate::wire::{self, Request, Wanted};
+use crate::sys::{self, CloneResult};
+use crate::wire::{self, ForkRequest, LauncherSpec};
 
-/// How long nobody must have asked before the next launcher is made ahead, so that it takes no processor from what is starting.
+/// How long nobody must have asked before the next launcher is made prewarmed, so that it takes no processor from what is starting.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long an usher without a host waits for the launcher that nobody will need.
@@ -26,7 +26,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Post {
     door: OwnedFd,
-    pub(super) wanted: Wanted,
+    pub(super) spec: LauncherSpec,
 }
 
 /// What a launcher is needed for: the socket to the host, and the streams of what it launches.
@@ -40,7 +40,7 @@ pub(super) struct Needed {
 struct Waiting {
     door: OwnedFd,
     pidfd: OwnedFd,
-    wanted: Wanted,
+    spec: LauncherSpec,
 }
 
 impl Waiting {
@@ -63,42 +63,42 @@ enum Forked {
 
 /// Serves until the host is gone, which is nothing. In each launcher it returns where that waits.
 pub(super) fn serve() -> io::Result<Option<Post>> {
-    let host = sys::inherited_control()?;
-    sys::bury_children(true)?;
-    let mut ahead: Option<Waiting> = None;
-    let mut next = None;
+    let host = sys::take_control_socket()?;
+    sys::set_child_autoreap(true)?;
+    let mut prewarmed: Option<Waiting> = None;
+    let mut prewarm = None;
     loop {
-        if let Some(wanted) = next.take_if(|_| ahead.is_none())
+        if let Some(spec) = prewarm.take_if(|_| prewarmed.is_none())
             && !is_ready_within(host.as_fd(), PAUSE)
         {
-            match fork(wanted) {
+            match fork(spec) {
                 Ok(Forked::Launcher(post)) => return launcher(host, post),
-                Ok(Forked::Usher(waiting)) => ahead = Some(waiting),
+                Ok(Forked::Usher(waiting)) => prewarmed = Some(waiting),
                 // Whoever comes gets one that is made for them, or hears why not.
                 Err(_) => {}
             }
         }
-        let mut request = [0; Request::BYTES];
+        let mut request = [0; ForkRequest::BYTES];
         let (length, descriptors) = wire::receive_with(&host, &mut request)?;
         if length == 0 {
-            ahead.into_iter().for_each(Waiting::dismiss);
+            prewarmed.into_iter().for_each(Waiting::dismiss);
             return Ok(None);
         }
         // Not what the host sends: whoever it is sees that nobody answers.
         let (Ok(descriptors), Some(request)) =
-            (<[OwnedFd; 4]>::try_from(descriptors), Request::from_bytes(request))
+            (<[OwnedFd; 4]>::try_from(descriptors), ForkRequest::from_bytes(request))
         else {
             continue;
         };
-        next = request.next;
-        let fitting = ahead.take_if(|waiting| waiting.wanted == request.wanted);
+        prewarm = request.prewarm;
+        let fitting = prewarmed.take_if(|waiting| waiting.spec == request.launcher);
         // One that is for somebody who will not come makes room.
-        drop(ahead.take_if(|waiting| Some(waiting.wanted) != request.next));
+        drop(prewarmed.take_if(|waiting| Some(waiting.spec) != request.prewarm));
         if fitting.is_some_and(|waiting| waiting.take(&descriptors).is_ok()) {
             continue;
         }
         // One that cannot be made closes the socket without a word, which the host sees.
-        match fork(request.wanted) {
+        match fork(request.launcher) {
             Ok(Forked::Launcher(post)) => {
                 drop(descriptors);
                 return launcher(host, post);
@@ -115,27 +115,27 @@ fn is_ready_within(descriptor: BorrowedFd<'_>, pause: Duration) -> bool {
     rustix::event::poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-fn fork(wanted: Wanted) -> io::Result<Forked> {
+fn fork(spec: LauncherSpec) -> io::Result<Forked> {
     let (door, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    Ok(match sys::clone(0)? {
-        Cloned::Child => Forked::Launcher(Post { door: theirs, wanted }),
-        Cloned::Parent { pidfd, .. } => Forked::Usher(Waiting { door, pidfd, wanted }),
+    Ok(match sys::clone_process(0)? {
+        CloneResult::Child => Forked::Launcher(Post { door: theirs, spec }),
+        CloneResult::Parent { pidfd, .. } => Forked::Usher(Waiting { door, pidfd, spec }),
     })
 }
 
 /// What a launcher leaves to its usher.
 fn launcher(host: OwnedFd, post: Post) -> io::Result<Option<Post>> {
     drop(host);
-    sys::bury_children(false)?;
+    sys::set_child_autoreap(false)?;
     Ok(Some(post))
 }
 
 impl Post {
-    /// Waits to be needed, which may be never. Then it says who it is, before it says anything else. What was made ahead is thrown
+    /// Waits to be needed, which may be never. Then it says who it is, before it says anything else. What was made prewarmed is thrown
     /// away as soon as something is mounted or unmounted on this machine: it holds what was mounted before.
-    pub(super) fn wait(self, ahead: &mut Option<Ahead>) -> io::Result<Option<Needed>> {
-        while let Some(made) = ahead {
+    pub(super) fn wait(self, prewarmed: &mut Option<Ahead>) -> io::Result<Option<Needed>> {
+        while let Some(made) = prewarmed {
             let mut polled = [
                 PollFd::new(&self.door, PollFlags::IN),
                 PollFd::from_borrowed_fd(made.mounts(), PollFlags::PRI),
@@ -146,7 +146,7 @@ impl Post {
             };
             let [door, mounts] = polled.each_ref().map(|polled| !polled.revents().is_empty());
             if mounts {
-                *ahead = None;
+                *prewarmed = None;
             }
             if door {
                 break;

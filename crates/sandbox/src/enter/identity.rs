@@ -3,18 +3,18 @@
 use rustix::fs::{Gid, Uid};
 use rustix::process::{DumpableBehavior, getegid, geteuid, getgid, getuid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use tribune_contract::{Failed, Stage};
+use tribune_contract::{Failed, LaunchStage};
 
 use super::failure::{At as _, failed};
 use crate::sys;
 
 /// Leaves the keyring of whoever started the daemon; a session's keys are inherited otherwise.
 pub(super) fn fresh_keyring() -> Result<(), Failed> {
-    match sys::new_session_keyring() {
+    match sys::join_new_session_keyring() {
         // A kernel without keys has none to inherit.
         Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
         done => done.at(
-            Stage::Keyring,
+            LaunchStage::Keyring,
             "leaving the session keyring",
             "Raise kernel.keys.maxkeys, or end old sessions of this user",
         ),
@@ -32,7 +32,7 @@ fn is_root() -> bool {
 fn other_than_root(target: Option<(u32, u32)>) -> Result<(Uid, Gid), Failed> {
     match target.filter(|(uid, gid)| *uid != 0 && *gid != 0) {
         Some((uid, gid)) => Ok((Uid::from_raw(uid), Gid::from_raw(gid))),
-        None => Err(failed(Stage::User, "the launcher is root and has no other user to become", REMEDY)),
+        None => Err(failed(LaunchStage::User, "the launcher is root and has no other user to become", REMEDY)),
     }
 }
 
@@ -47,10 +47,10 @@ impl Seeming {
             return Ok(None);
         }
         let (uid, gid) = other_than_root(target)?;
-        rustix::thread::set_thread_groups(&[]).at(Stage::User, "leaving all groups", REMEDY)?;
+        rustix::thread::set_thread_groups(&[]).at(LaunchStage::User, "leaving all groups", REMEDY)?;
         let seemed = rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)
             .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT));
-        seemed.at(Stage::User, format_args!("making what belongs to user {}", uid.as_raw()), REMEDY)?;
+        seemed.at(LaunchStage::User, format_args!("making what belongs to user {}", uid.as_raw()), REMEDY)?;
         open_to_itself()?;
         Ok(Some(Self(())))
     }
@@ -59,7 +59,7 @@ impl Seeming {
         let (uid, gid) = (Uid::ROOT, Gid::ROOT);
         let ended = rustix::thread::set_thread_res_uid(uid, uid, uid)
             .and_then(|()| rustix::thread::set_thread_res_gid(gid, gid, gid));
-        ended.at(Stage::User, "being root again", REMEDY)
+        ended.at(LaunchStage::User, "being root again", REMEDY)
     }
 }
 
@@ -67,19 +67,19 @@ impl Seeming {
 pub(super) fn become_user(target: Option<(u32, u32)>) -> Result<(), Failed> {
     if is_root() {
         let (uid, gid) = other_than_root(target)?;
-        rustix::thread::set_thread_groups(&[]).at(Stage::User, "leaving all groups", REMEDY)?;
+        rustix::thread::set_thread_groups(&[]).at(LaunchStage::User, "leaving all groups", REMEDY)?;
         rustix::thread::set_thread_res_gid(gid, gid, gid).at(
-            Stage::User,
+            LaunchStage::User,
             format_args!("becoming group {}", gid.as_raw()),
             REMEDY,
         )?;
         rustix::thread::set_thread_res_uid(uid, uid, uid).at(
-            Stage::User,
+            LaunchStage::User,
             format_args!("becoming user {}", uid.as_raw()),
             REMEDY,
         )?;
     }
-    no_capabilities().at(Stage::User, "giving up capabilities", REMEDY)?;
+    no_capabilities().at(LaunchStage::User, "giving up capabilities", REMEDY)?;
     check_not_root()?;
     open_to_itself()
 }
@@ -89,10 +89,10 @@ pub(super) fn be(inside: u32) -> Result<(), Failed> {
     let (uid, gid) = (Uid::from_raw(inside), Gid::from_raw(inside));
     rustix::thread::set_thread_res_gid(gid, gid, gid)
         .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
-        .at(Stage::User, "leaving root behind", REMEDY)?;
+        .at(LaunchStage::User, "leaving root behind", REMEDY)?;
     // Whoever is not of this namespace, as the host's root is not, has another number here.
     if sys::user_ids() != [inside; 3] || sys::group_ids() != [inside; 3] {
-        return Err(failed(Stage::User, "process 1 is somebody else too", REMEDY));
+        return Err(failed(LaunchStage::User, "process 1 is somebody else too", REMEDY));
     }
     open_to_itself()
 }
@@ -101,7 +101,7 @@ fn check_not_root() -> Result<(), Failed> {
     let root = Uid::ROOT;
     let can_return = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
     if can_return || is_root() {
-        return Err(failed(Stage::User, "the launcher is still root", REMEDY));
+        return Err(failed(LaunchStage::User, "the launcher is still root", REMEDY));
     }
     Ok(())
 }
@@ -109,7 +109,7 @@ fn check_not_root() -> Result<(), Failed> {
 /// A change of user makes a process unreadable, its maps included, which are about to be written.
 fn open_to_itself() -> Result<(), Failed> {
     let opened = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable);
-    opened.at(Stage::User, "opening the process to its own user", REMEDY)
+    opened.at(LaunchStage::User, "opening the process to its own user", REMEDY)
 }
 
 /// Who a sandbox is that this process launches.

@@ -9,12 +9,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
-use tribune_contract::{Ended, Exit, Failed, Report, Stage, Started};
+use tribune_contract::{ExitReport, Exit, Failed, LauncherReport, LaunchStage, Started};
 
 use super::exec_program::Agent;
 use super::failure::{At as _, failed};
 use super::relay::Relays;
-use crate::isolation::Layer;
+use crate::isolation::Isolation;
 use crate::sys;
 use crate::wire;
 
@@ -39,28 +39,28 @@ pub(super) fn run(
     started: Started,
     mut report: File,
 ) -> Result<(), Failed> {
-    if agent.layers.has(Layer::NonDumpable) {
+    if agent.isolation.has(Isolation::NonDumpable) {
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).at(
-            Stage::Program,
+            LaunchStage::Program,
             "closing process 1 to others",
             REMEDY,
         )?;
     }
     let mut signals = PASSED_ON.to_vec();
     signals.push(libc::SIGCHLD);
-    let signals = sys::signal_descriptor(&signals).at(Stage::Program, "listening for signals", REMEDY)?;
+    let signals = sys::create_signalfd(&signals).at(LaunchStage::Program, "listening for signals", REMEDY)?;
     let program = start(agent)?;
-    leave_streams().at(Stage::Program, "letting go of the program's streams", REMEDY)?;
-    wire::write(&mut report, &Report::Started(started)).at(Stage::Program, "reporting", REMEDY)?;
-    let exit = accompany(program, relays, &signals).at(Stage::Program, "waiting", REMEDY)?;
-    wire::write(&mut report, &Report::Ended(Ended { exit })).at(Stage::Program, "reporting", REMEDY)
+    leave_streams().at(LaunchStage::Program, "letting go of the program's streams", REMEDY)?;
+    wire::write(&mut report, &LauncherReport::Started(started)).at(LaunchStage::Program, "reporting", REMEDY)?;
+    let exit = accompany(program, relays, &signals).at(LaunchStage::Program, "waiting", REMEDY)?;
+    wire::write(&mut report, &LauncherReport::Ended(ExitReport { exit })).at(LaunchStage::Program, "reporting", REMEDY)
 }
 
 /// Starts the program. It runs when this returns without a reason why not.
 fn start(agent: &Agent<'_>) -> Result<Pid, Failed> {
     let mut why_not = None;
-    let child = sys::clone_until_exec(|| why_not = Some(agent.become_program())).at(
-        Stage::Program,
+    let child = sys::clone_vfork(|| why_not = Some(agent.become_program())).at(
+        LaunchStage::Program,
         "starting a process",
         "Raise the limit of processes",
     )?;
@@ -115,7 +115,7 @@ pub(super) fn exit(status: WaitStatus) -> Exit {
 /// What process 1 says when it could not start anything.
 pub(super) fn give_up(report: &mut File, why_not: Failed) {
     // Without a launcher there is nobody to tell.
-    let _ = wire::write(report, &Report::Failed(why_not));
+    let _ = wire::write(report, &LauncherReport::Failed(why_not));
 }
 
 /// Sees that the launcher was there when its death began to be followed: nobody else reads the reports.
@@ -124,7 +124,7 @@ pub(super) fn check_launcher(reports: &File) -> Result<(), Failed> {
     let is_gone = rustix::event::poll(&mut polled, Some(&Timespec::default()))
         .is_ok_and(|_| polled[0].revents().contains(PollFlags::ERR));
     if is_gone {
-        return Err(failed(Stage::Namespaces, "the launcher is gone", "Start it again"));
+        return Err(failed(LaunchStage::Namespaces, "the launcher is gone", "Start it again"));
     }
     Ok(())
 }

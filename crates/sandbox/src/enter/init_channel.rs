@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use serde::{Deserialize, Serialize};
-use tribune_contract::{LimitedBy, Order};
+use tribune_contract::{LimitedBy, LaunchRequest};
 
 use super::mount_sources::Sources;
 use crate::wire::{self, MAX_DESCRIPTORS};
@@ -58,7 +58,7 @@ impl Seam {
 /// Process 1's side.
 impl Seam {
     /// The streams of its program, and its order.
-    pub(super) fn order(&mut self) -> io::Result<([OwnedFd; 3], Order)> {
+    pub(super) fn order(&mut self) -> io::Result<([OwnedFd; 3], LaunchRequest)> {
         let streams = self.receive(3)?.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         Ok((streams, self.read()?))
     }

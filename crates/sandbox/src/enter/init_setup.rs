@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
-use tribune_contract::{Failed, LaunchProfile, LimitedBy, Mode, Stage, Started};
+use tribune_contract::{Failed, LaunchProfile, LimitedBy, Mode, LaunchStage, Started};
 
 use super::exec_program::Agent;
 use super::failure::At as _;
@@ -18,7 +18,7 @@ use super::mount_sources::{self, Sources};
 use super::relay::{Port, Relays};
 use super::rootfs::Root;
 use super::{Means, identity, init, landlock, limits, prewarm};
-use crate::isolation::Layer;
+use crate::isolation::Isolation;
 use crate::sys;
 
 const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
@@ -53,7 +53,7 @@ impl Process1<'_> {
         }
         // Whoever kills the launcher kills this, and with it everything. After the change of user, which forgets it.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(
-            Stage::Namespaces,
+            LaunchStage::Namespaces,
             "following the launcher",
             REMEDY,
         )?;
@@ -64,8 +64,8 @@ impl Process1<'_> {
             Mode::Landlock => None,
         };
 
-        let (streams, order) = seam.order().at(Stage::Profile, "hearing the order", REMEDY)?;
-        take(streams).at(Stage::Program, "taking the program's streams", REMEDY)?;
+        let (streams, order) = seam.order().at(LaunchStage::Profile, "hearing the order", REMEDY)?;
+        take(streams).at(LaunchStage::Program, "taking the program's streams", REMEDY)?;
         let profile = &order.profile;
         let landlock = landlock::check(profile)?;
         let mut masked = Masked::default();
@@ -77,7 +77,7 @@ impl Process1<'_> {
             }
             None => None,
         };
-        let (limited_by, doors) = seam.bounds().at(Stage::Limits, "hearing of the limits", REMEDY)?;
+        let (limited_by, doors) = seam.bounds().at(LaunchStage::Limits, "hearing of the limits", REMEDY)?;
         self.enter(root, &doors)?;
         drop((doors, seam));
 
@@ -95,21 +95,21 @@ impl Process1<'_> {
 
     /// The part of the root that every sandbox has, and what else needs no order.
     fn settle(&self, system: &[Step], sources: Option<Sources>) -> Result<Root, Failed> {
-        let layers = self.means.layers;
+        let isolation = self.means.isolation;
         let sources = match sources {
             Some(sources) => sources,
-            None => Sources::open(system, None, layers)?,
+            None => Sources::open(system, None, isolation)?,
         };
-        let mut root = Root::attach(layers)?;
+        let mut root = Root::attach(isolation)?;
         root.build(system, sources)?;
-        if layers.has(Layer::NestedNamespaces) {
+        if isolation.has(Isolation::NestedNamespaces) {
             forbid_namespaces()?;
         }
-        if layers.has(Layer::UtsNamespace) {
-            rustix::system::sethostname(b"sandbox").at(Stage::Namespaces, "naming the host", REMEDY)?;
+        if isolation.has(Isolation::UtsNamespace) {
+            rustix::system::sethostname(b"sandbox").at(LaunchStage::Namespaces, "naming the host", REMEDY)?;
         }
-        if layers.has(Layer::NetworkNamespace) {
-            sys::loopback_up().at(Stage::Namespaces, "turning the loopback on", REMEDY)?;
+        if isolation.has(Isolation::NetworkNamespace) {
+            sys::enable_loopback().at(LaunchStage::Namespaces, "turning the loopback on", REMEDY)?;
         }
         Ok(root)
     }
@@ -121,14 +121,14 @@ impl Process1<'_> {
         profile: &LaunchProfile,
         launcher: Option<&mut Seam>,
     ) -> Result<Masked, Failed> {
-        let layers = self.means.layers;
+        let isolation = self.means.isolation;
         let steps = mount_plan::asked(profile);
         let sources = match launcher {
-            Some(seam) => seam.sources().at(Stage::Mounts, "hearing what to mount", REMEDY)?,
-            None => Sources::open(&steps, None, layers)?,
+            Some(seam) => seam.sources().at(LaunchStage::Mounts, "hearing what to mount", REMEDY)?,
+            None => Sources::open(&steps, None, isolation)?,
         };
         root.build(&steps, sources)?;
-        match layers.has(Layer::WorkspaceMasks) {
+        match isolation.has(Isolation::WorkspaceMasks) {
             true => masks::cover(root, profile),
             false => Ok(Masked::default()),
         }
@@ -136,24 +136,24 @@ impl Process1<'_> {
 
     /// Moves into its cgroups and into its root.
     fn enter(&self, root: Option<Root>, doors: &[File]) -> Result<(), Failed> {
-        let layers = self.means.layers;
+        let isolation = self.means.isolation;
         limits::join(doors)?;
         let Some(root) = root else { return Ok(()) };
-        if layers.has(Layer::CgroupNamespace) {
-            sys::leave_cgroup_namespace().map_err(|error| prewarm::unclonable(&error))?;
+        if isolation.has(Isolation::CgroupNamespace) {
+            sys::unshare_cgroup_namespace().map_err(|error| prewarm::unclonable(&error))?;
         }
         root.enter()
     }
 
     /// The last steps that need rights, and the program.
     fn start(&self, profile: &LaunchProfile, started: Started, limited_by: LimitedBy) -> Result<(), Failed> {
-        let layers = self.means.layers;
+        let isolation = self.means.isolation;
         let (relays, ports) = relays(profile)?;
-        if layers.has(Layer::Capabilities) {
-            give_up_capabilities(self.mode).at(Stage::Namespaces, "giving up capabilities", REMEDY)?;
+        if isolation.has(Isolation::Capabilities) {
+            give_up_capabilities(self.mode).at(LaunchStage::Namespaces, "giving up capabilities", REMEDY)?;
         }
-        if layers.has(Layer::NoNewPrivileges) {
-            rustix::thread::set_no_new_privs(true).at(Stage::Seccomp, "forgoing new privileges", REMEDY)?;
+        if isolation.has(Isolation::NoNewPrivileges) {
+            rustix::thread::set_no_new_privs(true).at(LaunchStage::Seccomp, "forgoing new privileges", REMEDY)?;
         }
         let agent = Agent {
             profile,
@@ -161,9 +161,9 @@ impl Process1<'_> {
             landlock: started.landlock_abi,
             filter: self.means.filters.of(self.mode),
             ports: &ports,
-            layers,
+            isolation,
         };
-        let reports = self.reports.try_clone().at(Stage::Program, "reporting", REMEDY)?;
+        let reports = self.reports.try_clone().at(LaunchStage::Program, "reporting", REMEDY)?;
         init::run(&agent, relays, started, reports)
     }
 }
@@ -183,7 +183,7 @@ fn map(uid: u32, gid: u32) -> Result<(), Failed> {
         mount_sources::write_map("/proc/self/gid_map", INSIDE_ID, gid)
     };
     write().at(
-        Stage::Namespaces,
+        LaunchStage::Namespaces,
         format_args!("mapping user {uid} into the sandbox"),
         "In a container, let it write id maps; otherwise check that /proc is mounted",
     )
@@ -193,7 +193,7 @@ fn map(uid: u32, gid: u32) -> Result<(), Failed> {
 fn forbid_namespaces() -> Result<(), Failed> {
     // The host's /proc, through which this namespace's own limits are seen.
     std::fs::write("/proc/sys/user/max_user_namespaces", "0").at(
-        Stage::Namespaces,
+        LaunchStage::Namespaces,
         "forbidding further namespaces",
         "Mount /proc with a writable /proc/sys/user for Tribune",
     )
@@ -213,14 +213,14 @@ fn relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> {
             }
         };
         let port = Port::listen(number, socket, token).at(
-            Stage::Relays,
+            LaunchStage::Relays,
             format_args!("listening on port {number} for `{}`", relay.name),
             "Choose another port",
         )?;
         ports.push(port);
     }
     let numbers: io::Result<Vec<u16>> = ports.iter().map(Port::number).collect();
-    let numbers = numbers.at(Stage::Relays, "reading the port of a relay", "Try again")?;
+    let numbers = numbers.at(LaunchStage::Relays, "reading the port of a relay", "Try again")?;
     Ok((Relays::new(ports), numbers))
 }
 

@@ -7,7 +7,7 @@ use landlock::{
     PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::fs::FileType;
-use tribune_contract::{Failed, LaunchProfile, Mode, Mount, Stage, WorkspaceSource};
+use tribune_contract::{Failed, LaunchProfile, Mode, Mount, LaunchStage, WorkspaceSource};
 
 use super::failure::failed;
 use super::mount_plan::{RUN_FOLDER, SYSTEM_FOLDERS};
@@ -15,7 +15,7 @@ use crate::sys;
 
 /// The version of Landlock that the kernel has and this program knows. Zero is none.
 pub(crate) fn version() -> u32 {
-    sys::landlock_version().min(u32::try_from(KNOWN.len()).unwrap_or(u32::MAX))
+    sys::landlock_abi().min(u32::try_from(KNOWN.len()).unwrap_or(u32::MAX))
 }
 
 const KNOWN: [ABI; 9] = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7, ABI::V8, ABI::V9];
@@ -48,7 +48,7 @@ pub(super) fn check(profile: &LaunchProfile) -> Result<u32, Failed> {
     };
     let remedy =
         "Use a kernel with a newer Landlock (Linux 6.12 has version 6), with `landlock` in its `lsm=` list";
-    Err(failed(Stage::Landlock, cause, remedy))
+    Err(failed(LaunchStage::Landlock, cause, remedy))
 }
 
 /// Confines this process and all that it starts. `ports` are those that may be connected to in the weaker mode.
@@ -92,7 +92,7 @@ pub(super) fn confine(profile: &LaunchProfile, version: u32, ports: &[u16]) -> R
 }
 
 fn refused(cause: &str) -> Failed {
-    failed(Stage::Landlock, cause, "Run `tribune doctor --sandbox` to see what this machine lacks")
+    failed(LaunchStage::Landlock, cause, "Run `tribune doctor --sandbox` to see what this machine lacks")
 }
 
 fn rights(may: May, abi: ABI) -> BitFlags<AccessFs> {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use rustix::process::{Resource, Rlimit};
-use tribune_contract::{Failed, LimitedBy, Limits, Stage};
+use tribune_contract::{Failed, LimitedBy, Limits, LaunchStage};
 
 use super::failure::At as _;
 
@@ -15,7 +15,7 @@ const REMEDY: &str = "Delegate a cgroup to Tribune, or start it outside of one t
 pub(super) fn doors(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed> {
     let open = |file: &PathBuf| {
         let door = File::options().write(true).open(file);
-        door.at(Stage::Limits, format_args!("opening `{}`", file.display()), REMEDY)
+        door.at(LaunchStage::Limits, format_args!("opening `{}`", file.display()), REMEDY)
     };
     cgroups.iter().map(open).collect()
 }
@@ -23,7 +23,7 @@ pub(super) fn doors(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed> {
 /// Takes this process, and so all that it starts from now on, into the cgroups.
 pub(super) fn join<'a>(doors: impl IntoIterator<Item = &'a File>) -> Result<(), Failed> {
     for mut door in doors {
-        door.write_all(b"0").at(Stage::Limits, "joining a cgroup", REMEDY)?;
+        door.write_all(b"0").at(LaunchStage::Limits, "joining a cgroup", REMEDY)?;
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ pub(super) fn bound(limits: &Limits, by: LimitedBy) -> Result<(), Failed> {
         let most = rustix::process::getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         rustix::process::setrlimit(resource, limit).at(
-            Stage::Limits,
+            LaunchStage::Limits,
             format_args!("setting the limit {resource:?}"),
             "Raise the limits of the daemon",
         )?;

@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tribune_contract::{Failed, Patterns, Reached, Stage};
+use tribune_contract::{Failed, PatternSet, PatternProgress, LaunchStage};
 
 use super::failure::At as _;
 use super::socket_probe::answers;
 use super::symlink_trace::{self, Ground, Machine, Way};
-use crate::dir_entries::{Entry, MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
+use crate::dir_entries::{DirEntry, MAX_DIR_PATH_BYTES, MAX_ENTRIES, read_entries, is_git_control_file, is_repository};
 
 /// How often a folder is looked through while others move what is in it. What is removed all the time stops nobody.
 const TRIES: usize = 4;
@@ -78,7 +78,7 @@ pub(super) fn search(folders: &[Shown<'_>]) -> Result<Vec<Found>, Failed> {
 fn ways_between(all: &mut [Search<'_>]) -> Result<(), Failed> {
     let mut been: BTreeSet<(PathBuf, Cover)> = BTreeSet::new();
     while let Some((path, cover)) =
-        all.iter_mut().find_map(|search| search.out.pop_first()).filter(|_| been.len() < MAX_NAMES)
+        all.iter_mut().find_map(|search| search.out.pop_first()).filter(|_| been.len() < MAX_ENTRIES)
     {
         if !been.insert((path.clone(), cover)) {
             continue;
@@ -123,8 +123,8 @@ struct Visit {
     /// Its path without links.
     path: PathBuf,
     /// How far the way to it has come in the patterns.
-    hide: Reached,
-    freeze: Reached,
+    hide: PatternProgress,
+    freeze: PatternProgress,
     /// Whether all of it is hidden or frozen already.
     is_hidden: bool,
     is_frozen: bool,
@@ -147,8 +147,8 @@ struct Search<'a> {
     root: &'a OwnedFd,
     names: Vec<PathBuf>,
     machine: &'a Machine,
-    hide: Patterns,
-    freeze: Patterns,
+    hide: PatternSet,
+    freeze: PatternSet,
     sockets: bool,
     found: Found,
     hidden_inodes: Inodes,
@@ -168,8 +168,8 @@ impl<'a> Search<'a> {
             root,
             names: symlink_trace::with_real(wanted.names, wanted.machine),
             machine: wanted.machine,
-            hide: Patterns::new(wanted.hide),
-            freeze: Patterns::new(wanted.freeze),
+            hide: PatternSet::new(wanted.hide),
+            freeze: PatternSet::new(wanted.freeze),
             sockets: wanted.sockets,
             found: Found::default(),
             hidden_inodes: Inodes::new(),
@@ -244,7 +244,7 @@ impl<'a> Search<'a> {
     }
 
     /// How far the plain way to a folder comes.
-    fn reached(&self, path: &Path) -> (Reached, Reached) {
+    fn reached(&self, path: &Path) -> (PatternProgress, PatternProgress) {
         let start = (self.hide.start(), self.freeze.start());
         path.components().fold(start, |(hide, freeze), part| {
             let name = part.as_os_str().to_string_lossy();
@@ -273,7 +273,7 @@ impl<'a> Search<'a> {
 
     /// What is in a hidden folder is hidden, and what has other names elsewhere under those too. Links in it lead to what has its
     /// own name.
-    fn names_in_hidden(&mut self, folder: &OwnedFd, visit: &Visit, entries: &[Entry]) -> Vec<Visit> {
+    fn names_in_hidden(&mut self, folder: &OwnedFd, visit: &Visit, entries: &[DirEntry]) -> Vec<Visit> {
         let mut inner = Vec::new();
         for entry in entries {
             match entry.kind {
@@ -290,11 +290,11 @@ impl<'a> Search<'a> {
 
     fn is_too_much(&self, path: &Path) -> bool {
         let bytes = path.as_os_str().as_bytes().len();
-        bytes != 0 && (self.seen > MAX_NAMES || bytes > MAX_FOLDER_BYTES)
+        bytes != 0 && (self.seen > MAX_ENTRIES || bytes > MAX_DIR_PATH_BYTES)
     }
 
     /// A folder with its names, or nothing if it is gone or the sandbox's user cannot read it: then it cannot inside either.
-    fn list(&mut self, path: &Path) -> Result<Option<(OwnedFd, Vec<Entry>)>, Failed> {
+    fn list(&mut self, path: &Path) -> Result<Option<(OwnedFd, Vec<DirEntry>)>, Failed> {
         const REMEDY: &str = "Check the disk that the workspace is on";
         let doing = format_args!("searching `{}` in the workspace", path.display());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -306,15 +306,15 @@ impl<'a> Search<'a> {
                 self.has_moved = true;
                 return Ok(None);
             }
-            folder => folder.at(Stage::Workspace, doing, REMEDY)?,
+            folder => folder.at(LaunchStage::Workspace, doing, REMEDY)?,
         };
-        let entries = entries(&folder).at(Stage::Workspace, doing, REMEDY)?;
+        let entries = read_entries(&folder).at(LaunchStage::Workspace, doing, REMEDY)?;
         self.seen += entries.len();
         Ok(Some((folder, entries)))
     }
 
     /// Finds the names in a folder. Returns the folders in it that are to be searched.
-    fn names(&mut self, folder: &OwnedFd, visit: &Visit, entries: &[Entry]) -> Vec<Visit> {
+    fn names(&mut self, folder: &OwnedFd, visit: &Visit, entries: &[DirEntry]) -> Vec<Visit> {
         let is_repository =
             is_repository(|wanted| entries.iter().any(|entry| entry.name == wanted.as_bytes()));
         let (in_frozen, is_plain) = (visit.is_frozen, visit.through.is_none());
@@ -326,7 +326,7 @@ impl<'a> Search<'a> {
             let is_hidden = self.hide.matches(&visit.hide, &name);
             let is_frozen = in_frozen
                 || self.freeze.matches(&visit.freeze, &name)
-                || (is_plain && !self.freeze.is_empty() && is_gits(entry, is_repository));
+                || (is_plain && !self.freeze.is_empty() && is_git_control_file(entry, is_repository));
             let is_found = is_hidden || is_frozen && !in_frozen;
             if let Some(through) = visit.through.as_ref().filter(|_| is_found) {
                 self.found.kept.extend(through.iter().cloned());

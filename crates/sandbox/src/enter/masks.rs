@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use tribune_contract::{Failed, LaunchProfile, Mount, Stage, Workspace, WorkspaceSource};
+use tribune_contract::{Failed, LaunchProfile, Mount, LaunchStage, Workspace, WorkspaceSource};
 
 use super::failure::{At as _, failed};
 use super::mask_scan::{Found, Wanted, search};
@@ -110,7 +110,7 @@ fn cover_folders(root: &Root, wanted: &[Wanted<'_>]) -> Result<Vec<Masked>, Fail
         let shown: Vec<String> =
             wanted.iter().map(|wanted| format!("`{}`", place(wanted).display())).collect();
         let cause = format!("somebody moves what is hidden in {} all the time", shown.join(", "));
-        return Err(failed(Stage::Workspace, cause, "Let them end, and try again"));
+        return Err(failed(LaunchStage::Workspace, cause, "Let them end, and try again"));
     }
     Ok(masked)
 }
@@ -128,12 +128,12 @@ fn opened(root: &Root, wanted: &Wanted<'_>) -> Result<Option<(OwnedFd, OwnedFd)>
     }
     let target = place(wanted);
     let shown = target.display();
-    let held = root.open(target).at(Stage::Workspace, format_args!("opening `{shown}`"), REMEDY)?;
-    let stat = rustix::fs::fstat(&held).at(Stage::Workspace, format_args!("reading `{shown}`"), REMEDY)?;
+    let held = root.open(target).at(LaunchStage::Workspace, format_args!("opening `{shown}`"), REMEDY)?;
+    let stat = rustix::fs::fstat(&held).at(LaunchStage::Workspace, format_args!("reading `{shown}`"), REMEDY)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
         let cause = format!("`{shown}` is a socket, and would lead to a program of this machine");
         return Err(failed(
-            Stage::Mounts,
+            LaunchStage::Mounts,
             cause,
             "Show files and folders; places to connect to are named by themselves",
         ));
@@ -145,7 +145,7 @@ fn opened(root: &Root, wanted: &Wanted<'_>) -> Result<Option<(OwnedFd, OwnedFd)>
         // A folder that only gives out names it is asked for.
         Err(Errno::ACCESS) if wanted.hide.is_empty() && wanted.freeze.is_empty() => Ok(None),
         folder => {
-            let folder = folder.at(Stage::Workspace, format_args!("searching `{shown}`"), REMEDY)?;
+            let folder = folder.at(LaunchStage::Workspace, format_args!("searching `{shown}`"), REMEDY)?;
             Ok(Some((held, folder)))
         }
     }
@@ -171,11 +171,11 @@ fn cover_found(
     let emptied = emptied(&mut found, MAX_MASKS);
     let read_only = gathered(&mut found, MAX_MASKS);
     if emptied.contains(Path::new("")) {
-        root.hide_folder(held).at(Stage::Workspace, "hiding the workspace", TRY_AGAIN)?;
+        root.hide_folder(held).at(LaunchStage::Workspace, "hiding the workspace", TRY_AGAIN)?;
     }
     if read_only.contains(Path::new("")) {
         mount::set(held.as_fd(), true, UNCHANGEABLE).at(
-            Stage::Workspace,
+            LaunchStage::Workspace,
             "freezing the workspace",
             TRY_AGAIN,
         )?;
@@ -186,7 +186,7 @@ fn cover_found(
             missed = missed.max(what);
             Ok(())
         }
-        covered => covered.at(Stage::Workspace, format_args!("protecting `{}`", path.display()), TRY_AGAIN),
+        covered => covered.at(LaunchStage::Workspace, format_args!("protecting `{}`", path.display()), TRY_AGAIN),
     };
     for path in pinned(&found) {
         done(path, Missed::Frozen, root.pin(folder, path))?;

@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 
-use crate::isolation::{Layer, Layers};
+use crate::isolation::{Isolation, IsolationSet};
 use crate::sys::{self, MountAttributes};
 
 /// Takes hold of something, or of nothing if the box's user cannot reach it: then it cannot inside either.
@@ -64,15 +64,15 @@ pub(super) fn set(mount: BorrowedFd<'_>, recursive: bool, attributes: u64) -> ru
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
 }
 
-pub(super) fn flags(layers: &Layers) -> MountAttrFlags {
-    if layers.has(Layer::MountFlags) {
+pub(super) fn flags(isolation: &IsolationSet) -> MountAttrFlags {
+    if isolation.has(Isolation::MountFlags) {
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
     } else {
         MountAttrFlags::empty()
     }
 }
 
-pub(super) fn tmpfs(limits: Option<(u64, u64)>, mode: u32, layers: &Layers) -> rustix::io::Result<OwnedFd> {
+pub(super) fn tmpfs(limits: Option<(u64, u64)>, mode: u32, isolation: &IsolationSet) -> rustix::io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     if let Some((bytes, inodes)) = limits {
         rustix::mount::fsconfig_set_string(fs.as_fd(), "size", bytes.to_string())?;
@@ -80,13 +80,13 @@ pub(super) fn tmpfs(limits: Option<(u64, u64)>, mode: u32, layers: &Layers) -> r
     }
     rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", format!("{mode:o}"))?;
     rustix::mount::fsconfig_create(fs.as_fd())?;
-    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags(layers))
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags(isolation))
 }
 
-pub(super) fn proc(layers: &Layers) -> rustix::io::Result<OwnedFd> {
+pub(super) fn proc(isolation: &IsolationSet) -> rustix::io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(fs.as_fd())?;
-    let flags = flags(layers) | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let flags = flags(isolation) | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 

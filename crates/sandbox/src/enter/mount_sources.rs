@@ -14,13 +14,13 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::Signal;
-use tribune_contract::{Failed, Stage, is_the_systems};
+use tribune_contract::{Failed, LaunchStage, is_the_systems};
 
 use super::failure::{At as _, failed};
 use super::mount_plan::{Access, Bind, Step, What};
 use super::rootfs::STEPPING_STONE;
-use crate::isolation::{Layer, Layers};
-use crate::sys::{self, Cloned, MountAttributes};
+use crate::isolation::{Isolation, IsolationSet};
+use crate::sys::{self, CloneResult, MountAttributes};
 
 /// A detached mount.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ impl Sources {
     pub(super) fn open(
         steps: &[Step],
         mapped_to: Option<(u32, u32)>,
-        layers: &Layers,
+        isolation: &IsolationSet,
     ) -> Result<Self, Failed> {
-        let mut opening = Opening { mapped_to, layers, maps: BTreeMap::new() };
+        let mut opening = Opening { mapped_to, isolation, maps: BTreeMap::new() };
         let sources = steps.iter().map(|step| match &step.what {
             What::Bind(bind) => Ok(opening.open(bind)?.into_iter().collect()),
             What::Overlay { lower, layers } => {
@@ -76,7 +76,7 @@ impl Sources {
 
 struct Opening<'a> {
     mapped_to: Option<(u32, u32)>,
-    layers: &'a Layers,
+    isolation: &'a IsolationSet,
     /// User namespaces that map an owner to the sandbox's user.
     maps: BTreeMap<(u32, u32), OwnedFd>,
 }
@@ -91,7 +91,7 @@ impl Opening<'_> {
         let doing = || format!("mounting `{}`", source.display());
         let held = match rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOENT | Errno::NOTDIR) if !bind.required => return Ok(None),
-            held => held.at(Stage::Mounts, doing(), REMEDY)?,
+            held => held.at(LaunchStage::Mounts, doing(), REMEDY)?,
         };
         // The profile named no such folder, but a link may lead there.
         let leads_to_the_systems = || {
@@ -105,9 +105,9 @@ impl Opening<'_> {
         };
         if bind.required && leads_to_the_systems() {
             let cause = format!("`{}` leads to the running system", source.display());
-            return Err(failed(Stage::Mounts, cause, "Name a folder outside /proc, /sys, /dev and /run"));
+            return Err(failed(LaunchStage::Mounts, cause, "Name a folder outside /proc, /sys, /dev and /run"));
         }
-        let stat = rustix::fs::fstat(&held).at(Stage::Mounts, doing(), REMEDY)?;
+        let stat = rustix::fs::fstat(&held).at(LaunchStage::Mounts, doing(), REMEDY)?;
         let owner = (stat.st_uid, stat.st_gid);
         let is_owned = matches!(bind.access, Access::Write | Access::ReadAsOwner);
         let map = self.mapped_to.filter(|user| is_owned && *user != owner);
@@ -117,22 +117,22 @@ impl Opening<'_> {
         flags.set(OpenTreeFlags::AT_RECURSIVE, map.is_none());
         let mount = rustix::mount::open_tree(&held, "", flags);
         let remedy = if matches!(mount, Err(Errno::PERM)) { NO_ROOT } else { REMEDY };
-        let mount = mount.at(Stage::Mounts, doing(), remedy)?;
+        let mount = mount.at(LaunchStage::Mounts, doing(), remedy)?;
 
         let mut attributes = MountAttributes::default();
-        if self.layers.has(Layer::MountFlags) {
+        if self.isolation.has(Isolation::MountFlags) {
             attributes.set |= libc::MOUNT_ATTR_NOSUID;
             if bind.access != Access::Device {
                 attributes.set |= libc::MOUNT_ATTR_NODEV;
             }
         }
         let is_read = matches!(bind.access, Access::Read | Access::ReadAsOwner);
-        if is_read && self.layers.has(Layer::ReadOnlyMounts) {
+        if is_read && self.isolation.has(Isolation::ReadOnlyMounts) {
             attributes.set |= libc::MOUNT_ATTR_RDONLY;
         }
         if attributes.set != 0 {
             sys::mount_setattr(mount.as_fd(), map.is_none(), attributes).at(
-                Stage::Mounts,
+                LaunchStage::Mounts,
                 doing(),
                 "Use Linux 5.12 or later",
             )?;
@@ -157,7 +157,7 @@ impl Opening<'_> {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
                 let namespace = mapping(owner, user).at(
-                    Stage::Mounts,
+                    LaunchStage::Mounts,
                     "mapping the owner of a folder to the sandbox's user",
                     "Start Tribune as the owner of the workspace",
                 )?;
@@ -169,7 +169,7 @@ impl Opening<'_> {
 
 fn unmapped(source: &Path, owner: (u32, u32), user: (u32, u32), error: &std::io::Error) -> Failed {
     failed(
-        Stage::Mounts,
+        LaunchStage::Mounts,
         format!(
             "`{}` belongs to user {}, and its file system cannot show it as user {}'s ({error})",
             source.display(),
@@ -183,12 +183,12 @@ fn unmapped(source: &Path, owner: (u32, u32), user: (u32, u32), error: &std::io:
 /// Makes a user namespace with one user and one group. It lives for as long as its descriptor or a mount that uses it.
 fn mapping(inside: (u32, u32), outside: (u32, u32)) -> std::io::Result<OwnedFd> {
     let new_user = libc::CLONE_NEWUSER as u64;
-    match sys::clone(new_user)? {
+    match sys::clone_process(new_user)? {
         // Waits to be killed; it is there to give the namespace a name in /proc.
-        Cloned::Child => loop {
+        CloneResult::Child => loop {
             std::thread::park();
         },
-        Cloned::Parent { child, pidfd } => {
+        CloneResult::Parent { child, pidfd } => {
             let made = (|| {
                 let folder = format!("/proc/{}", child.as_raw_nonzero());
                 write_map(&format!("{folder}/uid_map"), inside.0, outside.0)?;

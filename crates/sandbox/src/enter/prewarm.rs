@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use tribune_contract::{Failed, Mode, Stage};
+use tribune_contract::{Failed, Mode, LaunchStage};
 
 use super::Means;
 use super::failure::{At as _, failed};
@@ -22,9 +22,9 @@ use super::init_setup::Process1;
 use super::mount_sources::Sources;
 use super::supervise::First;
 use super::{init, mount_plan};
-use crate::isolation::{Layer, Layers};
-use crate::sys::{self, Cloned};
-use crate::wire::Wanted;
+use crate::isolation::{Isolation, IsolationSet};
+use crate::sys::{self, CloneResult};
+use crate::wire::LauncherSpec;
 
 /// A process 1 that waits for its order.
 #[derive(Debug)]
@@ -37,14 +37,14 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub(super) fn make(wanted: Wanted, means: Means<'_>) -> Result<Self, Failed> {
-        let (Wanted { mode, becomes: user }, layers) = (wanted, means.layers);
+    pub(super) fn make(spec: LauncherSpec, means: Means<'_>) -> Result<Self, Failed> {
+        let (LauncherSpec { mode, becomes: user }, isolation) = (spec, means.isolation);
         rustix::process::umask(FileMode::from_raw_mode(0o022));
-        if layers.has(Layer::Keyring) {
+        if isolation.has(Isolation::Keyring) {
             identity::fresh_keyring()?;
         }
         // Before anything is looked at.
-        let moment = Moment::now().at(Stage::Mounts, "reading what is mounted", "Mount /proc")?;
+        let moment = Moment::now().at(LaunchStage::Mounts, "reading what is mounted", "Mount /proc")?;
         let steps = match mode {
             Mode::Full => mount_plan::system(),
             Mode::Landlock => Vec::new(),
@@ -52,22 +52,22 @@ impl Ahead {
         // Root that may not mount, as in many containers, goes the way of an ordinary user.
         let root = user.filter(|_| mode == Mode::Full && is_root_that_mounts());
         let sources = match root {
-            Some(user) => Some(Sources::open(&steps, Some(user), layers)?),
+            Some(user) => Some(Sources::open(&steps, Some(user), isolation)?),
             None => None,
         };
         if mode == Mode::Landlock {
             let own = rustix::process::getpid();
             rustix::process::set_child_subreaper(Some(own)).at(
-                Stage::Program,
+                LaunchStage::Program,
                 "becoming the reaper",
                 "Use Linux 3.4 or later",
             )?;
         }
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let (report, reports) =
-            pipe.at(Stage::Namespaces, "making a pipe", "Raise the limit of open files")?;
+            pipe.at(LaunchStage::Namespaces, "making a pipe", "Raise the limit of open files")?;
         let (seam, theirs) =
-            UnixStream::pair().at(Stage::Namespaces, "making a socket", "Raise the limit of open files")?;
+            UnixStream::pair().at(LaunchStage::Namespaces, "making a socket", "Raise the limit of open files")?;
         let (uid, gid) = identity::who(user);
         // Namespaces belong to whoever makes them, and that shall not be root. This process stays root for as long as it has to
         // open what only root may.
@@ -75,7 +75,7 @@ impl Ahead {
             Mode::Full => Seeming::to_be(user)?,
             Mode::Landlock => None,
         };
-        let cloned = match sys::clone(namespaces(mode, layers)) {
+        let cloned = match sys::clone_process(namespaces(mode, isolation)) {
             Err(error) => {
                 seeming.map_or(Ok(()), Seeming::end)?;
                 return Err(unclonable(&error));
@@ -83,16 +83,16 @@ impl Ahead {
             Ok(cloned) => cloned,
         };
         match cloned {
-            Cloned::Child => {
+            CloneResult::Child => {
                 let held = sources.iter().flat_map(Sources::mounts).map(|mount| mount.as_raw_fd());
                 let mut kept: Vec<_> = held.chain([reports.as_raw_fd(), theirs.as_raw_fd()]).collect();
                 let mut reports = File::from(reports);
-                let is_alone = match layers.has(Layer::Descriptors) {
-                    true => sys::close_all_but(&mut kept),
+                let is_alone = match isolation.has(Isolation::Descriptors) {
+                    true => sys::close_fds_except(&mut kept),
                     false => Ok(()),
                 };
                 let is_alone = is_alone.at(
-                    Stage::Namespaces,
+                    LaunchStage::Namespaces,
                     "closing what is the launcher's",
                     "Use Linux 5.12 or later",
                 );
@@ -101,9 +101,9 @@ impl Ahead {
                 if let Err(why_not) = ran {
                     init::give_up(&mut reports, why_not);
                 }
-                sys::leave(0);
+                sys::exit_now(0);
             }
-            Cloned::Parent { child, pidfd } => {
+            CloneResult::Parent { child, pidfd } => {
                 let leaves_orphans = mode == Mode::Landlock;
                 let first = First::new(child, pidfd, report.into(), leaves_orphans);
                 let ahead = Self { first, seam: seam.into(), holds_mounts: root.is_some(), moment };
@@ -130,18 +130,18 @@ fn is_root_that_mounts() -> bool {
 }
 
 /// The namespaces of process 1. That of cgroups comes when it is in its own.
-fn namespaces(mode: Mode, layers: &Layers) -> u64 {
+fn namespaces(mode: Mode, isolation: &IsolationSet) -> u64 {
     if mode == Mode::Landlock {
         return 0;
     }
     let optional = [
-        (Layer::PidNamespace, libc::CLONE_NEWPID),
-        (Layer::NetworkNamespace, libc::CLONE_NEWNET),
-        (Layer::IpcNamespace, libc::CLONE_NEWIPC),
-        (Layer::UtsNamespace, libc::CLONE_NEWUTS),
+        (Isolation::PidNamespace, libc::CLONE_NEWPID),
+        (Isolation::NetworkNamespace, libc::CLONE_NEWNET),
+        (Isolation::IpcNamespace, libc::CLONE_NEWIPC),
+        (Isolation::UtsNamespace, libc::CLONE_NEWUTS),
     ];
     let always = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-    let flags = optional.into_iter().filter(|(layer, _)| layers.has(*layer));
+    let flags = optional.into_iter().filter(|(layer, _)| isolation.has(*layer));
     flags.fold(always, |flags, (_, flag)| flags | flag) as u64
 }
 
@@ -161,7 +161,7 @@ pub(super) fn unclonable(error: &io::Error) -> Failed {
         Some(libc::EINVAL) => "Use a kernel with all of CONFIG_{USER,PID,NET,IPC,UTS}_NS and CONFIG_CGROUPS",
         _ => "Raise the limits of processes and memory",
     };
-    failed(Stage::Namespaces, format!("making new namespaces failed ({error})"), remedy)
+    failed(LaunchStage::Namespaces, format!("making new namespaces failed ({error})"), remedy)
 }
 
 /// What this machine was like: what was mounted, and which names its root and `/etc` had.

@@ -10,14 +10,14 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountPropagationFlags, UnmountFlags};
 use rustix::path::Arg;
-use tribune_contract::{Failed, Stage};
+use tribune_contract::{Failed, LaunchStage};
 
 use super::failure::{At as _, failed};
 use super::mount;
 use super::mount_plan::{Step, What};
 use super::mount_sources::{Sources, Tree};
 use super::symlink_trace::Machine;
-use crate::isolation::{Layer, Layers};
+use crate::isolation::{Isolation, IsolationSet};
 
 /// Bytes and names of the root itself, which holds mount points and small files.
 const ROOT_BYTES: u64 = 4 * 1024 * 1024;
@@ -72,31 +72,31 @@ pub(super) struct Root {
     machine: Machine,
     /// For controls: the host's root, taken hold of before anything lies over it.
     host: Option<OwnedFd>,
-    layers: Layers,
+    isolation: IsolationSet,
 }
 
 impl Root {
     /// An empty root, attached. From here on the host is no longer where it was, so its mounts are taken hold of before.
-    pub(super) fn attach(layers: &Layers) -> Result<Self, Failed> {
+    pub(super) fn attach(isolation: &IsolationSet) -> Result<Self, Failed> {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(|error| stripped(&error.into()))?;
-        let limits = layers.has(Layer::TmpfsLimits).then_some((ROOT_BYTES, ROOT_INODES));
-        let fd = mount::tmpfs(limits, 0o755, layers).map_err(|error| stripped(&error.into()))?;
-        let host = if layers.has(Layer::Root) {
+        let limits = isolation.has(Isolation::TmpfsLimits).then_some((ROOT_BYTES, ROOT_INODES));
+        let fd = mount::tmpfs(limits, 0o755, isolation).map_err(|error| stripped(&error.into()))?;
+        let host = if isolation.has(Isolation::Root) {
             None
         } else {
-            Some(mount::host_tree("/").at(Stage::Mounts, "keeping the host", REMEDY)?)
+            Some(mount::host_tree("/").at(LaunchStage::Mounts, "keeping the host", REMEDY)?)
         };
         let stone = rustix::fs::open(STEPPING_STONE, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at(
-            Stage::Mounts,
+            LaunchStage::Mounts,
             "opening /sys",
             "Make a folder /sys on the host",
         )?;
         // Before something lies on it.
         let place = std::fs::canonicalize(STEPPING_STONE).unwrap_or_else(|_| STEPPING_STONE.into());
-        mount::put(&fd, &stone).at(Stage::Mounts, "attaching the root", REMEDY)?;
-        let (empty_file, empty_folder) = empties(&fd).at(Stage::Mounts, "making the masks", REMEDY)?;
-        let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading the root", REMEDY)?.st_dev;
+        mount::put(&fd, &stone).at(LaunchStage::Mounts, "attaching the root", REMEDY)?;
+        let (empty_file, empty_folder) = empties(&fd).at(LaunchStage::Mounts, "making the masks", REMEDY)?;
+        let device = rustix::fs::fstat(&fd).at(LaunchStage::Mounts, "reading the root", REMEDY)?.st_dev;
         Ok(Self {
             fd,
             own: [device].into(),
@@ -105,7 +105,7 @@ impl Root {
             last_parent: None,
             machine: Machine::below(place, stone),
             host,
-            layers: layers.clone(),
+            isolation: isolation.clone(),
         })
     }
 
@@ -127,7 +127,7 @@ impl Root {
         // What is mounted here lies over what was opened below it.
         self.last_parent.take_if(|(folder, _)| folder.starts_with(target));
         let doing = format_args!("mounting on `{}`", target.display());
-        let has_limits = self.layers.has(Layer::TmpfsLimits);
+        let has_limits = self.isolation.has(Isolation::TmpfsLimits);
         match &step.what {
             What::Bind(_) => {
                 for tree in trees {
@@ -136,36 +136,36 @@ impl Root {
             }
             What::Overlay { .. } => {
                 let [lower, layers] = <[Tree; 2]>::try_from(trees)
-                    .map_err(|_| failed(Stage::Workspace, "a layer is missing", "Open the session again"))?;
+                    .map_err(|_| failed(LaunchStage::Workspace, "a layer is missing", "Open the session again"))?;
                 self.overlay(target, &lower, &layers)?;
             }
             What::Tmpfs { bytes, inodes, mode } => {
                 let limits = has_limits.then_some((*bytes, *inodes));
-                let mount = mount::tmpfs(limits, *mode, &self.layers).at(Stage::Mounts, doing, REMEDY)?;
+                let mount = mount::tmpfs(limits, *mode, &self.isolation).at(LaunchStage::Mounts, doing, REMEDY)?;
                 self.put(&mount, target, true)?;
-                self.own_device(mount.as_fd()).at(Stage::Mounts, doing, REMEDY)?;
+                self.own_device(mount.as_fd()).at(LaunchStage::Mounts, doing, REMEDY)?;
             }
             What::Text(text) => {
                 let (parent, name) = self.parent(target)?;
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                 let file = rustix::fs::openat(&parent.fd, &name, flags, Mode::from_raw_mode(0o444)).at(
-                    Stage::Mounts,
+                    LaunchStage::Mounts,
                     doing,
                     REMEDY,
                 )?;
                 std::io::Write::write_all(&mut std::fs::File::from(file), text.as_bytes()).at(
-                    Stage::Mounts,
+                    LaunchStage::Mounts,
                     doing,
                     "Keep the texts of a profile under 4 MiB",
                 )?;
             }
             What::Symlink(to) => {
                 let (parent, name) = self.parent(target)?;
-                rustix::fs::symlinkat(to, &parent.fd, &name).at(Stage::Mounts, doing, REMEDY)?;
+                rustix::fs::symlinkat(to, &parent.fd, &name).at(LaunchStage::Mounts, doing, REMEDY)?;
             }
             What::Proc => self.proc(target)?,
             What::Pts => {
-                let pts = mount::pts().at(Stage::Mounts, doing, REMEDY)?;
+                let pts = mount::pts().at(LaunchStage::Mounts, doing, REMEDY)?;
                 self.put(&pts, target, true)?;
             }
         }
@@ -179,7 +179,7 @@ impl Root {
         let staged = Path::new(STAGING);
         for (name, tree) in [("lower", lower), ("layers", layers)] {
             let point = self.point(&staged.join(name), true)?;
-            mount::put(&tree.mount, &point).at(Stage::Workspace, doing, remedy)?;
+            mount::put(&tree.mount, &point).at(LaunchStage::Workspace, doing, remedy)?;
         }
         let at = |path: &str| format!("{STEPPING_STONE}{STAGING}/{path}");
         let made = (|| {
@@ -189,21 +189,21 @@ impl Root {
             rustix::mount::fsconfig_set_string(fs.as_fd(), "workdir", at("layers/work"))?;
             rustix::mount::fsconfig_set_flag(fs.as_fd(), "userxattr")?;
             rustix::mount::fsconfig_create(fs.as_fd())?;
-            rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, mount::flags(&self.layers))
+            rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, mount::flags(&self.isolation))
         })();
-        let mount = made.at(Stage::Workspace, doing, remedy)?;
+        let mount = made.at(LaunchStage::Workspace, doing, remedy)?;
         let point = self.point(target, true)?;
-        mount::put(&mount, &point).at(Stage::Workspace, doing, remedy)?;
+        mount::put(&mount, &point).at(LaunchStage::Workspace, doing, remedy)?;
         for name in ["lower", "layers"] {
-            rustix::mount::unmount(at(name), UnmountFlags::DETACH).at(Stage::Workspace, doing, remedy)?;
+            rustix::mount::unmount(at(name), UnmountFlags::DETACH).at(LaunchStage::Workspace, doing, remedy)?;
             rustix::fs::unlinkat(&self.fd, format!(".{STAGING}/{name}"), AtFlags::REMOVEDIR).at(
-                Stage::Workspace,
+                LaunchStage::Workspace,
                 doing,
                 remedy,
             )?;
         }
         rustix::fs::unlinkat(&self.fd, format!(".{STAGING}"), AtFlags::REMOVEDIR).at(
-            Stage::Workspace,
+            LaunchStage::Workspace,
             doing,
             remedy,
         )
@@ -212,27 +212,27 @@ impl Root {
     fn proc(&mut self, target: &Path) -> Result<(), Failed> {
         let doing = "mounting /proc";
         let point = self.point(target, true)?;
-        let mount = if self.layers.has(Layer::PidNamespace) {
-            mount::proc(&self.layers)
+        let mount = if self.isolation.has(Isolation::PidNamespace) {
+            mount::proc(&self.isolation)
         } else {
             mount::host_tree("/proc")
         };
         let mount = mount.at(
-            Stage::Mounts,
+            LaunchStage::Mounts,
             doing,
             "In a container, run it with an unmasked /proc (Docker: --security-opt systempaths=unconfined)",
         )?;
-        mount::put(&mount, &point).at(Stage::Mounts, doing, REMEDY)?;
-        if !self.layers.has(Layer::ProcMasks) {
+        mount::put(&mount, &point).at(LaunchStage::Mounts, doing, REMEDY)?;
+        if !self.isolation.has(Isolation::ProcMasks) {
             return Ok(());
         }
         for name in PROC_READ_ONLY {
-            freeze_known(&mount, name).at(Stage::Mounts, format_args!("protecting /proc/{name}"), REMEDY)?;
+            freeze_known(&mount, name).at(LaunchStage::Mounts, format_args!("protecting /proc/{name}"), REMEDY)?;
         }
-        let empty = self.unchangeable_empty_file().at(Stage::Mounts, doing, REMEDY)?;
+        let empty = self.unchangeable_empty_file().at(LaunchStage::Mounts, doing, REMEDY)?;
         for name in PROC_EMPTY {
             hide_known(&empty, &mount, name).at(
-                Stage::Mounts,
+                LaunchStage::Mounts,
                 format_args!("hiding /proc/{name}"),
                 REMEDY,
             )?;
@@ -309,19 +309,19 @@ impl Root {
     pub(super) fn enter(self) -> Result<(), Failed> {
         let doing = "moving into the root";
         if let Some(host) = &self.host {
-            self.keep(host).at(Stage::Mounts, doing, REMEDY)?;
+            self.keep(host).at(LaunchStage::Mounts, doing, REMEDY)?;
         }
-        rustix::process::fchdir(&self.fd).at(Stage::Mounts, doing, REMEDY)?;
+        rustix::process::fchdir(&self.fd).at(LaunchStage::Mounts, doing, REMEDY)?;
         rustix::process::pivot_root(".", ".").at(
-            Stage::Mounts,
+            LaunchStage::Mounts,
             doing,
             "Start Tribune on a system whose root is a mounted file system and no initial RAM disk",
         )?;
-        rustix::mount::unmount(".", UnmountFlags::DETACH).at(Stage::Mounts, doing, REMEDY)?;
-        rustix::process::chdir("/").at(Stage::Mounts, doing, REMEDY)?;
-        if self.layers.has(Layer::ReadOnlyMounts) {
+        rustix::mount::unmount(".", UnmountFlags::DETACH).at(LaunchStage::Mounts, doing, REMEDY)?;
+        rustix::process::chdir("/").at(LaunchStage::Mounts, doing, REMEDY)?;
+        if self.isolation.has(Isolation::ReadOnlyMounts) {
             mount::set(self.fd.as_fd(), false, libc::MOUNT_ATTR_RDONLY).at(
-                Stage::Mounts,
+                LaunchStage::Mounts,
                 "making the root read-only",
                 REMEDY,
             )?;
@@ -347,10 +347,10 @@ impl Root {
         let (parent, name) = self.parent(target)?;
         if parent.is_own && make(&parent.fd, &name, is_folder).is_ok() {
             // Nobody else has seen it yet, so the name is what was just made.
-            return mount::put_new(tree, &parent.fd, &name).at(Stage::Mounts, doing, REMEDY);
+            return mount::put_new(tree, &parent.fd, &name).at(LaunchStage::Mounts, doing, REMEDY);
         }
         let point = self.point(target, is_folder)?;
-        mount::put(tree, &point).at(Stage::Mounts, doing, REMEDY)
+        mount::put(tree, &point).at(LaunchStage::Mounts, doing, REMEDY)
     }
 
     /// A place to mount something on. It is made if it is not there and the folder around it is ours.
@@ -363,10 +363,10 @@ impl Root {
         };
         match open() {
             Err(Errno::NOENT) => {}
-            opened => return opened.at(Stage::Mounts, doing, REMEDY),
+            opened => return opened.at(LaunchStage::Mounts, doing, REMEDY),
         }
         parent.check_own(target)?;
-        make(&parent.fd, &name, is_folder).and_then(|()| open()).at(Stage::Mounts, doing, REMEDY)
+        make(&parent.fd, &name, is_folder).and_then(|()| open()).at(LaunchStage::Mounts, doing, REMEDY)
     }
 
     /// The folder around a path, made where it may be, and the last name.
@@ -379,14 +379,14 @@ impl Root {
         {
             return Ok((Rc::clone(held), name));
         }
-        let root = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).at(Stage::Mounts, doing, REMEDY)?;
+        let root = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).at(LaunchStage::Mounts, doing, REMEDY)?;
         let mut folder = self.around(root)?;
         let mut names = target.components().filter_map(|part| match part {
             Component::Normal(name) => CString::new(name.as_encoded_bytes()).ok(),
             Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
         });
         let Some(mut name) = names.next() else {
-            return Err(failed(Stage::Mounts, "nothing can be mounted on `/`", "Choose a folder below it"));
+            return Err(failed(LaunchStage::Mounts, "nothing can be mounted on `/`", "Choose a folder below it"));
         };
         for next in names {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -398,7 +398,7 @@ impl Root {
                 }
                 opened => opened,
             };
-            folder = self.around(opened.at(Stage::Mounts, doing, REMEDY)?)?;
+            folder = self.around(opened.at(LaunchStage::Mounts, doing, REMEDY)?)?;
             name = next;
         }
         let folder = Rc::new(folder);
@@ -407,7 +407,7 @@ impl Root {
     }
 
     fn around(&self, fd: OwnedFd) -> Result<Around, Failed> {
-        let device = rustix::fs::fstat(&fd).at(Stage::Mounts, "reading a folder", REMEDY)?.st_dev;
+        let device = rustix::fs::fstat(&fd).at(LaunchStage::Mounts, "reading a folder", REMEDY)?.st_dev;
         Ok(Around { fd, is_own: self.own.contains(&device) })
     }
 }
@@ -426,7 +426,7 @@ impl Around {
             return Ok(());
         }
         let cause = format!("`{}` does not exist in the folder mounted around it", target.display());
-        Err(failed(Stage::Mounts, cause, "Make it on the host first, or mount it elsewhere"))
+        Err(failed(LaunchStage::Mounts, cause, "Make it on the host first, or mount it elsewhere"))
     }
 }
 
@@ -471,7 +471,7 @@ const fn inside() -> ResolveFlags {
 /// The first mount is what fails where user namespaces are given out without their rights.
 fn stripped(error: &std::io::Error) -> Failed {
     failed(
-        Stage::Mounts,
+        LaunchStage::Mounts,
         format!("the new user namespace may not mount anything ({error})"),
         "On Ubuntu, allow it with an AppArmor profile for tribune that has `userns,`, or with \
          `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",

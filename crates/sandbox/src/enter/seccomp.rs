@@ -8,7 +8,7 @@ mod bpf;
 use std::collections::BTreeMap;
 
 use seccompiler::BpfProgram;
-use tribune_contract::{Failed, Mode, Stage};
+use tribune_contract::{Failed, Mode, LaunchStage};
 
 use self::bpf::{Answer, Rule, Test};
 use super::failure::failed;
@@ -147,7 +147,7 @@ impl Filters {
 pub(super) fn install(filter: &BpfProgram) -> Result<(), Failed> {
     seccompiler::apply_filter(filter).map_err(|error| {
         failed(
-            Stage::Seccomp,
+            LaunchStage::Seccomp,
             format!("the kernel does not take the filter ({error})"),
             "Use a kernel with CONFIG_SECCOMP_FILTER",
         )

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
-use tribune_contract::{Ended, Exit, Failed, Report, Signalled, Stage};
+use tribune_contract::{ExitReport, Exit, Failed, LauncherReport, SignalRequest, LaunchStage};
 
 use super::failure::failed;
 use crate::wire;
@@ -44,8 +44,8 @@ pub(super) fn supervise(
             first.kill();
         }
         if ready.host {
-            match wire::read::<Signalled>(control) {
-                Ok(Some(Signalled { signal })) if signal != libc::SIGKILL => {
+            match wire::read::<SignalRequest>(control) {
+                Ok(Some(SignalRequest { signal })) if signal != libc::SIGKILL => {
                     if let Some(signal) = Signal::from_named_raw(signal) {
                         // One that just ended needs no signal.
                         let _ = rustix::process::pidfd_send_signal(&first.pidfd, signal);
@@ -62,10 +62,10 @@ pub(super) fn supervise(
         // Read to its end before the burial, so that nothing said is lost.
         let mut is_silent = false;
         if ready.report {
-            match wire::read::<Report>(&mut first.report) {
-                Ok(Some(Report::Started(started))) => {
+            match wire::read::<LauncherReport>(&mut first.report) {
+                Ok(Some(LauncherReport::Started(started))) => {
                     has_started = true;
-                    wire::write(control, &Report::Started(started))?;
+                    wire::write(control, &LauncherReport::Started(started))?;
                 }
                 Ok(Some(report)) => last = Some(report),
                 Ok(None) | Err(_) => is_silent = true,
@@ -74,9 +74,9 @@ pub(super) fn supervise(
         if is_silent {
             let status = first.bury()?;
             let report = match (ended_by, last) {
-                (Some(exit), _) if has_started => Report::Ended(Ended { exit }),
+                (Some(exit), _) if has_started => LauncherReport::Ended(ExitReport { exit }),
                 (None, Some(report)) => report,
-                _ => Report::Failed(died(status)),
+                _ => LauncherReport::Failed(died(status)),
             };
             return wire::write(control, &report);
         }
@@ -168,7 +168,7 @@ fn died(status: Exit) -> Failed {
         Exit::OutOfTime | Exit::Killed => "when it was killed".to_owned(),
     };
     failed(
-        Stage::Program,
+        LaunchStage::Program,
         format!("process 1 of the sandbox ended {how} before the program ran"),
         "Give it more memory and processes; if it stays, restart the daemon",
     )

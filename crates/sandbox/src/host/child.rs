@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
-use tribune_contract::{Exit, Report, Signalled, Started};
+use tribune_contract::{Exit, LauncherReport, SignalRequest, Started};
 
 use super::cgroup::Cgroups;
 use super::streams::Ends;
@@ -63,7 +63,7 @@ impl Child {
 
     /// Sends a signal to the program's process group. One that ended takes none.
     pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
-        wire::write(&mut self.control, &Signalled { signal: signal.as_raw() })
+        wire::write(&mut self.control, &SignalRequest { signal: signal.as_raw() })
     }
 
     /// Ends everything in it, now. [`Self::wait`] returns when it is gone.
@@ -75,8 +75,8 @@ impl Child {
 
     /// Waits for the end of everything in it.
     pub fn wait(mut self) -> io::Result<Exit> {
-        let exit = match wire::read::<Report>(&mut self.control) {
-            Ok(Some(Report::Ended(ended))) => ended.exit,
+        let exit = match wire::read::<LauncherReport>(&mut self.control) {
+            Ok(Some(LauncherReport::Ended(ended))) => ended.exit,
             // The launcher is gone without a word, and so is all that it launched.
             Ok(_) | Err(_) => Exit::Killed,
         };

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
 
-use crate::wire::Request;
+use crate::wire::ForkRequest;
 use crate::{sys, wire};
 
 /// How long an usher may take to end when nobody needs it any more.
@@ -46,13 +46,13 @@ impl Usher {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        sys::pass_control(&mut command, theirs);
+        sys::pass_control_socket(&mut command, theirs);
         // With the command goes our copy of their end, so that we see when they are gone.
         Ok(Self { process: command.spawn()?, socket: Some(socket) })
     }
 
     /// Asks for a launcher with these streams. It speaks over `control`, and says first who it is.
-    pub(super) fn ask(&self, request: Request, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
+    pub(super) fn ask(&self, request: ForkRequest, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
         let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let [stdin, stdout, stderr] = streams.each_ref().map(|stream| stream.as_fd());
         wire::send_with(socket, &request.to_bytes(), &[control.as_fd(), stdin, stdout, stderr])

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use tribune_contract::{Bounded, Failed, LaunchProfile, Mode, Order, ProfileError, Report, RunsAs};
+use tribune_contract::{CgroupAssignment, Failed, LaunchProfile, Mode, LaunchRequest, ProfileError, LauncherReport, RunsAs};
 
 use super::cgroup::Cgroups;
 use super::child::{Child, Process};
 use super::fork_server::Usher;
 use super::streams::Streams;
 use super::uid_pool;
-use crate::wire::{self, Request, Wanted};
+use crate::wire::{self, ForkRequest, LauncherSpec};
 
 /// How long a start may take. It is milliseconds; a machine that swaps needs longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -130,12 +130,12 @@ impl Launcher {
         let Launching { mut control, process, bounded } = launching;
         // A launcher that gave up already does not hear this, and has said why.
         let _ = wire::write(&mut control, &bounded);
-        let report = wire::read::<Report>(&mut control)?;
+        let report = wire::read::<LauncherReport>(&mut control)?;
         control.set_read_timeout(None)?;
         match report {
-            Some(Report::Started(started)) => Ok(process.started(control, ends, started)),
-            Some(Report::Failed(why_not)) => Err(LaunchError::Refused(why_not)),
-            Some(Report::Ended(_)) | None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Some(LauncherReport::Started(started)) => Ok(process.started(control, ends, started)),
+            Some(LauncherReport::Failed(why_not)) => Err(LaunchError::Refused(why_not)),
+            Some(LauncherReport::Ended(_)) | None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
     }
 }
@@ -144,7 +144,7 @@ impl Launcher {
 struct Launching {
     control: UnixStream,
     process: Process,
-    bounded: Bounded,
+    bounded: CgroupAssignment,
 }
 
 impl Launcher {
@@ -160,9 +160,9 @@ impl Launcher {
         control.set_read_timeout(Some(ANSWER))?;
         self.ask(self.request(profile.mode, becomes), &theirs.into(), streams)?;
         // The launcher begins while its cgroups are made.
-        wire::write(&mut control, &Order { profile: profile.clone(), becomes })?;
+        wire::write(&mut control, &LaunchRequest { profile: profile.clone(), becomes })?;
         let cgroups = Cgroups::make(&self.house, &profile.limits);
-        let bounded = Bounded { limited_by: cgroups.limited_by, cgroups: cgroups.doors() };
+        let bounded = CgroupAssignment { limited_by: cgroups.limited_by, cgroups: cgroups.doors() };
         let process = Process::answering(&control, cgroups).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it does not answer"),
             _ => error,
@@ -171,22 +171,22 @@ impl Launcher {
         Ok(Launching { control, process, bounded })
     }
 
-    fn request(&self, mode: Mode, becomes: Option<(u32, u32)>) -> Request {
-        let wanted = Wanted { mode, becomes };
-        let next = match (self.ahead, mode, becomes) {
+    fn request(&self, mode: Mode, becomes: Option<(u32, u32)>) -> ForkRequest {
+        let launcher = LauncherSpec { mode, becomes };
+        let prewarm = match (self.ahead, mode, becomes) {
             (IsAhead::No, ..) | (_, Mode::Landlock, _) => None,
             // The next one has a user of its own again.
             (IsAhead::Yes, Mode::Full, Some((uid, _))) if uid_pool::is_fresh(uid) => {
                 let upcoming = uid_pool::upcoming();
-                Some(Wanted { mode, becomes: Some((upcoming, upcoming)) })
+                Some(LauncherSpec { mode, becomes: Some((upcoming, upcoming)) })
             }
-            (IsAhead::Yes, Mode::Full, _) => Some(wanted),
+            (IsAhead::Yes, Mode::Full, _) => Some(launcher),
         };
-        Request { wanted, next }
+        ForkRequest { launcher, prewarm }
     }
 
     /// Asks the usher for a launcher; one that is gone is replaced.
-    fn ask(&self, request: Request, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
+    fn ask(&self, request: ForkRequest, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
         let mut usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(usher) = &*usher
             && usher.ask(request, control, streams).is_ok()

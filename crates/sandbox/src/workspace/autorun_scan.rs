@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use tribune_contract::{Reached, host_traps, is_host_trap, own_names};
+use tribune_contract::{PatternProgress, autorun_patterns, is_host_trap, autorun_prefix};
 
 use super::content::content_beneath;
 use super::diff::Change;
 use super::git_config::{MAX_BYTES, leads_to};
 use super::symlink_paths::{Links, TooMuch, Ways};
 use super::{WorkspaceError, resolve_beneath, unreadable};
-use crate::dir_entries::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_repository};
+use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, read_entries, is_repository};
 
 /// Configurations that are read, and what could be one. A project has a few repositories with a few files each.
 const MAX_CONFIGURATIONS: usize = 16_384;
@@ -58,12 +58,12 @@ struct Obeyed {
     /// Links on the way to something that is obeyed. Nobody reads what else they lead to.
     passed: BTreeSet<PathBuf>,
     /// What links lead to whose names are the beginning of a pattern, and how far they have come in it.
-    begun: BTreeMap<PathBuf, Reached>,
+    begun: BTreeMap<PathBuf, PatternProgress>,
 }
 
 impl Obeyed {
     fn in_folder(folder: &Path) -> Self {
-        Self { above: own_names(folder), ..Self::default() }
+        Self { above: autorun_prefix(folder), ..Self::default() }
     }
 
     /// Whether its name tells, with those of the folder before it.
@@ -82,15 +82,15 @@ impl Obeyed {
 
     /// How far links lead that have this path, by its own names and by links that lead above it. What holds everywhere is no
     /// beginning.
-    fn reached(&self, path: &Path) -> Reached {
-        let start = host_traps().start();
+    fn reached(&self, path: &Path) -> PatternProgress {
+        let start = autorun_patterns().start();
         let above =
             self.above.as_deref().map_or_else(|| start.clone(), |above| come(&start, Path::new(above)).0);
         let own = come(&above, path).0.beyond(&start);
         self.begun_above(path).fold(own, |all, (from, rest)| all.and(&come(from, rest).0))
     }
 
-    fn begun_above<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Reached, &'a Path)> {
+    fn begun_above<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a PatternProgress, &'a Path)> {
         path.ancestors()
             .filter_map(move |above| Some((self.begun.get(above)?, path.strip_prefix(above).ok()?)))
     }
@@ -100,7 +100,7 @@ impl Obeyed {
         let (mut links, mut seen) = (Links::new(), 0);
         let mut folders = VecDeque::from([PathBuf::new()]);
         while let Some(path) = folders.pop_front() {
-            if seen > MAX_NAMES || path.as_os_str().as_bytes().len() > MAX_FOLDER_BYTES {
+            if seen > MAX_ENTRIES || path.as_os_str().as_bytes().len() > MAX_DIR_PATH_BYTES {
                 self.paths.insert(path);
                 continue;
             }
@@ -110,7 +110,7 @@ impl Obeyed {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
                 Err(error) => return Err(unreadable(path, error)),
             };
-            let names = entries(&folder).map_err(|error| unreadable(&path, error))?;
+            let names = read_entries(&folder).map_err(|error| unreadable(&path, error))?;
             seen += names.len();
             if is_repository(|wanted| names.iter().any(|entry| entry.name == wanted.as_bytes())) {
                 self.paths.insert(path.clone());
@@ -181,7 +181,7 @@ impl Obeyed {
 
     /// Follows every link that is obeyed or begins a pattern, and those that are or do for that reason.
     fn follow_all(&mut self, ways: &mut Ways<'_>) -> Result<(), TooMuch> {
-        let mut followed: BTreeMap<PathBuf, (bool, Reached)> = BTreeMap::new();
+        let mut followed: BTreeMap<PathBuf, (bool, PatternProgress)> = BTreeMap::new();
         let mut queue: VecDeque<PathBuf> = ways.links().cloned().collect();
         while let Some(link) = queue.pop_front() {
             let (is_obeyed, reached) = (self.has(&link), self.reached(&link));
@@ -218,8 +218,8 @@ impl Obeyed {
 }
 
 /// How far a path comes in the patterns, and whether any of them is about it or about something above it.
-fn come(from: &Reached, path: &Path) -> (Reached, bool) {
-    let traps = host_traps();
+fn come(from: &PatternProgress, path: &Path) -> (PatternProgress, bool) {
+    let traps = autorun_patterns();
     path.components().fold((from.clone(), false), |(from, is_trap), part| {
         let name = part.as_os_str().to_string_lossy();
         (traps.step(&from, &name), is_trap || traps.matches(&from, &name))

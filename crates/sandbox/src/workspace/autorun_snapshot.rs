@@ -11,10 +11,10 @@ use std::sync::LazyLock;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use tribune_contract::{HOST_TRAPS, Pattern, own_names};
+use tribune_contract::{HOST_TRAPS, Pattern, autorun_prefix};
 
 use super::{WorkspaceError, resolve_beneath, unreadable};
-use crate::dir_entries::{MAX_FOLDER_BYTES, MAX_NAMES, entries, is_gits, is_repository};
+use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, read_entries, is_git_control_file, is_repository};
 
 /// What of a repository is large, and obeyed by nobody.
 const STORES: [&str; 4] = ["objects", "refs", "logs", "lfs"];
@@ -41,13 +41,13 @@ impl Standing {
         let root =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| unreadable(folder, error))?;
         // The folder may itself be one that is obeyed, or be in one.
-        let above = PathBuf::from(own_names(folder).unwrap_or_default());
+        let above = PathBuf::from(autorun_prefix(folder).unwrap_or_default());
         let is_trap = |path: &Path| TRAPS.iter().any(|trap| trap.matches(&path.to_string_lossy()));
         let is_whole = above.ancestors().any(is_trap);
         let (mut found, mut seen) = (BTreeMap::new(), 0);
         let mut folders = VecDeque::from([(PathBuf::new(), is_whole)]);
         while let Some((path, is_obeyed)) = folders.pop_front() {
-            if seen > MAX_NAMES || path.as_os_str().as_bytes().len() > MAX_FOLDER_BYTES {
+            if seen > MAX_ENTRIES || path.as_os_str().as_bytes().len() > MAX_DIR_PATH_BYTES {
                 break;
             }
             let folder = match resolve_beneath::open_folder(&root, &path) {
@@ -56,14 +56,14 @@ impl Standing {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
                 Err(error) => return Err(unreadable(path, error)),
             };
-            let names = entries(&folder).map_err(|error| unreadable(&path, error))?;
+            let names = read_entries(&folder).map_err(|error| unreadable(&path, error))?;
             seen += names.len();
             let in_repository =
                 is_repository(|wanted| names.iter().any(|entry| entry.name == wanted.as_bytes()));
             for entry in names {
                 let name = OsStr::from_bytes(&entry.name);
                 let own = path.join(name);
-                let is_trap = is_obeyed || is_gits(&entry, in_repository) || is_trap(&above.join(&own));
+                let is_trap = is_obeyed || is_git_control_file(&entry, in_repository) || is_trap(&above.join(&own));
                 match entry.kind {
                     FileType::Directory if in_repository && STORES.iter().any(|store| *store == name) => {}
                     FileType::Directory => folders.push_back((own, is_trap)),

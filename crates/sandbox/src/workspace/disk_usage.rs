@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use super::inaccessible_dirs::enter;
 use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, resolve_beneath, unreadable};
-use crate::dir_entries::{MAX_NAMES, entries};
+use crate::dir_entries::{MAX_ENTRIES, read_entries};
 
 /// Names by which a folder may grow.
-pub const MAX_GROWTH: usize = MAX_NAMES;
+pub const MAX_GROWTH: usize = MAX_ENTRIES;
 
 /// How far the times that the kernel writes on files are behind the clock, at most.
 const LAG: Duration = Duration::from_millis(20);
@@ -64,7 +64,7 @@ impl Growth {
     /// Counts by how much it grew. What it was before is learned with the first count: all that nobody has changed since. Nothing
     /// if it had more names than are counted.
     pub fn count(&mut self) -> Result<Option<Usage>, WorkspaceError> {
-        let most = MAX_GROWTH + self.before.map_or(MAX_NAMES, |before| before.names);
+        let most = MAX_GROWTH + self.before.map_or(MAX_ENTRIES, |before| before.names);
         let mut tally = Tally { began: self.began, most, ..Tally::default() };
         tally.folder(&self.folder)?;
         if self.before.is_none() && tally.names() > most {
@@ -104,7 +104,7 @@ impl Tally {
         if depth > MAX_DEPTH {
             return Err(WorkspaceError::TooMany);
         }
-        for entry in entries(folder).map_err(|error| unreadable(path, error))? {
+        for entry in read_entries(folder).map_err(|error| unreadable(path, error))? {
             if self.names() > self.most {
                 return Ok(());
             }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::{Layers, MAX_DEPTH, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
-use crate::dir_entries::entries;
+use crate::dir_entries::read_entries;
 
 /// What its owner needs to look into a folder.
 const LOOK: u32 = 0o500;
@@ -92,7 +92,7 @@ fn open_up(folder: &OwnedFd, path: &Path, list: &mut File, depth: usize) -> Resu
     if depth > MAX_DEPTH {
         return Err(WorkspaceError::TooMany);
     }
-    for entry in entries(folder).map_err(|error| unreadable(path, error))? {
+    for entry in read_entries(folder).map_err(|error| unreadable(path, error))? {
         let needed = match entry.kind {
             FileType::Directory => 0o700,
             FileType::RegularFile => 0o400,

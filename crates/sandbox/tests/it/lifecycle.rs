@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal};
-use tribune_contract::{Exit, LimitedBy, Mount, RunsAs, Stage};
+use tribune_contract::{Exit, LimitedBy, Mount, RunsAs, LaunchStage};
 use tribune_sandbox::{LaunchError, Stream, Streams, sweep};
 
 use crate::support::{
@@ -549,29 +549,29 @@ fn failures_name_their_cause() {
     let mut missing = shell("true");
     missing.program = "/nowhere/program".into();
     let (at, text) = stage(&missing);
-    assert_eq!(at, Stage::Program);
+    assert_eq!(at, LaunchStage::Program);
     assert!(text.contains("/nowhere/program"), "{text}");
 
     let mut unmounted = shell("true");
     unmounted.mounts =
         vec![Mount::ReadOnly { source: "/nowhere/folder".into(), target: "/there".into(), hide: Vec::new() }];
     let (at, text) = stage(&unmounted);
-    assert_eq!(at, Stage::Mounts);
+    assert_eq!(at, LaunchStage::Mounts);
     assert!(text.contains("/nowhere/folder"), "{text}");
 
     let mut inside_usr = shell("true");
     inside_usr.mounts = vec![Mount::Tmpfs { target: "/usr/made-up/x".into(), bytes: 4096, inodes: 10 }];
-    assert_eq!(stage(&inside_usr).0, Stage::Mounts);
+    assert_eq!(stage(&inside_usr).0, LaunchStage::Mounts);
 
     let mut newer = shell("true");
     newer.landlock_abi = 9;
     let (at, text) = stage(&newer);
-    assert_eq!(at, Stage::Landlock);
+    assert_eq!(at, LaunchStage::Landlock);
     assert!(text.contains("version 9 is needed"), "{text}");
 
     let mut lost = shell("true");
     lost.cwd = "/nowhere".into();
-    assert_eq!(stage(&lost).0, Stage::Program);
+    assert_eq!(stage(&lost).0, LaunchStage::Program);
 }
 
 fn a_user_cannot_choose_another() {

@@ -8,7 +8,7 @@ use std::process::Command;
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Limits, Mount, RunsAs, Session, Tmpfs, Workspace, WorkspaceSource,
 };
-use tribune_sandbox::{House, Launcher, Layer, Streams};
+use tribune_sandbox::{House, Launcher, Isolation, Streams};
 
 use crate::probes::bait::{self, AGENT, Laid};
 use crate::probes::probe::{Control, Outcome, Probe, Sign};
@@ -60,8 +60,8 @@ impl Launched {
 }
 
 /// Layers by their position in the list of all.
-pub(crate) fn layers(numbers: &[&str]) -> Vec<Layer> {
-    numbers.iter().map(|number| Layer::ALL[number.parse::<usize>().unwrap()]).collect()
+pub(crate) fn layers(numbers: &[&str]) -> Vec<Isolation> {
+    numbers.iter().map(|number| Isolation::ALL[number.parse::<usize>().unwrap()]).collect()
 }
 
 /// Runs a case in a process of its own, where it may leave the network and become somebody else.
@@ -120,14 +120,14 @@ fn bare(probe: &Probe, laid: &Laid, folder: &Path) -> Outcome {
 }
 
 /// Inside, through the production launch.
-fn boxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Layer]>) -> Outcome {
+fn boxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Isolation]>) -> Outcome {
     let exe = folder.join("probe");
     let mut args = vec!["TRIBUNE_PROBE_LEAK=hush-5a1e".into(), exe.clone().into_os_string()];
     match without {
         None => args.push("sandbox-enter".into()),
         Some(off) => {
             args.push("sandbox-enter-without".into());
-            let number = |layer: &Layer| Layer::ALL.iter().position(|known| known == layer).unwrap();
+            let number = |layer: &Isolation| Isolation::ALL.iter().position(|known| known == layer).unwrap();
             args.extend(off.iter().map(|layer| number(layer).to_string().into()));
         }
     }

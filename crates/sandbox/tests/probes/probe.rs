@@ -1,7 +1,7 @@
 //! What a probe is, and all of them.
 
 use serde::{Deserialize, Serialize};
-use tribune_sandbox::Layer;
+use tribune_sandbox::Isolation;
 
 use crate::probes::attacks;
 use crate::probes::bait::Bait;
@@ -22,7 +22,7 @@ pub(crate) struct Probe {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Control {
     /// In a sandbox without these layers: those that stop it, each by itself.
-    Without(&'static [Layer]),
+    Without(&'static [Isolation]),
     /// Outside of any sandbox, as root. For what no unprivileged user can do, sandbox or not.
     AsRoot,
 }
@@ -67,7 +67,7 @@ impl Probe {
         group: &'static str,
         name: &'static str,
         tries: &'static str,
-        without: &'static [Layer],
+        without: &'static [Isolation],
         act: fn(&Bait) -> Outcome,
     ) -> Self {
         Self { group, name, tries, control: Control::Without(without), act, sign: Sign::Inside }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use tribune_sandbox::Layer::{Landlock, ProcMasks, ReadOnlyMounts, Root, Seccomp};
+use tribune_sandbox::Isolation::{Landlock, ProcMasks, ReadOnlyMounts, Root, Seccomp};
 
 use crate::probes::bait::{Bait, HUSH, taste};
 use crate::probes::probe::{Outcome, Probe};

@@ -1,6 +1,6 @@
 //! What could come along from the host unasked.
 
-use tribune_sandbox::Layer::{Descriptors, Seccomp};
+use tribune_sandbox::Isolation::{Descriptors, Seccomp};
 
 use crate::probes::bait::Bait;
 use crate::probes::probe::{Outcome, Probe};

@@ -1,6 +1,6 @@
 //! Namespaces and mounts of one's own.
 
-use tribune_sandbox::Layer::{
+use tribune_sandbox::Isolation::{
     CgroupNamespace, IpcNamespace, Landlock, NestedNamespaces, Seccomp, UtsNamespace,
 };
 

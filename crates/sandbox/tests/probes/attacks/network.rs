@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tribune_sandbox::Layer::{Landlock, NetworkNamespace, Root, Seccomp};
+use tribune_sandbox::Isolation::{Landlock, NetworkNamespace, Root, Seccomp};
 
 use crate::probes::bait::{Bait, HUSH, METADATA, RESOLVER};
 use crate::probes::probe::{Outcome, Probe};

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tribune_sandbox::Layer::{
+use tribune_sandbox::Isolation::{
     Cgroup, Environment, Keyring, Landlock, NonDumpable, PidNamespace, ProcMasks, Seccomp,
 };
 

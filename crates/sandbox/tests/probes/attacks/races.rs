@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags};
-use tribune_sandbox::Layer::{Landlock, Root, WorkspaceMasks};
+use tribune_sandbox::Isolation::{Landlock, Root, WorkspaceMasks};
 
 use crate::probes::bait::{Bait, HUSH, taste};
 use crate::probes::probe::{Outcome, Probe};

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use tribune_sandbox::Layer::{Cgroup, Rlimits, TmpfsLimits};
+use tribune_sandbox::Isolation::{Cgroup, Rlimits, TmpfsLimits};
 
 use crate::probes::bait::Bait;
 use crate::probes::probe::{Outcome, Probe, Sign};

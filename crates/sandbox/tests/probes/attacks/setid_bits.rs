@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::PathBuf;
 
-use tribune_sandbox::Layer::{Capabilities, Landlock, MountFlags, NoNewPrivileges, Seccomp};
+use tribune_sandbox::Isolation::{Capabilities, Landlock, MountFlags, NoNewPrivileges, Seccomp};
 
 use crate::probes::bait::Bait;
 use crate::probes::probe::{Outcome, Probe};

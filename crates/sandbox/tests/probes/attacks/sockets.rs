@@ -4,7 +4,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use tribune_sandbox::Layer::{Landlock, WorkspaceMasks};
+use tribune_sandbox::Isolation::{Landlock, WorkspaceMasks};
 
 use crate::probes::attacks::network::{hush, said};
 use crate::probes::bait::{Bait, taste};

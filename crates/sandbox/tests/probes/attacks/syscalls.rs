@@ -1,6 +1,6 @@
 //! Large parts of the kernel behind one call each.
 
-use tribune_sandbox::Layer::Seccomp;
+use tribune_sandbox::Isolation::Seccomp;
 
 use crate::probes::bait::Bait;
 use crate::probes::probe::{Outcome, Probe};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tribune_sandbox::Layer::WorkspaceMasks;
+use tribune_sandbox::Isolation::WorkspaceMasks;
 
 use crate::probes::bait::{Bait, HUSH, taste};
 use crate::probes::probe::{Outcome, Probe};
