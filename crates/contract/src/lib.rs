@@ -14,11 +14,14 @@ mod profile;
 mod validate;
 mod workspace;
 
-pub use autorun::{HOST_TRAPS, autorun_patterns, is_host_trap, is_host_trap_in, autorun_prefix};
+pub use autorun::{HOST_TRAPS, autorun_patterns, autorun_prefix, is_host_trap, is_host_trap_in};
 pub use limits::{Limits, Tmpfs};
-pub use messages::{CgroupAssignment, ExitReport, Exit, Failed, LimitedBy, LaunchRequest, LauncherReport, SignalRequest, LaunchStage, Started};
+pub use messages::{
+    CgroupAssignment, Exit, ExitReport, Failed, LaunchRequest, LaunchStage, LauncherReport, LimitedBy,
+    SignalRequest, Started,
+};
 pub use mount::{Mount, SYSTEM_FOLDERS, is_the_systems};
-pub use pattern::{Pattern, PatternSet, PatternProgress};
+pub use pattern::{Pattern, PatternProgress, PatternSet};
 pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
 pub use validate::{MAX_FURTHER, MAX_PROFILE_BYTES, ProfileError};
 pub use workspace::{Workspace, WorkspaceSource};

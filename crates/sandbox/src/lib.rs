@@ -26,7 +26,7 @@ pub use enter::bare;
 pub use enter::enter_without;
 pub use enter::{enter, hidden_in};
 pub use host::{
-    Child, House, LaunchError, Launcher, Stream, Streams, Swept, fresh_user, sweep, sweep_cgroups,
+    Child, CleanupReport, House, LaunchError, Launcher, Stream, Streams, fresh_user, sweep, sweep_cgroups,
 };
 pub use isolation::Isolation;
 pub use self_test::{SelfTest, SelfTestError, self_test};

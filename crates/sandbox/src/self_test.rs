@@ -51,7 +51,7 @@ pub fn self_test(launcher: &Launcher) -> SelfTest {
     SelfTest {
         full: tried(launcher, Mode::Full),
         landlock: tried(launcher, Mode::Landlock),
-        landlock_abi: landlock::version(),
+        landlock_abi: landlock::abi_version(),
     }
 }
 

@@ -154,7 +154,8 @@ pub(crate) fn create_signalfd(signals: &[i32]) -> io::Result<OwnedFd> {
             libc::sigaddset(&raw mut set, *signal);
         }
         check_ret(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()).into())?;
-        let fd = check_ret(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
+        let fd =
+            check_ret(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
         Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?))
     }
 }

@@ -29,10 +29,10 @@ pub fn bare(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Resu
     let group = rustix::process::getegid().as_raw();
     match sys::clone_process(namespaces.cast_unsigned().into())? {
         CloneResult::Child => {
-            let why_not = rustix::stdio::dup2_stdout(&output)
+            let failure = rustix::stdio::dup2_stdout(&output)
                 .map_err(Into::into)
                 .and_then(|()| become_program(shown, program, user, group));
-            sys::exit_now(why_not.map_or(1, |never| match never {}));
+            sys::exit_now(failure.map_or(1, |never| match never {}));
         }
         CloneResult::Parent { child, .. } => {
             let ended = rustix::process::waitpid(Some(child), WaitOptions::empty())?;
@@ -56,13 +56,13 @@ fn become_program(
     mount_sources::write_map("/proc/self/gid_map", group, group)?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let open = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let usr = mount::open_tree(&open("/usr".as_ref())?)?;
-    let folder = mount::open_tree(&open(folder)?)?;
+    let usr = mount::clone_tree(&open("/usr".as_ref())?)?;
+    let folder = mount::clone_tree(&open(folder)?)?;
     let root = mount::tmpfs(None, 0o755, &IsolationSet::default())?;
-    mount::put(&root, &open("/tmp".as_ref())?)?;
+    mount::attach(&root, &open("/tmp".as_ref())?)?;
     for (name, tree) in [("usr", usr), (place.trim_start_matches('/'), folder)] {
         rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o755))?;
-        mount::put_new(&tree, &root, name)?;
+        mount::attach_by_name(&tree, &root, name)?;
     }
     for name in ["bin", "lib", "lib64"] {
         rustix::fs::symlinkat(format!("usr/{name}"), &root, name)?;

@@ -6,16 +6,16 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use seccompiler::BpfProgram;
-use tribune_contract::{Failed, LaunchProfile, LimitedBy, LaunchStage};
+use tribune_contract::{Failed, LaunchProfile, LaunchStage, LimitedBy};
 
-use super::failure::{At as _, failed};
+use super::failure::{AtStage as _, failed};
 use super::{landlock, limits, seccomp};
 use crate::isolation::{Isolation, IsolationSet};
 use crate::sys;
 
 /// What the program is started with.
 #[derive(Debug)]
-pub(super) struct Agent<'a> {
+pub(super) struct ExecPlan<'a> {
     pub(super) profile: &'a LaunchProfile,
     pub(super) limited_by: LimitedBy,
     pub(super) landlock: u32,
@@ -25,17 +25,17 @@ pub(super) struct Agent<'a> {
     pub(super) isolation: &'a IsolationSet,
 }
 
-impl Agent<'_> {
+impl ExecPlan<'_> {
     /// Becomes the program. Comes back only with the reason why not.
-    pub(super) fn become_program(&self) -> Failed {
-        match self.prepare() {
+    pub(super) fn exec(&self) -> Failed {
+        match self.confine_and_exec() {
             Ok(never) => match never {},
             Err(failed) => failed,
         }
     }
 
     #[expect(clippy::disallowed_methods, reason = "it becomes the program, in its sandbox")]
-    fn prepare(&self) -> Result<Infallible, Failed> {
+    fn confine_and_exec(&self) -> Result<Infallible, Failed> {
         const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
         let (profile, isolation) = (self.profile, self.isolation);
         // Where no pid namespace ends everything, this ends at least the program together with process 1.
@@ -52,7 +52,7 @@ impl Agent<'_> {
         // The daemon gives up large pages for itself; a compiler is faster with them.
         let _ = rustix::thread::disable_transparent_huge_pages(false);
         if isolation.has(Isolation::Rlimits) {
-            limits::bound(&profile.limits, self.limited_by)?;
+            limits::set_rlimits(&profile.limits, self.limited_by)?;
         }
         rustix::process::chdir(&profile.cwd).at(
             LaunchStage::Program,
@@ -63,7 +63,7 @@ impl Agent<'_> {
             sys::set_cloexec_from(3).at(LaunchStage::Program, "closing descriptors", REMEDY)?;
         }
         if isolation.has(Isolation::Landlock) {
-            landlock::confine(profile, self.landlock, self.ports)?;
+            landlock::restrict(profile, self.landlock, self.ports)?;
         }
         if isolation.has(Isolation::Seccomp) {
             seccomp::install(self.filter)?;
@@ -73,7 +73,7 @@ impl Agent<'_> {
         if isolation.has(Isolation::Environment) {
             command.env_clear();
         }
-        command.envs(profile.env.iter().map(|(name, value)| (name, self.filled_in(value))));
+        command.envs(profile.env.iter().map(|(name, value)| (name, self.expand_relay_ports(value))));
         let error = command.exec();
         Err(failed(
             LaunchStage::Program,
@@ -83,7 +83,7 @@ impl Agent<'_> {
     }
 
     /// A value of the environment, with the numbers of ports that nobody could know before.
-    fn filled_in(&self, value: &str) -> String {
+    fn expand_relay_ports(&self, value: &str) -> String {
         let relays = self.profile.relays.iter().zip(self.ports);
         relays.fold(value.to_owned(), |value, (relay, port)| {
             value.replace(&format!("${{relay:{}}}", relay.name), &port.to_string())

@@ -10,11 +10,11 @@ pub(super) fn failed(stage: LaunchStage, cause: impl Into<String>, remedy: impl 
 }
 
 /// An operating system's error, told as the failure of a step.
-pub(super) trait At<T> {
+pub(super) trait AtStage<T> {
     fn at(self, stage: LaunchStage, doing: impl Display, remedy: &str) -> Result<T, Failed>;
 }
 
-impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> AtStage<T> for Result<T, E> {
     fn at(self, stage: LaunchStage, doing: impl Display, remedy: &str) -> Result<T, Failed> {
         self.map_err(|error| {
             let error = error.into();

@@ -12,68 +12,68 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
 
-use super::prewarm::Ahead;
+use super::prewarm::PrewarmedInit;
 use crate::sys::{self, CloneResult};
 use crate::wire::{self, ForkRequest, LauncherSpec};
 
 /// How long nobody must have asked before the next launcher is made prewarmed, so that it takes no processor from what is starting.
-const PAUSE: Duration = Duration::from_millis(5);
+const IDLE_BEFORE_PREWARM: Duration = Duration::from_millis(5);
 
 /// How long an usher without a host waits for the launcher that nobody will need.
-const LEAVING: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a launcher waits to be needed.
 #[derive(Debug)]
-pub(super) struct Post {
-    door: OwnedFd,
+pub(super) struct LauncherSlot {
+    socket: OwnedFd,
     pub(super) spec: LauncherSpec,
 }
 
 /// What a launcher is needed for: the socket to the host, and the streams of what it launches.
 #[derive(Debug)]
-pub(super) struct Needed {
+pub(super) struct LaunchAssignment {
     pub(super) control: UnixStream,
     pub(super) streams: [OwnedFd; 3],
 }
 
 /// A launcher that waits, as the usher holds it. It ends by itself when this is dropped.
-struct Waiting {
-    door: OwnedFd,
+struct PrewarmedLauncher {
+    socket: OwnedFd,
     pidfd: OwnedFd,
     spec: LauncherSpec,
 }
 
-impl Waiting {
-    fn take(&self, descriptors: &[OwnedFd; 4]) -> io::Result<()> {
-        wire::send_with(&self.door, &[0], &descriptors.each_ref().map(|descriptor| descriptor.as_fd()))
+impl PrewarmedLauncher {
+    fn assign(&self, descriptors: &[OwnedFd; 4]) -> io::Result<()> {
+        wire::send_with(&self.socket, &[0], &descriptors.each_ref().map(|descriptor| descriptor.as_fd()))
     }
 
     /// Sees it end. It is a child of this process, which is the one to bury it.
     fn dismiss(self) {
-        drop(self.door);
-        is_ready_within(self.pidfd.as_fd(), LEAVING);
+        drop(self.socket);
+        is_ready_within(self.pidfd.as_fd(), EXIT_TIMEOUT);
     }
 }
 
 /// Who goes on after a fork.
-enum Forked {
-    Usher(Waiting),
-    Launcher(Post),
+enum ForkResult {
+    Parent(PrewarmedLauncher),
+    Child(LauncherSlot),
 }
 
 /// Serves until the host is gone, which is nothing. In each launcher it returns where that waits.
-pub(super) fn serve() -> io::Result<Option<Post>> {
+pub(super) fn serve() -> io::Result<Option<LauncherSlot>> {
     let host = sys::take_control_socket()?;
     sys::set_child_autoreap(true)?;
-    let mut prewarmed: Option<Waiting> = None;
+    let mut prewarmed: Option<PrewarmedLauncher> = None;
     let mut prewarm = None;
     loop {
         if let Some(spec) = prewarm.take_if(|_| prewarmed.is_none())
-            && !is_ready_within(host.as_fd(), PAUSE)
+            && !is_ready_within(host.as_fd(), IDLE_BEFORE_PREWARM)
         {
             match fork(spec) {
-                Ok(Forked::Launcher(post)) => return launcher(host, post),
-                Ok(Forked::Usher(waiting)) => prewarmed = Some(waiting),
+                Ok(ForkResult::Child(slot)) => return become_launcher(host, slot),
+                Ok(ForkResult::Parent(launcher)) => prewarmed = Some(launcher),
                 // Whoever comes gets one that is made for them, or hears why not.
                 Err(_) => {}
             }
@@ -81,7 +81,7 @@ pub(super) fn serve() -> io::Result<Option<Post>> {
         let mut request = [0; ForkRequest::BYTES];
         let (length, descriptors) = wire::receive_with(&host, &mut request)?;
         if length == 0 {
-            prewarmed.into_iter().for_each(Waiting::dismiss);
+            prewarmed.into_iter().for_each(PrewarmedLauncher::dismiss);
             return Ok(None);
         }
         // Not what the host sends: whoever it is sees that nobody answers.
@@ -91,19 +91,19 @@ pub(super) fn serve() -> io::Result<Option<Post>> {
             continue;
         };
         prewarm = request.prewarm;
-        let fitting = prewarmed.take_if(|waiting| waiting.spec == request.launcher);
+        let fitting = prewarmed.take_if(|launcher| launcher.spec == request.launcher);
         // One that is for somebody who will not come makes room.
-        drop(prewarmed.take_if(|waiting| Some(waiting.spec) != request.prewarm));
-        if fitting.is_some_and(|waiting| waiting.take(&descriptors).is_ok()) {
+        drop(prewarmed.take_if(|launcher| Some(launcher.spec) != request.prewarm));
+        if fitting.is_some_and(|launcher| launcher.assign(&descriptors).is_ok()) {
             continue;
         }
         // One that cannot be made closes the socket without a word, which the host sees.
         match fork(request.launcher) {
-            Ok(Forked::Launcher(post)) => {
+            Ok(ForkResult::Child(slot)) => {
                 drop(descriptors);
-                return launcher(host, post);
+                return become_launcher(host, slot);
             }
-            Ok(Forked::Usher(waiting)) => drop(waiting.take(&descriptors)),
+            Ok(ForkResult::Parent(launcher)) => drop(launcher.assign(&descriptors)),
             Err(_) => {}
         }
     }
@@ -115,48 +115,51 @@ fn is_ready_within(descriptor: BorrowedFd<'_>, pause: Duration) -> bool {
     rustix::event::poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-fn fork(spec: LauncherSpec) -> io::Result<Forked> {
-    let (door, theirs) =
+fn fork(spec: LauncherSpec) -> io::Result<ForkResult> {
+    let (socket, peer) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     Ok(match sys::clone_process(0)? {
-        CloneResult::Child => Forked::Launcher(Post { door: theirs, spec }),
-        CloneResult::Parent { pidfd, .. } => Forked::Usher(Waiting { door, pidfd, spec }),
+        CloneResult::Child => ForkResult::Child(LauncherSlot { socket: peer, spec }),
+        CloneResult::Parent { pidfd, .. } => ForkResult::Parent(PrewarmedLauncher { socket, pidfd, spec }),
     })
 }
 
 /// What a launcher leaves to its usher.
-fn launcher(host: OwnedFd, post: Post) -> io::Result<Option<Post>> {
+fn become_launcher(host: OwnedFd, slot: LauncherSlot) -> io::Result<Option<LauncherSlot>> {
     drop(host);
     sys::set_child_autoreap(false)?;
-    Ok(Some(post))
+    Ok(Some(slot))
 }
 
-impl Post {
+impl LauncherSlot {
     /// Waits to be needed, which may be never. Then it says who it is, before it says anything else. What was made prewarmed is thrown
     /// away as soon as something is mounted or unmounted on this machine: it holds what was mounted before.
-    pub(super) fn wait(self, prewarmed: &mut Option<Ahead>) -> io::Result<Option<Needed>> {
-        while let Some(made) = prewarmed {
+    pub(super) fn wait_for_assignment(
+        self,
+        prewarmed: &mut Option<PrewarmedInit>,
+    ) -> io::Result<Option<LaunchAssignment>> {
+        while let Some(init) = prewarmed {
             let mut polled = [
-                PollFd::new(&self.door, PollFlags::IN),
-                PollFd::from_borrowed_fd(made.mounts(), PollFlags::PRI),
+                PollFd::new(&self.socket, PollFlags::IN),
+                PollFd::from_borrowed_fd(init.mount_watch_fd(), PollFlags::PRI),
             ];
             match rustix::event::poll(&mut polled, None) {
                 Err(rustix::io::Errno::INTR) => continue,
                 polled => polled?,
             };
-            let [door, mounts] = polled.each_ref().map(|polled| !polled.revents().is_empty());
+            let [socket, mounts] = polled.each_ref().map(|polled| !polled.revents().is_empty());
             if mounts {
                 *prewarmed = None;
             }
-            if door {
+            if socket {
                 break;
             }
         }
-        let (_, descriptors) = wire::receive_with(&self.door, &mut [0])?;
+        let (_, descriptors) = wire::receive_with(&self.socket, &mut [0])?;
         let Ok([control, streams @ ..]) = <[OwnedFd; 4]>::try_from(descriptors) else { return Ok(None) };
         let own = rustix::process::getpid();
         let pidfd = rustix::process::pidfd_open(own, PidfdFlags::empty())?;
         wire::send_with(&control, &own.as_raw_nonzero().get().to_le_bytes(), &[pidfd.as_fd()])?;
-        Ok(Some(Needed { control: control.into(), streams }))
+        Ok(Some(LaunchAssignment { control: control.into(), streams }))
     }
 }

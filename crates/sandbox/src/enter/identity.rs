@@ -5,11 +5,11 @@ use rustix::process::{DumpableBehavior, getegid, geteuid, getgid, getuid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use tribune_contract::{Failed, LaunchStage};
 
-use super::failure::{At as _, failed};
+use super::failure::{AtStage as _, failed};
 use crate::sys;
 
 /// Leaves the keyring of whoever started the daemon; a session's keys are inherited otherwise.
-pub(super) fn fresh_keyring() -> Result<(), Failed> {
+pub(super) fn join_new_keyring() -> Result<(), Failed> {
     match sys::join_new_session_keyring() {
         // A kernel without keys has none to inherit.
         Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
@@ -29,33 +29,39 @@ fn is_root() -> bool {
 }
 
 /// Whom root is to become.
-fn other_than_root(target: Option<(u32, u32)>) -> Result<(Uid, Gid), Failed> {
+fn non_root_target(target: Option<(u32, u32)>) -> Result<(Uid, Gid), Failed> {
     match target.filter(|(uid, gid)| *uid != 0 && *gid != 0) {
         Some((uid, gid)) => Ok((Uid::from_raw(uid), Gid::from_raw(gid))),
-        None => Err(failed(LaunchStage::User, "the launcher is root and has no other user to become", REMEDY)),
+        None => {
+            Err(failed(LaunchStage::User, "the launcher is root and has no other user to become", REMEDY))
+        }
     }
 }
 
-/// Root that counts as somebody else for a moment: what it makes meanwhile, namespaces above all, is that user's.
+/// RootFs that counts as somebody else for a moment: what it makes meanwhile, namespaces above all, is that user's.
 #[derive(Debug)]
-pub(super) struct Seeming(());
+pub(super) struct TemporaryUser(());
 
-impl Seeming {
+impl TemporaryUser {
     /// Nothing if this is not root, which is who it is.
-    pub(super) fn to_be(target: Option<(u32, u32)>) -> Result<Option<Self>, Failed> {
+    pub(super) fn switch_to(target: Option<(u32, u32)>) -> Result<Option<Self>, Failed> {
         if !is_root() {
             return Ok(None);
         }
-        let (uid, gid) = other_than_root(target)?;
+        let (uid, gid) = non_root_target(target)?;
         rustix::thread::set_thread_groups(&[]).at(LaunchStage::User, "leaving all groups", REMEDY)?;
-        let seemed = rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)
+        let switched = rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)
             .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT));
-        seemed.at(LaunchStage::User, format_args!("making what belongs to user {}", uid.as_raw()), REMEDY)?;
-        open_to_itself()?;
+        switched.at(
+            LaunchStage::User,
+            format_args!("making what belongs to user {}", uid.as_raw()),
+            REMEDY,
+        )?;
+        set_dumpable()?;
         Ok(Some(Self(())))
     }
 
-    pub(super) fn end(self) -> Result<(), Failed> {
+    pub(super) fn restore(self) -> Result<(), Failed> {
         let (uid, gid) = (Uid::ROOT, Gid::ROOT);
         let ended = rustix::thread::set_thread_res_uid(uid, uid, uid)
             .and_then(|()| rustix::thread::set_thread_res_gid(gid, gid, gid));
@@ -66,7 +72,7 @@ impl Seeming {
 /// Becomes another user if this one is root, and gives up every capability.
 pub(super) fn become_user(target: Option<(u32, u32)>) -> Result<(), Failed> {
     if is_root() {
-        let (uid, gid) = other_than_root(target)?;
+        let (uid, gid) = non_root_target(target)?;
         rustix::thread::set_thread_groups(&[]).at(LaunchStage::User, "leaving all groups", REMEDY)?;
         rustix::thread::set_thread_res_gid(gid, gid, gid).at(
             LaunchStage::User,
@@ -79,13 +85,13 @@ pub(super) fn become_user(target: Option<(u32, u32)>) -> Result<(), Failed> {
             REMEDY,
         )?;
     }
-    no_capabilities().at(LaunchStage::User, "giving up capabilities", REMEDY)?;
+    clear_capabilities().at(LaunchStage::User, "giving up capabilities", REMEDY)?;
     check_not_root()?;
-    open_to_itself()
+    set_dumpable()
 }
 
 /// In a user namespace with one user: is that one for good, whatever it was before.
-pub(super) fn be(inside: u32) -> Result<(), Failed> {
+pub(super) fn set_ids(inside: u32) -> Result<(), Failed> {
     let (uid, gid) = (Uid::from_raw(inside), Gid::from_raw(inside));
     rustix::thread::set_thread_res_gid(gid, gid, gid)
         .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
@@ -94,7 +100,7 @@ pub(super) fn be(inside: u32) -> Result<(), Failed> {
     if sys::user_ids() != [inside; 3] || sys::group_ids() != [inside; 3] {
         return Err(failed(LaunchStage::User, "process 1 is somebody else too", REMEDY));
     }
-    open_to_itself()
+    set_dumpable()
 }
 
 fn check_not_root() -> Result<(), Failed> {
@@ -107,18 +113,18 @@ fn check_not_root() -> Result<(), Failed> {
 }
 
 /// A change of user makes a process unreadable, its maps included, which are about to be written.
-fn open_to_itself() -> Result<(), Failed> {
+fn set_dumpable() -> Result<(), Failed> {
     let opened = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable);
     opened.at(LaunchStage::User, "opening the process to its own user", REMEDY)
 }
 
 /// Who a sandbox is that this process launches.
-pub(super) fn who(target: Option<(u32, u32)>) -> (u32, u32) {
+pub(super) fn host_ids(target: Option<(u32, u32)>) -> (u32, u32) {
     let own = (getuid().as_raw(), if geteuid() == getuid() { getgid() } else { getegid() }.as_raw());
     target.filter(|_| is_root()).unwrap_or(own)
 }
 
-pub(super) fn no_capabilities() -> rustix::io::Result<()> {
+pub(super) fn clear_capabilities() -> rustix::io::Result<()> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

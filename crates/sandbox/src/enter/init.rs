@@ -9,17 +9,17 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
-use tribune_contract::{ExitReport, Exit, Failed, LauncherReport, LaunchStage, Started};
+use tribune_contract::{Exit, ExitReport, Failed, LaunchStage, LauncherReport, Started};
 
-use super::exec_program::Agent;
-use super::failure::{At as _, failed};
+use super::exec_program::ExecPlan;
+use super::failure::{AtStage as _, failed};
 use super::relay::Relays;
 use crate::isolation::Isolation;
 use crate::sys;
 use crate::wire;
 
 /// Signals that are meant for the program.
-const PASSED_ON: [i32; 8] = [
+const FORWARDED_SIGNALS: [i32; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -34,53 +34,61 @@ const REMEDY: &str = "Try again; if it stays, restart the daemon";
 
 /// Starts the program and stays with it to its end.
 pub(super) fn run(
-    agent: &Agent<'_>,
+    plan: &ExecPlan<'_>,
     relays: Relays,
     started: Started,
     mut report: File,
 ) -> Result<(), Failed> {
-    if agent.isolation.has(Isolation::NonDumpable) {
+    if plan.isolation.has(Isolation::NonDumpable) {
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).at(
             LaunchStage::Program,
             "closing process 1 to others",
             REMEDY,
         )?;
     }
-    let mut signals = PASSED_ON.to_vec();
+    let mut signals = FORWARDED_SIGNALS.to_vec();
     signals.push(libc::SIGCHLD);
     let signals = sys::create_signalfd(&signals).at(LaunchStage::Program, "listening for signals", REMEDY)?;
-    let program = start(agent)?;
-    leave_streams().at(LaunchStage::Program, "letting go of the program's streams", REMEDY)?;
-    wire::write(&mut report, &LauncherReport::Started(started)).at(LaunchStage::Program, "reporting", REMEDY)?;
-    let exit = accompany(program, relays, &signals).at(LaunchStage::Program, "waiting", REMEDY)?;
-    wire::write(&mut report, &LauncherReport::Ended(ExitReport { exit })).at(LaunchStage::Program, "reporting", REMEDY)
+    let program = start(plan)?;
+    detach_streams().at(LaunchStage::Program, "letting go of the program's streams", REMEDY)?;
+    wire::write(&mut report, &LauncherReport::Started(started)).at(
+        LaunchStage::Program,
+        "reporting",
+        REMEDY,
+    )?;
+    let exit = supervise_program(program, relays, &signals).at(LaunchStage::Program, "waiting", REMEDY)?;
+    wire::write(&mut report, &LauncherReport::Ended(ExitReport { exit })).at(
+        LaunchStage::Program,
+        "reporting",
+        REMEDY,
+    )
 }
 
 /// Starts the program. It runs when this returns without a reason why not.
-fn start(agent: &Agent<'_>) -> Result<Pid, Failed> {
-    let mut why_not = None;
-    let child = sys::clone_vfork(|| why_not = Some(agent.become_program())).at(
+fn start(plan: &ExecPlan<'_>) -> Result<Pid, Failed> {
+    let mut failure = None;
+    let child = sys::clone_vfork(|| failure = Some(plan.exec())).at(
         LaunchStage::Program,
         "starting a process",
         "Raise the limit of processes",
     )?;
-    why_not.map_or(Ok(child), Err)
+    failure.map_or(Ok(child), Err)
 }
 
 /// The program's streams are the program's: who reads them shall see their end when it closes them.
-pub(super) fn leave_streams() -> rustix::io::Result<()> {
+pub(super) fn detach_streams() -> rustix::io::Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)
 }
 
-fn accompany(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Result<Exit> {
+fn supervise_program(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Result<Exit> {
     loop {
         // Also before the first wait: the program may have ended already.
-        while let Some((pid, status)) = reaped()? {
+        while let Some((pid, status)) = reap_one()? {
             if pid == program {
-                return Ok(exit(status));
+                return Ok(exit_of(status));
             }
         }
         relays.wait(&[signals.as_fd()])?;
@@ -95,7 +103,7 @@ fn accompany(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Re
     }
 }
 
-fn reaped() -> std::io::Result<Option<(Pid, WaitStatus)>> {
+fn reap_one() -> std::io::Result<Option<(Pid, WaitStatus)>> {
     match rustix::process::wait(WaitOptions::NOHANG) {
         Ok(reaped) => Ok(reaped),
         Err(rustix::io::Errno::CHILD) => Ok(None),
@@ -104,7 +112,7 @@ fn reaped() -> std::io::Result<Option<(Pid, WaitStatus)>> {
 }
 
 /// How a process ended.
-pub(super) fn exit(status: WaitStatus) -> Exit {
+pub(super) fn exit_of(status: WaitStatus) -> Exit {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Exit::Code { code },
         (None, Some(signal)) => Exit::Signal { signal },
@@ -113,9 +121,9 @@ pub(super) fn exit(status: WaitStatus) -> Exit {
 }
 
 /// What process 1 says when it could not start anything.
-pub(super) fn give_up(report: &mut File, why_not: Failed) {
+pub(super) fn report_failure(report: &mut File, failure: Failed) {
     // Without a launcher there is nobody to tell.
-    let _ = wire::write(report, &LauncherReport::Failed(why_not));
+    let _ = wire::write(report, &LauncherReport::Failed(failure));
 }
 
 /// Sees that the launcher was there when its death began to be followed: nobody else reads the reports.

@@ -9,16 +9,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use serde::{Deserialize, Serialize};
-use tribune_contract::{LimitedBy, LaunchRequest};
+use tribune_contract::{LaunchRequest, LimitedBy};
 
-use super::mount_sources::Sources;
+use super::mount_sources::MountSources;
 use crate::wire::{self, MAX_DESCRIPTORS};
 
 /// One end of it.
 #[derive(Debug)]
-pub(super) struct Seam(UnixStream);
+pub(super) struct InitChannel(UnixStream);
 
-impl From<UnixStream> for Seam {
+impl From<UnixStream> for InitChannel {
     fn from(socket: UnixStream) -> Self {
         Self(socket)
     }
@@ -26,26 +26,26 @@ impl From<UnixStream> for Seam {
 
 /// What holds the limits, and how many descriptors follow that take a process in.
 #[derive(Debug, Serialize, Deserialize)]
-struct Bounds {
+struct CgroupHeader {
     limited_by: LimitedBy,
-    doors: usize,
+    cgroup_fds: usize,
 }
 
 /// The launcher's side.
-impl Seam {
-    pub(super) fn tell_order(&mut self, streams: &[OwnedFd; 3], order: &[u8]) -> io::Result<()> {
+impl InitChannel {
+    pub(super) fn send_request(&mut self, streams: &[OwnedFd; 3], request: &[u8]) -> io::Result<()> {
         self.send(streams)?;
-        wire::write_bytes(&mut self.0, order)
+        wire::write_bytes(&mut self.0, request)
     }
 
-    pub(super) fn tell_sources(&mut self, sources: &Sources) -> io::Result<()> {
-        wire::write(&mut self.0, &sources.shape())?;
+    pub(super) fn send_sources(&mut self, sources: &MountSources) -> io::Result<()> {
+        wire::write(&mut self.0, &sources.layout())?;
         self.send(sources.mounts())
     }
 
-    pub(super) fn tell_bounds(&mut self, limited_by: LimitedBy, doors: &[File]) -> io::Result<()> {
-        wire::write(&mut self.0, &Bounds { limited_by, doors: doors.len() })?;
-        self.send(doors)
+    pub(super) fn send_cgroups(&mut self, limited_by: LimitedBy, cgroup_fds: &[File]) -> io::Result<()> {
+        wire::write(&mut self.0, &CgroupHeader { limited_by, cgroup_fds: cgroup_fds.len() })?;
+        self.send(cgroup_fds)
     }
 
     fn send<D: AsFd>(&self, descriptors: impl IntoIterator<Item = D>) -> io::Result<()> {
@@ -56,22 +56,22 @@ impl Seam {
 }
 
 /// Process 1's side.
-impl Seam {
+impl InitChannel {
     /// The streams of its program, and its order.
-    pub(super) fn order(&mut self) -> io::Result<([OwnedFd; 3], LaunchRequest)> {
+    pub(super) fn receive_request(&mut self) -> io::Result<([OwnedFd; 3], LaunchRequest)> {
         let streams = self.receive(3)?.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         Ok((streams, self.read()?))
     }
 
-    pub(super) fn sources(&mut self) -> io::Result<Sources> {
-        let shape: Vec<Vec<bool>> = self.read()?;
-        let mounts = self.receive(shape.iter().map(Vec::len).sum())?;
-        Sources::shaped(shape, mounts).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    pub(super) fn receive_sources(&mut self) -> io::Result<MountSources> {
+        let layout: Vec<Vec<bool>> = self.read()?;
+        let mounts = self.receive(layout.iter().map(Vec::len).sum())?;
+        MountSources::from_layout(layout, mounts).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    pub(super) fn bounds(&mut self) -> io::Result<(LimitedBy, Vec<File>)> {
-        let Bounds { limited_by, doors } = self.read()?;
-        Ok((limited_by, self.receive(doors)?.into_iter().map(File::from).collect()))
+    pub(super) fn receive_cgroups(&mut self) -> io::Result<(LimitedBy, Vec<File>)> {
+        let CgroupHeader { limited_by, cgroup_fds } = self.read()?;
+        Ok((limited_by, self.receive(cgroup_fds)?.into_iter().map(File::from).collect()))
     }
 
     fn read<T: serde::de::DeserializeOwned>(&mut self) -> io::Result<T> {

@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
-use tribune_contract::{Failed, LaunchProfile, LimitedBy, Mode, LaunchStage, Started};
+use tribune_contract::{Failed, LaunchProfile, LaunchStage, LimitedBy, Mode, Started};
 
-use super::exec_program::Agent;
-use super::failure::At as _;
-use super::init_channel::Seam;
-use super::masks::{self, Masked};
-use super::mount_plan::{self, INSIDE_ID, RUN_FOLDER, Step};
-use super::mount_sources::{self, Sources};
+use super::exec_program::ExecPlan;
+use super::failure::AtStage as _;
+use super::init_channel::InitChannel;
+use super::masks::{self, MaskReport};
+use super::mount_plan::{self, INSIDE_ID, MountStep, RUN_FOLDER};
+use super::mount_sources::{self, MountSources};
 use super::relay::{Port, Relays};
-use super::rootfs::Root;
-use super::{Means, identity, init, landlock, limits, prewarm};
+use super::rootfs::RootFs;
+use super::{SharedSetup, identity, init, landlock, limits, prewarm};
 use crate::isolation::Isolation;
 use crate::sys;
 
 const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
 
-/// What it has from its launcher before there is an order.
+/// What it has from its launcher before there is an request.
 #[derive(Debug)]
-pub(super) struct Process1<'a> {
-    pub(super) means: Means<'a>,
+pub(super) struct InitSetup<'a> {
+    pub(super) setup: SharedSetup<'a>,
     pub(super) mode: Mode,
     /// Whom it becomes, if it has no namespaces and is root.
     pub(super) user: Option<(u32, u32)>,
@@ -36,18 +36,18 @@ pub(super) struct Process1<'a> {
     pub(super) reports: &'a File,
 }
 
-impl Process1<'_> {
+impl InitSetup<'_> {
     /// Everything. Comes back when its program has ended, or with the reason why none was started.
     pub(super) fn run(
         &self,
-        system: &[Step],
-        sources: Option<Sources>,
-        mut seam: Seam,
+        system: &[MountStep],
+        sources: Option<MountSources>,
+        mut channel: InitChannel,
     ) -> Result<(), Failed> {
         match self.mode {
             Mode::Full => {
-                map(self.uid, self.gid)?;
-                identity::be(INSIDE_ID)?;
+                write_id_maps(self.uid, self.gid)?;
+                identity::set_ids(INSIDE_ID)?;
             }
             Mode::Landlock => identity::become_user(self.user)?,
         }
@@ -60,26 +60,28 @@ impl Process1<'_> {
         init::check_launcher(self.reports)?;
         let launcher_mounts = sources.is_some();
         let root = match self.mode {
-            Mode::Full => Some(self.settle(system, sources)?),
+            Mode::Full => Some(self.build_base_root(system, sources)?),
             Mode::Landlock => None,
         };
 
-        let (streams, order) = seam.order().at(LaunchStage::Profile, "hearing the order", REMEDY)?;
-        take(streams).at(LaunchStage::Program, "taking the program's streams", REMEDY)?;
-        let profile = &order.profile;
-        let landlock = landlock::check(profile)?;
-        let mut masked = Masked::default();
+        let (streams, request) =
+            channel.receive_request().at(LaunchStage::Profile, "hearing the request", REMEDY)?;
+        install_streams(streams).at(LaunchStage::Program, "taking the program's streams", REMEDY)?;
+        let profile = &request.profile;
+        let landlock = landlock::check_abi(profile)?;
+        let mut masked = MaskReport::default();
         let root = match root {
             Some(mut root) => {
-                let told = launcher_mounts.then_some(&mut seam);
-                masked = self.furnish(&mut root, profile, told)?;
+                let channel_with_sources = launcher_mounts.then_some(&mut channel);
+                masked = self.mount_profile(&mut root, profile, channel_with_sources)?;
                 Some(root)
             }
             None => None,
         };
-        let (limited_by, doors) = seam.bounds().at(LaunchStage::Limits, "hearing of the limits", REMEDY)?;
-        self.enter(root, &doors)?;
-        drop((doors, seam));
+        let (limited_by, cgroup_fds) =
+            channel.receive_cgroups().at(LaunchStage::Limits, "hearing of the limits", REMEDY)?;
+        self.enter_root(root, &cgroup_fds)?;
+        drop((cgroup_fds, channel));
 
         let started = Started {
             uid: self.uid,
@@ -90,20 +92,20 @@ impl Process1<'_> {
             read_only: masked.read_only,
             emptied: masked.emptied,
         };
-        self.start(profile, started, limited_by)
+        self.start_program(profile, started, limited_by)
     }
 
-    /// The part of the root that every sandbox has, and what else needs no order.
-    fn settle(&self, system: &[Step], sources: Option<Sources>) -> Result<Root, Failed> {
-        let isolation = self.means.isolation;
+    /// The part of the root that every sandbox has, and what else needs no request.
+    fn build_base_root(&self, system: &[MountStep], sources: Option<MountSources>) -> Result<RootFs, Failed> {
+        let isolation = self.setup.isolation;
         let sources = match sources {
             Some(sources) => sources,
-            None => Sources::open(system, None, isolation)?,
+            None => MountSources::open(system, None, isolation)?,
         };
-        let mut root = Root::attach(isolation)?;
+        let mut root = RootFs::attach(isolation)?;
         root.build(system, sources)?;
         if isolation.has(Isolation::NestedNamespaces) {
-            forbid_namespaces()?;
+            forbid_user_namespaces()?;
         }
         if isolation.has(Isolation::UtsNamespace) {
             rustix::system::sethostname(b"sandbox").at(LaunchStage::Namespaces, "naming the host", REMEDY)?;
@@ -115,68 +117,79 @@ impl Process1<'_> {
     }
 
     /// What the profile asks for. The launcher has taken hold of it and tells so, or nobody has.
-    fn furnish(
+    fn mount_profile(
         &self,
-        root: &mut Root,
+        root: &mut RootFs,
         profile: &LaunchProfile,
-        launcher: Option<&mut Seam>,
-    ) -> Result<Masked, Failed> {
-        let isolation = self.means.isolation;
-        let steps = mount_plan::asked(profile);
+        launcher: Option<&mut InitChannel>,
+    ) -> Result<MaskReport, Failed> {
+        let isolation = self.setup.isolation;
+        let steps = mount_plan::profile_steps(profile);
         let sources = match launcher {
-            Some(seam) => seam.sources().at(LaunchStage::Mounts, "hearing what to mount", REMEDY)?,
-            None => Sources::open(&steps, None, isolation)?,
+            Some(channel) => {
+                channel.receive_sources().at(LaunchStage::Mounts, "hearing what to mount", REMEDY)?
+            }
+            None => MountSources::open(&steps, None, isolation)?,
         };
         root.build(&steps, sources)?;
         match isolation.has(Isolation::WorkspaceMasks) {
-            true => masks::cover(root, profile),
-            false => Ok(Masked::default()),
+            true => masks::apply_masks(root, profile),
+            false => Ok(MaskReport::default()),
         }
     }
 
     /// Moves into its cgroups and into its root.
-    fn enter(&self, root: Option<Root>, doors: &[File]) -> Result<(), Failed> {
-        let isolation = self.means.isolation;
-        limits::join(doors)?;
+    fn enter_root(&self, root: Option<RootFs>, cgroup_fds: &[File]) -> Result<(), Failed> {
+        let isolation = self.setup.isolation;
+        limits::join(cgroup_fds)?;
         let Some(root) = root else { return Ok(()) };
         if isolation.has(Isolation::CgroupNamespace) {
-            sys::unshare_cgroup_namespace().map_err(|error| prewarm::unclonable(&error))?;
+            sys::unshare_cgroup_namespace().map_err(|error| prewarm::namespace_failure(&error))?;
         }
         root.enter()
     }
 
     /// The last steps that need rights, and the program.
-    fn start(&self, profile: &LaunchProfile, started: Started, limited_by: LimitedBy) -> Result<(), Failed> {
-        let isolation = self.means.isolation;
-        let (relays, ports) = relays(profile)?;
+    fn start_program(
+        &self,
+        profile: &LaunchProfile,
+        started: Started,
+        limited_by: LimitedBy,
+    ) -> Result<(), Failed> {
+        let isolation = self.setup.isolation;
+        let (relays, ports) = listen_relays(profile)?;
         if isolation.has(Isolation::Capabilities) {
-            give_up_capabilities(self.mode).at(LaunchStage::Namespaces, "giving up capabilities", REMEDY)?;
+            drop_capabilities(self.mode).at(LaunchStage::Namespaces, "giving up capabilities", REMEDY)?;
         }
         if isolation.has(Isolation::NoNewPrivileges) {
-            rustix::thread::set_no_new_privs(true).at(LaunchStage::Seccomp, "forgoing new privileges", REMEDY)?;
+            rustix::thread::set_no_new_privs(true).at(
+                LaunchStage::Seccomp,
+                "forgoing new privileges",
+                REMEDY,
+            )?;
         }
-        let agent = Agent {
+        let plan = ExecPlan {
             profile,
             limited_by,
             landlock: started.landlock_abi,
-            filter: self.means.filters.of(self.mode),
+            filter: self.setup.filters.of(self.mode),
             ports: &ports,
             isolation,
         };
         let reports = self.reports.try_clone().at(LaunchStage::Program, "reporting", REMEDY)?;
-        init::run(&agent, relays, started, reports)
+        init::run(&plan, relays, started, reports)
     }
 }
 
 /// Has these as its own, for the program.
-fn take([stdin, stdout, stderr]: [OwnedFd; 3]) -> rustix::io::Result<()> {
+fn install_streams([stdin, stdout, stderr]: [OwnedFd; 3]) -> rustix::io::Result<()> {
     rustix::stdio::dup2_stdin(&stdin)?;
     rustix::stdio::dup2_stdout(&stdout)?;
     rustix::stdio::dup2_stderr(&stderr)
 }
 
 /// Maps the one user and the one group there are, from inside.
-fn map(uid: u32, gid: u32) -> Result<(), Failed> {
+fn write_id_maps(uid: u32, gid: u32) -> Result<(), Failed> {
     let write = || {
         std::fs::write("/proc/self/setgroups", "deny")?;
         mount_sources::write_map("/proc/self/uid_map", INSIDE_ID, uid)?;
@@ -190,7 +203,7 @@ fn map(uid: u32, gid: u32) -> Result<(), Failed> {
 }
 
 /// Lets nobody inside make a user namespace, in which it would have rights again.
-fn forbid_namespaces() -> Result<(), Failed> {
+fn forbid_user_namespaces() -> Result<(), Failed> {
     // The host's /proc, through which this namespace's own limits are seen.
     std::fs::write("/proc/sys/user/max_user_namespaces", "0").at(
         LaunchStage::Namespaces,
@@ -200,7 +213,7 @@ fn forbid_namespaces() -> Result<(), Failed> {
 }
 
 /// The relays, listening, and their ports.
-fn relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> {
+fn listen_relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> {
     let mut ports = Vec::new();
     for relay in &profile.relays {
         let (number, socket, token): (u16, PathBuf, _) = match profile.mode {
@@ -224,13 +237,13 @@ fn relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> {
     Ok((Relays::new(ports), numbers))
 }
 
-fn give_up_capabilities(mode: Mode) -> rustix::io::Result<()> {
+fn drop_capabilities(mode: Mode) -> rustix::io::Result<()> {
     // Whoever has none cannot shrink the set of those it could get, and gets none without new privileges.
-    let within_reach = match mode {
+    let reachable = match mode {
         Mode::Full => CapabilitySet::all(),
         Mode::Landlock => CapabilitySet::empty(),
     };
-    for capability in within_reach.iter() {
+    for capability in reachable.iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             // One that this kernel does not know.
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}
@@ -238,5 +251,5 @@ fn give_up_capabilities(mode: Mode) -> rustix::io::Result<()> {
         }
     }
     rustix::thread::clear_ambient_capability_set()?;
-    identity::no_capabilities()
+    identity::clear_capabilities()
 }

@@ -7,33 +7,34 @@ use landlock::{
     PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::fs::FileType;
-use tribune_contract::{Failed, LaunchProfile, Mode, Mount, LaunchStage, WorkspaceSource};
+use tribune_contract::{Failed, LaunchProfile, LaunchStage, Mode, Mount, WorkspaceSource};
 
 use super::failure::failed;
 use super::mount_plan::{RUN_FOLDER, SYSTEM_FOLDERS};
 use crate::sys;
 
 /// The version of Landlock that the kernel has and this program knows. Zero is none.
-pub(crate) fn version() -> u32 {
-    sys::landlock_abi().min(u32::try_from(KNOWN.len()).unwrap_or(u32::MAX))
+pub(crate) fn abi_version() -> u32 {
+    sys::landlock_abi().min(u32::try_from(KNOWN_ABIS.len()).unwrap_or(u32::MAX))
 }
 
-const KNOWN: [ABI; 9] = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7, ABI::V8, ABI::V9];
+const KNOWN_ABIS: [ABI; 9] =
+    [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7, ABI::V8, ABI::V9];
 
-/// What may be done below a path.
+/// What access be done below a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum May {
+enum AccessClass {
     List,
-    Look,
-    Run,
-    Change,
+    Read,
+    Execute,
+    Write,
     Device,
     Connect,
 }
 
 /// Refuses a kernel with less of Landlock than the profile asks for.
-pub(super) fn check(profile: &LaunchProfile) -> Result<u32, Failed> {
-    let found = version();
+pub(super) fn check_abi(profile: &LaunchProfile) -> Result<u32, Failed> {
+    let found = abi_version();
     // Without its rules for ports the weaker mode would leave the network open.
     let needed = match profile.mode {
         Mode::Full => profile.landlock_abi,
@@ -51,12 +52,12 @@ pub(super) fn check(profile: &LaunchProfile) -> Result<u32, Failed> {
     Err(failed(LaunchStage::Landlock, cause, remedy))
 }
 
-/// Confines this process and all that it starts. `ports` are those that may be connected to in the weaker mode.
-pub(super) fn confine(profile: &LaunchProfile, version: u32, ports: &[u16]) -> Result<(), Failed> {
-    let abi = KNOWN[usize::try_from(version).unwrap_or(1).clamp(1, KNOWN.len()) - 1];
+/// Confines this process and all that it starts. `ports` are those that access be connected to in the weaker mode.
+pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> Result<(), Failed> {
+    let abi = KNOWN_ABIS[usize::try_from(version).unwrap_or(1).clamp(1, KNOWN_ABIS.len()) - 1];
     let rules = match profile.mode {
-        Mode::Full => inside(profile),
-        Mode::Landlock => on_the_host(profile),
+        Mode::Full => full_mode_rules(profile),
+        Mode::Landlock => landlock_mode_rules(profile),
     };
     let confined = (|| {
         let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
@@ -68,12 +69,12 @@ pub(super) fn confine(profile: &LaunchProfile, version: u32, ports: &[u16]) -> R
             ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
         }
         let mut created = ruleset.create()?;
-        for (path, may) in &rules {
+        for (path, access) in &rules {
             // What is not there, on this system or in this profile, needs no right.
             let Ok(held) = PathFd::new(path) else { continue };
             let is_folder = rustix::fs::fstat(&held)
                 .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
-            let rights = rights(*may, abi);
+            let rights = access_rights(*access, abi);
             let rights = if is_folder { rights } else { rights & AccessFs::from_file(abi) };
             created = created.add_rule(PathBeneath::new(held, rights))?;
         }
@@ -86,28 +87,30 @@ pub(super) fn confine(profile: &LaunchProfile, version: u32, ports: &[u16]) -> R
     })();
     match confined {
         Ok(status) if status.ruleset == RulesetStatus::FullyEnforced => Ok(()),
-        Ok(status) => Err(refused(&format!("only a part of the rules is enforced ({:?})", status.ruleset))),
-        Err(error) => Err(refused(&format!("the rules were refused ({error})"))),
+        Ok(status) => {
+            Err(not_enforced(&format!("only a part of the rules is enforced ({:?})", status.ruleset)))
+        }
+        Err(error) => Err(not_enforced(&format!("the rules were refused ({error})"))),
     }
 }
 
-fn refused(cause: &str) -> Failed {
+fn not_enforced(cause: &str) -> Failed {
     failed(LaunchStage::Landlock, cause, "Run `tribune doctor --sandbox` to see what this machine lacks")
 }
 
-fn rights(may: May, abi: ABI) -> BitFlags<AccessFs> {
+fn access_rights(access: AccessClass, abi: ABI) -> BitFlags<AccessFs> {
     let unix = AccessFs::from_all(abi) & AccessFs::ResolveUnix;
-    match may {
-        May::List => AccessFs::ReadDir.into(),
-        May::Look => AccessFs::ReadDir | AccessFs::ReadFile,
-        May::Run => AccessFs::from_read(abi),
-        // Everything but making devices, which nobody may; their controls, which files have not; and sockets of others.
+    match access {
+        AccessClass::List => AccessFs::ReadDir.into(),
+        AccessClass::Read => AccessFs::ReadDir | AccessFs::ReadFile,
+        AccessClass::Execute => AccessFs::from_read(abi),
+        // Everything but making devices, which nobody access; their controls, which files have not; and sockets of others.
         // Those that are made inside are reached without a right.
-        May::Change => {
+        AccessClass::Write => {
             let not = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev | AccessFs::ResolveUnix;
             AccessFs::from_all(abi) & !not
         }
-        May::Device => {
+        AccessClass::Device => {
             AccessFs::from_all(abi)
                 & (AccessFs::ReadDir
                     | AccessFs::ReadFile
@@ -115,82 +118,83 @@ fn rights(may: May, abi: ABI) -> BitFlags<AccessFs> {
                     | AccessFs::Truncate
                     | AccessFs::IoctlDev)
         }
-        May::Connect => AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::WriteFile | unix,
+        AccessClass::Connect => AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::WriteFile | unix,
     }
 }
 
 /// Inside a root of its own: the mounts over again, so that neither layer has to hold alone.
-fn inside(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
+fn full_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
     // What is in `/etc` and `/dev` is there because it was put there.
-    let mut rules: Vec<(PathBuf, May)> = [
-        ("/", May::List),
-        ("/usr", May::Run),
-        ("/etc", May::Look),
-        ("/proc", May::Look),
-        ("/dev", May::Device),
-        ("/dev/shm", May::Change),
-        ("/tmp", May::Change),
-        ("/var/tmp", May::Change),
+    let mut rules: Vec<(PathBuf, AccessClass)> = [
+        ("/", AccessClass::List),
+        ("/usr", AccessClass::Execute),
+        ("/etc", AccessClass::Read),
+        ("/proc", AccessClass::Read),
+        ("/dev", AccessClass::Device),
+        ("/dev/shm", AccessClass::Write),
+        ("/tmp", AccessClass::Write),
+        ("/var/tmp", AccessClass::Write),
     ]
-    .map(|(path, may)| (path.into(), may))
+    .map(|(path, access)| (path.into(), access))
     .into();
     // Where they are links they lead into `/usr`.
     let is_link = |path: &PathBuf| std::fs::read_link(path).is_ok();
     let folders = SYSTEM_FOLDERS.map(|name| Path::new("/").join(name)).into_iter();
-    rules.extend(folders.filter(|path| !is_link(path)).map(|path| (path, May::Run)));
-    rules.push((RUN_FOLDER.into(), May::Connect));
-    rules.push((profile.home.clone(), May::Change));
+    rules.extend(folders.filter(|path| !is_link(path)).map(|path| (path, AccessClass::Execute)));
+    rules.push((RUN_FOLDER.into(), AccessClass::Connect));
+    rules.push((profile.home.clone(), AccessClass::Write));
     for mount in &profile.mounts {
-        let may = match mount {
-            Mount::ReadOnly { .. } => May::Run,
-            Mount::ReadWrite { .. } | Mount::Tmpfs { .. } => May::Change,
-            Mount::Socket { .. } => May::Connect,
-            Mount::Text { .. } => May::Look,
+        let access = match mount {
+            Mount::ReadOnly { .. } => AccessClass::Execute,
+            Mount::ReadWrite { .. } | Mount::Tmpfs { .. } => AccessClass::Write,
+            Mount::Socket { .. } => AccessClass::Connect,
+            Mount::Text { .. } => AccessClass::Read,
             Mount::Symlink { .. } => continue,
         };
-        rules.push((mount.target().to_owned(), may));
+        rules.push((mount.target().to_owned(), access));
     }
     for workspace in profile.workspaces() {
-        let may = match workspace.source {
-            WorkspaceSource::Overlay { .. } | WorkspaceSource::Direct { .. } => May::Change,
-            WorkspaceSource::ReadOnly { .. } => May::Run,
+        let access = match workspace.source {
+            WorkspaceSource::Overlay { .. } | WorkspaceSource::Direct { .. } => AccessClass::Write,
+            WorkspaceSource::ReadOnly { .. } => AccessClass::Execute,
         };
-        rules.push((workspace.target.clone(), may));
+        rules.push((workspace.target.clone(), access));
     }
     rules
 }
 
 /// On the host's own root: what the profile names, where it is on the host.
-fn on_the_host(profile: &LaunchProfile) -> Vec<(PathBuf, May)> {
-    let mut rules = system();
+fn landlock_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
+    let mut rules = host_system_rules();
     for path in ["/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems"] {
-        rules.push((path.into(), May::Look));
+        rules.push((path.into(), AccessClass::Read));
     }
     for mount in &profile.mounts {
-        let may = match mount {
-            Mount::ReadOnly { .. } => May::Run,
-            Mount::ReadWrite { .. } => May::Change,
+        let access = match mount {
+            Mount::ReadOnly { .. } => AccessClass::Execute,
+            Mount::ReadWrite { .. } => AccessClass::Write,
             Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Text { .. } | Mount::Symlink { .. } => {
                 continue;
             }
         };
         if let Some(source) = mount.source() {
-            rules.push((source.to_owned(), may));
+            rules.push((source.to_owned(), access));
         }
     }
     for workspace in profile.workspaces() {
         match &workspace.source {
-            WorkspaceSource::Direct { folder } => rules.push((folder.clone(), May::Change)),
-            WorkspaceSource::ReadOnly { folder } => rules.push((folder.clone(), May::Run)),
+            WorkspaceSource::Direct { folder } => rules.push((folder.clone(), AccessClass::Write)),
+            WorkspaceSource::ReadOnly { folder } => rules.push((folder.clone(), AccessClass::Execute)),
             WorkspaceSource::Overlay { .. } => {}
         }
     }
     rules
 }
 
-/// What of the host's system may be used where it is.
-fn system() -> Vec<(PathBuf, May)> {
-    let run = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].map(|path| (path, May::Run));
+/// What of the host's system access be used where it is.
+fn host_system_rules() -> Vec<(PathBuf, AccessClass)> {
+    let run = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"]
+        .map(|path| (path, AccessClass::Execute));
     let etc = [
         "/etc/alternatives",
         "/etc/ca-certificates",
@@ -213,10 +217,10 @@ fn system() -> Vec<(PathBuf, May)> {
         "/etc/services",
         "/etc/ssl",
     ]
-    .map(|path| (path, May::Look));
+    .map(|path| (path, AccessClass::Read));
     let devices = ["null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx"];
-    let devices = devices.map(|name| (Path::new("/dev").join(name), May::Device));
-    let fixed = run.into_iter().chain(etc).map(|(path, may)| (PathBuf::from(path), may));
+    let devices = devices.map(|name| (Path::new("/dev").join(name), AccessClass::Device));
+    let fixed = run.into_iter().chain(etc).map(|(path, access)| (PathBuf::from(path), access));
     fixed.chain(devices).collect()
 }
 
@@ -226,9 +230,15 @@ mod tests {
 
     #[test]
     fn sockets_of_others_are_reached_where_brokers_have_theirs_and_nowhere_else() {
-        for may in [May::List, May::Look, May::Run, May::Change, May::Device] {
-            assert!(!rights(may, ABI::V9).contains(AccessFs::ResolveUnix), "{may:?}");
+        for access in [
+            AccessClass::List,
+            AccessClass::Read,
+            AccessClass::Execute,
+            AccessClass::Write,
+            AccessClass::Device,
+        ] {
+            assert!(!access_rights(access, ABI::V9).contains(AccessFs::ResolveUnix), "{access:?}");
         }
-        assert!(rights(May::Connect, ABI::V9).contains(AccessFs::ResolveUnix));
+        assert!(access_rights(AccessClass::Connect, ABI::V9).contains(AccessFs::ResolveUnix));
     }
 }

@@ -5,32 +5,32 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use rustix::process::{Resource, Rlimit};
-use tribune_contract::{Failed, LimitedBy, Limits, LaunchStage};
+use tribune_contract::{Failed, LaunchStage, LimitedBy, Limits};
 
-use super::failure::At as _;
+use super::failure::AtStage as _;
 
 const REMEDY: &str = "Delegate a cgroup to Tribune, or start it outside of one that forbids children";
 
 /// Opens the files that take a process in. Whoever opened them is whose rights count when somebody joins.
-pub(super) fn doors(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed> {
-    let open = |file: &PathBuf| {
-        let door = File::options().write(true).open(file);
-        door.at(LaunchStage::Limits, format_args!("opening `{}`", file.display()), REMEDY)
+pub(super) fn open_cgroup_files(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed> {
+    let open = |path: &PathBuf| {
+        let file = File::options().write(true).open(path);
+        file.at(LaunchStage::Limits, format_args!("opening `{}`", path.display()), REMEDY)
     };
     cgroups.iter().map(open).collect()
 }
 
 /// Takes this process, and so all that it starts from now on, into the cgroups.
-pub(super) fn join<'a>(doors: impl IntoIterator<Item = &'a File>) -> Result<(), Failed> {
-    for mut door in doors {
-        door.write_all(b"0").at(LaunchStage::Limits, "joining a cgroup", REMEDY)?;
+pub(super) fn join<'a>(cgroup_fds: impl IntoIterator<Item = &'a File>) -> Result<(), Failed> {
+    for mut file in cgroup_fds {
+        file.write_all(b"0").at(LaunchStage::Limits, "joining a cgroup", REMEDY)?;
     }
     Ok(())
 }
 
 /// Bounds this process and all that it starts, each by itself. Where no cgroup bounds them together, memory and processes
 /// are bounded this way too.
-pub(super) fn bound(limits: &Limits, by: LimitedBy) -> Result<(), Failed> {
+pub(super) fn set_rlimits(limits: &Limits, by: LimitedBy) -> Result<(), Failed> {
     let mut bounds = vec![
         (Resource::Core, 0),
         (Resource::Fsize, limits.file_bytes),

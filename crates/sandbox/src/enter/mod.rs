@@ -1,8 +1,8 @@
 //! The entering half: what `tribune sandbox-enter` does.
 //!
 //! It is a process with one thread, an empty environment and no descriptors but a socket to the host. It stands ready as an
-//! usher and forks a launcher for each request. A launcher clones process 1 into new namespaces, reads its order, hands on what it
-//! says, gives up what it has step by step, and stays with process 1. What needs no order is done before there is one. Whatever cannot
+//! usher and forks a launcher for each request. A launcher clones process 1 into new namespaces, reads its request, hands on what it
+//! says, gives up what it has step by step, and stays with process 1. What needs no request is done before there is one. Whatever cannot
 //! be done as ordered ends the launch; nothing is left out.
 
 #[cfg(feature = "bare")]
@@ -37,12 +37,12 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tribune_contract::{CgroupAssignment, Failed, LaunchRequest, LauncherReport, LaunchStage};
+use tribune_contract::{CgroupAssignment, Failed, LaunchRequest, LaunchStage, LauncherReport};
 
-use self::failure::{At as _, failed};
-use self::fork_server::Needed;
-use self::mount_sources::Sources;
-use self::prewarm::Ahead;
+use self::failure::{AtStage as _, failed};
+use self::fork_server::LaunchAssignment;
+use self::mount_sources::MountSources;
+use self::prewarm::PrewarmedInit;
 use self::seccomp::Filters;
 use crate::isolation::{Isolation, IsolationSet};
 use crate::wire::LauncherSpec;
@@ -64,107 +64,124 @@ pub fn enter_without(off: &[Isolation]) -> io::Result<()> {
 
 /// What is the same for all sandboxes.
 #[derive(Debug, Clone, Copy)]
-struct Means<'a> {
+struct SharedSetup<'a> {
     isolation: &'a IsolationSet,
     filters: &'a Filters,
 }
 
 fn enter_with(isolation: &IsolationSet) -> io::Result<()> {
-    // Built once, before there is an order: they are the same for all.
+    // Built once, before there is an request: they are the same for all.
     let filters = Filters::build();
     let Some(slot) = fork_server::serve()? else { return Ok(()) };
-    let means = Means { isolation, filters: &filters };
+    let setup = SharedSetup { isolation, filters: &filters };
     let spec = slot.spec;
     // If it fails, whoever comes has it made again, and hears why not.
-    let mut ahead = Ahead::make(spec, means).ok();
-    let told = slot.wait(&mut ahead).and_then(|needed| match needed {
-        Some(needed) => serve(needed, spec, ahead, means),
+    let mut prewarmed = PrewarmedInit::create(spec, setup).ok();
+    let sent = slot.wait_for_assignment(&mut prewarmed).and_then(|assignment| match assignment {
+        Some(assignment) => run_launch(assignment, spec, prewarmed, setup),
         None => Ok(()),
     });
     // Process 1, if it is there, ends with this one.
-    sys::exit_now(i32::from(told.is_err()));
+    sys::exit_now(i32::from(sent.is_err()));
 }
 
 /// One launch, to its end.
-fn serve(needed: Needed, spec: LauncherSpec, ahead: Option<Ahead>, means: Means<'_>) -> io::Result<()> {
-    let Needed { mut control, streams } = needed;
+fn run_launch(
+    assignment: LaunchAssignment,
+    spec: LauncherSpec,
+    prewarmed: Option<PrewarmedInit>,
+    setup: SharedSetup<'_>,
+) -> io::Result<()> {
+    let LaunchAssignment { mut control, streams } = assignment;
     let Some(bytes) = wire::read_bytes(&mut control)? else { return Ok(()) };
-    let order: LaunchRequest = match serde_json::from_slice(&bytes) {
-        Ok(order) => order,
+    let request: LaunchRequest = match serde_json::from_slice(&bytes) {
+        Ok(request) => request,
         Err(error) => {
-            let why_not =
-                failed(LaunchStage::Profile, format!("it cannot be read ({error})"), "Run one version of Tribune");
-            return wire::write(&mut control, &LauncherReport::Failed(why_not));
+            let failure = failed(
+                LaunchStage::Profile,
+                format!("it cannot be read ({error})"),
+                "Run one version of Tribune",
+            );
+            return wire::write(&mut control, &LauncherReport::Failed(failure));
         }
     };
-    let wall = order.profile.limits.wall_ms.map(Duration::from_millis);
-    let launch = Launch { order: &order, spec, means };
-    let launched = launch.process_1(ahead).and_then(|mut ahead| {
+    let wall = request.profile.limits.wall_ms.map(Duration::from_millis);
+    let launch = LaunchContext { request: &request, spec, setup };
+    let launched = launch.init_process(prewarmed).and_then(|mut prewarmed| {
         // A process 1 that is gone has said why, which is read where its reports are.
-        let told = ahead.seam.tell_order(&streams, &bytes);
+        let sent = prewarmed.channel.send_request(&streams, &bytes);
         drop(streams);
-        launch.tell_the_rest(&mut control, &mut ahead, told)?;
-        Ok(ahead.first)
+        launch.send_remaining(&mut control, &mut prewarmed, sent)?;
+        Ok(prewarmed.init)
     });
     match launched {
-        Ok(first) => supervise::supervise(first, &mut control, wall),
-        Err(why_not) => wire::write(&mut control, &LauncherReport::Failed(why_not)),
+        Ok(init) => supervise::supervise(init, &mut control, wall),
+        Err(failure) => wire::write(&mut control, &LauncherReport::Failed(failure)),
     }
 }
 
 /// One launch, as its launcher sees it.
-struct Launch<'a> {
-    order: &'a LaunchRequest,
+struct LaunchContext<'a> {
+    request: &'a LaunchRequest,
     spec: LauncherSpec,
-    means: Means<'a>,
+    setup: SharedSetup<'a>,
 }
 
-impl Launch<'_> {
-    /// The process 1 that was made ahead, if it is what is spec, or another.
-    fn process_1(&self, ahead: Option<Ahead>) -> Result<Ahead, Failed> {
-        let LaunchRequest { profile, becomes } = self.order;
-        profile.check().map_err(|error| failed(LaunchStage::Profile, error.to_string(), "Correct the profile"))?;
+impl LaunchContext<'_> {
+    /// The process 1 that was made prewarmed, if it is what is spec, or another.
+    fn init_process(&self, prewarmed: Option<PrewarmedInit>) -> Result<PrewarmedInit, Failed> {
+        let LaunchRequest { profile, becomes } = self.request;
+        profile
+            .check()
+            .map_err(|error| failed(LaunchStage::Profile, error.to_string(), "Correct the profile"))?;
         if self.spec != (LauncherSpec { mode: profile.mode, becomes: *becomes }) {
             let cause = "it is another one than the launcher was made for";
             return Err(failed(LaunchStage::Profile, cause, "Run one version of Tribune"));
         }
-        match ahead.filter(Ahead::is_true) {
-            Some(ahead) => Ok(ahead),
-            None => Ahead::make(self.spec, self.means),
+        match prewarmed.filter(PrewarmedInit::is_still_valid) {
+            Some(prewarmed) => Ok(prewarmed),
+            None => PrewarmedInit::create(self.spec, self.setup),
         }
     }
 
-    /// Everything behind the order. Root is given up before process 1 gets the last of it, without which it starts nothing.
-    fn tell_the_rest(
+    /// Everything behind the request. RootFs is given up before process 1 gets the last of it, without which it starts nothing.
+    fn send_remaining(
         &self,
         control: &mut UnixStream,
-        ahead: &mut Ahead,
-        told: io::Result<()>,
+        prewarmed: &mut PrewarmedInit,
+        sent: io::Result<()>,
     ) -> Result<(), Failed> {
-        let isolation = self.means.isolation;
-        let told = match told {
-            Ok(()) if ahead.holds_mounts => {
-                let sources =
-                    Sources::open(&mount_plan::asked(&self.order.profile), self.spec.becomes, isolation)?;
-                ahead.seam.tell_sources(&sources)
+        let isolation = self.setup.isolation;
+        let sent = match sent {
+            Ok(()) if prewarmed.sends_mounts => {
+                let sources = MountSources::open(
+                    &mount_plan::profile_steps(&self.request.profile),
+                    self.spec.becomes,
+                    isolation,
+                )?;
+                prewarmed.channel.send_sources(&sources)
             }
-            told => told,
+            sent => sent,
         };
-        let bounded: CgroupAssignment = match wire::read(control) {
-            Ok(Some(bounded)) => bounded,
+        let assignment: CgroupAssignment = match wire::read(control) {
+            Ok(Some(assignment)) => assignment,
             Ok(None) => return Err(failed(LaunchStage::Limits, "the host is gone", "Start it again")),
             Err(error) => {
-                return Err(error).at(LaunchStage::Limits, "hearing of the limits", "Run one version of Tribune");
+                return Err(error).at(
+                    LaunchStage::Limits,
+                    "hearing of the limits",
+                    "Run one version of Tribune",
+                );
             }
         };
-        let doors = match isolation.has(Isolation::Cgroup) {
-            true => limits::doors(&bounded.cgroups)?,
+        let cgroup_fds = match isolation.has(Isolation::Cgroup) {
+            true => limits::open_cgroup_files(&assignment.cgroups)?,
             false => Vec::new(),
         };
         identity::become_user(self.spec.becomes)?;
-        if told.and_then(|()| ahead.seam.tell_bounds(bounded.limited_by, &doors)).is_err() {
+        if sent.and_then(|()| prewarmed.channel.send_cgroups(assignment.limited_by, &cgroup_fds)).is_err() {
             return Ok(());
         }
-        limits::join(&doors)
+        limits::join(&cgroup_fds)
     }
 }

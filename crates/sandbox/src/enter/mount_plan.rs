@@ -37,15 +37,15 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// One thing to be mounted or made, from the root down.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct MountStep {
     pub(super) target: PathBuf,
-    pub(super) what: What,
+    pub(super) kind: MountKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum What {
-    Bind(Bind),
-    Overlay { lower: Bind, layers: Bind },
+pub(super) enum MountKind {
+    Bind(BindSource),
+    Overlay { lower: BindSource, layers: BindSource },
     Tmpfs { bytes: u64, inodes: u64, mode: u32 },
     Text(String),
     Symlink(OsString),
@@ -55,15 +55,15 @@ pub(super) enum What {
 
 /// Something of the host's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Bind {
+pub(super) struct BindSource {
     pub(super) source: PathBuf,
-    pub(super) access: Access,
+    pub(super) access: BindAccess,
     /// Whether it is a failure that it is not there.
     pub(super) required: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum BindAccess {
     /// Read and run, by whoever may on the host.
     Read,
     /// Read, by its owner as whom the sandbox counts.
@@ -74,12 +74,12 @@ pub(super) enum Access {
     Device,
 }
 
-/// What a profile asks for, parents before children, behind what [every sandbox has](system).
-pub(super) fn asked(profile: &LaunchProfile) -> Vec<Step> {
+/// What a profile asks for, parents before children, behind what [every sandbox has](base_steps).
+pub(super) fn profile_steps(profile: &LaunchProfile) -> Vec<MountStep> {
     let limits = &profile.limits;
-    let tmpfs = |target: &Path, size: tribune_contract::Tmpfs, mode| Step {
+    let tmpfs = |target: &Path, size: tribune_contract::Tmpfs, mode| MountStep {
         target: target.to_owned(),
-        what: What::Tmpfs { bytes: size.bytes, inodes: size.inodes, mode },
+        kind: MountKind::Tmpfs { bytes: size.bytes, inodes: size.inodes, mode },
     };
     let (id, home) = (INSIDE_ID, profile.home.display());
     let users = format!("agent:x:{id}:{id}:agent:{home}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n");
@@ -90,85 +90,91 @@ pub(super) fn asked(profile: &LaunchProfile) -> Vec<Step> {
         tmpfs("/var/tmp".as_ref(), limits.tmp, 0o1777),
         tmpfs(&profile.home, limits.home, 0o700),
     ];
-    let mut asked: Vec<Step> = profile.mounts.iter().map(mount).collect();
+    let mut profile_mounts: Vec<MountStep> = profile.mounts.iter().map(mount).collect();
     for relay in &profile.relays {
         let target = Path::new(RUN_FOLDER).join(format!("{}.sock", relay.name));
-        asked.push(Step { target, what: What::Bind(bind(&relay.socket, Access::Write)) });
+        profile_mounts
+            .push(MountStep { target, kind: MountKind::Bind(bind(&relay.socket, BindAccess::Write)) });
     }
     for workspace in profile.workspaces() {
-        let what = match &workspace.source {
-            WorkspaceSource::Overlay { lower, layers } => {
-                What::Overlay { lower: bind(lower, Access::ReadAsOwner), layers: bind(layers, Access::Write) }
-            }
-            WorkspaceSource::Direct { folder } => What::Bind(bind(folder, Access::Write)),
-            WorkspaceSource::ReadOnly { folder } => What::Bind(bind(folder, Access::ReadAsOwner)),
+        let kind = match &workspace.source {
+            WorkspaceSource::Overlay { lower, layers } => MountKind::Overlay {
+                lower: bind(lower, BindAccess::ReadAsOwner),
+                layers: bind(layers, BindAccess::Write),
+            },
+            WorkspaceSource::Direct { folder } => MountKind::Bind(bind(folder, BindAccess::Write)),
+            WorkspaceSource::ReadOnly { folder } => MountKind::Bind(bind(folder, BindAccess::ReadAsOwner)),
         };
-        asked.push(Step { target: workspace.target.clone(), what });
+        profile_mounts.push(MountStep { target: workspace.target.clone(), kind });
     }
-    asked.sort_by_key(|step| step.target.components().count());
-    steps.extend(asked);
+    profile_mounts.sort_by_key(|step| step.target.components().count());
+    steps.extend(profile_mounts);
     steps
 }
 
-fn bind(source: &Path, access: Access) -> Bind {
-    Bind { source: source.to_owned(), access, required: true }
+fn bind(source: &Path, access: BindAccess) -> BindSource {
+    BindSource { source: source.to_owned(), access, required: true }
 }
 
-fn mount(mount: &Mount) -> Step {
-    let what = match mount {
-        Mount::ReadOnly { source, .. } => What::Bind(bind(source, Access::Read)),
+fn mount(mount: &Mount) -> MountStep {
+    let kind = match mount {
+        Mount::ReadOnly { source, .. } => MountKind::Bind(bind(source, BindAccess::Read)),
         Mount::ReadWrite { source, .. } | Mount::Socket { source, .. } => {
-            What::Bind(bind(source, Access::Write))
+            MountKind::Bind(bind(source, BindAccess::Write))
         }
-        Mount::Tmpfs { bytes, inodes, .. } => What::Tmpfs { bytes: *bytes, inodes: *inodes, mode: 0o755 },
-        Mount::Text { text, .. } => What::Text(text.clone()),
-        Mount::Symlink { to, .. } => What::Symlink(to.clone().into_os_string()),
+        Mount::Tmpfs { bytes, inodes, .. } => {
+            MountKind::Tmpfs { bytes: *bytes, inodes: *inodes, mode: 0o755 }
+        }
+        Mount::Text { text, .. } => MountKind::Text(text.clone()),
+        Mount::Symlink { to, .. } => MountKind::Symlink(to.clone().into_os_string()),
     };
-    Step { target: mount.target().to_owned(), what }
+    MountStep { target: mount.target().to_owned(), kind }
 }
 
-fn text(target: &str, text: impl Into<String>) -> Step {
-    Step { target: target.into(), what: What::Text(text.into()) }
+fn text(target: &str, text: impl Into<String>) -> MountStep {
+    MountStep { target: target.into(), kind: MountKind::Text(text.into()) }
 }
 
 /// What every sandbox has, whatever its profile, parents before children.
-pub(super) fn system() -> Vec<Step> {
+pub(super) fn base_steps() -> Vec<MountStep> {
     let optional = |path: PathBuf, access| {
-        let what = What::Bind(Bind { source: path.clone(), access, required: false });
-        Step { target: path, what }
+        let kind = MountKind::Bind(BindSource { source: path.clone(), access, required: false });
+        MountStep { target: path, kind }
     };
-    let mut steps =
-        vec![Step { target: "/usr".into(), what: What::Bind(bind("/usr".as_ref(), Access::Read)) }];
+    let mut steps = vec![MountStep {
+        target: "/usr".into(),
+        kind: MountKind::Bind(bind("/usr".as_ref(), BindAccess::Read)),
+    }];
     for name in SYSTEM_FOLDERS {
         let path = Path::new("/").join(name);
         steps.push(match std::fs::read_link(&path) {
-            Ok(to) => Step { target: path, what: What::Symlink(to.into_os_string()) },
-            Err(_) => optional(path, Access::Read),
+            Ok(to) => MountStep { target: path, kind: MountKind::Symlink(to.into_os_string()) },
+            Err(_) => optional(path, BindAccess::Read),
         });
     }
-    steps.extend(ETC.map(|name| optional(Path::new("/etc").join(name), Access::Read)));
+    steps.extend(ETC.map(|name| optional(Path::new("/etc").join(name), BindAccess::Read)));
     steps.extend([
         text("/etc/group", format!("agent:x:{INSIDE_ID}:\nnogroup:x:65534:\n")),
         text("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
         text("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
         text("/etc/resolv.conf", "options attempts:1 timeout:1\n"),
         text("/etc/hostname", "sandbox\n"),
-        Step { target: "/proc".into(), what: What::Proc },
+        MountStep { target: "/proc".into(), kind: MountKind::Proc },
     ]);
     steps.extend(DEVICES.map(|name| {
-        let mut step = optional(Path::new("/dev").join(name), Access::Device);
-        if let What::Bind(device) = &mut step.what {
+        let mut step = optional(Path::new("/dev").join(name), BindAccess::Device);
+        if let MountKind::Bind(device) = &mut step.kind {
             device.required = true;
         }
         step
     }));
     steps.extend([
-        Step { target: "/dev/pts".into(), what: What::Pts },
-        Step { target: "/dev/ptmx".into(), what: What::Symlink("pts/ptmx".into()) },
-        Step { target: "/dev/fd".into(), what: What::Symlink("/proc/self/fd".into()) },
-        Step { target: "/dev/stdin".into(), what: What::Symlink("/proc/self/fd/0".into()) },
-        Step { target: "/dev/stdout".into(), what: What::Symlink("/proc/self/fd/1".into()) },
-        Step { target: "/dev/stderr".into(), what: What::Symlink("/proc/self/fd/2".into()) },
+        MountStep { target: "/dev/pts".into(), kind: MountKind::Pts },
+        MountStep { target: "/dev/ptmx".into(), kind: MountKind::Symlink("pts/ptmx".into()) },
+        MountStep { target: "/dev/fd".into(), kind: MountKind::Symlink("/proc/self/fd".into()) },
+        MountStep { target: "/dev/stdin".into(), kind: MountKind::Symlink("/proc/self/fd/0".into()) },
+        MountStep { target: "/dev/stdout".into(), kind: MountKind::Symlink("/proc/self/fd/1".into()) },
+        MountStep { target: "/dev/stderr".into(), kind: MountKind::Symlink("/proc/self/fd/2".into()) },
     ]);
     steps
 }

@@ -16,47 +16,51 @@ use rustix::mount::OpenTreeFlags;
 use rustix::process::Signal;
 use tribune_contract::{Failed, LaunchStage, is_the_systems};
 
-use super::failure::{At as _, failed};
-use super::mount_plan::{Access, Bind, Step, What};
-use super::rootfs::STEPPING_STONE;
+use super::failure::{AtStage as _, failed};
+use super::mount_plan::{BindAccess, BindSource, MountKind, MountStep};
+use super::rootfs::ATTACH_POINT;
 use crate::isolation::{Isolation, IsolationSet};
 use crate::sys::{self, CloneResult, MountAttributes};
 
 /// A detached mount.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct DetachedMount {
     pub(super) mount: OwnedFd,
     pub(super) is_folder: bool,
 }
 
 /// What the steps of a plan need, in their order.
 #[derive(Debug, Default)]
-pub(super) struct Sources(Vec<Vec<Tree>>);
+pub(super) struct MountSources(Vec<Vec<DetachedMount>>);
 
-impl Sources {
+impl MountSources {
     /// Opens everything. `mapped_to` is whom owners are mapped to; only root can map.
     pub(super) fn open(
-        steps: &[Step],
+        steps: &[MountStep],
         mapped_to: Option<(u32, u32)>,
         isolation: &IsolationSet,
     ) -> Result<Self, Failed> {
-        let mut opening = Opening { mapped_to, isolation, maps: BTreeMap::new() };
-        let sources = steps.iter().map(|step| match &step.what {
-            What::Bind(bind) => Ok(opening.open(bind)?.into_iter().collect()),
-            What::Overlay { lower, layers } => {
-                Ok(opening.open(lower)?.into_iter().chain(opening.open(layers)?).collect())
+        let mut opener = SourceOpener { mapped_to, isolation, maps: BTreeMap::new() };
+        let sources = steps.iter().map(|step| match &step.kind {
+            MountKind::Bind(bind) => Ok(opener.open(bind)?.into_iter().collect()),
+            MountKind::Overlay { lower, layers } => {
+                Ok(opener.open(lower)?.into_iter().chain(opener.open(layers)?).collect())
             }
-            What::Tmpfs { .. } | What::Text(_) | What::Symlink(_) | What::Proc | What::Pts => Ok(Vec::new()),
+            MountKind::Tmpfs { .. }
+            | MountKind::Text(_)
+            | MountKind::Symlink(_)
+            | MountKind::Proc
+            | MountKind::Pts => Ok(Vec::new()),
         });
         sources.collect::<Result<_, _>>().map(Self)
     }
 
-    pub(super) fn into_steps(self) -> impl Iterator<Item = Vec<Tree>> {
+    pub(super) fn into_steps(self) -> impl Iterator<Item = Vec<DetachedMount>> {
         self.0.into_iter()
     }
 
     /// What each step has: for each mount, whether it is a folder.
-    pub(super) fn shape(&self) -> Vec<Vec<bool>> {
+    pub(super) fn layout(&self) -> Vec<Vec<bool>> {
         self.0.iter().map(|trees| trees.iter().map(|tree| tree.is_folder).collect()).collect()
     }
 
@@ -65,26 +69,31 @@ impl Sources {
     }
 
     /// Of mounts in the order of [`Self::mounts`]. Nothing if there are fewer than the shape says.
-    pub(super) fn shaped(shape: Vec<Vec<bool>>, mounts: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
+    pub(super) fn from_layout(
+        layout: Vec<Vec<bool>>,
+        mounts: impl IntoIterator<Item = OwnedFd>,
+    ) -> Option<Self> {
         let mut mounts = mounts.into_iter();
-        let mut trees = |step: Vec<bool>| -> Option<Vec<Tree>> {
-            step.into_iter().map(|is_folder| Some(Tree { mount: mounts.next()?, is_folder })).collect()
+        let mut trees = |step: Vec<bool>| -> Option<Vec<DetachedMount>> {
+            step.into_iter()
+                .map(|is_folder| Some(DetachedMount { mount: mounts.next()?, is_folder }))
+                .collect()
         };
-        shape.into_iter().map(&mut trees).collect::<Option<_>>().map(Self)
+        layout.into_iter().map(&mut trees).collect::<Option<_>>().map(Self)
     }
 }
 
-struct Opening<'a> {
+struct SourceOpener<'a> {
     mapped_to: Option<(u32, u32)>,
     isolation: &'a IsolationSet,
     /// User namespaces that map an owner to the sandbox's user.
     maps: BTreeMap<(u32, u32), OwnedFd>,
 }
 
-impl Opening<'_> {
-    fn open(&mut self, bind: &Bind) -> Result<Option<Tree>, Failed> {
+impl SourceOpener<'_> {
+    fn open(&mut self, bind: &BindSource) -> Result<Option<DetachedMount>, Failed> {
         const REMEDY: &str = "Check that it exists and that the sandbox's user can reach it";
-        // Root of a user namespace, as `unshare -r` makes one, has rights over its own mounts and not over these.
+        // RootFs of a user namespace, as `unshare -r` makes one, has rights over its own mounts and not over these.
         const NO_ROOT: &str = "This root may not mount here: start Tribune as an ordinary user, or with rights over the \
                                mounts it sees, as by `unshare --map-root-user --mount`";
         let source = bind.source.as_path();
@@ -97,19 +106,23 @@ impl Opening<'_> {
         let leads_to_the_systems = || {
             let found = std::fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
             found.is_ok_and(|found| match bind.access {
-                Access::Read => is_the_systems(&found),
+                BindAccess::Read => is_the_systems(&found),
                 // Sockets may be in `/run`. In the other place the sandbox itself is being built.
-                Access::Write | Access::ReadAsOwner => found.starts_with(STEPPING_STONE),
-                Access::Device => false,
+                BindAccess::Write | BindAccess::ReadAsOwner => found.starts_with(ATTACH_POINT),
+                BindAccess::Device => false,
             })
         };
         if bind.required && leads_to_the_systems() {
             let cause = format!("`{}` leads to the running system", source.display());
-            return Err(failed(LaunchStage::Mounts, cause, "Name a folder outside /proc, /sys, /dev and /run"));
+            return Err(failed(
+                LaunchStage::Mounts,
+                cause,
+                "Name a folder outside /proc, /sys, /dev and /run",
+            ));
         }
         let stat = rustix::fs::fstat(&held).at(LaunchStage::Mounts, doing(), REMEDY)?;
         let owner = (stat.st_uid, stat.st_gid);
-        let is_owned = matches!(bind.access, Access::Write | Access::ReadAsOwner);
+        let is_owned = matches!(bind.access, BindAccess::Write | BindAccess::ReadAsOwner);
         let map = self.mapped_to.filter(|user| is_owned && *user != owner);
         let mut flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
@@ -122,11 +135,11 @@ impl Opening<'_> {
         let mut attributes = MountAttributes::default();
         if self.isolation.has(Isolation::MountFlags) {
             attributes.set |= libc::MOUNT_ATTR_NOSUID;
-            if bind.access != Access::Device {
+            if bind.access != BindAccess::Device {
                 attributes.set |= libc::MOUNT_ATTR_NODEV;
             }
         }
-        let is_read = matches!(bind.access, Access::Read | Access::ReadAsOwner);
+        let is_read = matches!(bind.access, BindAccess::Read | BindAccess::ReadAsOwner);
         if is_read && self.isolation.has(Isolation::ReadOnlyMounts) {
             attributes.set |= libc::MOUNT_ATTR_RDONLY;
         }
@@ -138,25 +151,25 @@ impl Opening<'_> {
             )?;
         }
         if let Some(user) = map {
-            let namespace = self.map(owner, user)?;
+            let namespace = self.idmap_namespace(owner, user)?;
             let idmap = MountAttributes {
                 set: libc::MOUNT_ATTR_IDMAP,
                 userns: u64::from(namespace.as_raw_fd().cast_unsigned()),
                 ..MountAttributes::default()
             };
             sys::mount_setattr(mount.as_fd(), false, idmap)
-                .map_err(|error| unmapped(source, owner, user, &error))?;
+                .map_err(|error| idmap_failure(source, owner, user, &error))?;
         }
         let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        Ok(Some(Tree { mount, is_folder }))
+        Ok(Some(DetachedMount { mount, is_folder }))
     }
 
     /// A user namespace in which the owner is the sandbox's user.
-    fn map(&mut self, owner: (u32, u32), user: (u32, u32)) -> Result<&OwnedFd, Failed> {
+    fn idmap_namespace(&mut self, owner: (u32, u32), user: (u32, u32)) -> Result<&OwnedFd, Failed> {
         match self.maps.entry(owner) {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
-                let namespace = mapping(owner, user).at(
+                let namespace = create_idmap_namespace(owner, user).at(
                     LaunchStage::Mounts,
                     "mapping the owner of a folder to the sandbox's user",
                     "Start Tribune as the owner of the workspace",
@@ -167,7 +180,7 @@ impl Opening<'_> {
     }
 }
 
-fn unmapped(source: &Path, owner: (u32, u32), user: (u32, u32), error: &std::io::Error) -> Failed {
+fn idmap_failure(source: &Path, owner: (u32, u32), user: (u32, u32), error: &std::io::Error) -> Failed {
     failed(
         LaunchStage::Mounts,
         format!(
@@ -181,7 +194,7 @@ fn unmapped(source: &Path, owner: (u32, u32), user: (u32, u32), error: &std::io:
 }
 
 /// Makes a user namespace with one user and one group. It lives for as long as its descriptor or a mount that uses it.
-fn mapping(inside: (u32, u32), outside: (u32, u32)) -> std::io::Result<OwnedFd> {
+fn create_idmap_namespace(inside: (u32, u32), outside: (u32, u32)) -> std::io::Result<OwnedFd> {
     let new_user = libc::CLONE_NEWUSER as u64;
     match sys::clone_process(new_user)? {
         // Waits to be killed; it is there to give the namespace a name in /proc.

@@ -12,15 +12,15 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use tribune_contract::{Failed, Mode, LaunchStage};
+use tribune_contract::{Failed, LaunchStage, Mode};
 
-use super::Means;
-use super::failure::{At as _, failed};
-use super::identity::{self, Seeming};
-use super::init_channel::Seam;
-use super::init_setup::Process1;
-use super::mount_sources::Sources;
-use super::supervise::First;
+use super::SharedSetup;
+use super::failure::{AtStage as _, failed};
+use super::identity::{self, TemporaryUser};
+use super::init_channel::InitChannel;
+use super::init_setup::InitSetup;
+use super::mount_sources::MountSources;
+use super::supervise::InitProcess;
 use super::{init, mount_plan};
 use crate::isolation::{Isolation, IsolationSet};
 use crate::sys::{self, CloneResult};
@@ -28,31 +28,32 @@ use crate::wire::LauncherSpec;
 
 /// A process 1 that waits for its order.
 #[derive(Debug)]
-pub(super) struct Ahead {
-    pub(super) first: First,
-    pub(super) seam: Seam,
+pub(super) struct PrewarmedInit {
+    pub(super) init: InitProcess,
+    pub(super) channel: InitChannel,
     /// Whether the launcher takes hold of what is mounted, because it is root.
-    pub(super) holds_mounts: bool,
-    moment: Moment,
+    pub(super) sends_mounts: bool,
+    snapshot: HostSnapshot,
 }
 
-impl Ahead {
-    pub(super) fn make(spec: LauncherSpec, means: Means<'_>) -> Result<Self, Failed> {
-        let (LauncherSpec { mode, becomes: user }, isolation) = (spec, means.isolation);
+impl PrewarmedInit {
+    pub(super) fn create(spec: LauncherSpec, setup: SharedSetup<'_>) -> Result<Self, Failed> {
+        let (LauncherSpec { mode, becomes: user }, isolation) = (spec, setup.isolation);
         rustix::process::umask(FileMode::from_raw_mode(0o022));
         if isolation.has(Isolation::Keyring) {
-            identity::fresh_keyring()?;
+            identity::join_new_keyring()?;
         }
         // Before anything is looked at.
-        let moment = Moment::now().at(LaunchStage::Mounts, "reading what is mounted", "Mount /proc")?;
+        let snapshot =
+            HostSnapshot::take().at(LaunchStage::Mounts, "reading what is mounted", "Mount /proc")?;
         let steps = match mode {
-            Mode::Full => mount_plan::system(),
+            Mode::Full => mount_plan::base_steps(),
             Mode::Landlock => Vec::new(),
         };
-        // Root that may not mount, as in many containers, goes the way of an ordinary user.
-        let root = user.filter(|_| mode == Mode::Full && is_root_that_mounts());
+        // RootFs that may not mount, as in many containers, goes the way of an ordinary user.
+        let root = user.filter(|_| mode == Mode::Full && is_root_with_mount_rights());
         let sources = match root {
-            Some(user) => Some(Sources::open(&steps, Some(user), isolation)?),
+            Some(user) => Some(MountSources::open(&steps, Some(user), isolation)?),
             None => None,
         };
         if mode == Mode::Landlock {
@@ -66,26 +67,29 @@ impl Ahead {
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let (report, reports) =
             pipe.at(LaunchStage::Namespaces, "making a pipe", "Raise the limit of open files")?;
-        let (seam, theirs) =
-            UnixStream::pair().at(LaunchStage::Namespaces, "making a socket", "Raise the limit of open files")?;
-        let (uid, gid) = identity::who(user);
+        let (channel, peer) = UnixStream::pair().at(
+            LaunchStage::Namespaces,
+            "making a socket",
+            "Raise the limit of open files",
+        )?;
+        let (uid, gid) = identity::host_ids(user);
         // Namespaces belong to whoever makes them, and that shall not be root. This process stays root for as long as it has to
         // open what only root may.
-        let seeming = match mode {
-            Mode::Full => Seeming::to_be(user)?,
+        let temporary_user = match mode {
+            Mode::Full => TemporaryUser::switch_to(user)?,
             Mode::Landlock => None,
         };
         let cloned = match sys::clone_process(namespaces(mode, isolation)) {
             Err(error) => {
-                seeming.map_or(Ok(()), Seeming::end)?;
-                return Err(unclonable(&error));
+                temporary_user.map_or(Ok(()), TemporaryUser::restore)?;
+                return Err(namespace_failure(&error));
             }
             Ok(cloned) => cloned,
         };
         match cloned {
             CloneResult::Child => {
-                let held = sources.iter().flat_map(Sources::mounts).map(|mount| mount.as_raw_fd());
-                let mut kept: Vec<_> = held.chain([reports.as_raw_fd(), theirs.as_raw_fd()]).collect();
+                let held = sources.iter().flat_map(MountSources::mounts).map(|mount| mount.as_raw_fd());
+                let mut kept: Vec<_> = held.chain([reports.as_raw_fd(), peer.as_raw_fd()]).collect();
                 let mut reports = File::from(reports);
                 let is_alone = match isolation.has(Isolation::Descriptors) {
                     true => sys::close_fds_except(&mut kept),
@@ -96,35 +100,35 @@ impl Ahead {
                     "closing what is the launcher's",
                     "Use Linux 5.12 or later",
                 );
-                let process = Process1 { means, mode, user, uid, gid, reports: &reports };
-                let ran = is_alone.and_then(|()| process.run(&steps, sources, theirs.into()));
-                if let Err(why_not) = ran {
-                    init::give_up(&mut reports, why_not);
+                let process = InitSetup { setup, mode, user, uid, gid, reports: &reports };
+                let ran = is_alone.and_then(|()| process.run(&steps, sources, peer.into()));
+                if let Err(failure) = ran {
+                    init::report_failure(&mut reports, failure);
                 }
                 sys::exit_now(0);
             }
             CloneResult::Parent { child, pidfd } => {
                 let leaves_orphans = mode == Mode::Landlock;
-                let first = First::new(child, pidfd, report.into(), leaves_orphans);
-                let ahead = Self { first, seam: seam.into(), holds_mounts: root.is_some(), moment };
-                seeming.map_or(Ok(()), Seeming::end)?;
+                let init = InitProcess::new(child, pidfd, report.into(), leaves_orphans);
+                let ahead = Self { init, channel: channel.into(), sends_mounts: root.is_some(), snapshot };
+                temporary_user.map_or(Ok(()), TemporaryUser::restore)?;
                 Ok(ahead)
             }
         }
     }
 
     /// Whether it still waits, and this machine is as it was when it was made.
-    pub(super) fn is_true(&self) -> bool {
-        self.first.is_silent() && self.moment.is_now()
+    pub(super) fn is_still_valid(&self) -> bool {
+        self.init.is_silent() && self.snapshot.is_current()
     }
 
     /// Readable, as what is urgent, when something was mounted or unmounted since.
-    pub(super) fn mounts(&self) -> BorrowedFd<'_> {
-        self.moment.mounts.as_fd()
+    pub(super) fn mount_watch_fd(&self) -> BorrowedFd<'_> {
+        self.snapshot.mounts.as_fd()
     }
 }
 
-fn is_root_that_mounts() -> bool {
+fn is_root_with_mount_rights() -> bool {
     let may_mount = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
     rustix::process::geteuid().is_root() && rustix::thread::capabilities(None).is_ok_and(may_mount)
 }
@@ -146,7 +150,7 @@ fn namespaces(mode: Mode, isolation: &IsolationSet) -> u64 {
 }
 
 /// Why there are no namespaces.
-pub(super) fn unclonable(error: &io::Error) -> Failed {
+pub(super) fn namespace_failure(error: &io::Error) -> Failed {
     let remedy = match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EUSERS) => {
             "Raise the limits in /proc/sys/user, above all user.max_user_namespaces; in a sandbox, nest no further"
@@ -166,28 +170,28 @@ pub(super) fn unclonable(error: &io::Error) -> Failed {
 
 /// What this machine was like: what was mounted, and which names its root and `/etc` had.
 #[derive(Debug)]
-struct Moment {
+struct HostSnapshot {
     /// The kernel marks it when something is mounted or unmounted.
     mounts: OwnedFd,
-    changed: [(i64, i64); 2],
+    ctimes: [(i64, i64); 2],
 }
 
-impl Moment {
-    fn now() -> io::Result<Self> {
+impl HostSnapshot {
+    fn take() -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let mounts = rustix::fs::open("/proc/self/mounts", flags, FileMode::empty())?;
-        Ok(Self { mounts, changed: changed()? })
+        Ok(Self { mounts, ctimes: root_ctimes()? })
     }
 
-    fn is_now(&self) -> bool {
+    fn is_current(&self) -> bool {
         let mut polled = [PollFd::new(&self.mounts, PollFlags::PRI)];
         let is_as_mounted = rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(0);
-        is_as_mounted && changed().is_ok_and(|changed| changed == self.changed)
+        is_as_mounted && root_ctimes().is_ok_and(|ctimes| ctimes == self.ctimes)
     }
 }
 
 /// When names came or went: a file that took another's place there is another file.
-fn changed() -> io::Result<[(i64, i64); 2]> {
+fn root_ctimes() -> io::Result<[(i64, i64); 2]> {
     // The time that nobody can set.
     let of = |folder: &str| std::fs::metadata(folder).map(|folder| (folder.ctime(), folder.ctime_nsec()));
     Ok([of("/")?, of("/etc")?])

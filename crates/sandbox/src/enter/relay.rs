@@ -42,7 +42,7 @@ impl Port {
 #[derive(Debug)]
 pub(super) struct Relays {
     ports: Vec<Port>,
-    connections: Vec<Connection>,
+    connections: Vec<RelayConnection>,
 }
 
 impl Relays {
@@ -74,7 +74,7 @@ impl Relays {
         self.connections.retain_mut(|connection| {
             let is_ready = ready_connections[index] || ready_connections[index + 1];
             index += 2;
-            !is_ready || connection.carry()
+            !is_ready || connection.transfer()
         });
         for (port, is_ready) in self.ports.iter().zip(ready_ports) {
             if *is_ready && self.connections.len() < MAX_CONNECTIONS {
@@ -86,43 +86,49 @@ impl Relays {
     }
 }
 
-fn accept(port: &Port) -> io::Result<Connection> {
+fn accept(port: &Port) -> io::Result<RelayConnection> {
     let (inner, _) = port.listener.accept()?;
     inner.set_nonblocking(true)?;
     inner.set_nodelay(true)?;
     let outer = UnixStream::connect(&port.socket)?;
     outer.set_nonblocking(true)?;
-    Ok(Connection { inner, outer, out: Way::default(), back: Way::default(), token: port.token.clone() })
+    Ok(RelayConnection {
+        inner,
+        outer,
+        out: Direction::default(),
+        back: Direction::default(),
+        token: port.token.clone(),
+    })
 }
 
 #[derive(Debug)]
-struct Connection {
+struct RelayConnection {
     inner: TcpStream,
     outer: UnixStream,
-    out: Way,
-    back: Way,
+    out: Direction,
+    back: Direction,
     /// What has to come before anything goes out.
     token: Option<Vec<u8>>,
 }
 
 /// One direction.
 #[derive(Debug, Default)]
-struct Way {
-    waiting: Vec<u8>,
+struct Direction {
+    pending: Vec<u8>,
     /// How much of it is gone already.
-    gone: usize,
+    written: usize,
     /// The writer has no more.
-    is_over: bool,
+    is_at_eof: bool,
     /// The reader knows that.
-    is_told: bool,
+    is_shut_down: bool,
 }
 
-impl Connection {
+impl RelayConnection {
     fn polled(&self) -> [PollFd<'_>; 2] {
-        let flags = |reads: &Way, writes: &Way, holds: bool| {
+        let flags = |reads: &Direction, writes: &Direction, holds: bool| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, reads.has_room());
-            flags.set(PollFlags::OUT, writes.has_some() && !holds);
+            flags.set(PollFlags::OUT, writes.has_pending() && !holds);
             flags
         };
         let inner = flags(&self.out, &self.back, false);
@@ -134,88 +140,88 @@ impl Connection {
     }
 
     /// Moves what can be moved. Whether the connection goes on.
-    fn carry(&mut self) -> bool {
+    fn transfer(&mut self) -> bool {
         let carried = (|| -> io::Result<()> {
             self.out.fill(&mut (&self.inner))?;
             if let Some(token) = &self.token {
-                match self.out.holds(token) {
+                match self.out.find_token(token) {
                     Some(true) => self.token = None,
                     Some(false) => return Err(io::ErrorKind::PermissionDenied.into()),
                     None => return Ok(()),
                 }
             }
             self.out.drain(&mut (&self.outer))?;
-            if self.out.ends() {
+            if self.out.should_shut_down() {
                 self.outer.shutdown(Shutdown::Write)?;
             }
             self.back.fill(&mut (&self.outer))?;
             self.back.drain(&mut (&self.inner))?;
-            if self.back.ends() {
+            if self.back.should_shut_down() {
                 self.inner.shutdown(Shutdown::Write)?;
             }
             Ok(())
         })();
-        carried.is_ok() && !(self.out.is_told && self.back.is_told)
+        carried.is_ok() && !(self.out.is_shut_down && self.back.is_shut_down)
     }
 }
 
-impl Way {
-    const fn has_some(&self) -> bool {
-        self.gone < self.waiting.len()
+impl Direction {
+    const fn has_pending(&self) -> bool {
+        self.written < self.pending.len()
     }
 
     const fn has_room(&self) -> bool {
-        !self.is_over && self.waiting.len() < BUFFER_BYTES
+        !self.is_at_eof && self.pending.len() < BUFFER_BYTES
     }
 
     fn fill(&mut self, from: &mut impl io::Read) -> io::Result<()> {
         if !self.has_room() {
             return Ok(());
         }
-        let held = self.waiting.len();
-        self.waiting.resize(BUFFER_BYTES, 0);
-        let read = from.read(&mut self.waiting[held..]);
-        self.waiting.truncate(held + read.as_ref().map_or(0, |bytes| *bytes));
+        let held = self.pending.len();
+        self.pending.resize(BUFFER_BYTES, 0);
+        let read = from.read(&mut self.pending[held..]);
+        self.pending.truncate(held + read.as_ref().map_or(0, |bytes| *bytes));
         match read {
-            Ok(0) => self.is_over = true,
+            Ok(0) => self.is_at_eof = true,
             Ok(_) => {}
-            Err(error) if is_later(&error) => {}
+            Err(error) if is_retryable(&error) => {}
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
     fn drain(&mut self, to: &mut impl io::Write) -> io::Result<()> {
-        while self.has_some() {
-            match to.write(&self.waiting[self.gone..]) {
-                Ok(wrote) => self.gone += wrote,
-                Err(error) if is_later(&error) => return Ok(()),
+        while self.has_pending() {
+            match to.write(&self.pending[self.written..]) {
+                Ok(wrote) => self.written += wrote,
+                Err(error) if is_retryable(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        self.waiting.clear();
-        self.gone = 0;
+        self.pending.clear();
+        self.written = 0;
         Ok(())
     }
 
     /// Whether this is the moment to say that there is no more.
-    fn ends(&mut self) -> bool {
-        let ends = self.is_over && !self.has_some() && !self.is_told;
-        self.is_told |= ends;
+    fn should_shut_down(&mut self) -> bool {
+        let ends = self.is_at_eof && !self.has_pending() && !self.is_shut_down;
+        self.is_shut_down |= ends;
         ends
     }
 
     /// Whether the token came; nothing as long as it still may.
-    fn holds(&self, token: &[u8]) -> Option<bool> {
-        let head = &self.waiting[..self.waiting.len().min(TOKEN_WITHIN_BYTES)];
+    fn find_token(&self, token: &[u8]) -> Option<bool> {
+        let head = &self.pending[..self.pending.len().min(TOKEN_WITHIN_BYTES)];
         if head.windows(token.len()).any(|part| part == token) {
             return Some(true);
         }
         let is_whole = head.len() == TOKEN_WITHIN_BYTES || head.windows(4).any(|part| part == b"\r\n\r\n");
-        (is_whole || self.is_over).then_some(false)
+        (is_whole || self.is_at_eof).then_some(false)
     }
 }
 
-fn is_later(error: &io::Error) -> bool {
+fn is_retryable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

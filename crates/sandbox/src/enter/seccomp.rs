@@ -8,15 +8,15 @@ mod bpf;
 use std::collections::BTreeMap;
 
 use seccompiler::BpfProgram;
-use tribune_contract::{Failed, Mode, LaunchStage};
+use tribune_contract::{Failed, LaunchStage, Mode};
 
-use self::bpf::{Answer, Rule, Test};
+use self::bpf::{ArgTest, Rule, SyscallAction};
 use super::failure::failed;
 
 type Rules = BTreeMap<libc::c_long, Vec<Rule>>;
 
 /// Refused whatever the arguments.
-const REFUSED: &[libc::c_long] = &[
+const DENIED: &[libc::c_long] = &[
     // Other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -84,7 +84,7 @@ const REFUSED: &[libc::c_long] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: &[libc::c_long] = &[
+const DENIED_ON_THIS_ARCH: &[libc::c_long] = &[
     libc::SYS_kexec_file_load,
     libc::SYS_iopl,
     libc::SYS_ioperm,
@@ -98,7 +98,7 @@ const REFUSED_HERE: &[libc::c_long] = &[
 ];
 
 #[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: &[libc::c_long] = &[libc::SYS_lookup_dcookie, MAP_SHADOW_STACK];
+const DENIED_ON_THIS_ARCH: &[libc::c_long] = &[libc::SYS_lookup_dcookie, MAP_SHADOW_STACK];
 
 /// Newer than the list of names; the numbers are the same on all architectures.
 const OPEN_TREE_ATTR: libc::c_long = 467;
@@ -117,11 +117,11 @@ const NEW_NAMESPACES: [i32; 7] = [
 ];
 
 /// Whom a priority is for: the processes of a user.
-const PRIORITY_OF_USER: u32 = 2;
-const IO_OF_USER: u32 = 3;
+const PRIO_USER: u32 = 2;
+const IOPRIO_WHO_USER: u32 = 3;
 
 /// Bits of a mode that give its file's rights to whoever runs it.
-const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// The filters of both modes.
 #[derive(Debug)]
@@ -155,40 +155,40 @@ pub(super) fn install(filter: &BpfProgram) -> Result<(), Failed> {
 }
 
 fn build(mode: Mode) -> BpfProgram {
-    let absent = [libc::SYS_clone3, libc::SYS_openat2].map(|call| (number(call), Answer::NotThere));
-    let mut answers: BTreeMap<u32, Answer> = absent.into();
-    for (call, rules) in refused(mode) {
-        let answer = if rules.is_empty() { Answer::Refused } else { Answer::Judged(rules) };
-        answers.insert(number(call), answer);
+    let absent = [libc::SYS_clone3, libc::SYS_openat2].map(|call| (syscall_nr(call), SyscallAction::NoSys));
+    let mut actions: BTreeMap<u32, SyscallAction> = absent.into();
+    for (call, rules) in deny_rules(mode) {
+        let action = if rules.is_empty() { SyscallAction::Deny } else { SyscallAction::DenyIf(rules) };
+        actions.insert(syscall_nr(call), action);
     }
-    let answers: Vec<(u32, Answer)> = answers.into_iter().collect();
-    bpf::program(&answers)
+    let actions: Vec<(u32, SyscallAction)> = actions.into_iter().collect();
+    bpf::program(&actions)
 }
 
-fn number(call: libc::c_long) -> u32 {
+fn syscall_nr(call: libc::c_long) -> u32 {
     u32::try_from(call).unwrap_or(u32::MAX)
 }
 
 /// What is refused, and by which rules: by any of them, or always where there are none.
-fn refused(mode: Mode) -> Rules {
-    let mut rules: Rules = REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
+fn deny_rules(mode: Mode) -> Rules {
+    let mut rules: Rules = DENIED.iter().chain(DENIED_ON_THIS_ARCH).map(|call| (*call, Vec::new())).collect();
     let namespaces = NEW_NAMESPACES.iter().fold(0, |all, one| all | one.cast_unsigned());
-    rules.insert(libc::SYS_clone, vec![vec![Test::Any(0, namespaces)]]);
-    set_id(&mut rules);
-    devices(&mut rules);
-    rules.insert(libc::SYS_socket, sockets(mode));
-    rules.insert(libc::SYS_socketpair, vec![vec![Test::Not(0, libc::AF_UNIX.cast_unsigned())]]);
+    rules.insert(libc::SYS_clone, vec![vec![ArgTest::HasAnyBit(0, namespaces)]]);
+    deny_set_id(&mut rules);
+    deny_device_nodes(&mut rules);
+    rules.insert(libc::SYS_socket, socket_rules(mode));
+    rules.insert(libc::SYS_socketpair, vec![vec![ArgTest::Differs(0, libc::AF_UNIX.cast_unsigned())]]);
     let controls = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD];
-    let is = |control| vec![Test::Is(1, u32::try_from(control).unwrap_or_default())];
+    let is = |control| vec![ArgTest::Equals(1, u32::try_from(control).unwrap_or_default())];
     rules.insert(libc::SYS_ioctl, controls.map(is).into());
-    others(&mut rules, mode);
+    deny_reaching_other_processes(&mut rules, mode);
     rules
 }
 
 /// What changes how other processes run, and memory shared by number. Signals to others are refused elsewhere; a limit is as good as
 /// one: no processor time left, no file to open.
-fn others(rules: &mut Rules, mode: Mode) {
-    let not_itself = |arg| vec![vec![Test::Not(arg, 0)]];
+fn deny_reaching_other_processes(rules: &mut Rules, mode: Mode) {
+    let not_itself = |arg| vec![vec![ArgTest::Differs(arg, 0)]];
     rules.insert(libc::SYS_prlimit64, not_itself(0));
     match mode {
         // All that can be named is in the same box.
@@ -204,9 +204,9 @@ fn others(rules: &mut Rules, mode: Mode) {
             rules.extend(by_number.map(|call| (call, not_itself(0))));
             // Nor all processes of its user, which is whose the daemon may be.
             for (call, of_a_user) in
-                [(libc::SYS_setpriority, PRIORITY_OF_USER), (libc::SYS_ioprio_set, IO_OF_USER)]
+                [(libc::SYS_setpriority, PRIO_USER), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)]
             {
-                rules.insert(call, vec![vec![Test::Not(1, 0)], vec![Test::Is(0, of_a_user)]]);
+                rules.insert(call, vec![vec![ArgTest::Differs(1, 0)], vec![ArgTest::Equals(0, of_a_user)]]);
             }
             let shared = [
                 libc::SYS_shmget,
@@ -227,7 +227,7 @@ fn others(rules: &mut Rules, mode: Mode) {
 }
 
 /// Nothing gets a set-id bit: not by a change of mode, nor by being made with one.
-fn set_id(rules: &mut Rules) {
+fn deny_set_id(rules: &mut Rules) {
     let mut modes =
         vec![(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (FCHMODAT2, 2), (libc::SYS_mknodat, 2)];
     let mut opens = vec![(libc::SYS_openat, 2, 3)];
@@ -237,29 +237,32 @@ fn set_id(rules: &mut Rules) {
         opens.push((libc::SYS_open, 1, 2));
     }
     for (call, mode) in modes {
-        rules.entry(call).or_default().push(vec![Test::Any(mode, SET_ID)]);
+        rules.entry(call).or_default().push(vec![ArgTest::HasAnyBit(mode, SET_ID_BITS)]);
     }
     // Without one of these flags the mode is not read, and may be anything.
     let making = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
     for (call, flags, mode) in opens {
-        rules.entry(call).or_default().push(vec![Test::Any(flags, making), Test::Any(mode, SET_ID)]);
+        rules
+            .entry(call)
+            .or_default()
+            .push(vec![ArgTest::HasAnyBit(flags, making), ArgTest::HasAnyBit(mode, SET_ID_BITS)]);
     }
 }
 
-fn devices(rules: &mut Rules) {
+fn deny_device_nodes(rules: &mut Rules) {
     let mut calls = vec![(libc::SYS_mknodat, 2)];
     #[cfg(target_arch = "x86_64")]
     calls.push((libc::SYS_mknod, 1));
     for (call, mode) in calls {
         for kind in [libc::S_IFCHR, libc::S_IFBLK] {
-            rules.entry(call).or_default().push(vec![Test::Masked(mode, libc::S_IFMT, kind)]);
+            rules.entry(call).or_default().push(vec![ArgTest::MaskedEquals(mode, libc::S_IFMT, kind)]);
         }
     }
 }
 
-fn sockets(mode: Mode) -> Vec<Rule> {
-    let is = |arg, value: i32| Test::Is(arg, value.cast_unsigned());
-    let not = |arg, value: i32| Test::Not(arg, value.cast_unsigned());
+fn socket_rules(mode: Mode) -> Vec<Rule> {
+    let is = |arg, value: i32| ArgTest::Equals(arg, value.cast_unsigned());
+    let not = |arg, value: i32| ArgTest::Differs(arg, value.cast_unsigned());
     let families: &[i32] = match mode {
         Mode::Full => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         // Sockets of the host are in reach by name, and Landlock has no say in datagrams.
@@ -274,7 +277,7 @@ fn sockets(mode: Mode) -> Vec<Rule> {
         kinds.push(libc::SOCK_DGRAM);
     }
     for kind in kinds {
-        rules.push(vec![not(0, libc::AF_NETLINK), Test::Masked(1, 0xf, kind.cast_unsigned())]);
+        rules.push(vec![not(0, libc::AF_NETLINK), ArgTest::MaskedEquals(1, 0xf, kind.cast_unsigned())]);
     }
     for inet in [libc::AF_INET, libc::AF_INET6] {
         let usual = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_MPTCP];

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 ///
 /// A socket for datagrams is tried, which none of them hears of: to those of its own kind nothing is sent, and the kernel
 /// refuses it to all others.
-pub(super) fn answers(folder: &OwnedFd, name: &[u8]) -> bool {
+pub(super) fn has_listener(folder: &OwnedFd, name: &[u8]) -> bool {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let held = match rustix::fs::openat(folder, OsStr::from_bytes(name), flags, Mode::empty()) {
         Ok(held) => held,
@@ -41,7 +41,7 @@ mod tests {
         drop(UnixListener::bind(path("left")).unwrap());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let held = rustix::fs::openat(CWD, folder.path(), flags, Mode::empty()).unwrap();
-        let found = ["stream", "datagrams", "left", "gone"].map(|name| answers(&held, name.as_bytes()));
+        let found = ["stream", "datagrams", "left", "gone"].map(|name| has_listener(&held, name.as_bytes()));
         assert_eq!(found, [true, true, false, false]);
         stream.set_nonblocking(true).unwrap();
         datagrams.set_nonblocking(true).unwrap();

@@ -13,11 +13,11 @@ use rustix::fs::{AtFlags, FileType};
 const MAX_LINKS: usize = 40;
 
 /// Names that are looked up for one link. Nobody who means well writes more.
-const MAX_STEPS: usize = 4096;
+const MAX_LOOKUPS: usize = 4096;
 
 /// The way of a link.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct LinkTrace {
     /// The link itself and those behind it, and folders that it enters and leaves again.
     pub(super) passed: Vec<PathBuf>,
     /// What is at its end, if that is in the folder. The folder itself has no name. There is more than one only if the link leads
@@ -36,13 +36,13 @@ pub(super) struct Way {
 
 /// The machine around a folder, as it is without what was mounted to build a box.
 #[derive(Debug, Default)]
-pub(super) struct Machine {
+pub(super) struct HostView {
     covered: Option<(PathBuf, OwnedFd)>,
 }
 
-impl Machine {
+impl HostView {
     /// One where something is about to be mounted on a folder, which is open. Its path leads through no link.
-    pub(super) const fn below(path: PathBuf, folder: OwnedFd) -> Self {
+    pub(super) const fn with_covered(path: PathBuf, folder: OwnedFd) -> Self {
         Self { covered: Some((path, folder)) }
     }
 
@@ -61,13 +61,15 @@ impl Machine {
 
 /// A folder that ways lead through: open, with its names (where it is inside, and where it really is on this machine), and what is
 /// around it.
-pub(super) type Ground<'a> = (&'a OwnedFd, &'a [PathBuf], &'a Machine);
+pub(super) type TracedDir<'a> = (&'a OwnedFd, &'a [PathBuf], &'a HostView);
 
 /// The names of a folder, and where those that lead through links really are.
-pub(super) fn with_real(names: &[&Path], machine: &Machine) -> Vec<PathBuf> {
+pub(super) fn with_real_paths(names: &[&Path], machine: &HostView) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = Vec::new();
-    for name in
-        names.iter().map(|name| (*name).to_owned()).chain(names.iter().filter_map(|name| real(name, machine)))
+    for name in names
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain(names.iter().filter_map(|name| real_path(name, machine)))
     {
         if !all.contains(&name) {
             all.push(name);
@@ -77,8 +79,8 @@ pub(super) fn with_real(names: &[&Path], machine: &Machine) -> Vec<PathBuf> {
 }
 
 /// Where a path of the machine leads.
-fn real(path: &Path, machine: &Machine) -> Option<PathBuf> {
-    let (mut place, mut ahead, mut links) = (PathBuf::from("/"), parts(path), 0);
+fn real_path(path: &Path, machine: &HostView) -> Option<PathBuf> {
+    let (mut place, mut ahead, mut links) = (PathBuf::from("/"), components_of(path), 0);
     while let Some(name) = ahead.pop_front() {
         if name == ".." {
             place.pop();
@@ -93,7 +95,7 @@ fn real(path: &Path, machine: &Machine) -> Option<PathBuf> {
         if links > MAX_LINKS {
             return None;
         }
-        if lead(text.as_bytes(), &mut ahead) {
+        if push_target(text.as_bytes(), &mut ahead) {
             place = "/".into();
         }
     }
@@ -101,41 +103,41 @@ fn real(path: &Path, machine: &Machine) -> Option<PathBuf> {
 }
 
 /// Puts what a link says before what is ahead. Whether it begins at the top.
-fn lead(text: &[u8], ahead: &mut VecDeque<OsString>) -> bool {
+fn push_target(text: &[u8], ahead: &mut VecDeque<OsString>) -> bool {
     let text = Path::new(OsStr::from_bytes(text));
-    for part in parts(text).into_iter().rev() {
+    for part in components_of(text).into_iter().rev() {
         ahead.push_front(part);
     }
     text.is_absolute()
 }
 
 /// Follows a link of a folder.
-pub(super) fn follow(ground: Ground<'_>, link: &Path) -> Way {
-    let mut way = Way::default();
-    let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else { return way };
+pub(super) fn trace_link(ground: TracedDir<'_>, link: &Path) -> LinkTrace {
+    let mut trace = LinkTrace::default();
+    let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else { return trace };
     for by in 0..ground.1.len() {
-        let at = At::Inside { here: folder.to_owned(), by };
-        walk(ground, (at, [name.to_owned()].into()), &mut way);
-        if !way.is_left {
+        let at = Position::Inside { here: folder.to_owned(), by };
+        walk(ground, (at, [name.to_owned()].into()), &mut trace);
+        if !trace.is_left {
             break;
         }
     }
     let mut before = BTreeSet::new();
-    way.passed.retain(|path| before.insert(path.clone()));
-    way
+    trace.passed.retain(|path| before.insert(path.clone()));
+    trace
 }
 
 /// Follows a path from the top of the machine, if it comes to the folder.
-pub(super) fn arrive(ground: Ground<'_>, path: &Path) -> Option<Way> {
-    let mut way = Way::default();
-    walk(ground, (At::Outside("/".into()), parts(path)), &mut way);
-    let has_come = way.is_left || !way.passed.is_empty() || !way.ends.is_empty();
-    has_come.then_some(way)
+pub(super) fn trace_path(ground: TracedDir<'_>, path: &Path) -> Option<LinkTrace> {
+    let mut trace = LinkTrace::default();
+    walk(ground, (Position::Outside("/".into()), components_of(path)), &mut trace);
+    let has_come = trace.is_left || !trace.passed.is_empty() || !trace.ends.is_empty();
+    has_come.then_some(trace)
 }
 
 /// Where a walk is. Neither path leads through links.
 #[derive(Debug)]
-enum At {
+enum Position {
     /// In the folder, which was entered by one of its names.
     Inside {
         here: PathBuf,
@@ -145,25 +147,29 @@ enum At {
 }
 
 /// Goes name by name as the kernel does: `..` leads up from where the names before it led to, which their text does not tell.
-fn walk((root, names, machine): Ground<'_>, (mut at, mut ahead): (At, VecDeque<OsString>), way: &mut Way) {
+fn walk(
+    (root, names, machine): TracedDir<'_>,
+    (mut at, mut ahead): (Position, VecDeque<OsString>),
+    trace: &mut LinkTrace,
+) {
     let (mut links, mut steps) = (0, 0);
     let mut left = None;
     while let Some(name) = ahead.pop_front() {
-        (steps, way.steps) = (steps + 1, way.steps + 1);
-        if steps > MAX_STEPS {
+        (steps, trace.steps) = (steps + 1, trace.steps + 1);
+        if steps > MAX_LOOKUPS {
             return;
         }
         // A link, and whether it is in the folder.
         let (text, is_inside) = match &mut at {
-            At::Outside(place) if name == ".." => {
+            Position::Outside(place) if name == ".." => {
                 place.pop();
                 continue;
             }
-            At::Outside(place) => {
+            Position::Outside(place) => {
                 let path = place.join(&name);
                 if let Some(by) = names.iter().position(|name| path == *name) {
-                    way.around.extend(left.take());
-                    at = At::Inside { here: PathBuf::new(), by };
+                    trace.around.extend(left.take());
+                    at = Position::Inside { here: PathBuf::new(), by };
                     continue;
                 }
                 let Some(text) = machine.link(&path) else {
@@ -172,25 +178,25 @@ fn walk((root, names, machine): Ground<'_>, (mut at, mut ahead): (At, VecDeque<O
                 };
                 (text, false)
             }
-            At::Inside { here, by } if name == ".." && here.as_os_str().is_empty() => {
+            Position::Inside { here, by } if name == ".." && here.as_os_str().is_empty() => {
                 let place = names[*by].as_path();
                 left = Some(ahead.iter().fold(place.join(".."), |path, part| path.join(part)));
-                way.is_left = true;
-                at = At::Outside(place.parent().unwrap_or(place).to_owned());
+                trace.is_left = true;
+                at = Position::Outside(place.parent().unwrap_or(place).to_owned());
                 continue;
             }
-            At::Inside { here, .. } if name == ".." => {
-                way.passed.push(here.clone());
+            Position::Inside { here, .. } if name == ".." => {
+                trace.passed.push(here.clone());
                 here.pop();
                 continue;
             }
-            At::Inside { here, .. } => {
+            Position::Inside { here, .. } => {
                 let path = here.join(&name);
                 let Ok(stat) = rustix::fs::statat(root, &path, AtFlags::SYMLINK_NOFOLLOW) else { return };
                 match FileType::from_raw_mode(stat.st_mode) {
                     FileType::Symlink => {
                         let Ok(text) = rustix::fs::readlinkat(root, &path, Vec::new()) else { return };
-                        way.passed.push(path);
+                        trace.passed.push(path);
                         (text, true)
                     }
                     FileType::Directory => {
@@ -199,7 +205,7 @@ fn walk((root, names, machine): Ground<'_>, (mut at, mut ahead): (At, VecDeque<O
                     }
                     kind => {
                         if ahead.is_empty() {
-                            way.end((path, kind));
+                            trace.end((path, kind));
                         }
                         return;
                     }
@@ -210,20 +216,20 @@ fn walk((root, names, machine): Ground<'_>, (mut at, mut ahead): (At, VecDeque<O
         if links > MAX_LINKS {
             return;
         }
-        if lead(text.as_bytes(), &mut ahead) {
+        if push_target(text.as_bytes(), &mut ahead) {
             if is_inside {
                 left = Some(ahead.iter().fold("/".into(), |path: PathBuf, part| path.join(part)));
             }
-            at = At::Outside("/".into());
+            at = Position::Outside("/".into());
         }
     }
     match at {
-        At::Inside { here, .. } => way.end((here, FileType::Directory)),
-        At::Outside(_) => way.out.extend(left),
+        Position::Inside { here, .. } => trace.end((here, FileType::Directory)),
+        Position::Outside(_) => trace.out.extend(left),
     }
 }
 
-impl Way {
+impl LinkTrace {
     fn end(&mut self, end: (PathBuf, FileType)) {
         if !self.ends.contains(&end) {
             self.ends.push(end);
@@ -232,7 +238,7 @@ impl Way {
 }
 
 /// The names of a path, one by one.
-fn parts(path: &Path) -> VecDeque<OsString> {
+fn components_of(path: &Path) -> VecDeque<OsString> {
     let parts = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some("..".into()),
@@ -274,14 +280,17 @@ mod tests {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, folder.path(), flags, Mode::empty()).unwrap();
         let way = |link: &str| {
-            let way = follow(
-                (&root, &[PathBuf::from("/there"), folder.path().to_owned()], &Machine::default()),
+            let trace = trace_link(
+                (&root, &[PathBuf::from("/there"), folder.path().to_owned()], &HostView::default()),
                 Path::new(link),
             );
-            let passed: Vec<String> = way.passed.iter().map(|path| path.display().to_string()).collect();
+            let passed: Vec<String> = trace.passed.iter().map(|path| path.display().to_string()).collect();
             (
                 passed.join(" "),
-                way.ends.first().map(|(end, kind)| (end.display().to_string(), *kind == FileType::Directory)),
+                trace
+                    .ends
+                    .first()
+                    .map(|(end, kind)| (end.display().to_string(), *kind == FileType::Directory)),
             )
         };
         let file = || Some(("real/file".to_owned(), false));
@@ -297,12 +306,12 @@ mod tests {
         }
         assert_eq!(way("root"), ("root real".to_owned(), Some((String::new(), true))));
         assert_eq!(way("circle").1, None);
-        let ground = (&root, &[PathBuf::from("/there")][..], &Machine::default());
-        let out = |link: &str| follow(ground, Path::new(link)).out;
+        let ground = (&root, &[PathBuf::from("/there")][..], &HostView::default());
+        let out = |link: &str| trace_link(ground, Path::new(link)).out;
         assert_eq!(out("elsewhere"), [Path::new("/etc/passwd")]);
         assert_eq!(out("out"), [Path::new("/there/../../x")]);
         assert_eq!(out("straight"), Vec::<PathBuf>::new());
-        let arrived = |path: &str| arrive(ground, Path::new(path));
+        let arrived = |path: &str| trace_path(ground, Path::new(path));
         let there = arrived("/there/by/file").unwrap();
         assert_eq!((there.passed, there.ends[0].0.as_path()), (vec!["by".into()], Path::new("real/file")));
         assert_eq!(arrived("/elsewhere/by/file"), None);
@@ -344,12 +353,12 @@ mod tests {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, at("P"), flags, Mode::empty()).unwrap();
         // Its own name may lead through a link too.
-        let machine = Machine::default();
-        let names = with_real(&[Path::new("/workspace"), &at("alias")], &machine);
+        let machine = HostView::default();
+        let names = with_real_paths(&[Path::new("/workspace"), &at("alias")], &machine);
         assert_eq!(names, [PathBuf::from("/workspace"), at("alias"), at("P")]);
         let ends = |link: &str| {
-            let way = follow((&root, &names, &Machine::default()), Path::new(link));
-            way.ends.into_iter().map(|(end, _)| end).collect::<Vec<_>>()
+            let trace = trace_link((&root, &names, &HostView::default()), Path::new(link));
+            trace.ends.into_iter().map(|(end, _)| end).collect::<Vec<_>>()
         };
         for link in ["plain", "absolute", "again", "boxed", "by-alias", "by-deep-alias", "twice"] {
             assert_eq!(ends(link), [Path::new("deep/vault")], "{link}");

@@ -13,11 +13,11 @@ use tribune_contract::{LimitedBy, Limits};
 use super::launcher::House;
 
 /// How often the removal of a cgroup is tried, and how long it waits in between: the kernel buries its processes first.
-const REMOVE_TRIES: u32 = 500;
+const REMOVE_ATTEMPTS: u32 = 500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(4);
 
 /// Microseconds in which a share of processor time is counted.
-const CPU_PERIOD: u64 = 100_000;
+const CPU_PERIOD_US: u64 = 100_000;
 
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
@@ -30,16 +30,16 @@ pub(super) struct Cgroups {
 
 impl Cgroups {
     /// Makes the best that there is.
-    pub(super) fn make(house: &House, limits: &Limits) -> Self {
+    pub(super) fn create(house: &House, limits: &Limits) -> Self {
         let name = name(house);
-        let mounts = Hierarchies::known();
+        let mounts = Hierarchies::cached();
         let v2 = mounts.unified.iter().flat_map(|place| place.ancestors());
         for parent in v2 {
-            if let Ok(folder) = version_2(&parent.join(&name), &parent, limits) {
+            if let Ok(folder) = create_v2(&parent.join(&name), &parent, limits) {
                 return Self { folders: vec![folder], limited_by: LimitedBy::CgroupV2 };
             }
         }
-        if let Ok(folders) = version_1(&mounts, &name, limits) {
+        if let Ok(folders) = create_v1(&mounts, &name, limits) {
             return Self { folders, limited_by: LimitedBy::CgroupV1 };
         }
         Self { folders: Vec::new(), limited_by: LimitedBy::Rlimits }
@@ -47,7 +47,7 @@ impl Cgroups {
 
     /// The files that take a process in. In version 1 the one for single threads: the launcher has one, and the kernel takes a
     /// lock of the whole machine for the other.
-    pub(super) fn doors(&self) -> Vec<PathBuf> {
+    pub(super) fn join_files(&self) -> Vec<PathBuf> {
         let door = match self.limited_by {
             LimitedBy::CgroupV1 => "tasks",
             LimitedBy::CgroupV2 | LimitedBy::Rlimits => "cgroup.procs",
@@ -66,7 +66,7 @@ impl Drop for Cgroups {
 
 /// Ends everything in a cgroup, and removes it. Whether it is gone.
 pub(super) fn remove(folder: &Path) -> bool {
-    for _ in 0..REMOVE_TRIES {
+    for _ in 0..REMOVE_ATTEMPTS {
         match std::fs::remove_dir(folder) {
             Ok(()) => return true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
@@ -94,7 +94,7 @@ fn name(house: &House) -> String {
     static OWN: OnceLock<(u64, u64)> = OnceLock::new();
     let pid = std::process::id();
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    let (namespace, start) = OWN.get_or_init(|| (pid_namespace(), started(pid).unwrap_or_default()));
+    let (namespace, start) = OWN.get_or_init(|| (pid_namespace(), start_time(pid).unwrap_or_default()));
     format!("{PREFIX}{}.{namespace}.{pid}.{start}.{launch}", house.as_str())
 }
 
@@ -104,46 +104,46 @@ fn pid_namespace() -> u64 {
 }
 
 /// What the kernel marks a process with that is ending (`PF_EXITING`).
-const ENDING: u64 = 4;
+const PF_EXITING: u64 = 4;
 
 /// When a process was started, which with its id tells it from all others. One that has ended and that nobody has looked after
 /// yet is gone, and so is one that is about to: it does nothing more.
-fn started(pid: u32) -> Option<u64> {
+fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, which may hold anything, ends with the last parenthesis. Behind it are the state, and among the others the
     // marks and the start.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let &[state, _, _, _, _, _, marks, ..] = fields.as_slice() else { return None };
-    let is_ending = marks.parse::<u64>().ok()? & ENDING != 0;
-    if is_ending || matches!(state, "Z" | "X" | "x") {
+    let is_exiting = marks.parse::<u64>().ok()? & PF_EXITING != 0;
+    if is_exiting || matches!(state, "Z" | "X" | "x") {
         return None;
     }
     fields.get(19)?.parse().ok()
 }
 
 /// Cgroups that belong to processes which are gone, whatever house they were of: one that never starts again would not sweep.
-pub(super) fn abandoned() -> Vec<PathBuf> {
+pub(super) fn stale() -> Vec<PathBuf> {
     let here = pid_namespace();
-    let mounts = Hierarchies::of_this_process(&own_cgroups());
+    let mounts = Hierarchies::read(&own_cgroups());
     let places = mounts.unified.iter().chain(mounts.controllers.iter().map(|(_, place)| place));
-    let folders = places.flat_map(|place| below(&place.mount));
-    let is_abandoned = |path: &PathBuf| {
+    let folders = places.flat_map(|place| descendants(&place.mount));
+    let is_stale = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         let Some((_, rest)) = name.and_then(|name| name.strip_prefix(PREFIX)?.split_once('.')) else {
             return false;
         };
         let numbers: Vec<u64> = rest.split('.').map_while(|number| number.parse().ok()).collect();
         let &[namespace, pid, start, _] = numbers.as_slice() else { return false };
-        namespace == here && u32::try_from(pid).ok().and_then(started) != Some(start)
+        namespace == here && u32::try_from(pid).ok().and_then(start_time) != Some(start)
     };
-    folders.filter(is_abandoned).collect()
+    folders.filter(is_stale).collect()
 }
 
 /// Cgroups that are looked at in one hierarchy.
 const MAX_CGROUPS: usize = 50_000;
 
 /// All cgroups of a hierarchy: whoever made one may have been elsewhere in it than this process is.
-fn below(mount: &Path) -> Vec<PathBuf> {
+fn descendants(mount: &Path) -> Vec<PathBuf> {
     let mut found = vec![mount.to_owned()];
     let mut next = 0;
     while let Some(folder) = found.get(next).filter(|_| found.len() < MAX_CGROUPS) {
@@ -156,44 +156,44 @@ fn below(mount: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn version_2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBuf> {
+fn create_v2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBuf> {
     let controllers = std::fs::read_to_string(parent.join("cgroup.subtree_control"))?;
     let has = |wanted: &str| controllers.split_whitespace().any(|name| name == wanted);
     if !has("memory") || !has("pids") {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD / 100;
-    made(folder, |set| {
+    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
+    create_cgroup(folder, |set| {
         set("memory.max", limits.memory_bytes.to_string())?;
         set("pids.max", limits.processes.to_string())?;
         // Not every kernel has these.
         let _ = set("memory.swap.max", "0".to_owned());
         let _ = set("memory.oom.group", "1".to_owned());
         if has("cpu") {
-            set("cpu.max", format!("{quota} {CPU_PERIOD}"))?;
+            set("cpu.max", format!("{quota} {CPU_PERIOD_US}"))?;
         }
         Ok(())
     })
 }
 
-fn version_1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Vec<PathBuf>> {
+fn create_v1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Vec<PathBuf>> {
     let place = |wanted: &str| {
         let found =
             mounts.controllers.iter().find(|(controllers, _)| controllers.iter().any(|c| c == wanted));
-        found.map(|(_, place)| place.here().join(name)).ok_or(io::ErrorKind::Unsupported)
+        found.map(|(_, place)| place.path_of_self().join(name)).ok_or(io::ErrorKind::Unsupported)
     };
-    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD / 100;
+    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
     let mut folders = Vec::new();
     let all = (|| {
-        folders.push(made(&place("pids")?, |set| set("pids.max", limits.processes.to_string()))?);
-        folders.push(made(&place("memory")?, |set| {
+        folders.push(create_cgroup(&place("pids")?, |set| set("pids.max", limits.processes.to_string()))?);
+        folders.push(create_cgroup(&place("memory")?, |set| {
             set("memory.limit_in_bytes", limits.memory_bytes.to_string())?;
             // Only where the kernel counts swap.
             let _ = set("memory.memsw.limit_in_bytes", limits.memory_bytes.to_string());
             Ok(())
         })?);
-        folders.push(made(&place("cpu")?, |set| {
-            set("cpu.cfs_period_us", CPU_PERIOD.to_string())?;
+        folders.push(create_cgroup(&place("cpu")?, |set| {
+            set("cpu.cfs_period_us", CPU_PERIOD_US.to_string())?;
             set("cpu.cfs_quota_us", quota.to_string())
         })?);
         Ok(())
@@ -205,7 +205,7 @@ fn version_1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Ve
 }
 
 /// Makes a cgroup and sets it up, or leaves none.
-fn made(
+fn create_cgroup(
     folder: &Path,
     set_up: impl FnOnce(&dyn Fn(&str, String) -> io::Result<()>) -> io::Result<()>,
 ) -> io::Result<PathBuf> {
@@ -229,19 +229,19 @@ fn own_cgroups() -> String {
 /// Where this process is in each hierarchy that is mounted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Hierarchies {
-    unified: Option<Place>,
-    controllers: Vec<(Vec<String>, Place)>,
+    unified: Option<HierarchyPath>,
+    controllers: Vec<(Vec<String>, HierarchyPath)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct HierarchyPath {
     mount: PathBuf,
     /// From the mount.
     path: PathBuf,
 }
 
-impl Place {
-    fn here(&self) -> PathBuf {
+impl HierarchyPath {
+    fn path_of_self(&self) -> PathBuf {
         self.mount.join(&self.path)
     }
 
@@ -253,27 +253,27 @@ impl Place {
 }
 
 /// How long it is taken for granted what is mounted where. A list of mounts is long, and commands come several at a time.
-const LOOK_HOLDS: Duration = Duration::from_secs(10);
+const CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// What was found last, when, and where this process was by its own account then.
-static LAST_LOOK: Mutex<Option<(Instant, String, Hierarchies)>> = Mutex::new(None);
+static CACHE: Mutex<Option<(Instant, String, Hierarchies)>> = Mutex::new(None);
 
 impl Hierarchies {
     /// As they are, or were a moment ago if this process has not been moved since.
-    fn known() -> Self {
+    fn cached() -> Self {
         let own = own_cgroups();
-        let mut last = LAST_LOOK.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some((when, then, found)) if *then == own && when.elapsed() < LOOK_HOLDS => found.clone(),
+            Some((when, then, found)) if *then == own && when.elapsed() < CACHE_TTL => found.clone(),
             _ => {
-                let found = Self::of_this_process(&own);
+                let found = Self::read(&own);
                 *last = Some((Instant::now(), own, found.clone()));
                 found
             }
         }
     }
 
-    fn of_this_process(own: &str) -> Self {
+    fn read(own: &str) -> Self {
         Self::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), own)
     }
 
@@ -290,7 +290,7 @@ impl Hierarchies {
             let place = |path: &str| {
                 let path = Path::new(path);
                 let path = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
-                Place { mount: mount.into(), path: path.to_owned() }
+                HierarchyPath { mount: mount.into(), path: path.to_owned() }
             };
             // Each line: number, controllers, path.
             let mut lines = own.lines().filter_map(|line| {
@@ -331,7 +331,7 @@ mod tests {
 ";
         let own = "4:memory:/user/a\n3:cpu,cpuacct:/\n0::/pod/b\n";
         let found = Hierarchies::parse(mounts, own);
-        let place = |mount: &str, path: &str| Place { mount: mount.into(), path: path.into() };
+        let place = |mount: &str, path: &str| HierarchyPath { mount: mount.into(), path: path.into() };
         assert_eq!(
             found,
             Hierarchies {
@@ -354,11 +354,11 @@ mod tests {
         let limits = Limits { memory_bytes: 1 << 20, processes: 7, cpu_percent: 150, ..Limits::default() };
         for too_little in ["", "hugetlb", "cpu memory", "pids"] {
             handed_down(too_little);
-            assert!(version_2(&parent.path().join("child"), parent.path(), &limits).is_err(), "{too_little}");
+            assert!(create_v2(&parent.path().join("child"), parent.path(), &limits).is_err(), "{too_little}");
             assert!(!parent.path().join("child").exists(), "{too_little}");
         }
         handed_down("cpu memory pids");
-        let made = version_2(&parent.path().join("child"), parent.path(), &limits).unwrap();
+        let made = create_v2(&parent.path().join("child"), parent.path(), &limits).unwrap();
         let read = |file: &str| std::fs::read_to_string(made.join(file)).unwrap();
         assert_eq!(
             ["memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max"].map(read),
@@ -370,17 +370,17 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "it is what the cgroup holds")]
     fn a_cgroup_of_version_2_ends_with_all_that_is_in_it() {
-        let Some(place) = Hierarchies::of_this_process(&own_cgroups()).unified else {
+        let Some(place) = Hierarchies::read(&own_cgroups()).unified else {
             return eprintln!("no cgroup2 is mounted");
         };
-        let folder = place.here().join(format!("tribune-test-{}", std::process::id()));
+        let folder = place.path_of_self().join(format!("tribune-test-{}", std::process::id()));
         if let Err(error) = std::fs::create_dir(&folder) {
-            return eprintln!("no cgroup can be made in {}: {error}", place.here().display());
+            return eprintln!("no cgroup can be made in {}: {error}", place.path_of_self().display());
         }
         let mut sleeper = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
         let cgroups = Cgroups { folders: vec![folder.clone()], limited_by: LimitedBy::CgroupV2 };
-        assert_eq!(cgroups.doors(), [folder.join("cgroup.procs")]);
-        std::fs::write(&cgroups.doors()[0], sleeper.id().to_string()).unwrap();
+        assert_eq!(cgroups.join_files(), [folder.join("cgroup.procs")]);
+        std::fs::write(&cgroups.join_files()[0], sleeper.id().to_string()).unwrap();
         assert!(folder.join("cgroup.kill").exists(), "Linux 5.14 has it");
         drop(cgroups);
         assert!(!folder.exists());
@@ -390,8 +390,8 @@ mod tests {
 
     #[test]
     fn a_process_is_told_from_a_later_one_with_its_number() {
-        assert!(started(std::process::id()).is_some_and(|start| start > 0));
-        assert_eq!(started(u32::MAX), None);
+        assert!(start_time(std::process::id()).is_some_and(|start| start > 0));
+        assert_eq!(start_time(u32::MAX), None);
     }
     /// Whoever started a process may take its time to look after it.
     #[test]
@@ -401,12 +401,12 @@ mod tests {
     )]
     fn a_process_that_ended_is_gone_before_anybody_looks_after_it() {
         use rustix::process::{WaitId, WaitIdOptions};
-        assert!(started(std::process::id()).is_some());
+        assert!(start_time(std::process::id()).is_some());
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid::from_child(&child);
         rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
         assert!(Path::new(&format!("/proc/{}/stat", child.id())).exists());
-        assert_eq!(started(child.id()), None);
+        assert_eq!(start_time(child.id()), None);
         child.wait().unwrap();
     }
 }

@@ -11,27 +11,27 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 use tribune_contract::{Exit, LauncherReport, SignalRequest, Started};
 
 use super::cgroup::Cgroups;
-use super::streams::Ends;
+use super::streams::CallerPipes;
 use crate::wire;
 
 /// How long the launcher may take to end a sandbox before it is ended itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running sandbox. Dropping it ends everything in it.
 #[derive(Debug)]
 pub struct Child {
-    process: Process,
+    process: LauncherProcess,
     control: UnixStream,
-    ends: Ends,
+    pipes: CallerPipes,
     started: Started,
 }
 
 /// A launcher, perhaps before it has launched. It is killed and buried when this is dropped, and its cgroups removed.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct LauncherProcess {
     id: u32,
     pidfd: OwnedFd,
-    is_buried: bool,
+    is_reaped: bool,
     /// Last, so that they are removed when nothing is in them.
     _cgroups: Cgroups,
 }
@@ -50,15 +50,15 @@ impl Child {
     }
 
     pub const fn stdin(&mut self) -> Option<ChildStdin> {
-        self.ends.stdin.take()
+        self.pipes.stdin.take()
     }
 
     pub const fn stdout(&mut self) -> Option<ChildStdout> {
-        self.ends.stdout.take()
+        self.pipes.stdout.take()
     }
 
     pub const fn stderr(&mut self) -> Option<ChildStderr> {
-        self.ends.stderr.take()
+        self.pipes.stderr.take()
     }
 
     /// Sends a signal to the program's process group. One that ended takes none.
@@ -66,9 +66,9 @@ impl Child {
         wire::write(&mut self.control, &SignalRequest { signal: signal.as_raw() })
     }
 
-    /// Ends everything in it, now. [`Self::wait`] returns when it is gone.
+    /// CallerPipes everything in it, now. [`Self::wait`] returns when it is gone.
     pub fn kill(&mut self) {
-        if self.signal(Signal::KILL).is_err() || !self.process.ends_within(PATIENCE) {
+        if self.signal(Signal::KILL).is_err() || !self.process.exits_within(KILL_TIMEOUT) {
             self.process.kill();
         }
     }
@@ -80,7 +80,7 @@ impl Child {
             // The launcher is gone without a word, and so is all that it launched.
             Ok(_) | Err(_) => Exit::Killed,
         };
-        self.process.bury()?;
+        self.process.reap()?;
         Ok(exit)
     }
 }
@@ -92,24 +92,24 @@ impl AsFd for Child {
     }
 }
 
-impl Process {
-    /// The launcher that the usher forked, which presents itself over `control`.
-    pub(super) fn answering(control: &UnixStream, cgroups: Cgroups) -> io::Result<Self> {
+impl LauncherProcess {
+    /// The launcher that the fork_server forked, which presents itself over `control`.
+    pub(super) fn accept(control: &UnixStream, cgroups: Cgroups) -> io::Result<Self> {
         let mut id = [0; size_of::<u32>()];
         let (length, descriptors) = wire::receive_with(control, &mut id)?;
         match descriptors.into_iter().next() {
             Some(pidfd) if length == id.len() => {
-                Ok(Self { id: u32::from_le_bytes(id), pidfd, is_buried: false, _cgroups: cgroups })
+                Ok(Self { id: u32::from_le_bytes(id), pidfd, is_reaped: false, _cgroups: cgroups })
             }
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
-    pub(super) const fn started(self, control: UnixStream, ends: Ends, started: Started) -> Child {
-        Child { process: self, control, ends, started }
+    pub(super) const fn into_child(self, control: UnixStream, pipes: CallerPipes, started: Started) -> Child {
+        Child { process: self, control, pipes, started }
     }
 
-    fn ends_within(&self, time: Duration) -> bool {
+    fn exits_within(&self, time: Duration) -> bool {
         let timeout = Timespec::try_from(time).ok();
         let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
         rustix::event::poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
@@ -120,8 +120,8 @@ impl Process {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    fn bury(&mut self) -> io::Result<()> {
-        // It is the usher's child, whose children the kernel buries.
+    fn reap(&mut self) -> io::Result<()> {
+        // It is the fork_server's child, whose children the kernel buries.
         let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
         loop {
             match rustix::event::poll(&mut polled, None) {
@@ -129,30 +129,30 @@ impl Process {
                 ended => break ended.map(drop)?,
             }
         }
-        // Where this process is the one that orphans are given to, it is the usher's heir.
+        // Where this process is the one that orphans are given to, it is the fork_server's heir.
         let _ = rustix::process::waitid(
             WaitId::PidFd(self.pidfd.as_fd()),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
         );
-        self.is_buried = true;
+        self.is_reaped = true;
         Ok(())
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if !self.process.is_buried {
+        if !self.process.is_reaped {
             self.kill();
         }
     }
 }
 
-impl Drop for Process {
+impl Drop for LauncherProcess {
     fn drop(&mut self) {
-        if !self.is_buried {
+        if !self.is_reaped {
             self.kill();
             // Killed, so this ends.
-            let _ = self.bury();
+            let _ = self.reap();
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::workspace::Layers;
 
 /// What was removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct CleanupReport {
     pub cgroups: Vec<PathBuf>,
     pub work_folders: Vec<PathBuf>,
     /// What is still there, because something in it would not go.
@@ -18,31 +18,31 @@ pub struct Swept {
 }
 
 /// Removes cgroups of processes that are gone. Others may run meanwhile.
-pub fn sweep_cgroups() -> Swept {
-    let mut swept = Swept::default();
-    for folder in cgroup::abandoned() {
+pub fn sweep_cgroups() -> CleanupReport {
+    let mut report = CleanupReport::default();
+    for folder in cgroup::stale() {
         if cgroup::remove(&folder) {
-            swept.cgroups.push(folder);
+            report.cgroups.push(folder);
         } else {
-            swept.left.push(folder);
+            report.left.push(folder);
         }
     }
-    swept
+    report
 }
 
 /// Sweeps a house, and cgroups of any that is gone. `sessions` is the folder with the layers of its sessions, one folder each; no session of this house may
 /// run while this does.
 #[must_use]
-pub fn sweep(sessions: &Path) -> Swept {
-    let mut swept = sweep_cgroups();
+pub fn sweep(sessions: &Path) -> CleanupReport {
+    let mut report = sweep_cgroups();
     let folders = std::fs::read_dir(sessions).into_iter().flatten();
     for layers in folders.filter_map(|entry| Some(Layers::new(entry.ok()?.path()))) {
         let work = layers.work();
         match layers.clear_work() {
-            Ok(true) => swept.work_folders.push(work),
+            Ok(true) => report.work_folders.push(work),
             Ok(false) => {}
-            Err(_) => swept.left.push(work),
+            Err(_) => report.left.push(work),
         }
     }
-    swept
+    report
 }

@@ -9,23 +9,25 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use tribune_contract::{CgroupAssignment, Failed, LaunchProfile, Mode, LaunchRequest, ProfileError, LauncherReport, RunsAs};
+use tribune_contract::{
+    CgroupAssignment, Failed, LaunchProfile, LaunchRequest, LauncherReport, Mode, ProfileError, RunsAs,
+};
 
 use super::cgroup::Cgroups;
-use super::child::{Child, Process};
-use super::fork_server::Usher;
+use super::child::{Child, LauncherProcess};
+use super::fork_server::ForkServer;
 use super::streams::Streams;
 use super::uid_pool;
 use crate::wire::{self, ForkRequest, LauncherSpec};
 
 /// How long a start may take. It is milliseconds; a machine that swaps needs longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a launcher may take to say who it is, which it does as soon as it is forked and has its namespaces.
-const ANSWER: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The hidden subcommand of the same program.
-const ENTER: &str = "sandbox-enter";
+const ENTER_SUBCOMMAND: &str = "sandbox-enter";
 
 /// Starts sandboxes of one house.
 #[derive(Debug, Clone)]
@@ -33,23 +35,23 @@ pub struct Launcher {
     program: PathBuf,
     args: Vec<OsString>,
     house: House,
-    usher: Shared,
-    ahead: IsAhead,
+    fork_server: SharedForkServer,
+    prewarm: Prewarm,
 }
 
 /// Whether one is made ahead when another was launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IsAhead {
-    Yes,
-    No,
+enum Prewarm {
+    On,
+    Off,
 }
 
-/// An usher, started with the first launch, and anew when it is gone.
-type Shared = Arc<Mutex<Option<Usher>>>;
+/// An fork_server, started with the first launch, and anew when it is gone.
+type SharedForkServer = Arc<Mutex<Option<ForkServer>>>;
 
 /// The one of this process, for as long as somebody has it: what it makes ahead is made once, and not for each part of the
 /// daemon that starts programs.
-static OWN: Mutex<Weak<Mutex<Option<Usher>>>> = Mutex::new(Weak::new());
+static PROCESS_FORK_SERVER: Mutex<Weak<Mutex<Option<ForkServer>>>> = Mutex::new(Weak::new());
 
 /// The name under which a house's cgroups are found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,118 +95,131 @@ impl Launcher {
     /// Re-executes this very program, even if its file was replaced meanwhile.
     #[must_use]
     pub fn this_program(house: House) -> Self {
-        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let usher = own.upgrade().unwrap_or_default();
-        *own = Arc::downgrade(&usher);
-        Self { usher, ..Self::new("/proc/self/exe", [ENTER.into()], house) }
+        let mut own = PROCESS_FORK_SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        let fork_server = own.upgrade().unwrap_or_default();
+        *own = Arc::downgrade(&fork_server);
+        Self { fork_server, ..Self::new("/proc/self/exe", [ENTER_SUBCOMMAND.into()], house) }
     }
 
     /// For one launch: nothing is made ahead of another.
     #[must_use]
     pub fn once(self) -> Self {
-        Self { ahead: IsAhead::No, ..self }
+        Self { prewarm: Prewarm::Off, ..self }
     }
 
     /// Executes a program that calls [`crate::enter`].
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, house: House) -> Self {
-        Self { program: program.into(), args: args.into(), house, usher: Arc::default(), ahead: IsAhead::Yes }
+        Self {
+            program: program.into(),
+            args: args.into(),
+            house,
+            fork_server: Arc::default(),
+            prewarm: Prewarm::On,
+        }
     }
 
     /// Starts a sandbox and returns when its program runs. Blocks for as long, which is milliseconds.
     pub fn launch(&self, profile: &LaunchProfile, streams: Streams) -> Result<Child, LaunchError> {
         profile.check()?;
-        let becomes = becomes(profile.runs_as)?;
+        let becomes = target_user(profile.runs_as)?;
         let (streams, ends) = streams.open()?;
-        let launching = match self.begin(profile, becomes, &streams) {
-            Ok(launching) => launching,
-            // An usher that ended just now took the request with it, or is stopped, or the launcher that waited is: nobody
+        let pending = match self.request_launch(profile, becomes, &streams) {
+            Ok(pending) => pending,
+            // An fork_server that ended just now took the request with it, or is stopped, or the launcher that waited is: nobody
             // answered, so nothing was begun.
             Err(_) => {
-                self.dismiss_usher();
-                self.begin(profile, becomes, &streams)?
+                self.drop_fork_server();
+                self.request_launch(profile, becomes, &streams)?
             }
         };
         // As long as we had them, we would not see them closed.
         drop(streams);
-        let Launching { mut control, process, bounded } = launching;
+        let PendingLaunch { mut control, process, assignment } = pending;
         // A launcher that gave up already does not hear this, and has said why.
-        let _ = wire::write(&mut control, &bounded);
+        let _ = wire::write(&mut control, &assignment);
         let report = wire::read::<LauncherReport>(&mut control)?;
         control.set_read_timeout(None)?;
         match report {
-            Some(LauncherReport::Started(started)) => Ok(process.started(control, ends, started)),
-            Some(LauncherReport::Failed(why_not)) => Err(LaunchError::Refused(why_not)),
-            Some(LauncherReport::Ended(_)) | None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Some(LauncherReport::Started(started)) => Ok(process.into_child(control, ends, started)),
+            Some(LauncherReport::Failed(failure)) => Err(LaunchError::Refused(failure)),
+            Some(LauncherReport::Ended(_)) | None => {
+                Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
+            }
         }
     }
 }
 
 /// A launcher that has its order.
-struct Launching {
+struct PendingLaunch {
     control: UnixStream,
-    process: Process,
-    bounded: CgroupAssignment,
+    process: LauncherProcess,
+    assignment: CgroupAssignment,
 }
 
 impl Launcher {
     /// Orders a launch, up to where a launcher has said who it is.
-    fn begin(
+    fn request_launch(
         &self,
         profile: &LaunchProfile,
         becomes: Option<(u32, u32)>,
         streams: &[OwnedFd; 3],
-    ) -> io::Result<Launching> {
+    ) -> io::Result<PendingLaunch> {
         let (mut control, theirs) = UnixStream::pair()?;
-        control.set_write_timeout(Some(PATIENCE))?;
-        control.set_read_timeout(Some(ANSWER))?;
-        self.ask(self.request(profile.mode, becomes), &theirs.into(), streams)?;
+        control.set_write_timeout(Some(START_TIMEOUT))?;
+        control.set_read_timeout(Some(HELLO_TIMEOUT))?;
+        self.request_launcher(self.fork_request(profile.mode, becomes), &theirs.into(), streams)?;
         // The launcher begins while its cgroups are made.
         wire::write(&mut control, &LaunchRequest { profile: profile.clone(), becomes })?;
-        let cgroups = Cgroups::make(&self.house, &profile.limits);
-        let bounded = CgroupAssignment { limited_by: cgroups.limited_by, cgroups: cgroups.doors() };
-        let process = Process::answering(&control, cgroups).map_err(|error| match error.kind() {
+        let cgroups = Cgroups::create(&self.house, &profile.limits);
+        let assignment = CgroupAssignment { limited_by: cgroups.limited_by, cgroups: cgroups.join_files() };
+        let process = LauncherProcess::accept(&control, cgroups).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it does not answer"),
             _ => error,
         })?;
-        control.set_read_timeout(Some(PATIENCE))?;
-        Ok(Launching { control, process, bounded })
+        control.set_read_timeout(Some(START_TIMEOUT))?;
+        Ok(PendingLaunch { control, process, assignment })
     }
 
-    fn request(&self, mode: Mode, becomes: Option<(u32, u32)>) -> ForkRequest {
+    fn fork_request(&self, mode: Mode, becomes: Option<(u32, u32)>) -> ForkRequest {
         let launcher = LauncherSpec { mode, becomes };
-        let prewarm = match (self.ahead, mode, becomes) {
-            (IsAhead::No, ..) | (_, Mode::Landlock, _) => None,
+        let prewarm = match (self.prewarm, mode, becomes) {
+            (Prewarm::Off, ..) | (_, Mode::Landlock, _) => None,
             // The next one has a user of its own again.
-            (IsAhead::Yes, Mode::Full, Some((uid, _))) if uid_pool::is_fresh(uid) => {
-                let upcoming = uid_pool::upcoming();
-                Some(LauncherSpec { mode, becomes: Some((upcoming, upcoming)) })
+            (Prewarm::On, Mode::Full, Some((uid, _))) if uid_pool::is_pool_uid(uid) => {
+                let reserved = uid_pool::reserve();
+                Some(LauncherSpec { mode, becomes: Some((reserved, reserved)) })
             }
-            (IsAhead::Yes, Mode::Full, _) => Some(launcher),
+            (Prewarm::On, Mode::Full, _) => Some(launcher),
         };
         ForkRequest { launcher, prewarm }
     }
 
-    /// Asks the usher for a launcher; one that is gone is replaced.
-    fn ask(&self, request: ForkRequest, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
-        let mut usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(usher) = &*usher
-            && usher.ask(request, control, streams).is_ok()
+    /// Asks the fork_server for a launcher; one that is gone is replaced.
+    fn request_launcher(
+        &self,
+        request: ForkRequest,
+        control: &OwnedFd,
+        streams: &[OwnedFd; 3],
+    ) -> io::Result<()> {
+        let mut fork_server = self.fork_server.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fork_server) = &*fork_server
+            && fork_server.request(request, control, streams).is_ok()
         {
             return Ok(());
         }
-        usher.insert(Usher::start(&self.program, &self.args)?).ask(request, control, streams)
+        fork_server.insert(ForkServer::start(&self.program, &self.args)?).request(request, control, streams)
     }
 
-    fn dismiss_usher(&self) {
-        let usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn drop_fork_server(&self) {
+        let fork_server = self.fork_server.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Not while others wait for it.
-        drop(usher);
+        drop(fork_server);
     }
 }
 
 /// Whom the launcher becomes: nobody else, unless it is root.
-fn becomes(runs_as: RunsAs) -> Result<Option<(u32, u32)>, LaunchError> {
+fn target_user(runs_as: RunsAs) -> Result<Option<(u32, u32)>, LaunchError> {
     let own = geteuid();
     match (own.is_root(), runs_as) {
         (true, RunsAs::Dynamic) => {

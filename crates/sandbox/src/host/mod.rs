@@ -9,7 +9,7 @@ mod streams;
 mod uid_pool;
 
 pub use child::Child;
-pub use cleanup::{Swept, sweep, sweep_cgroups};
+pub use cleanup::{CleanupReport, sweep, sweep_cgroups};
 pub use launcher::{House, LaunchError, Launcher};
 pub use streams::{Stream, Streams};
 pub use uid_pool::next as fresh_user;

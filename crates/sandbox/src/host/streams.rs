@@ -42,25 +42,28 @@ impl Streams {
     }
 
     /// The program's ends, and the caller's.
-    pub(super) fn open(self) -> Result<([OwnedFd; 3], Ends), LaunchError> {
-        let (stdin, ours_in) = match self.stdin {
+    pub(super) fn open(self) -> Result<([OwnedFd; 3], CallerPipes), LaunchError> {
+        let (stdin, caller_stdin) = match self.stdin {
             Stream::Piped => {
-                let (theirs, ours) = io::pipe()?;
-                (theirs.into(), Some(OwnedFd::from(ours).into()))
+                let (program_end, caller_end) = io::pipe()?;
+                (program_end.into(), Some(OwnedFd::from(caller_end).into()))
             }
-            other => (other.plain()?, None),
+            other => (other.into_fd()?, None),
         };
-        let (stdout, ours_out) = output(self.stdout)?;
-        let (stderr, ours_err) = output(self.stderr)?;
-        let ends =
-            Ends { stdin: ours_in, stdout: ours_out.map(Into::into), stderr: ours_err.map(Into::into) };
-        Ok(([stdin, stdout, stderr], ends))
+        let (stdout, caller_stdout) = output_stream(self.stdout)?;
+        let (stderr, caller_stderr) = output_stream(self.stderr)?;
+        let pipes = CallerPipes {
+            stdin: caller_stdin,
+            stdout: caller_stdout.map(Into::into),
+            stderr: caller_stderr.map(Into::into),
+        };
+        Ok(([stdin, stdout, stderr], pipes))
     }
 }
 
 impl Stream {
     /// What the program gets where nobody is at the other end.
-    fn plain(self) -> Result<OwnedFd, LaunchError> {
+    fn into_fd(self) -> Result<OwnedFd, LaunchError> {
         match self {
             Self::Given(open) => {
                 let kind = FileType::from_raw_mode(fstat(&open).map_err(io::Error::from)?.st_mode);
@@ -72,19 +75,19 @@ impl Stream {
     }
 }
 
-fn output(stream: Stream) -> Result<(OwnedFd, Option<OwnedFd>), LaunchError> {
+fn output_stream(stream: Stream) -> Result<(OwnedFd, Option<OwnedFd>), LaunchError> {
     match stream {
         Stream::Piped => {
-            let (ours, theirs) = io::pipe()?;
-            Ok((theirs.into(), Some(ours.into())))
+            let (caller_end, program_end) = io::pipe()?;
+            Ok((program_end.into(), Some(caller_end.into())))
         }
-        other => Ok((other.plain()?, None)),
+        other => Ok((other.into_fd()?, None)),
     }
 }
 
 /// The caller's ends of the pipes.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct CallerPipes {
     pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,
     pub(super) stderr: Option<ChildStderr>,

@@ -12,21 +12,21 @@ use rustix::io::Errno;
 
 use super::diff::Change;
 use super::land::Why;
-use super::land_journal::Journal;
-use super::node::{Found, Node};
-use super::overlay::Base;
+use super::land_journal::LandJournal;
+use super::node::{Node, NodeStat};
+use super::overlay::OverlayBase;
 use super::{Layers, WorkspaceError, resolve_beneath, unreadable, unwritable};
 
-static LANDINGS: AtomicU64 = AtomicU64::new(0);
+static TEMPORARY_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 /// Both sides, open.
-pub(super) struct Field {
+pub(super) struct Applier {
     lower: OwnedFd,
     upper: OwnedFd,
     /// Whose the new files shall be, if we can choose.
     owner: Option<(Uid, Gid)>,
-    base: Base,
-    journal: Journal,
+    base: OverlayBase,
+    journal: LandJournal,
     /// Changes to something that is gone from the workspace.
     gone: BTreeSet<PathBuf>,
     /// Folders in which something landed, and that nobody else changed before.
@@ -35,34 +35,34 @@ pub(super) struct Field {
     folders: Vec<(PathBuf, u32)>,
 }
 
-type Landed = Result<Result<(), Why>, WorkspaceError>;
+type ApplyResult = Result<Result<(), Why>, WorkspaceError>;
 
-impl Field {
+impl Applier {
     pub(super) fn open(lower: &Path, layers: &Layers, changes: &[Change]) -> Result<Self, WorkspaceError> {
         let upper = layers.upper();
-        let folder = resolve_beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
+        let folder = resolve_beneath::open_root(lower).map_err(|error| unreadable(lower, error))?;
         let owner = rustix::fs::fstat(&folder).map_err(|error| unreadable(lower, error))?;
         let owner = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
-        let mut field = Self {
+        let mut applier = Self {
             lower: folder,
-            upper: resolve_beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?,
+            upper: resolve_beneath::open_root(&upper).map_err(|error| unreadable(&upper, error))?,
             owner: rustix::process::geteuid().is_root().then_some(owner),
-            base: layers.base()?,
-            journal: Journal::begin(layers).map_err(|error| unwritable(layers.folder(), error))?,
+            base: layers.read_base()?,
+            journal: LandJournal::begin(layers).map_err(|error| unwritable(layers.folder(), error))?,
             gone: BTreeSet::new(),
             touched: BTreeSet::new(),
             folders: Vec::new(),
         };
         let copies = changes.iter().filter(|change| change.is_copy);
-        let gone =
-            copies.filter(|change| change.path.parent().is_some_and(|folder| field.is_foreign(folder)));
-        field.gone = gone.map(|change| change.path.clone()).collect();
-        Ok(field)
+        let gone = copies
+            .filter(|change| change.path.parent().is_some_and(|folder| applier.is_changed_elsewhere(folder)));
+        applier.gone = gone.map(|change| change.path.clone()).collect();
+        Ok(applier)
     }
 
     /// Whether somebody else changed which names a folder of the workspace has, since the session began.
-    fn is_foreign(&self, folder: &Path) -> bool {
-        let found = Found::beneath(&self.lower, folder).ok().flatten();
+    fn is_changed_elsewhere(&self, folder: &Path) -> bool {
+        let found = NodeStat::beneath(&self.lower, folder).ok().flatten();
         found.is_some_and(|found| {
             let changed = found.changed_at();
             changed > self.base.began && self.base.landed.get(folder) != Some(&changed)
@@ -70,7 +70,7 @@ impl Field {
     }
 
     /// Gives landed folders their rights, the innermost first. Those that did not take them are told.
-    pub(super) fn close_folders(&mut self) -> Vec<(PathBuf, WorkspaceError)> {
+    pub(super) fn restore_folder_modes(&mut self) -> Vec<(PathBuf, WorkspaceError)> {
         let mut failed = Vec::new();
         while let Some((path, mode)) = self.folders.pop() {
             let held = resolve_beneath::open_folder(&self.lower, &path);
@@ -83,19 +83,19 @@ impl Field {
     }
 
     /// Makes all of it durable, and remembers what landed, or it would look like somebody else's change.
-    pub(super) fn end(mut self, layers: &Layers) -> std::io::Result<()> {
+    pub(super) fn finish(mut self, layers: &Layers) -> std::io::Result<()> {
         let synced = rustix::fs::syncfs(&self.lower);
         for folder in std::mem::take(&mut self.touched) {
-            if let Ok(Some(found)) = Found::beneath(&self.lower, &folder) {
+            if let Ok(Some(found)) = NodeStat::beneath(&self.lower, &folder) {
                 self.base.landed.insert(folder, found.changed_at());
             }
         }
-        layers.write(&self.base)?;
+        layers.write_base(&self.base)?;
         synced?;
-        self.journal.end()
+        self.journal.finish()
     }
 
-    pub(super) fn land(&mut self, change: &Change) -> Landed {
+    pub(super) fn apply(&mut self, change: &Change) -> ApplyResult {
         let path = change.path.as_path();
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
             return Ok(Err(Why::NoFile));
@@ -105,38 +105,39 @@ impl Field {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Err(Why::NoFolder)),
             Err(error) => return Err(unreadable(path, error)),
         };
-        let found = Found::in_folder(&folder, name.as_ref()).map_err(|error| unreadable(path, error))?;
+        let found = NodeStat::in_folder(&folder, name.as_ref()).map_err(|error| unreadable(path, error))?;
         if self.is_conflict(change, found.as_ref()) {
             return Ok(Err(Why::Conflict));
         }
-        if self.touched.contains(parent) || !self.is_foreign(parent) {
+        if self.touched.contains(parent) || !self.is_changed_elsewhere(parent) {
             self.touched.insert(parent.to_owned());
         }
-        let place = Place { folder: &folder, name, found: found.as_ref() };
+        let entry = TargetEntry { folder: &folder, name, found: found.as_ref() };
         let landed = match &change.after {
-            None => self.remove(&place, path)?,
-            Some(Node::Folder { mode }) => self.make_folder(&place, path, *mode)?,
-            Some(Node::File { mode, .. }) => self
-                .replace(&place, path, |field, temporary| field.copy_file(&folder, temporary, path, *mode))?,
-            Some(Node::Symlink { to }) => self.replace(&place, path, |field, temporary| {
+            None => self.remove(&entry, path)?,
+            Some(Node::Folder { mode }) => self.make_folder(&entry, path, *mode)?,
+            Some(Node::File { mode, .. }) => self.replace(&entry, path, |applier, temporary| {
+                applier.copy_file(&folder, temporary, path, *mode)
+            })?,
+            Some(Node::Symlink { to }) => self.replace(&entry, path, |applier, temporary| {
                 rustix::fs::symlinkat(to, &folder, temporary).map_err(|error| unwritable(path, error))?;
-                field.give(&folder, temporary, path)
+                applier.set_owner(&folder, temporary, path)
             })?,
             Some(Node::Other) => Err(Why::NoFile),
         };
         if landed.is_ok() {
-            let now = Found::in_folder(&folder, name.as_ref()).map_err(|error| unreadable(path, error))?;
+            let now = NodeStat::in_folder(&folder, name.as_ref()).map_err(|error| unreadable(path, error))?;
             match now {
                 Some(now) => self.base.landed.insert(path.to_owned(), now.changed_at()),
                 None => self.base.landed.remove(path),
             };
-            self.journal.done(path).map_err(|error| unwritable(path, error))?;
+            self.journal.record_done(path).map_err(|error| unwritable(path, error))?;
         }
         Ok(landed)
     }
 
     /// Whether somebody else changed it since the session began.
-    fn is_conflict(&self, change: &Change, found: Option<&Found>) -> bool {
+    fn is_conflict(&self, change: &Change, found: Option<&NodeStat>) -> bool {
         if self.gone.contains(&change.path) {
             return true;
         }
@@ -155,19 +156,19 @@ impl Field {
         }
     }
 
-    fn remove(&self, place: &Place<'_>, path: &Path) -> Landed {
-        let is_folder = matches!(place.found, Some(Found { node: Node::Folder { .. }, .. }));
+    fn remove(&self, entry: &TargetEntry<'_>, path: &Path) -> ApplyResult {
+        let is_folder = matches!(entry.found, Some(NodeStat { node: Node::Folder { .. }, .. }));
         if !is_folder {
-            let removed = rustix::fs::unlinkat(place.folder, place.name, AtFlags::empty());
+            let removed = rustix::fs::unlinkat(entry.folder, entry.name, AtFlags::empty());
             return removed.map(Ok).map_err(|error| unwritable(path, error));
         }
-        let held = resolve_beneath::open_folder(place.folder, place.name.as_ref())
+        let held = resolve_beneath::open_folder(entry.folder, entry.name.as_ref())
             .map_err(|error| unreadable(path, error))?;
         if self.is_newer(&held, path)? {
             return Ok(Err(Why::Conflict));
         }
-        let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(place.folder));
-        let removed = std::fs::remove_dir_all(Path::new(&by_descriptor).join(place.name));
+        let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(entry.folder));
+        let removed = std::fs::remove_dir_all(Path::new(&by_descriptor).join(entry.name));
         removed.map(Ok).map_err(|error| unwritable(path, error))
     }
 
@@ -180,7 +181,8 @@ impl Field {
             }
             let name: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(entry.file_name().to_bytes());
             let inner = path.join(name);
-            let found = Found::in_folder(folder, name.as_ref()).map_err(|error| unreadable(&inner, error))?;
+            let found =
+                NodeStat::in_folder(folder, name.as_ref()).map_err(|error| unreadable(&inner, error))?;
             let Some(found) = found else { continue };
             let changed = found.changed_at();
             let is_ours = self.base.landed.get(&inner) == Some(&changed);
@@ -203,16 +205,16 @@ impl Field {
         Ok(false)
     }
 
-    fn make_folder(&mut self, place: &Place<'_>, path: &Path, mode: u32) -> Landed {
-        match place.found {
-            Some(Found { node: Node::Folder { .. }, .. }) => {}
-            Some(_) => match self.remove(place, path)? {
-                Ok(()) => self.new_folder(place, path)?,
+    fn make_folder(&mut self, entry: &TargetEntry<'_>, path: &Path, mode: u32) -> ApplyResult {
+        match entry.found {
+            Some(NodeStat { node: Node::Folder { .. }, .. }) => {}
+            Some(_) => match self.remove(entry, path)? {
+                Ok(()) => self.new_folder(entry, path)?,
                 why => return Ok(why),
             },
-            None => self.new_folder(place, path)?,
+            None => self.new_folder(entry, path)?,
         }
-        let held = resolve_beneath::open_folder(place.folder, place.name.as_ref())
+        let held = resolve_beneath::open_folder(entry.folder, entry.name.as_ref())
             .map_err(|error| unreadable(path, error))?;
         // Open for what comes into it.
         let open = mode & 0o777 | 0o700;
@@ -223,37 +225,37 @@ impl Field {
         Ok(Ok(()))
     }
 
-    fn new_folder(&self, place: &Place<'_>, path: &Path) -> Result<(), WorkspaceError> {
-        rustix::fs::mkdirat(place.folder, place.name, Mode::RWXU).map_err(|error| unwritable(path, error))?;
-        self.give(place.folder, place.name, path)
+    fn new_folder(&self, entry: &TargetEntry<'_>, path: &Path) -> Result<(), WorkspaceError> {
+        rustix::fs::mkdirat(entry.folder, entry.name, Mode::RWXU).map_err(|error| unwritable(path, error))?;
+        self.set_owner(entry.folder, entry.name, path)
     }
 
-    /// Makes something beside its place, and moves it there.
+    /// Makes something beside its entry, and moves it there.
     fn replace(
         &mut self,
-        place: &Place<'_>,
+        entry: &TargetEntry<'_>,
         path: &Path,
         make: impl FnOnce(&Self, &OsStr) -> Result<(), WorkspaceError>,
-    ) -> Landed {
-        if let Some(Found { node: Node::Folder { .. }, .. }) = place.found
-            && let Err(why) = self.remove(place, path)?
+    ) -> ApplyResult {
+        if let Some(NodeStat { node: Node::Folder { .. }, .. }) = entry.found
+            && let Err(why) = self.remove(entry, path)?
         {
             return Ok(Err(why));
         }
-        let number = LANDINGS.fetch_add(1, Ordering::Relaxed);
+        let number = TEMPORARY_COUNTER.fetch_add(1, Ordering::Relaxed);
         let temporary = format!(".tribune-landing-{}-{number}", std::process::id());
         let temporary = OsStr::new(&temporary);
         let noted = |error| unwritable(path, error);
-        self.journal.making(&path.with_file_name(temporary), path).map_err(noted)?;
+        self.journal.record_make(&path.with_file_name(temporary), path).map_err(noted)?;
         let moved = make(self, temporary).and_then(|()| {
-            let made = rustix::fs::statat(place.folder, temporary, AtFlags::SYMLINK_NOFOLLOW)
+            let made = rustix::fs::statat(entry.folder, temporary, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|error| unreadable(path, error))?;
-            self.journal.made(made.st_ino).map_err(noted)?;
-            place.take(temporary, path)
+            self.journal.record_made(made.st_ino).map_err(noted)?;
+            entry.move_into_place(temporary, path)
         });
         if !matches!(moved, Ok(Ok(()))) {
             // Whatever it is by now, it is not needed.
-            let _ = rustix::fs::unlinkat(place.folder, temporary, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(entry.folder, temporary, AtFlags::empty());
         }
         moved
     }
@@ -283,7 +285,7 @@ impl Field {
         copied.map_err(|error| unwritable(path, error))
     }
 
-    fn give(&self, folder: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), WorkspaceError> {
+    fn set_owner(&self, folder: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), WorkspaceError> {
         let Some((uid, gid)) = self.owner else { return Ok(()) };
         rustix::fs::chownat(folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| unwritable(path, error))
@@ -291,15 +293,15 @@ impl Field {
 }
 
 /// A name in a folder of the workspace, and what was found there.
-struct Place<'a> {
+struct TargetEntry<'a> {
     folder: &'a OwnedFd,
     name: &'a OsStr,
-    found: Option<&'a Found>,
+    found: Option<&'a NodeStat>,
 }
 
-impl Place<'_> {
+impl TargetEntry<'_> {
     /// Moves the new version here, unless what is here is no longer what was found.
-    fn take(&self, temporary: &OsStr, path: &Path) -> Landed {
+    fn move_into_place(&self, temporary: &OsStr, path: &Path) -> ApplyResult {
         let rename = |flags| rustix::fs::renameat_with(self.folder, temporary, self.folder, self.name, flags);
         let was_file = self.found.filter(|found| !matches!(found.node, Node::Folder { .. }));
         let Some(expected) = was_file else {
@@ -316,8 +318,8 @@ impl Place<'_> {
         }
         // The old version is aside now, where it can be compared at leisure.
         let aside =
-            Found::in_folder(self.folder, temporary.as_ref()).map_err(|error| unreadable(path, error))?;
-        let same = |aside: &Found| {
+            NodeStat::in_folder(self.folder, temporary.as_ref()).map_err(|error| unreadable(path, error))?;
+        let same = |aside: &NodeStat| {
             let identity = |stat: &rustix::fs::Stat| {
                 (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)
             };

@@ -1,9 +1,9 @@
 //! Which changes programs of the host would obey: those under names that they look for, everything in a repository of git
 //! whatever it is called, what its configuration leads to, and whatever links with such names lead to, each link on the way
-//! included. A link whose name is the beginning of such a path leads to the rest of it. Ways are followed in the folder as it
+//! included. A link whose name is the beginning of such a path leads to the rest of it. PathTracer are followed in the folder as it
 //! is, as it would be, and as it would be if some of the changes were left.
 //!
-//! What is too much to look at counts as obeyed: more is marked then, never less.
+//! What is too much to look at counts as scan: more is marked then, never less.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use tribune_contract::{PatternProgress, autorun_patterns, is_host_trap, autorun_prefix};
+use tribune_contract::{PatternProgress, autorun_patterns, autorun_prefix, is_host_trap};
 
 use super::content::content_beneath;
 use super::diff::Change;
-use super::git_config::{MAX_BYTES, leads_to};
-use super::symlink_paths::{Links, TooMuch, Ways};
+use super::git_config::{MAX_BYTES, config_targets};
+use super::symlink_paths::{BudgetExceeded, Links, PathTracer};
 use super::{WorkspaceError, resolve_beneath, unreadable};
-use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, read_entries, is_repository};
+use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, is_repository, read_entries};
 
 /// Configurations that are read, and what could be one. A project has a few repositories with a few files each.
-const MAX_CONFIGURATIONS: usize = 16_384;
+const MAX_GIT_CONFIGS: usize = 16_384;
 
 /// Marks what programs of the host would obey. `repositories` are folders that the changes make, or were made in.
-pub(super) fn mark(
+pub(super) fn mark_autorun(
     (path, folder): (&Path, &OwnedFd),
     upper: &OwnedFd,
     repositories: BTreeSet<PathBuf>,
@@ -35,68 +35,71 @@ pub(super) fn mark(
     if changes.is_empty() {
         return Ok(());
     }
-    let mut obeyed = Obeyed { paths: repositories, ..Obeyed::in_folder(path) };
-    let now = obeyed.links_of(folder)?;
-    let mut ways = Ways::new(path, now, changes);
+    let mut scan = AutorunScan { paths: repositories, ..AutorunScan::in_folder(path) };
+    let now = scan.collect_links(folder)?;
+    let mut tracer = PathTracer::new(path, now, changes);
     let followed =
-        obeyed.read_configurations(&mut ways, [folder, upper]).and_then(|()| obeyed.follow_all(&mut ways));
-    if followed == Err(TooMuch) {
-        obeyed.paths.insert(PathBuf::new());
+        scan.read_git_configs(&mut tracer, [folder, upper]).and_then(|()| scan.follow_links(&mut tracer));
+    if followed == Err(BudgetExceeded) {
+        scan.paths.insert(PathBuf::new());
     }
     for change in changes {
-        change.is_trap = obeyed.has(&change.path) || obeyed.passed.contains(&change.path);
+        change.is_trap = scan.contains(&change.path) || scan.links_passed.contains(&change.path);
     }
     Ok(())
 }
 
 #[derive(Debug, Default)]
-struct Obeyed {
-    /// Names of the folder itself that can make what is in it obeyed.
-    above: Option<String>,
-    /// What is obeyed beside what its name tells, each with everything below it.
+struct AutorunScan {
+    /// Names of the folder itself that can make what is in it scan.
+    prefix: Option<String>,
+    /// What is scan beside what its name tells, each with everything below it.
     paths: BTreeSet<PathBuf>,
-    /// Links on the way to something that is obeyed. Nobody reads what else they lead to.
-    passed: BTreeSet<PathBuf>,
+    /// Links on the way to something that is scan. Nobody reads what else they lead to.
+    links_passed: BTreeSet<PathBuf>,
     /// What links lead to whose names are the beginning of a pattern, and how far they have come in it.
-    begun: BTreeMap<PathBuf, PatternProgress>,
+    partial_matches: BTreeMap<PathBuf, PatternProgress>,
 }
 
-impl Obeyed {
+impl AutorunScan {
     fn in_folder(folder: &Path) -> Self {
-        Self { above: autorun_prefix(folder), ..Self::default() }
+        Self { prefix: autorun_prefix(folder), ..Self::default() }
     }
 
     /// Whether its name tells, with those of the folder before it.
-    fn is_named(&self, path: &Path) -> bool {
+    fn matches_by_name(&self, path: &Path) -> bool {
         let path = path.to_string_lossy();
-        self.above
+        self.prefix
             .as_ref()
             .map_or_else(|| is_host_trap(&path), |above| is_host_trap(&format!("{above}/{path}")))
     }
 
-    fn has(&self, path: &Path) -> bool {
-        self.is_named(path)
+    fn contains(&self, path: &Path) -> bool {
+        self.matches_by_name(path)
             || path.ancestors().any(|above| self.paths.contains(above))
-            || self.begun_above(path).any(|(from, rest)| come(from, rest).1)
+            || self.partial_matches_above(path).any(|(from, rest)| advance(from, rest).1)
     }
 
     /// How far links lead that have this path, by its own names and by links that lead above it. What holds everywhere is no
     /// beginning.
-    fn reached(&self, path: &Path) -> PatternProgress {
+    fn progress_at(&self, path: &Path) -> PatternProgress {
         let start = autorun_patterns().start();
         let above =
-            self.above.as_deref().map_or_else(|| start.clone(), |above| come(&start, Path::new(above)).0);
-        let own = come(&above, path).0.beyond(&start);
-        self.begun_above(path).fold(own, |all, (from, rest)| all.and(&come(from, rest).0))
+            self.prefix.as_deref().map_or_else(|| start.clone(), |above| advance(&start, Path::new(above)).0);
+        let own = advance(&above, path).0.beyond(&start);
+        self.partial_matches_above(path).fold(own, |all, (from, rest)| all.and(&advance(from, rest).0))
     }
 
-    fn begun_above<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a PatternProgress, &'a Path)> {
+    fn partial_matches_above<'a>(
+        &'a self,
+        path: &'a Path,
+    ) -> impl Iterator<Item = (&'a PatternProgress, &'a Path)> {
         path.ancestors()
-            .filter_map(move |above| Some((self.begun.get(above)?, path.strip_prefix(above).ok()?)))
+            .filter_map(move |above| Some((self.partial_matches.get(above)?, path.strip_prefix(above).ok()?)))
     }
 
-    /// Looks through a folder for its links; its repositories are obeyed.
-    fn links_of(&mut self, root: &OwnedFd) -> Result<Links, WorkspaceError> {
+    /// Looks through a folder for its links; its repositories are scan.
+    fn collect_links(&mut self, root: &OwnedFd) -> Result<Links, WorkspaceError> {
         let (mut links, mut seen) = (Links::new(), 0);
         let mut folders = VecDeque::from([PathBuf::new()]);
         while let Some(path) = folders.pop_front() {
@@ -119,7 +122,7 @@ impl Obeyed {
                 let name = OsStr::from_bytes(&entry.name);
                 match entry.kind {
                     FileType::Directory => {
-                        // Obeyed by its name already; here, because its configuration is looked for.
+                        // AutorunScan by its name already; here, because its configuration is looked for.
                         if name.eq_ignore_ascii_case(".git") {
                             self.paths.insert(path.join(name));
                         }
@@ -137,19 +140,23 @@ impl Obeyed {
     }
 
     /// Reads the configurations of all repositories, as they are and as they would be, and of what these include.
-    fn read_configurations(&mut self, ways: &mut Ways<'_>, sides: [&OwnedFd; 2]) -> Result<(), TooMuch> {
+    fn read_git_configs(
+        &mut self,
+        tracer: &mut PathTracer<'_>,
+        sides: [&OwnedFd; 2],
+    ) -> Result<(), BudgetExceeded> {
         let names = ["config", "config.worktree"];
         let own: Vec<PathBuf> =
             self.paths.iter().flat_map(|folder| names.map(|name| folder.join(name))).collect();
         // Files, each with the work trees that its programs run in.
         let mut read: BTreeSet<(PathBuf, Vec<PathBuf>)> = BTreeSet::new();
-        if own.len() > MAX_CONFIGURATIONS {
-            return Err(TooMuch);
+        if own.len() > MAX_GIT_CONFIGS {
+            return Err(BudgetExceeded);
         }
         for file in &own {
             // Its work tree is around its own name and not around where a link leads.
-            let tree = ways.root.join(file.parent().unwrap_or(Path::new(""))).join("..");
-            let ends = self.led(ways, Path::new(""), file)?;
+            let tree = tracer.root.join(file.parent().unwrap_or(Path::new(""))).join("..");
+            let ends = self.trace(tracer, Path::new(""), file)?;
             read.extend(ends.into_iter().map(|end| (end, vec![tree.clone()])));
         }
         let mut queue: VecDeque<(PathBuf, Vec<PathBuf>)> = read.iter().cloned().collect();
@@ -158,8 +165,8 @@ impl Obeyed {
             for text in sides.iter().filter_map(|side| content_beneath(side, &file, MAX_BYTES).ok().flatten())
             {
                 let mut trees = trees.clone();
-                for led in leads_to(&file, &text, (ways.root, home.as_deref()), &mut trees) {
-                    for end in self.led(ways, Path::new(""), &led.path)? {
+                for led in config_targets(&file, &text, (tracer.root, home.as_deref()), &mut trees) {
+                    for end in self.trace(tracer, Path::new(""), &led.path)? {
                         if end.as_os_str().is_empty() && !led.is_hooks {
                             continue;
                         }
@@ -169,8 +176,8 @@ impl Obeyed {
                         if read.insert(next.clone()) {
                             queue.push_back(next);
                         }
-                        if read.len() > MAX_CONFIGURATIONS {
-                            return Err(TooMuch);
+                        if read.len() > MAX_GIT_CONFIGS {
+                            return Err(BudgetExceeded);
                         }
                     }
                 }
@@ -179,50 +186,55 @@ impl Obeyed {
         Ok(())
     }
 
-    /// Follows every link that is obeyed or begins a pattern, and those that are or do for that reason.
-    fn follow_all(&mut self, ways: &mut Ways<'_>) -> Result<(), TooMuch> {
+    /// Follows every link that is scan or begins a pattern, and those that are or do for that reason.
+    fn follow_links(&mut self, tracer: &mut PathTracer<'_>) -> Result<(), BudgetExceeded> {
         let mut followed: BTreeMap<PathBuf, (bool, PatternProgress)> = BTreeMap::new();
-        let mut queue: VecDeque<PathBuf> = ways.links().cloned().collect();
+        let mut queue: VecDeque<PathBuf> = tracer.links().cloned().collect();
         while let Some(link) = queue.pop_front() {
-            let (is_obeyed, reached) = (self.has(&link), self.reached(&link));
-            let (was_obeyed, before) = followed.get(&link).cloned().unwrap_or_default();
+            let (is_autorun, reached) = (self.contains(&link), self.progress_at(&link));
+            let (was_autorun, before) = followed.get(&link).cloned().unwrap_or_default();
             let new = reached.beyond(&before);
-            if was_obeyed || !is_obeyed && new.is_empty() {
+            if was_autorun || !is_autorun && new.is_empty() {
                 continue;
             }
             let folder = link.parent().unwrap_or(Path::new(""));
-            for end in self.led(ways, folder, Path::new(link.file_name().unwrap_or_default()))? {
-                let is_more = if is_obeyed {
+            for end in self.trace(tracer, folder, Path::new(link.file_name().unwrap_or_default()))? {
+                let is_more = if is_autorun {
                     self.paths.insert(end.clone())
                 } else {
-                    let begun = self.begun.entry(end.clone()).or_default();
-                    let is_more = !new.beyond(begun).is_empty();
-                    *begun = begun.and(&new);
+                    let partial_matches = self.partial_matches.entry(end.clone()).or_default();
+                    let is_more = !new.beyond(partial_matches).is_empty();
+                    *partial_matches = partial_matches.and(&new);
                     is_more
                 };
                 if is_more {
-                    queue.extend(ways.below(&end)?);
+                    queue.extend(tracer.below(&end)?);
                 }
             }
-            followed.insert(link, (is_obeyed, reached));
+            followed.insert(link, (is_autorun, reached));
         }
         Ok(())
     }
 
-    /// Where a path leads. Links on the way are obeyed.
-    fn led(&mut self, ways: &mut Ways<'_>, from: &Path, path: &Path) -> Result<Vec<PathBuf>, TooMuch> {
-        let way = ways.follow(from, path)?;
-        self.passed.extend(way.passed);
-        Ok(way.ends)
+    /// Where a path leads. Links on the way are scan.
+    fn trace(
+        &mut self,
+        tracer: &mut PathTracer<'_>,
+        from: &Path,
+        path: &Path,
+    ) -> Result<Vec<PathBuf>, BudgetExceeded> {
+        let trace = tracer.follow(from, path)?;
+        self.links_passed.extend(trace.passed);
+        Ok(trace.ends)
     }
 }
 
 /// How far a path comes in the patterns, and whether any of them is about it or about something above it.
-fn come(from: &PatternProgress, path: &Path) -> (PatternProgress, bool) {
-    let traps = autorun_patterns();
+fn advance(from: &PatternProgress, path: &Path) -> (PatternProgress, bool) {
+    let patterns = autorun_patterns();
     path.components().fold((from.clone(), false), |(from, is_trap), part| {
         let name = part.as_os_str().to_string_lossy();
-        (traps.step(&from, &name), is_trap || traps.matches(&from, &name))
+        (patterns.step(&from, &name), is_trap || patterns.matches(&from, &name))
     })
 }
 
@@ -233,11 +245,11 @@ mod tests {
     use super::*;
     use crate::workspace::{Layers, diff};
 
-    /// What is changed in a folder that is itself obeyed, or is in one that is.
+    /// What is changed in a folder that is itself scan, or is in one that is.
     #[test]
     fn the_names_of_the_folder_itself_count() {
         let place = tempfile::tempdir().unwrap();
-        for (number, (folder, obeyed, plain)) in [
+        for (number, (folder, scan, plain)) in [
             (".vscode", vec!["tasks.json"], vec![]),
             (".git/hooks", vec!["pre-commit"], vec![]),
             (".cargo", vec!["config.toml"], vec!["notes.txt"]),
@@ -250,7 +262,7 @@ mod tests {
             let lower = place.path().join(folder);
             std::fs::create_dir_all(&lower).unwrap();
             let layers = Layers::create(place.path().join(format!("layers-{number}")), &lower).unwrap();
-            for file in obeyed.iter().chain(&plain) {
+            for file in scan.iter().chain(&plain) {
                 let file = layers.upper().join(file);
                 std::fs::create_dir_all(file.parent().unwrap()).unwrap();
                 std::fs::write(file, "x").unwrap();
@@ -262,7 +274,7 @@ mod tests {
                     changes.iter().filter(|change| change.is_trap == is_trap && is_file(&change.path));
                 files.map(|change| change.path.to_str().unwrap()).collect()
             };
-            assert_eq!(told(true), obeyed, "{folder}");
+            assert_eq!(told(true), scan, "{folder}");
             assert_eq!(told(false), plain, "{folder}");
         }
     }
@@ -280,7 +292,7 @@ mod tests {
             std::fs::write(layers.upper().join("elsewhere").join(file), "x").unwrap();
         }
         let changes = diff(&lower, &layers).unwrap().changes;
-        let traps = changes.iter().filter(|change| change.is_trap).map(|change| change.path.as_path());
-        assert_eq!(traps.collect::<Vec<_>>(), [Path::new("elsewhere/config.toml")]);
+        let patterns = changes.iter().filter(|change| change.is_trap).map(|change| change.path.as_path());
+        assert_eq!(patterns.collect::<Vec<_>>(), [Path::new("elsewhere/config.toml")]);
     }
 }

@@ -14,18 +14,18 @@ use rustix::io::Errno;
 use tribune_contract::{HOST_TRAPS, Pattern, autorun_prefix};
 
 use super::{WorkspaceError, resolve_beneath, unreadable};
-use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, read_entries, is_git_control_file, is_repository};
+use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, is_git_control_file, is_repository, read_entries};
 
 /// What of a repository is large, and obeyed by nobody.
-const STORES: [&str; 4] = ["objects", "refs", "logs", "lfs"];
+const GIT_DATA_DIRS: [&str; 4] = ["objects", "refs", "logs", "lfs"];
 
 /// What is obeyed in a folder, by its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing(BTreeMap<PathBuf, Stamp>);
+pub struct Standing(BTreeMap<PathBuf, FileStamp>);
 
 /// What tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     inode: u64,
     mode: u32,
     bytes: i64,
@@ -35,18 +35,19 @@ struct Stamp {
 impl Standing {
     /// Looks through a folder. What is too much or too deep to look at is left out.
     pub fn of(folder: &Path) -> Result<Self, WorkspaceError> {
-        static TRAPS: LazyLock<Vec<Pattern>> =
-            LazyLock::new(|| HOST_TRAPS.iter().map(|trap| Pattern::new(trap)).collect());
+        static PATTERNS: LazyLock<Vec<Pattern>> =
+            LazyLock::new(|| HOST_TRAPS.iter().map(|path| Pattern::new(path)).collect());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| unreadable(folder, error))?;
         // The folder may itself be one that is obeyed, or be in one.
         let above = PathBuf::from(autorun_prefix(folder).unwrap_or_default());
-        let is_trap = |path: &Path| TRAPS.iter().any(|trap| trap.matches(&path.to_string_lossy()));
-        let is_whole = above.ancestors().any(is_trap);
+        let is_autorun =
+            |path: &Path| PATTERNS.iter().any(|pattern| pattern.matches(&path.to_string_lossy()));
+        let is_whole = above.ancestors().any(is_autorun);
         let (mut found, mut seen) = (BTreeMap::new(), 0);
         let mut folders = VecDeque::from([(PathBuf::new(), is_whole)]);
-        while let Some((path, is_obeyed)) = folders.pop_front() {
+        while let Some((path, in_autorun_dir)) = folders.pop_front() {
             if seen > MAX_ENTRIES || path.as_os_str().as_bytes().len() > MAX_DIR_PATH_BYTES {
                 break;
             }
@@ -63,15 +64,18 @@ impl Standing {
             for entry in names {
                 let name = OsStr::from_bytes(&entry.name);
                 let own = path.join(name);
-                let is_trap = is_obeyed || is_git_control_file(&entry, in_repository) || is_trap(&above.join(&own));
+                let is_autorun = in_autorun_dir
+                    || is_git_control_file(&entry, in_repository)
+                    || is_autorun(&above.join(&own));
                 match entry.kind {
-                    FileType::Directory if in_repository && STORES.iter().any(|store| *store == name) => {}
-                    FileType::Directory => folders.push_back((own, is_trap)),
+                    FileType::Directory
+                        if in_repository && GIT_DATA_DIRS.iter().any(|store| *store == name) => {}
+                    FileType::Directory => folders.push_back((own, is_autorun)),
                     // Git's own examples, which nothing runs.
-                    _ if is_trap && !entry.name.ends_with(b".sample") => {
+                    _ if is_autorun && !entry.name.ends_with(b".sample") => {
                         if let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
                             let changed = (stat.st_ctime, stat.st_ctime_nsec);
-                            let stamp = Stamp {
+                            let stamp = FileStamp {
                                 inode: stat.st_ino,
                                 mode: stat.st_mode,
                                 bytes: stat.st_size,
@@ -89,7 +93,7 @@ impl Standing {
 
     /// What is here and was not before, or not so.
     pub fn since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Path> {
-        let is_new = |(path, stamp): &(&PathBuf, &Stamp)| before.0.get(*path) != Some(*stamp);
+        let is_new = |(path, stamp): &(&PathBuf, &FileStamp)| before.0.get(*path) != Some(*stamp);
         self.0.iter().filter(is_new).map(|(path, _)| path.as_path())
     }
 }

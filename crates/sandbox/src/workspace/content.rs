@@ -12,7 +12,7 @@ use super::resolve_beneath;
 /// Reads a plain file beneath `folder`, if it has no more than `most` bytes. No link on the way is followed, and nothing that is
 /// no file is waited for.
 pub fn content(folder: &Path, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    content_beneath(&resolve_beneath::folder(folder)?, path, most)
+    content_beneath(&resolve_beneath::open_root(folder)?, path, most)
 }
 
 pub(super) fn content_beneath(folder: &OwnedFd, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {

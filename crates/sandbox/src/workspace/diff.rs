@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, Dir};
 use rustix::io::Errno;
 
-use super::node::{Found, Node, same_content, stays_inside};
+use super::node::{Node, NodeStat, link_stays_inside, same_content};
 use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, autorun_scan, resolve_beneath, unreadable};
 use crate::dir_entries::is_repository;
 
@@ -84,30 +84,30 @@ impl Change {
 /// Compares a workspace with the changes of a session.
 pub fn diff(lower: &Path, layers: &Layers) -> Result<Diff, WorkspaceError> {
     let upper = layers.upper();
-    let lower_folder = resolve_beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
-    let upper_folder = resolve_beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
-    let mut comparing = Comparing {
+    let lower_folder = resolve_beneath::open_root(lower).map_err(|error| unreadable(lower, error))?;
+    let upper_folder = resolve_beneath::open_root(&upper).map_err(|error| unreadable(&upper, error))?;
+    let mut walker = DiffWalker {
         root: &lower_folder,
         diff: Diff::default(),
         repositories: BTreeSet::new(),
-        closed: layers.closed(),
+        original_modes: layers.original_modes(),
     };
-    comparing.folder(Some(&lower_folder), &upper_folder, Path::new(""), 0)?;
-    let Comparing { mut diff, repositories, .. } = comparing;
-    autorun_scan::mark((lower, &lower_folder), &upper_folder, repositories, &mut diff.changes)?;
+    walker.folder(Some(&lower_folder), &upper_folder, Path::new(""), 0)?;
+    let DiffWalker { mut diff, repositories, .. } = walker;
+    autorun_scan::mark_autorun((lower, &lower_folder), &upper_folder, repositories, &mut diff.changes)?;
     Ok(diff)
 }
 
-struct Comparing<'a> {
+struct DiffWalker<'a> {
     root: &'a OwnedFd,
     diff: Diff,
     /// Folders that would be repositories of git.
     repositories: BTreeSet<PathBuf>,
     /// The rights of what was closed.
-    closed: BTreeMap<PathBuf, u32>,
+    original_modes: BTreeMap<PathBuf, u32>,
 }
 
-impl Comparing<'_> {
+impl DiffWalker<'_> {
     fn folder(
         &mut self,
         lower: Option<&OwnedFd>,
@@ -118,13 +118,13 @@ impl Comparing<'_> {
         if depth > MAX_DEPTH {
             return Err(WorkspaceError::TooMany);
         }
-        let is_opaque = attribute(upper, "user.overlay.opaque").map_err(|error| unreadable(path, error))?;
+        let is_opaque = has_xattr(upper, "user.overlay.opaque").map_err(|error| unreadable(path, error))?;
         for known in ["user.overlay.redirect", "user.overlay.metacopy"] {
-            if attribute(upper, known).map_err(|error| unreadable(path, error))? {
+            if has_xattr(upper, known).map_err(|error| unreadable(path, error))? {
                 return Err(WorkspaceError::Unknown { path: path.to_owned() });
             }
         }
-        let names = names(upper).map_err(|error| unreadable(path, error))?;
+        let names = entry_names(upper).map_err(|error| unreadable(path, error))?;
         let is_there = |folder: &OwnedFd, name: &str| {
             rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
         };
@@ -138,10 +138,10 @@ impl Comparing<'_> {
         }
         if is_opaque && let Some(lower) = lower {
             // Whatever is not in the new folder is gone.
-            let gone = self::names(lower).map_err(|error| unreadable(path, error))?;
+            let gone = self::entry_names(lower).map_err(|error| unreadable(path, error))?;
             for name in gone.difference(&names) {
                 let inner = path.join(OsStr::from_bytes(name.as_bytes()));
-                if let Some(before) = found(lower, name, &inner)? {
+                if let Some(before) = stat_entry(lower, name, &inner)? {
                     self.change(Change::removed(inner, before.node))?;
                 }
             }
@@ -160,11 +160,11 @@ impl Comparing<'_> {
         let file_name = OsStr::from_bytes(name.as_bytes());
         let inner = path.join(file_name);
         let before = match lower {
-            Some(lower) => found(lower, name, &inner)?,
+            Some(lower) => stat_entry(lower, name, &inner)?,
             None => None,
         };
         // It may go while we look; then it is no change.
-        let Some(mut after) = found(upper, name, &inner)? else { return Ok(()) };
+        let Some(mut after) = stat_entry(upper, name, &inner)? else { return Ok(()) };
         if after.is_whiteout() {
             return match before {
                 Some(before) => self.change(Change::removed(inner, before.node)),
@@ -173,7 +173,7 @@ impl Comparing<'_> {
         }
         let sets_id = after.sets_id();
         if let (Some(was), Node::File { mode, .. } | Node::Folder { mode }) =
-            (self.closed.get(&inner), &mut after.node)
+            (self.original_modes.get(&inner), &mut after.node)
         {
             *mode = *was;
         }
@@ -192,7 +192,7 @@ impl Comparing<'_> {
         match (&change.before, &after.node) {
             (before, Node::Folder { .. }) => {
                 let (inner, was_folder) = (change.path.clone(), matches!(before, Some(Node::Folder { .. })));
-                let open = |folder: &OwnedFd| match open_to_all(folder, file_name.as_ref()) {
+                let open = |folder: &OwnedFd| match open_searchable(folder, file_name.as_ref()) {
                     Ok(folder) => Ok(Some(folder)),
                     Err(Errno::ACCESS) => Ok(None),
                     Err(error) => Err(unreadable(&inner, error)),
@@ -215,8 +215,8 @@ impl Comparing<'_> {
             }
             (Some(same), new) if same == new && !matches!(new, Node::Other) => Ok(()),
             (_, Node::Symlink { to }) => {
-                change.leaves =
-                    !stays_inside(&change.path, to) || resolve_beneath::leaves(self.root, &path.join(to));
+                change.leaves = !link_stays_inside(&change.path, to)
+                    || resolve_beneath::leads_out(self.root, &path.join(to));
                 self.change(change)
             }
             _ => self.change(change),
@@ -236,7 +236,7 @@ impl Comparing<'_> {
 }
 
 /// Opens a folder in which names can be looked up.
-fn open_to_all(folder: &OwnedFd, name: &Path) -> rustix::io::Result<OwnedFd> {
+fn open_searchable(folder: &OwnedFd, name: &Path) -> rustix::io::Result<OwnedFd> {
     let opened = resolve_beneath::open_folder(folder, name)?;
     rustix::fs::accessat(&opened, ".", Access::EXEC_OK, AtFlags::EACCESS)?;
     Ok(opened)
@@ -255,12 +255,12 @@ fn is_copy(folder: &OwnedFd, name: &CString) -> bool {
     matches!(found, Ok(_) | Err(Errno::RANGE))
 }
 
-fn found(folder: &OwnedFd, name: &CString, path: &Path) -> Result<Option<Found>, WorkspaceError> {
-    Found::in_folder(folder, OsStr::from_bytes(name.as_bytes()).as_ref())
+fn stat_entry(folder: &OwnedFd, name: &CString, path: &Path) -> Result<Option<NodeStat>, WorkspaceError> {
+    NodeStat::in_folder(folder, OsStr::from_bytes(name.as_bytes()).as_ref())
         .map_err(|error| unreadable(path, error))
 }
 
-fn names(folder: &OwnedFd) -> rustix::io::Result<BTreeSet<CString>> {
+fn entry_names(folder: &OwnedFd) -> rustix::io::Result<BTreeSet<CString>> {
     let mut names = BTreeSet::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -272,7 +272,7 @@ fn names(folder: &OwnedFd) -> rustix::io::Result<BTreeSet<CString>> {
 }
 
 /// Whether the overlay left this mark on a folder.
-fn attribute(folder: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
+fn has_xattr(folder: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
     let mut value = [0; 8];
     // By its descriptor's name, because a folder that is only readable can still be asked.
     match rustix::fs::getxattr(format!("/proc/self/fd/{}", folder.as_raw_fd()), name, &mut value) {

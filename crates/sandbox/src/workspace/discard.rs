@@ -19,7 +19,7 @@ pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceEr
                 .map_err(|error| unwritable(&upper, error))
         }
         Selection::Paths(paths) | Selection::PathsWithTraps(paths) => {
-            let folder = resolve_beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
+            let folder = resolve_beneath::open_root(&upper).map_err(|error| unreadable(&upper, error))?;
             paths.iter().try_for_each(|path| remove(&folder, path))
         }
     }

@@ -18,7 +18,7 @@ use crate::dir_entries::{MAX_ENTRIES, read_entries};
 pub const MAX_GROWTH: usize = MAX_ENTRIES;
 
 /// How far the times that the kernel writes on files are behind the clock, at most.
-const LAG: Duration = Duration::from_millis(20);
+const FILE_TIME_LAG: Duration = Duration::from_millis(20);
 
 /// What is taken on disk. Files that are open and have no name any more are not in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,9 +32,9 @@ impl Layers {
     /// Counts. For a quota, which the host keeps: no file system does it for an ordinary user. What goes away while it is counted
     /// counts as nothing.
     pub fn usage(&self) -> Result<Usage, WorkspaceError> {
-        let mut tally = Tally { began: i128::MIN, most: MAX_CHANGES, ..Tally::default() };
-        tally.folder(&self.upper())?;
-        Ok(tally.new)
+        let mut counter = UsageCounter { began: i128::MIN, most: MAX_CHANGES, ..UsageCounter::default() };
+        counter.count_folder(&self.upper())?;
+        Ok(counter.new)
     }
 }
 
@@ -52,7 +52,7 @@ impl Growth {
     #[must_use]
     pub fn of(folder: &Path) -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let began = i128::try_from(since.saturating_sub(LAG).as_nanos()).unwrap_or(i128::MAX);
+        let began = i128::try_from(since.saturating_sub(FILE_TIME_LAG).as_nanos()).unwrap_or(i128::MAX);
         Self { folder: folder.to_owned(), began, before: None }
     }
 
@@ -65,22 +65,22 @@ impl Growth {
     /// if it had more names than are counted.
     pub fn count(&mut self) -> Result<Option<Usage>, WorkspaceError> {
         let most = MAX_GROWTH + self.before.map_or(MAX_ENTRIES, |before| before.names);
-        let mut tally = Tally { began: self.began, most, ..Tally::default() };
-        tally.folder(&self.folder)?;
-        if self.before.is_none() && tally.names() > most {
+        let mut counter = UsageCounter { began: self.began, most, ..UsageCounter::default() };
+        counter.count_folder(&self.folder)?;
+        if self.before.is_none() && counter.names() > most {
             return Ok(None);
         }
-        let before = *self.before.get_or_insert(tally.old);
+        let before = *self.before.get_or_insert(counter.old);
         Ok(Some(Usage {
-            bytes: (tally.old.bytes + tally.new.bytes).saturating_sub(before.bytes),
-            names: tally.names().saturating_sub(before.names),
+            bytes: (counter.old.bytes + counter.new.bytes).saturating_sub(before.bytes),
+            names: counter.names().saturating_sub(before.names),
         }))
     }
 }
 
 /// What was counted so far.
 #[derive(Debug, Default)]
-struct Tally {
+struct UsageCounter {
     began: i128,
     most: usize,
     /// What was there before, as it was.
@@ -90,17 +90,17 @@ struct Tally {
     linked: HashSet<(u64, u64)>,
 }
 
-impl Tally {
+impl UsageCounter {
     const fn names(&self) -> usize {
         self.old.names + self.new.names
     }
 
-    fn folder(&mut self, path: &Path) -> Result<(), WorkspaceError> {
-        let root = resolve_beneath::folder(path).map_err(|error| unreadable(path, error))?;
-        self.inner(&root, Path::new(""), 0)
+    fn count_folder(&mut self, path: &Path) -> Result<(), WorkspaceError> {
+        let root = resolve_beneath::open_root(path).map_err(|error| unreadable(path, error))?;
+        self.walk(&root, Path::new(""), 0)
     }
 
-    fn inner(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), WorkspaceError> {
+    fn walk(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), WorkspaceError> {
         if depth > MAX_DEPTH {
             return Err(WorkspaceError::TooMany);
         }
@@ -121,10 +121,10 @@ impl Tally {
             let counted = if is_new {
                 // One that was closed since is open as long as this is held.
                 enter(folder, name.as_ref())
-                    .map(|entered| self.inner(&entered.folder, &path.join(name), depth + 1))
+                    .map(|entered| self.walk(&entered.folder, &path.join(name), depth + 1))
             } else {
                 resolve_beneath::open_folder(folder, name.as_ref())
-                    .map(|folder| self.inner(&folder, &path.join(name), depth + 1))
+                    .map(|folder| self.walk(&folder, &path.join(name), depth + 1))
             };
             match counted {
                 Ok(counted) => counted?,
@@ -163,9 +163,9 @@ mod tests {
         };
         write("old", 3);
         write("changed", 1);
-        std::thread::sleep(LAG * 3);
+        std::thread::sleep(FILE_TIME_LAG * 3);
         let mut growth = Growth::of(folder.path());
-        std::thread::sleep(LAG * 3);
+        std::thread::sleep(FILE_TIME_LAG * 3);
         write("new", 2);
         let mib = |usage: Option<Usage>| (usage.unwrap().bytes >> 20, usage.unwrap().names);
         assert_eq!(mib(growth.count().unwrap()), (2, 1));

@@ -18,37 +18,37 @@ use super::{Layers, MAX_DEPTH, WorkspaceError, path_encoding, resolve_beneath, u
 use crate::dir_entries::read_entries;
 
 /// What its owner needs to look into a folder.
-const LOOK: u32 = 0o500;
+const OWNER_READ_SEARCH: u32 = 0o500;
 
 /// A folder that was opened for a moment.
-pub(super) struct Entered {
+pub(super) struct OpenedDir {
     pub(super) folder: OwnedFd,
     /// With the rights it had.
     was_closed: Option<u32>,
 }
 
 /// Opens a folder of a layer, also one that its owner closed.
-pub(super) fn enter(beneath: &OwnedFd, name: &Path) -> rustix::io::Result<Entered> {
+pub(super) fn enter(beneath: &OwnedFd, name: &Path) -> rustix::io::Result<OpenedDir> {
     let held = resolve_beneath::open(beneath, name, OFlags::PATH | OFlags::DIRECTORY)?;
     let mode = rustix::fs::fstat(&held)?.st_mode & 0o7777;
-    let is_closed = mode & LOOK != LOOK && !rustix::process::geteuid().is_root();
+    let is_closed = mode & OWNER_READ_SEARCH != OWNER_READ_SEARCH && !rustix::process::geteuid().is_root();
     if is_closed {
-        set_mode(&held, mode | LOOK)?;
+        set_mode(&held, mode | OWNER_READ_SEARCH)?;
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(&held, ".", flags, Mode::empty());
     if folder.is_err() && is_closed {
         set_mode(&held, mode)?;
     }
-    Ok(Entered { folder: folder?, was_closed: is_closed.then_some(mode) })
+    Ok(OpenedDir { folder: folder?, was_closed: is_closed.then_some(mode) })
 }
 
-impl Drop for Entered {
+impl Drop for OpenedDir {
     fn drop(&mut self) {
         let Some(mode) = self.was_closed else { return };
         let now = rustix::fs::fstat(&self.folder).map(|stat| stat.st_mode & 0o7777);
         // Unless somebody gave it other rights meanwhile.
-        if now == Ok(mode | LOOK) {
+        if now == Ok(mode | OWNER_READ_SEARCH) {
             // It stays open then, which the session sees and nobody else.
             let _ = rustix::fs::fchmod(&self.folder, Mode::from_raw_mode(mode));
         }
@@ -67,23 +67,23 @@ impl Layers {
             return Ok(());
         }
         let upper = self.upper();
-        let list = File::options().create(true).append(true).open(self.closed_path());
+        let list = File::options().create(true).append(true).open(self.modes_path());
         let mut list = list.map_err(|error| unwritable(self.folder(), error))?;
-        let root = resolve_beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
+        let root = resolve_beneath::open_root(&upper).map_err(|error| unreadable(&upper, error))?;
         open_up(&root, Path::new(""), &mut list, 0)
     }
 
     /// The rights that things had which are open now.
-    pub(super) fn closed(&self) -> BTreeMap<PathBuf, u32> {
-        let text = std::fs::read_to_string(self.closed_path()).unwrap_or_default();
+    pub(super) fn original_modes(&self) -> BTreeMap<PathBuf, u32> {
+        let text = std::fs::read_to_string(self.modes_path()).unwrap_or_default();
         let entry = |line: &str| {
             let (mode, word) = line.split_once(' ')?;
-            Some((path_encoding::path(word)?, u32::from_str_radix(mode, 8).ok()?))
+            Some((path_encoding::decode(word)?, u32::from_str_radix(mode, 8).ok()?))
         };
         text.lines().filter_map(entry).collect()
     }
 
-    fn closed_path(&self) -> PathBuf {
+    fn modes_path(&self) -> PathBuf {
         self.folder().join("closed")
     }
 }
@@ -106,7 +106,7 @@ fn open_up(folder: &OwnedFd, path: &Path, list: &mut File, depth: usize) -> Resu
         if mode & needed != needed {
             let held = resolve_beneath::open(folder, name.as_ref(), OFlags::PATH)
                 .map_err(|error| unreadable(&inner, error))?;
-            writeln!(list, "{:o} {}", mode & 0o777, path_encoding::word(&inner))
+            writeln!(list, "{:o} {}", mode & 0o777, path_encoding::encode(&inner))
                 .map_err(|error| unwritable(&inner, error))?;
             set_mode(&held, mode | needed).map_err(|error| unwritable(&inner, error))?;
         }

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::apply::Field;
+use super::apply::Applier;
 use super::diff::{Change, diff};
 use super::node::Node;
 use super::{Layers, WorkspaceError, unwritable};
@@ -24,7 +24,7 @@ pub enum Selection {
     PathsWithTraps(Vec<PathBuf>),
 }
 
-/// What came of it.
+/// What result of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Landing {
     pub landed: Vec<PathBuf>,
@@ -60,24 +60,24 @@ pub enum Why {
 /// Lands changes. What goes wrong with one of them is told, and the others land all the same; landing again goes on.
 pub fn land(lower: &Path, layers: &Layers, selection: &Selection) -> Result<Landing, WorkspaceError> {
     let changes = diff(lower, layers)?.changes;
-    let mut field = Field::open(lower, layers, &changes)?;
+    let mut applier = Applier::open(lower, layers, &changes)?;
     let mut landing = Landing::default();
     // What is removed or replaced goes before what comes in its place; folders come before what is in them.
     for change in changes.iter().filter(|change| selection.includes(change, &changes)) {
         let path = change.path.clone();
-        let came = match refused(change, selection) {
+        let result = match refusal(change, selection) {
             Some(why) => Err(why),
-            None => field.land(change).unwrap_or_else(|error| Err(Why::Failed(error.to_string()))),
+            None => applier.apply(change).unwrap_or_else(|error| Err(Why::Failed(error.to_string()))),
         };
-        match came {
+        match result {
             Ok(()) => landing.landed.push(path),
             Err(why) => landing.unlanded.push(Unlanded { path, why }),
         }
     }
-    for (path, error) in field.close_folders() {
+    for (path, error) in applier.restore_folder_modes() {
         landing.unlanded.push(Unlanded { path, why: Why::Failed(error.to_string()) });
     }
-    field.end(layers).map_err(|error| unwritable(layers.folder(), error))?;
+    applier.finish(layers).map_err(|error| unwritable(layers.folder(), error))?;
     Ok(landing)
 }
 
@@ -107,7 +107,7 @@ impl Selection {
 }
 
 /// What is not landed whatever the workspace says.
-fn refused(change: &Change, selection: &Selection) -> Option<Why> {
+fn refusal(change: &Change, selection: &Selection) -> Option<Why> {
     if change.is_trap && !selection.names(&change.path) {
         return Some(Why::Trap);
     }

@@ -12,80 +12,80 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, RenameFlags};
 
-use super::node::Found;
+use super::node::NodeStat;
 use super::{Layers, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
 
-pub(super) struct Journal {
+pub(super) struct LandJournal {
     file: File,
     path: PathBuf,
 }
 
 /// What came of a landing that was killed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mended {
+pub struct LandRecovery {
     pub landed: Vec<PathBuf>,
     /// Old versions of files that somebody changed again before they could be put back, where they are now.
     pub aside: Vec<PathBuf>,
 }
 
 /// Something that was made beside its place.
-struct Making {
+struct PendingFile {
     temporary: PathBuf,
     path: PathBuf,
     inode: Option<u64>,
 }
 
-impl Journal {
+impl LandJournal {
     pub(super) fn begin(layers: &Layers) -> io::Result<Self> {
-        let path = path_of(layers);
+        let path = journal_path(layers);
         let file = File::options().create(true).append(true).open(&path)?;
         Ok(Self { file, path })
     }
 
-    pub(super) fn making(&mut self, temporary: &Path, path: &Path) -> io::Result<()> {
-        self.line(&format!("make {} {}\n", path_encoding::word(temporary), path_encoding::word(path)))
+    pub(super) fn record_make(&mut self, temporary: &Path, path: &Path) -> io::Result<()> {
+        self.append(&format!("make {} {}\n", path_encoding::encode(temporary), path_encoding::encode(path)))
     }
 
-    pub(super) fn made(&mut self, inode: u64) -> io::Result<()> {
-        self.line(&format!("made {inode}\n"))
+    pub(super) fn record_made(&mut self, inode: u64) -> io::Result<()> {
+        self.append(&format!("made {inode}\n"))
     }
 
-    pub(super) fn done(&mut self, path: &Path) -> io::Result<()> {
-        self.line(&format!("done {}\n", path_encoding::word(path)))
+    pub(super) fn record_done(&mut self, path: &Path) -> io::Result<()> {
+        self.append(&format!("done {}\n", path_encoding::encode(path)))
     }
 
     /// In one write: a formatted one is made piece by piece, and there are three for each file.
-    fn line(&mut self, line: &str) -> io::Result<()> {
+    fn append(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(line.as_bytes())
     }
 
-    pub(super) fn end(self) -> io::Result<()> {
+    pub(super) fn finish(self) -> io::Result<()> {
         std::fs::remove_file(self.path)
     }
 }
 
-fn path_of(layers: &Layers) -> PathBuf {
+fn journal_path(layers: &Layers) -> PathBuf {
     layers.folder().join("journal")
 }
 
 /// Puts a workspace in order after a landing that was killed. Nobody may land meanwhile.
-pub fn mend(lower: &Path, layers: &Layers) -> Result<Mended, WorkspaceError> {
-    let journal = path_of(layers);
+pub fn mend(lower: &Path, layers: &Layers) -> Result<LandRecovery, WorkspaceError> {
+    let journal = journal_path(layers);
     let text = match std::fs::read_to_string(&journal) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Mended::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LandRecovery::default()),
         text => text.map_err(|error| unreadable(&journal, error))?,
     };
-    let folder = resolve_beneath::folder(lower).map_err(|error| unreadable(lower, error))?;
-    let mut mended = Mended::default();
+    let folder = resolve_beneath::open_root(lower).map_err(|error| unreadable(lower, error))?;
+    let mut mended = LandRecovery::default();
     let mut landed = BTreeSet::new();
-    let mut last: Option<Making> = None;
+    let mut last: Option<PendingFile> = None;
     for line in text.lines() {
         match line.split_once(' ') {
             Some(("make", rest)) => {
-                settle(&folder, last.take(), &mut landed, &mut mended);
+                resolve_pending(&folder, last.take(), &mut landed, &mut mended);
                 last = rest.split_once(' ').and_then(|(temporary, path)| {
-                    let (temporary, path) = (path_encoding::path(temporary)?, path_encoding::path(path)?);
-                    Some(Making { temporary, path, inode: None })
+                    let (temporary, path) = (path_encoding::decode(temporary)?, path_encoding::decode(path)?);
+                    Some(PendingFile { temporary, path, inode: None })
                 });
             }
             Some(("made", inode)) => {
@@ -94,28 +94,33 @@ pub fn mend(lower: &Path, layers: &Layers) -> Result<Mended, WorkspaceError> {
                 }
             }
             Some(("done", word)) => {
-                last = last.filter(|making| path_encoding::path(word).as_ref() != Some(&making.path));
-                landed.extend(path_encoding::path(word));
+                last = last.filter(|making| path_encoding::decode(word).as_ref() != Some(&making.path));
+                landed.extend(path_encoding::decode(word));
             }
             _ => {}
         }
     }
-    settle(&folder, last, &mut landed, &mut mended);
-    let mut base = layers.base()?;
+    resolve_pending(&folder, last, &mut landed, &mut mended);
+    let mut base = layers.read_base()?;
     for path in &landed {
-        if let Ok(Some(found)) = Found::beneath(&folder, path) {
+        if let Ok(Some(found)) = NodeStat::beneath(&folder, path) {
             base.landed.insert(path.clone(), found.changed_at());
         }
     }
-    layers.write(&base).map_err(|error| unwritable(layers.folder(), error))?;
+    layers.write_base(&base).map_err(|error| unwritable(layers.folder(), error))?;
     std::fs::remove_file(&journal).map_err(|error| unwritable(&journal, error))?;
     mended.landed = landed.into_iter().collect();
     Ok(mended)
 }
 
 /// Puts one thing in order that was being made when the landing was killed.
-fn settle(root: &OwnedFd, making: Option<Making>, landed: &mut BTreeSet<PathBuf>, mended: &mut Mended) {
-    let Some(Making { temporary, path, inode }) = making else { return };
+fn resolve_pending(
+    root: &OwnedFd,
+    making: Option<PendingFile>,
+    landed: &mut BTreeSet<PathBuf>,
+    mended: &mut LandRecovery,
+) {
+    let Some(PendingFile { temporary, path, inode }) = making else { return };
     let (Some(parent), Some(aside), Some(name)) = (path.parent(), temporary.file_name(), path.file_name())
     else {
         return;

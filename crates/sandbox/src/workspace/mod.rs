@@ -29,7 +29,7 @@ pub use diff::{Change, Diff, Kind, diff};
 pub use discard::discard;
 pub use disk_usage::{Growth, MAX_GROWTH, Usage};
 pub use land::{Landing, Selection, Unlanded, Why, land};
-pub use land_journal::{Mended, mend};
+pub use land_journal::{LandRecovery, mend};
 pub use node::Node;
 pub use overlay::Layers;
 

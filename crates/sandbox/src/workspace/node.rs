@@ -33,12 +33,12 @@ pub enum Node {
 
 /// A node as it was found.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct NodeStat {
     pub(super) node: Node,
     pub(super) stat: Stat,
 }
 
-impl Found {
+impl NodeStat {
     /// What has this name in a folder, if anything.
     pub(super) fn in_folder(folder: &OwnedFd, name: &Path) -> rustix::io::Result<Option<Self>> {
         let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -118,7 +118,7 @@ fn fill(from: &mut impl Read, chunk: &mut [u8]) -> std::io::Result<usize> {
 
 /// Whether a link at `path` stays in the workspace. A way up is only believed before the first name: behind one it begins
 /// wherever that name leads, which may be a link.
-pub(super) fn stays_inside(path: &Path, to: &Path) -> bool {
+pub(super) fn link_stays_inside(path: &Path, to: &Path) -> bool {
     let above = path.components().count().saturating_sub(1);
     let ways_up = to.components().take_while(|part| matches!(part, Component::ParentDir | Component::CurDir));
     let ways_up = ways_up.filter(|part| *part == Component::ParentDir).count();
@@ -144,7 +144,7 @@ mod tests {
             ("a/b/c", "x/..", false),
             ("a", "b/../../c", false),
         ] {
-            assert_eq!(stays_inside(path.as_ref(), to.as_ref()), stays, "{path} -> {to}");
+            assert_eq!(link_stays_inside(path.as_ref(), to.as_ref()), stays, "{path} -> {to}");
         }
     }
 }

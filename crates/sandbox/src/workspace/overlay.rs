@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{WorkspaceError, discard};
 
 /// How often the clock is read until it has moved on; it does every few milliseconds.
-const TICK_TRIES: usize = 1000;
+const CLOCK_TICK_ATTEMPTS: usize = 1000;
 
 /// Where the changes of one session are: `upper` has the changes, `work` is the kernel's, `base.json` is ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Layers {
 /// What tells a change of the session from one that somebody else made since.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Base {
+pub(super) struct OverlayBase {
     /// When the session began, in nanoseconds of the kernel's clock for files. What was changed later was changed since.
     pub(super) began: i128,
     /// What was landed already, and when the file was changed by that; folders in which something was.
@@ -44,11 +44,11 @@ impl Layers {
         // The root of the upper layer is the root of the workspace inside, and looks like the lower one.
         let mode = std::fs::metadata(lower)?.permissions().mode() & 0o777;
         std::fs::set_permissions(layers.upper(), PermissionsExt::from_mode(mode | 0o700))?;
-        let began = layers.now()?;
-        layers.write(&Base { began, landed: BTreeMap::new() })?;
+        let began = layers.file_time_now()?;
+        layers.write_base(&OverlayBase { began, landed: BTreeMap::new() })?;
         // Once the clock has moved on, nothing that is changed from now on looks as if it were older.
-        for _ in 0..TICK_TRIES {
-            if layers.now()? > began {
+        for _ in 0..CLOCK_TICK_ATTEMPTS {
+            if layers.file_time_now()? > began {
                 return Ok(layers);
             }
             std::thread::sleep(std::time::Duration::from_micros(500));
@@ -91,24 +91,24 @@ impl Layers {
         Ok(true)
     }
 
-    pub(super) fn base(&self) -> Result<Base, WorkspaceError> {
-        let path = self.record();
+    pub(super) fn read_base(&self) -> Result<OverlayBase, WorkspaceError> {
+        let path = self.base_path();
         let read = std::fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
         read.map_err(|error| WorkspaceError::Record { path, error })
     }
 
-    pub(super) fn write(&self, base: &Base) -> io::Result<()> {
+    pub(super) fn write_base(&self, base: &OverlayBase) -> io::Result<()> {
         let new = self.folder.join("base.json.new");
         std::fs::write(&new, serde_json::to_vec(base)?)?;
-        std::fs::rename(new, self.record())
+        std::fs::rename(new, self.base_path())
     }
 
-    fn record(&self) -> PathBuf {
+    fn base_path(&self) -> PathBuf {
         self.folder.join("base.json")
     }
 
     /// What time the kernel writes on a file that is changed now.
-    fn now(&self) -> io::Result<i128> {
+    fn file_time_now(&self) -> io::Result<i128> {
         let clock = self.folder.join("clock");
         std::fs::write(&clock, "")?;
         let metadata = std::fs::metadata(&clock)?;

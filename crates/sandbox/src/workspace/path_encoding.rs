@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
 /// A path as a word.
-pub(super) fn word(path: &Path) -> String {
+pub(super) fn encode(path: &Path) -> String {
     let mut word = String::new();
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_graphic() && *byte != b'%' {
@@ -23,7 +23,7 @@ pub(super) fn word(path: &Path) -> String {
 }
 
 /// The path that a word stands for, if it is one.
-pub(super) fn path(word: &str) -> Option<PathBuf> {
+pub(super) fn decode(word: &str) -> Option<PathBuf> {
     let mut bytes = Vec::new();
     let mut left = word.as_bytes();
     while let Some((first, rest)) = left.split_first() {
@@ -41,13 +41,13 @@ pub(super) fn path(word: &str) -> Option<PathBuf> {
 
 /// For members with paths as names.
 pub(super) fn serialize<S: Serializer>(map: &BTreeMap<PathBuf, i128>, to: S) -> Result<S::Ok, S::Error> {
-    map.iter().map(|(path, at)| (word(path), *at)).collect::<BTreeMap<String, i128>>().serialize(to)
+    map.iter().map(|(path, at)| (encode(path), *at)).collect::<BTreeMap<String, i128>>().serialize(to)
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<PathBuf, i128>, D::Error> {
     let map = BTreeMap::<String, i128>::deserialize(from)?;
     let read = |(word, at): (String, i128)| {
-        path(&word).map(|path| (path, at)).ok_or_else(|| serde::de::Error::custom("a path is no word"))
+        decode(&word).map(|path| (path, at)).ok_or_else(|| serde::de::Error::custom("a path is no word"))
     };
     map.into_iter().map(read).collect()
 }
@@ -60,10 +60,10 @@ mod tests {
     fn every_path_comes_back() {
         for bytes in [&b""[..], b"a/b", b"a b\n%41", b"\xff\x01/\xc3\xa4"] {
             let whole = PathBuf::from(OsString::from_vec(bytes.to_vec()));
-            let word = word(&whole);
+            let word = encode(&whole);
             assert!(word.bytes().all(|byte| byte.is_ascii_graphic()), "{word}");
-            assert_eq!(path(&word), Some(whole));
+            assert_eq!(decode(&word), Some(whole));
         }
-        assert_eq!((path("%4"), path("%zz")), (None, None));
+        assert_eq!((decode("%4"), decode("%zz")), (None, None));
     }
 }

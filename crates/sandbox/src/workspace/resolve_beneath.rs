@@ -8,10 +8,10 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// How often to try again when the kernel could not tell whether a path stays inside, because something moved.
-const MOVED_TRIES: usize = 64;
+const MOVED_ATTEMPTS: usize = 64;
 
 /// Opens a folder by its own path.
-pub(super) fn folder(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_root(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
@@ -20,7 +20,7 @@ pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> rustix::io:
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    for _ in 0..MOVED_TRIES {
+    for _ in 0..MOVED_ATTEMPTS {
         match rustix::fs::openat2(&folder, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
             opened => return opened,
@@ -40,7 +40,7 @@ pub(super) fn open_file(beneath: impl AsFd, path: &Path) -> rustix::io::Result<O
 }
 
 /// Whether a path of a folder leads out of it, links that are there already included.
-pub(super) fn leaves(folder: impl AsFd, path: &Path) -> bool {
+pub(super) fn leads_out(folder: impl AsFd, path: &Path) -> bool {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let opened = rustix::fs::openat2(folder, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
     matches!(opened, Err(Errno::XDEV))

@@ -1,6 +1,6 @@
 //! Where paths lead in a workspace, through links as they are and as they would be. Nothing is opened here.
 //!
-//! Each link may land or be left, so at each of them both ways are gone.
+//! Each link may land or be left, so at each of them both tracer are gone.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Components, Path, PathBuf};
@@ -11,21 +11,21 @@ use super::node::Node;
 /// Links on one way; the kernel follows no more.
 const MAX_LINKS: usize = 40;
 
-/// Names that are looked up for all ways of one diff. Nobody who means well needs more.
-const MAX_STEPS: usize = 1_000_000;
+/// Names that are looked up for all tracer of one diff. Nobody who means well needs more.
+const MAX_LOOKUPS: usize = 1_000_000;
 
 /// Bytes of a place beyond the path of the workspace; the kernel takes no longer path.
-const MAX_PLACE_BYTES: usize = 4096;
+const MAX_POSITION_BYTES: usize = 4096;
 
 /// Links by their path, and where each leads.
 pub(super) type Links = BTreeMap<PathBuf, PathBuf>;
 
 /// Links by their path, and where each leads now and then. None is no link.
-type Both = BTreeMap<PathBuf, [Option<PathBuf>; 2]>;
+type LinkTargets = BTreeMap<PathBuf, [Option<PathBuf>; 2]>;
 
 /// Where a path leads.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct PathTrace {
     /// The links that it goes through.
     pub(super) passed: Vec<PathBuf>,
     /// What is at its end, as far as that is in the workspace. The workspace itself has no name.
@@ -34,21 +34,21 @@ pub(super) struct Way {
 
 /// All that was to be looked at is used up.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooMuch;
+pub(super) struct BudgetExceeded;
 
-/// The ways of one workspace.
-pub(super) struct Ways<'a> {
+/// The tracer of one workspace.
+pub(super) struct PathTracer<'a> {
     /// Where the workspace is, for paths that name it.
     pub(super) root: &'a Path,
-    links: Both,
+    links: LinkTargets,
     steps: usize,
 }
 
-impl<'a> Ways<'a> {
+impl<'a> PathTracer<'a> {
     /// `now` are the links of the folder as it is.
     pub(super) fn new(root: &'a Path, now: Links, changes: &[Change]) -> Self {
         let then = with_changes(now.clone(), changes);
-        let mut links: Both = now.into_iter().map(|(path, to)| (path, [Some(to), None])).collect();
+        let mut links: LinkTargets = now.into_iter().map(|(path, to)| (path, [Some(to), None])).collect();
         for (path, to) in then {
             links.entry(path).or_default()[1] = Some(to);
         }
@@ -61,27 +61,27 @@ impl<'a> Ways<'a> {
     }
 
     /// The links at a path and below it.
-    pub(super) fn below(&mut self, path: &Path) -> Result<Vec<PathBuf>, TooMuch> {
+    pub(super) fn below(&mut self, path: &Path) -> Result<Vec<PathBuf>, BudgetExceeded> {
         let found: Vec<PathBuf> = below(&self.links, path).cloned().collect();
         self.steps += found.len();
-        if self.steps > MAX_STEPS { Err(TooMuch) } else { Ok(found) }
+        if self.steps > MAX_LOOKUPS { Err(BudgetExceeded) } else { Ok(found) }
     }
 
     /// Follows a path from a place in the workspace.
-    pub(super) fn follow(&mut self, place: &Path, path: &Path) -> Result<Way, TooMuch> {
+    pub(super) fn follow(&mut self, place: &Path, path: &Path) -> Result<PathTrace, BudgetExceeded> {
         let Self { root, links, steps } = self;
-        let mut way = Way::default();
+        let mut trace = PathTrace::default();
         // Places, each with what is left to go from there, the nearest last, and how many links led there.
         let mut open = vec![(root.join(place), vec![path.components()], 0)];
         while let Some((mut place, mut left, passed)) = open.pop() {
             let Some(part) = next(&mut left) else {
-                way.ends.extend(place.strip_prefix(*root).map(Path::to_owned));
+                trace.ends.extend(place.strip_prefix(*root).map(Path::to_owned));
                 continue;
             };
             *steps += 1;
             let bytes = place.as_os_str().len().saturating_sub(root.as_os_str().len());
-            if *steps > MAX_STEPS || bytes > MAX_PLACE_BYTES {
-                return Err(TooMuch);
+            if *steps > MAX_LOOKUPS || bytes > MAX_POSITION_BYTES {
+                return Err(BudgetExceeded);
             }
             match part {
                 Component::Prefix(_) | Component::CurDir => open.push((place, left, passed)),
@@ -98,7 +98,7 @@ impl<'a> Ways<'a> {
                         open.push((on, left, passed));
                         continue;
                     };
-                    way.passed.push(link.clone());
+                    trace.passed.push(link.clone());
                     let [now, then] = both;
                     for to in [Some(then), (now != then).then_some(now)].into_iter().flatten() {
                         match to {
@@ -114,7 +114,7 @@ impl<'a> Ways<'a> {
                 }
             }
         }
-        Ok(way)
+        Ok(trace)
     }
 }
 
@@ -152,23 +152,23 @@ fn below<'a, T>(links: &'a BTreeMap<PathBuf, T>, path: &'a Path) -> impl Iterato
 mod tests {
     use super::*;
 
-    fn ways(now: &[(&str, &str)], then: &[(&str, &str)]) -> Ways<'static> {
+    fn tracer(now: &[(&str, &str)], then: &[(&str, &str)]) -> PathTracer<'static> {
         let links = |links: &[(&str, &str)]| -> Links {
             links.iter().map(|(path, to)| (PathBuf::from(path), PathBuf::from(to))).collect()
         };
-        let mut ways = Ways::new("/home/p".as_ref(), links(now), &[]);
-        ways.links.values_mut().for_each(|both| both[1] = None);
+        let mut tracer = PathTracer::new("/home/p".as_ref(), links(now), &[]);
+        tracer.links.values_mut().for_each(|both| both[1] = None);
         for (path, to) in links(then) {
-            ways.links.entry(path).or_default()[1] = Some(to);
+            tracer.links.entry(path).or_default()[1] = Some(to);
         }
-        ways
+        tracer
     }
 
     /// The links on the way of `a/l`, and its ends.
-    fn led(mut ways: Ways<'_>) -> Vec<String> {
-        let way = ways.follow("a".as_ref(), "l".as_ref()).unwrap();
-        assert_eq!(way.passed[0], Path::new("a/l"));
-        way.passed[1..].iter().chain(&way.ends).map(|path| path.display().to_string()).collect()
+    fn led(mut tracer: PathTracer<'_>) -> Vec<String> {
+        let trace = tracer.follow("a".as_ref(), "l".as_ref()).unwrap();
+        assert_eq!(trace.passed[0], Path::new("a/l"));
+        trace.passed[1..].iter().chain(&trace.ends).map(|path| path.display().to_string()).collect()
     }
 
     #[test]
@@ -181,16 +181,16 @@ mod tests {
             (&[("a/l", "/etc/passwd")], &[]),
             (&[("a/l", "../m/../x"), ("m", "n/o")], &["m", "n/x"]),
         ] {
-            assert_eq!(led(ways(links, links)), expected, "{links:?}");
+            assert_eq!(led(tracer(links, links)), expected, "{links:?}");
         }
         let circle = &[("a/l", "l")];
-        assert_eq!(led(ways(circle, circle)).len(), MAX_LINKS, "a circle has an end");
+        assert_eq!(led(tracer(circle, circle)).len(), MAX_LINKS, "a circle has an end");
     }
 
     #[test]
     fn each_link_may_land_or_be_left() {
-        let ways = ways(&[("a/l", "m/x"), ("a/n", "o")], &[("a/l", "n/x"), ("a/m", "q")]);
-        let mut led = led(ways);
+        let tracer = tracer(&[("a/l", "m/x"), ("a/n", "o")], &[("a/l", "n/x"), ("a/m", "q")]);
+        let mut led = led(tracer);
         led.sort();
         assert_eq!(led, ["a/m", "a/m/x", "a/n", "a/n/x", "a/o/x", "a/q/x"]);
     }
@@ -201,13 +201,13 @@ mod tests {
         let both = |to: &str| -> Vec<(PathBuf, PathBuf)> {
             names.iter().map(|name| (name.into(), to.into())).collect()
         };
-        let mut ways = Ways::new("/home/p".as_ref(), both(".").into_iter().collect(), &[]);
+        let mut tracer = PathTracer::new("/home/p".as_ref(), both(".").into_iter().collect(), &[]);
         for (path, to) in both("./.") {
-            ways.links.entry(path).or_default()[1] = Some(to.join("../a"));
+            tracer.links.entry(path).or_default()[1] = Some(to.join("../a"));
         }
         let long: PathBuf = (0..64).map(|number| number.to_string()).collect();
-        assert_eq!(ways.follow("a".as_ref(), &long), Err(TooMuch));
-        let deep: PathBuf = std::iter::repeat_n("x", MAX_PLACE_BYTES).collect();
-        assert_eq!(super::tests::ways(&[], &[]).follow("".as_ref(), &deep), Err(TooMuch));
+        assert_eq!(tracer.follow("a".as_ref(), &long), Err(BudgetExceeded));
+        let deep: PathBuf = std::iter::repeat_n("x", MAX_POSITION_BYTES).collect();
+        assert_eq!(super::tests::tracer(&[], &[]).follow("".as_ref(), &deep), Err(BudgetExceeded));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tribune_sandbox::workspace::{Kind, Selection, Why, diff, land};
 
-use crate::support::{Field, Test, shell};
+use crate::support::{OverlayWorkspace, Test, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_changed_mode_hides_no_content", a_changed_mode_hides_no_content),
@@ -31,71 +31,76 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// The paths that changed, and those of them that the host would obey.
-fn told(field: &Field) -> (Vec<String>, Vec<String>) {
-    let changes = diff(&field.lower(), &field.layers).unwrap().changes;
+fn told(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<String>) {
+    let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let path = |path: &PathBuf| path.display().to_string();
     let obeyed = changes.iter().filter(|change| change.is_trap).map(|change| path(&change.path)).collect();
     (changes.iter().map(|change| path(&change.path)).collect(), obeyed)
 }
 
-fn left(field: &Field) -> Vec<(String, Why)> {
-    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+fn left(overlay: &OverlayWorkspace) -> Vec<(String, Why)> {
+    let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     done.unlanded.into_iter().map(|left| (left.path.display().to_string(), left.why)).collect()
 }
 
 fn a_changed_mode_hides_no_content() {
-    let field = Field::with(&[("both", "aaa\n"), ("mode", "aaa\n")]);
-    field.run(shell("echo bbb > both; chmod 600 both; chmod 600 mode")).ok();
-    let changes = diff(&field.lower(), &field.layers).unwrap().changes;
+    let overlay = OverlayWorkspace::with(&[("both", "aaa\n"), ("mode", "aaa\n")]);
+    overlay.run(shell("echo bbb > both; chmod 600 both; chmod 600 mode")).ok();
+    let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let kinds: Vec<_> = changes.iter().map(|change| (change.path.to_str().unwrap(), change.kind())).collect();
     assert_eq!(kinds, [("both", Kind::Changed), ("mode", Kind::Mode)]);
 }
 
 fn links_that_lead_out_in_several_steps_do_not_land() {
-    let field = Field::with(&[("inner/file", "a")]);
-    std::fs::write(field.folder.path().join("outside"), "secret").unwrap();
-    symlink(field.folder.path(), field.lower().join("mine")).unwrap();
-    field
+    let overlay = OverlayWorkspace::with(&[("inner/file", "a")]);
+    std::fs::write(overlay.folder.path().join("outside"), "secret").unwrap();
+    symlink(overlay.folder.path(), overlay.lower().join("mine")).unwrap();
+    overlay
         .run(shell(
             "mkdir -p p/q; ln -s ../.. p/q/top; ln -s top/../outside p/q/out; ln -s inner/../../outside plain; \
              ln -s mine/outside through; ln -s ../../inner/file p/q/in; ln -s p/./q/top round",
         ))
         .ok();
     let leaves = ["p/q/out", "plain", "through"].map(|path| (path.to_owned(), Why::LinkLeaves));
-    assert_eq!(left(&field), leaves);
+    assert_eq!(left(&overlay), leaves);
     for link in ["p/q/in", "p/q/top", "round"] {
-        let end = field.lower().join(link).canonicalize().unwrap();
-        assert!(end.starts_with(field.lower().canonicalize().unwrap()), "{link}");
+        let end = overlay.lower().join(link).canonicalize().unwrap();
+        assert!(end.starts_with(overlay.lower().canonicalize().unwrap()), "{link}");
     }
 }
 
 fn repositories_are_obeyed_whatever_they_are_called() {
-    let field = Field::with(&[("mirror/HEAD", "x"), ("mirror/objects/x", "x"), ("plain/HEAD", "x")]);
-    field
+    let overlay =
+        OverlayWorkspace::with(&[("mirror/HEAD", "x"), ("mirror/objects/x", "x"), ("plain/HEAD", "x")]);
+    overlay
         .run(shell(
             "mkdir -p evil/objects evil/refs; echo 'ref: refs/heads/main' > evil/HEAD; echo evil > evil/config; \
              echo evil > mirror/config; echo b > plain/HEAD",
         ))
         .ok();
-    let (all, obeyed) = told(&field);
+    let (all, obeyed) = told(&overlay);
     let expected = ["evil", "evil/HEAD", "evil/config", "evil/objects", "evil/refs", "mirror/config"];
     assert_eq!(obeyed, expected);
     assert_eq!(all.len(), obeyed.len() + 1);
-    assert_eq!(left(&field), expected.map(|path| (path.to_owned(), Why::Trap)));
+    assert_eq!(left(&overlay), expected.map(|path| (path.to_owned(), Why::Trap)));
 }
 
 fn a_repository_in_parts_is_one() {
-    let field = Field::with(&[("x/HEAD", "x"), ("x/config", "evil")]);
-    field.run(shell("mkdir x/objects")).ok();
-    assert_eq!(told(&field).1, ["x/objects"]);
-    let field = Field::with(&[("x/HEAD", "x"), ("x/objects/x", "x")]);
-    field.run(shell("rm x/HEAD; echo evil > x/config")).ok();
-    assert_eq!(told(&field).1, ["x/HEAD", "x/config"], "the other half may be left");
+    let overlay = OverlayWorkspace::with(&[("x/HEAD", "x"), ("x/config", "evil")]);
+    overlay.run(shell("mkdir x/objects")).ok();
+    assert_eq!(told(&overlay).1, ["x/objects"]);
+    let overlay = OverlayWorkspace::with(&[("x/HEAD", "x"), ("x/objects/x", "x")]);
+    overlay.run(shell("rm x/HEAD; echo evil > x/config")).ok();
+    assert_eq!(told(&overlay).1, ["x/HEAD", "x/config"], "the other half may be left");
 }
 
 fn what_obeyed_links_lead_to_is_obeyed() {
-    let field =
-        Field::with(&[("real.sh", "a"), ("scripts/pc", "a"), ("conf/tasks.json", "a"), ("plain", "a")]);
+    let overlay = OverlayWorkspace::with(&[
+        ("real.sh", "a"),
+        ("scripts/pc", "a"),
+        ("conf/tasks.json", "a"),
+        ("plain", "a"),
+    ]);
     for (to, link) in [
         ("mid", ".envrc"),
         ("real.sh", "mid"),
@@ -103,53 +108,60 @@ fn what_obeyed_links_lead_to_is_obeyed() {
         ("conf", ".vscode"),
         ("not-yet", ".mcp.json"),
     ] {
-        let link = field.lower().join(link);
+        let link = overlay.lower().join(link);
         std::fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(to, link).unwrap();
     }
-    field
+    overlay
         .run(shell(
             "for file in real.sh scripts/pc conf/tasks.json conf/new plain not-yet; do echo evil > $file; done; \
              rm mid; echo evil > mid",
         ))
         .ok();
-    assert_eq!(told(&field).1, ["conf/new", "conf/tasks.json", "mid", "not-yet", "real.sh", "scripts/pc"]);
+    assert_eq!(told(&overlay).1, ["conf/new", "conf/tasks.json", "mid", "not-yet", "real.sh", "scripts/pc"]);
 }
 
 fn new_links_make_what_they_lead_to_obeyed() {
-    let field = Field::with(&[("dir/x", "a")]);
-    symlink("dir/x", field.lower().join(".envrc")).unwrap();
-    field
+    let overlay = OverlayWorkspace::with(&[("dir/x", "a")]);
+    symlink("dir/x", overlay.lower().join(".envrc")).unwrap();
+    overlay
         .run(shell("rm -r dir; mkdir other; echo evil > other/x; ln -s other dir; ln -s s.sh .profile; echo evil > s.sh"))
         .ok();
-    assert_eq!(told(&field).1, [".profile", "dir", "other/x", "s.sh"]);
+    assert_eq!(told(&overlay).1, [".profile", "dir", "other/x", "s.sh"]);
 }
 
 fn what_a_configuration_of_git_leads_to_is_obeyed() {
     let config = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../team.cfg\n";
     let team = "[core]\n\tfsmonitor = tools/watch.sh\n";
-    let field = Field::with(&[(".git/config", config), ("team.cfg", team), ("tools/x", "a"), ("src/a", "a")]);
-    field
+    let overlay = OverlayWorkspace::with(&[
+        (".git/config", config),
+        ("team.cfg", team),
+        ("tools/x", "a"),
+        ("src/a", "a"),
+    ]);
+    overlay
         .run(shell(
             "mkdir .githooks; echo evil > .githooks/pre-commit; echo evil > tools/watch.sh; echo b > tools/x; echo b > src/a",
         ))
         .ok();
-    assert_eq!(told(&field).1, [".githooks", ".githooks/pre-commit", "tools/watch.sh"]);
+    assert_eq!(told(&overlay).1, [".githooks", ".githooks/pre-commit", "tools/watch.sh"]);
 
     // Also what it would lead to, if the box wrote it.
-    let field = Field::with(&[(".git/HEAD", "x"), ("src/a", "a")]);
-    field.run(shell("printf '[core]\\nhooksPath=src\\n' > .git/config; echo b > src/a; echo b > plain")).ok();
-    assert_eq!(told(&field).1, [".git/config", "src/a"]);
+    let overlay = OverlayWorkspace::with(&[(".git/HEAD", "x"), ("src/a", "a")]);
+    overlay
+        .run(shell("printf '[core]\\nhooksPath=src\\n' > .git/config; echo b > src/a; echo b > plain"))
+        .ok();
+    assert_eq!(told(&overlay).1, [".git/config", "src/a"]);
 }
 
 fn all_that_is_gits_is_obeyed() {
-    let field = Field::with(&[(".git/HEAD", "x")]);
-    field
+    let overlay = OverlayWorkspace::with(&[(".git/HEAD", "x")]);
+    overlay
         .run(shell(
             "mkdir .git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo; echo b > f",
         ))
         .ok();
-    assert_eq!(told(&field).1, [".git/rebase-merge", ".git/rebase-merge/git-rebase-todo"]);
+    assert_eq!(told(&overlay).1, [".git/rebase-merge", ".git/rebase-merge/git-rebase-todo"]);
 }
 
 fn links_to_the_folder_of_an_obeyed_name_are_obeyed() {
@@ -176,73 +188,74 @@ fn links_to_the_folder_of_an_obeyed_name_are_obeyed() {
         ),
         ("mkdir c; ln -s c .cargo; ln -s ../x c/config; echo evil > x", &[".cargo", "c/config", "x"]),
     ] {
-        let field = Field::with(&[]);
-        field.run(shell(make)).ok();
-        assert_eq!(told(&field).1, expected, "{make}");
+        let overlay = OverlayWorkspace::with(&[]);
+        overlay.run(shell(make)).ok();
+        assert_eq!(told(&overlay).1, expected, "{make}");
         let traps: Vec<_> = expected.iter().map(|path| ((*path).to_owned(), Why::Trap)).collect();
-        assert_eq!(left(&field), traps, "{make}");
+        assert_eq!(left(&overlay), traps, "{make}");
     }
 }
 
 /// The link stands in the folder already, because somebody landed it or made it.
 fn what_such_a_link_led_to_stays_obeyed() {
-    let field = Field::with(&[("b5/plain", "a")]);
-    symlink("b5", field.lower().join(".bundle")).unwrap();
-    field.run(shell("echo evil > b5/config; echo b > b5/plain")).ok();
-    assert_eq!(told(&field).1, ["b5/config"]);
+    let overlay = OverlayWorkspace::with(&[("b5/plain", "a")]);
+    symlink("b5", overlay.lower().join(".bundle")).unwrap();
+    overlay.run(shell("echo evil > b5/config; echo b > b5/plain")).ok();
+    assert_eq!(told(&overlay).1, ["b5/config"]);
 
-    let field = Field::with(&[("c/plain", "a")]);
-    symlink("c", field.lower().join(".cargo")).unwrap();
-    field.run(shell("rm -r c; mkdir d; ln -s d c; echo evil > d/config.toml; echo b > d/plain")).ok();
-    assert_eq!(told(&field).1, ["c", "d/config.toml"], "what it leads to was replaced");
+    let overlay = OverlayWorkspace::with(&[("c/plain", "a")]);
+    symlink("c", overlay.lower().join(".cargo")).unwrap();
+    overlay.run(shell("rm -r c; mkdir d; ln -s d c; echo evil > d/config.toml; echo b > d/plain")).ok();
+    assert_eq!(told(&overlay).1, ["c", "d/config.toml"], "what it leads to was replaced");
 
-    let field = Field::with(&[("c/plain", "a")]);
-    symlink("c", field.lower().join(".cargo")).unwrap();
-    field.run(shell("rm .cargo; mkdir .cargo; echo b > .cargo/plain")).ok();
-    assert!(told(&field).1.contains(&".cargo".to_owned()), "it was replaced itself");
+    let overlay = OverlayWorkspace::with(&[("c/plain", "a")]);
+    symlink("c", overlay.lower().join(".cargo")).unwrap();
+    overlay.run(shell("rm .cargo; mkdir .cargo; echo b > .cargo/plain")).ok();
+    assert!(told(&overlay).1.contains(&".cargo".to_owned()), "it was replaced itself");
 }
 
 fn chains_of_links_to_such_folders_are_followed() {
-    let field = Field::with(&[("plain", "a")]);
-    field
+    let overlay = OverlayWorkspace::with(&[("plain", "a")]);
+    overlay
         .run(shell(
             "mkdir -p deep/c; ln -s m .cargo; ln -s n/c m; ln -s deep n; echo evil > deep/c/config.toml; \
              echo b > deep/c/plain; ln -s circle .hg; ln -s .hg circle",
         ))
         .ok();
-    assert_eq!(told(&field).1, [".cargo", ".hg", "circle", "deep/c/config.toml", "m", "n"]);
+    assert_eq!(told(&overlay).1, [".cargo", ".hg", "circle", "deep/c/config.toml", "m", "n"]);
 }
 
 /// What is obeyed does not land with the rest, so links lead where neither all changes nor none of them would let them lead.
 fn what_half_of_the_changes_would_lead_to_is_obeyed() {
-    let field = Field::with(&[("a/c/plain", "a"), ("e/x", "a")]);
-    symlink("a/c", field.lower().join(".cargo")).unwrap();
-    symlink("e/x", field.lower().join(".envrc")).unwrap();
-    field
+    let overlay = OverlayWorkspace::with(&[("a/c/plain", "a"), ("e/x", "a")]);
+    symlink("a/c", overlay.lower().join(".cargo")).unwrap();
+    symlink("e/x", overlay.lower().join(".envrc")).unwrap();
+    overlay
         .run(shell(
             "rm .cargo .envrc; rm -r a e; mkdir -p b/c f; ln -s b a; ln -s f e; echo evil > b/c/config.toml; echo evil > f/x",
         ))
         .ok();
-    assert_eq!(told(&field).1, [".cargo", ".envrc", "a", "b/c/config.toml", "e", "f/x"]);
+    assert_eq!(told(&overlay).1, [".cargo", ".envrc", "a", "b/c/config.toml", "e", "f/x"]);
 }
 
 fn ways_of_a_configuration_go_through_links() {
     let config = "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../cfg/team\n";
-    let field = || {
-        let field = Field::with(&[(".git/config", config), ("t2/hooks/x", "a"), ("real/team", "")]);
-        symlink("t2", field.lower().join("tools")).unwrap();
-        symlink("real", field.lower().join("cfg")).unwrap();
-        field
+    let overlay = || {
+        let overlay =
+            OverlayWorkspace::with(&[(".git/config", config), ("t2/hooks/x", "a"), ("real/team", "")]);
+        symlink("t2", overlay.lower().join("tools")).unwrap();
+        symlink("real", overlay.lower().join("cfg")).unwrap();
+        overlay
     };
-    let standing = field();
+    let standing = overlay();
     standing.run(shell("echo evil > t2/hooks/pre-commit; echo b > t2/plain")).ok();
     assert_eq!(told(&standing).1, ["t2/hooks/pre-commit"]);
 
-    let replaced = field();
+    let replaced = overlay();
     replaced.run(shell("rm tools; mkdir -p ev/hooks; ln -s ev tools; echo evil > ev/hooks/pre-commit")).ok();
     assert_eq!(told(&replaced).1, ["ev/hooks", "ev/hooks/pre-commit", "tools"]);
 
-    let included = field();
+    let included = overlay();
     included
         .run(shell("printf '[core]\\nfsmonitor = w.sh\\n' > real/team; echo evil > w.sh; echo b > plain"))
         .ok();
@@ -257,9 +270,9 @@ fn values_of_a_configuration_are_read_as_git_reads_them() {
         "[core]\n# a comment does not go on \\\n\thooksPath = my \\\nhooks\n",
         "[x \"a]b\"] y = z\n[core] hooksPath = my hooks\n",
     ] {
-        let field = Field::with(&[(".git/config", config), ("my hooks/x", "a")]);
-        field.run(shell("echo evil > 'my hooks/pre-commit'; echo b > plain")).ok();
-        assert_eq!(told(&field).1, ["my hooks/pre-commit"], "{config}");
+        let overlay = OverlayWorkspace::with(&[(".git/config", config), ("my hooks/x", "a")]);
+        overlay.run(shell("echo evil > 'my hooks/pre-commit'; echo b > plain")).ok();
+        assert_eq!(told(&overlay).1, ["my hooks/pre-commit"], "{config}");
     }
 }
 
@@ -267,9 +280,9 @@ fn values_of_a_configuration_are_read_as_git_reads_them() {
 fn ways_from_a_home_lead_into_the_folder() {
     for to in ["~/lower/h", "~/work/lower/h", "~me/lower/h", "/another/name/of/lower/h"] {
         let config = format!("[core]\n\thooksPath = {to}\n");
-        let field = Field::with(&[(".git/config", &config), ("h/x", "a")]);
-        field.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
-        assert_eq!(told(&field).1, ["h/pre-commit"], "{to}");
+        let overlay = OverlayWorkspace::with(&[(".git/config", &config), ("h/x", "a")]);
+        overlay.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
+        assert_eq!(told(&overlay).1, ["h/pre-commit"], "{to}");
     }
 }
 
@@ -280,9 +293,9 @@ fn what_is_included_runs_programs_of_the_work_tree() {
         ("a/b/c/second", "[core]\n\thooksPath = tools/hooks\n"),
         ("tools/hooks/x", "a"),
     ];
-    let field = Field::with(&files);
-    field.run(shell("echo evil > tools/hooks/pre-commit; echo b > tools/plain")).ok();
-    assert_eq!(told(&field).1, ["tools/hooks/pre-commit"]);
+    let overlay = OverlayWorkspace::with(&files);
+    overlay.run(shell("echo evil > tools/hooks/pre-commit; echo b > tools/plain")).ok();
+    assert_eq!(told(&overlay).1, ["tools/hooks/pre-commit"]);
 }
 
 /// Whoever makes repositories until nobody reads the configuration of the one that counts has everything marked.
@@ -291,7 +304,7 @@ fn more_than_can_be_read_hides_nothing() {
     let many = format!("[alias]\n\tx = !{}\n", words.join(" "));
     let files =
         [(".git/config", "[core]\n\thooksPath = h\n"), ("h/x", "a"), ("!/HEAD", "x"), ("!/objects/x", "x")];
-    let field = Field::with(&[&files[..], &[("!/config", &many)]].concat());
-    field.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
-    assert_eq!(told(&field).1, ["h/pre-commit", "plain"]);
+    let overlay = OverlayWorkspace::with(&[&files[..], &[("!/config", &many)]].concat());
+    overlay.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
+    assert_eq!(told(&overlay).1, ["h/pre-commit", "plain"]);
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use tribune_contract::{LaunchProfile, Mount};
 
-use crate::support::{Field, Test, profile, shell};
+use crate::support::{OverlayWorkspace, Test, profile, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("gcc", gcc),
@@ -21,23 +21,26 @@ fn python(code: &str) -> LaunchProfile {
 }
 
 fn gcc() {
-    let field = Field::with(&[("hello.c", "#include <stdio.h>\nint main(void) { puts(\"compiled\"); }\n")]);
-    assert_eq!(field.run(shell("gcc -O1 -o hello hello.c && ./hello")).ok(), "compiled\n");
+    let overlay = OverlayWorkspace::with(&[(
+        "hello.c",
+        "#include <stdio.h>\nint main(void) { puts(\"compiled\"); }\n",
+    )]);
+    assert_eq!(overlay.run(shell("gcc -O1 -o hello hello.c && ./hello")).ok(), "compiled\n");
 }
 
 fn git() {
-    let field = Field::with(&[("file", "one\n")]);
+    let overlay = OverlayWorkspace::with(&[("file", "one\n")]);
     let line = "git init -q . && git config user.email a@b && git config user.name n && git add . && \
                 git commit -qm first && echo two >> file && git commit -qam second && git gc -q && \
                 git clone -q . ../tmp/clone && git -C /tmp/clone log --format=%s";
-    assert_eq!(field.run(shell(line)).ok(), "second\nfirst\n");
+    assert_eq!(overlay.run(shell(line)).ok(), "second\nfirst\n");
 }
 
 fn python_multiprocessing() {
     let code = "import multiprocessing as m\n\
         if __name__ == '__main__':\n  p = m.Pool(4); print(sum(p.map(abs, range(-100, 0)))); p.close(); p.join()\n";
-    let field = Field::with(&[("pool.py", code)]);
-    assert_eq!(field.run(profile("/usr/bin/python3", &["pool.py"])).ok(), "5050\n");
+    let overlay = OverlayWorkspace::with(&[("pool.py", code)]);
+    assert_eq!(overlay.run(profile("/usr/bin/python3", &["pool.py"])).ok(), "5050\n");
 }
 
 fn node_workers() {
@@ -45,8 +48,8 @@ fn node_workers() {
         if (isMainThread) { const w = new Worker(__filename); w.on('message', m => { \n\
           console.log(m, require('child_process').execSync('echo child').toString().trim()); }); }\n\
         else parentPort.postMessage('worker');\n";
-    let field = Field::with(&[("workers.js", code)]);
-    assert_eq!(field.run(profile("/usr/bin/node", &["workers.js"])).ok(), "worker child\n");
+    let overlay = OverlayWorkspace::with(&[("workers.js", code)]);
+    assert_eq!(overlay.run(profile("/usr/bin/node", &["workers.js"])).ok(), "worker child\n");
 }
 
 fn web_server_and_client() {
@@ -54,21 +57,23 @@ fn web_server_and_client() {
         s = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)\n\
         threading.Thread(target=s.serve_forever, daemon=True).start()\n\
         print(urllib.request.urlopen(f'http://localhost:{s.server_port}/page').read().decode())\n";
-    let field = Field::with(&[("page", "served")]);
-    assert_eq!(field.run(python(code)).ok(), "served\n");
+    let overlay = OverlayWorkspace::with(&[("page", "served")]);
+    assert_eq!(overlay.run(python(code)).ok(), "served\n");
 }
 
 fn cargo_build() {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap();
     let sysroot = String::from_utf8(sysroot.stdout).unwrap().trim().to_owned();
     let manifest = "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
-    let field =
-        Field::with(&[("Cargo.toml", manifest), ("src/main.rs", "fn main() { println!(\"built\"); }\n")]);
+    let overlay = OverlayWorkspace::with(&[
+        ("Cargo.toml", manifest),
+        ("src/main.rs", "fn main() { println!(\"built\"); }\n"),
+    ]);
     let mut profile = shell("cargo run -q --offline");
     profile.mounts =
         vec![Mount::ReadOnly { source: sysroot.into(), target: "/opt/rust".into(), hide: Vec::new() }];
     profile.env.insert("PATH".into(), "/opt/rust/bin:/usr/bin:/bin".into());
-    assert_eq!(field.run(profile).ok(), "built\n");
+    assert_eq!(overlay.run(profile).ok(), "built\n");
 }
 
 fn terminals() {
@@ -76,5 +81,5 @@ fn terminals() {
         pid, fd = pty.fork()\n\
         if pid == 0: os.write(1, b'on a terminal' if os.isatty(1) else b'not'); os.read(0, 1)\n\
         print(os.read(fd, 100).decode().strip())\n";
-    assert_eq!(Field::with(&[]).run(python(code)).ok(), "on a terminal\n");
+    assert_eq!(OverlayWorkspace::with(&[]).run(python(code)).ok(), "on a terminal\n");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tribune_contract::{HOST_TRAPS, Workspace, WorkspaceSource};
 use tribune_sandbox::workspace::{Change, Kind, Landing, Selection, Unlanded, Why, diff, discard, land};
 
-use crate::support::{Field, Test, as_user, run, shell};
+use crate::support::{OverlayWorkspace, Test, as_user, run, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("every_kind_of_change_is_told", every_kind_of_change_is_told),
@@ -55,8 +55,8 @@ fn kinds(changes: &[Change]) -> Vec<(String, Kind)> {
     changes.iter().map(|change| (change.path.display().to_string(), change.kind())).collect()
 }
 
-fn changes(field: &Field) -> Vec<Change> {
-    diff(&field.lower(), &field.layers).unwrap().changes
+fn changes(overlay: &OverlayWorkspace) -> Vec<Change> {
+    diff(&overlay.lower(), &overlay.layers).unwrap().changes
 }
 
 fn landed(paths: &[&str]) -> Landing {
@@ -68,7 +68,7 @@ fn paths(paths: &[&str]) -> Selection {
 }
 
 fn every_kind_of_change_is_told() {
-    let field = Field::with(&[
+    let overlay = OverlayWorkspace::with(&[
         ("kept", "a"),
         ("changed", "a"),
         ("mode", "a"),
@@ -76,13 +76,13 @@ fn every_kind_of_change_is_told() {
         ("folder/in", "a"),
         ("touched", "a"),
     ]);
-    field
+    overlay
         .run(shell(
             "echo b > changed; chmod 755 mode; rm gone; rm -r folder; mkdir -p new/deep; echo c > new/deep/file; \
              ln -s kept link; touch touched; mkfifo pipe",
         ))
         .ok();
-    let all = diff(&field.lower(), &field.layers).unwrap();
+    let all = diff(&overlay.lower(), &overlay.layers).unwrap();
     let expected = [
         ("changed", Kind::Changed),
         ("folder", Kind::Removed),
@@ -99,66 +99,66 @@ fn every_kind_of_change_is_told() {
 }
 
 fn the_folder_stays_until_changes_are_landed() {
-    let field = Field::with(&[("file", "a"), ("gone", "a"), ("folder/in", "a")]);
-    field
+    let overlay = OverlayWorkspace::with(&[("file", "a"), ("gone", "a"), ("folder/in", "a")]);
+    overlay
         .run(shell("echo b > file; rm -r gone folder; mkdir -m 700 new; echo c > new/file; ln -s file link"))
         .ok();
-    assert_eq!((field.read("file").as_str(), field.read("folder/in").as_str()), ("a", "a"));
-    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    assert_eq!((overlay.read("file").as_str(), overlay.read("folder/in").as_str()), ("a", "a"));
+    let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     assert_eq!(done, landed(&["file", "folder", "gone", "link", "new", "new/file"]));
-    assert_eq!((field.read("file").as_str(), field.read("new/file").as_str()), ("b\n", "c\n"));
-    assert!(!field.lower().join("gone").exists() && !field.lower().join("folder").exists());
-    assert_eq!(std::fs::read_link(field.lower().join("link")).unwrap(), PathBuf::from("file"));
-    assert_eq!(std::fs::metadata(field.lower().join("new")).unwrap().mode() & 0o7777, 0o700);
-    assert_eq!(changes(&field), []);
-    assert_eq!(std::fs::read_dir(field.lower()).unwrap().count(), 3);
+    assert_eq!((overlay.read("file").as_str(), overlay.read("new/file").as_str()), ("b\n", "c\n"));
+    assert!(!overlay.lower().join("gone").exists() && !overlay.lower().join("folder").exists());
+    assert_eq!(std::fs::read_link(overlay.lower().join("link")).unwrap(), PathBuf::from("file"));
+    assert_eq!(std::fs::metadata(overlay.lower().join("new")).unwrap().mode() & 0o7777, 0o700);
+    assert_eq!(changes(&overlay), []);
+    assert_eq!(std::fs::read_dir(overlay.lower()).unwrap().count(), 3);
 }
 
 fn landing_by_file() {
-    let field = Field::with(&[("a", "1"), ("b", "1")]);
-    field.run(shell("echo 2 > a; echo 2 > b; mkdir -p x/y; echo 2 > x/y/c; echo 2 > x/d")).ok();
-    let done = land(&field.lower(), &field.layers, &paths(&["a", "x/y/c"])).unwrap();
+    let overlay = OverlayWorkspace::with(&[("a", "1"), ("b", "1")]);
+    overlay.run(shell("echo 2 > a; echo 2 > b; mkdir -p x/y; echo 2 > x/y/c; echo 2 > x/d")).ok();
+    let done = land(&overlay.lower(), &overlay.layers, &paths(&["a", "x/y/c"])).unwrap();
     assert_eq!(done, landed(&["a", "x", "x/y", "x/y/c"]));
-    assert_eq!((field.read("a").as_str(), field.read("b").as_str()), ("2\n", "1"));
-    assert_eq!(kinds(&changes(&field)), [("b".to_owned(), Kind::Changed), ("x/d".to_owned(), Kind::Added)]);
+    assert_eq!((overlay.read("a").as_str(), overlay.read("b").as_str()), ("2\n", "1"));
+    assert_eq!(kinds(&changes(&overlay)), [("b".to_owned(), Kind::Changed), ("x/d".to_owned(), Kind::Added)]);
 }
 
 fn conflicts_keep_both_versions() {
-    let field = Field::with(&[("a", "1"), ("b", "1"), ("c", "1"), ("folder/in", "1")]);
-    field.run(shell("echo ours > a; echo ours > b; rm c; echo ours > new; rm -r folder")).ok();
-    std::fs::write(field.lower().join("a"), "theirs").unwrap();
-    std::fs::write(field.lower().join("c"), "theirs").unwrap();
-    std::fs::write(field.lower().join("new"), "theirs").unwrap();
-    std::fs::write(field.lower().join("folder/in"), "theirs").unwrap();
-    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    let overlay = OverlayWorkspace::with(&[("a", "1"), ("b", "1"), ("c", "1"), ("folder/in", "1")]);
+    overlay.run(shell("echo ours > a; echo ours > b; rm c; echo ours > new; rm -r folder")).ok();
+    std::fs::write(overlay.lower().join("a"), "theirs").unwrap();
+    std::fs::write(overlay.lower().join("c"), "theirs").unwrap();
+    std::fs::write(overlay.lower().join("new"), "theirs").unwrap();
+    std::fs::write(overlay.lower().join("folder/in"), "theirs").unwrap();
+    let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     assert_eq!(done.landed, [PathBuf::from("b")]);
     let conflict = |path: &str| Unlanded { path: path.into(), why: Why::Conflict };
     assert_eq!(done.unlanded, [conflict("a"), conflict("c"), conflict("folder"), conflict("new")]);
     for name in ["a", "c", "new", "folder/in"] {
-        assert_eq!(field.read(name), "theirs");
+        assert_eq!(overlay.read(name), "theirs");
     }
-    assert_eq!(std::fs::read_to_string(field.layers.upper().join("a")).unwrap(), "ours\n");
+    assert_eq!(std::fs::read_to_string(overlay.layers.upper().join("a")).unwrap(), "ours\n");
 }
 
 fn landing_again_after_more_work() {
-    let field = Field::with(&[("a", "1")]);
-    field.run(shell("echo 2 > a; echo 2 > b")).ok();
-    land(&field.lower(), &field.layers, &Selection::All).unwrap();
-    field.run(shell("echo 3 > a; rm b")).ok();
-    assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["a", "b"]));
-    assert_eq!(field.read("a"), "3\n");
-    assert!(!field.lower().join("b").exists());
+    let overlay = OverlayWorkspace::with(&[("a", "1")]);
+    overlay.run(shell("echo 2 > a; echo 2 > b")).ok();
+    land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
+    overlay.run(shell("echo 3 > a; rm b")).ok();
+    assert_eq!(land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap(), landed(&["a", "b"]));
+    assert_eq!(overlay.read("a"), "3\n");
+    assert!(!overlay.lower().join("b").exists());
 }
 
 fn traps_links_and_devices_are_not_landed() {
-    let field = Field::with(&[(".git/config", "[core]\n"), ("plain", "a")]);
-    field
+    let overlay = OverlayWorkspace::with(&[(".git/config", "[core]\n"), ("plain", "a")]);
+    overlay
         .run(shell(
             "echo evil > .git/config; mkdir .git/hooks; echo evil > .git/hooks/pre-commit; echo evil > .envrc; \
              ln -s /etc/passwd out; ln -s ../../up up; mkfifo pipe; echo b > plain; mkdir sub; ln -s ../plain sub/in",
         ))
         .ok();
-    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     assert_eq!(done.landed, ["plain", "sub", "sub/in"].map(PathBuf::from));
     let unlanded: Vec<(String, Why)> =
         done.unlanded.into_iter().map(|left| (left.path.display().to_string(), left.why)).collect();
@@ -175,78 +175,78 @@ fn traps_links_and_devices_are_not_landed() {
         ]
         .map(|(path, why)| (path.to_owned(), why))
     );
-    assert_eq!(field.read(".git/config"), "[core]\n");
+    assert_eq!(overlay.read(".git/config"), "[core]\n");
     // Named by itself, somebody has read it.
-    assert_eq!(land(&field.lower(), &field.layers, &paths(&[".envrc"])).unwrap(), landed(&[".envrc"]));
-    let all = land(&field.lower(), &field.layers, &Selection::Everything).unwrap();
+    assert_eq!(land(&overlay.lower(), &overlay.layers, &paths(&[".envrc"])).unwrap(), landed(&[".envrc"]));
+    let all = land(&overlay.lower(), &overlay.layers, &Selection::Everything).unwrap();
     assert_eq!(all.landed, [".git/config", ".git/hooks", ".git/hooks/pre-commit"].map(PathBuf::from));
     assert_eq!(all.unlanded.len(), 3, "what leaves and what is no file stays where it is");
 }
 
 fn set_id_bits_do_not_land() {
-    let field = Field::with(&[]);
-    let upper = field.layers.upper().join("program");
+    let overlay = OverlayWorkspace::with(&[]);
+    let upper = overlay.layers.upper().join("program");
     std::fs::write(&upper, "x").unwrap();
     std::fs::set_permissions(&upper, PermissionsExt::from_mode(0o6755)).unwrap();
-    assert!(changes(&field)[0].sets_id);
-    assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["program"]));
-    assert_eq!(std::fs::metadata(field.lower().join("program")).unwrap().mode() & 0o7777, 0o755);
+    assert!(changes(&overlay)[0].sets_id);
+    assert_eq!(land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap(), landed(&["program"]));
+    assert_eq!(std::fs::metadata(overlay.lower().join("program")).unwrap().mode() & 0o7777, 0o755);
 }
 
 fn a_replaced_folder_lands() {
-    let field = Field::with(&[("folder/old", "a"), ("file", "a"), ("other/x", "a")]);
-    field.run(shell("rm -r folder; mkdir folder; echo b > folder/new; rm file; mkdir file; rm -r other; echo c > other")).ok();
-    land(&field.lower(), &field.layers, &Selection::All).unwrap();
-    assert_eq!((field.read("folder/new").as_str(), field.read("other").as_str()), ("b\n", "c\n"));
-    assert!(!field.lower().join("folder/old").exists() && field.lower().join("file").is_dir());
-    assert_eq!(changes(&field), []);
+    let overlay = OverlayWorkspace::with(&[("folder/old", "a"), ("file", "a"), ("other/x", "a")]);
+    overlay.run(shell("rm -r folder; mkdir folder; echo b > folder/new; rm file; mkdir file; rm -r other; echo c > other")).ok();
+    land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
+    assert_eq!((overlay.read("folder/new").as_str(), overlay.read("other").as_str()), ("b\n", "c\n"));
+    assert!(!overlay.lower().join("folder/old").exists() && overlay.lower().join("file").is_dir());
+    assert_eq!(changes(&overlay), []);
 }
 
 /// Also by an ordinary user, who cannot enter what is closed to them.
 fn closed_folders_are_removed_too() {
-    let field = Field::with(&[]);
+    let overlay = OverlayWorkspace::with(&[]);
     let make = "mkdir -p a/b/c b; echo x > a/b/c/d; ln -s / b/root; chmod 000 a/b/c a/b a b";
-    field.run(shell(make)).ok();
-    discard(&field.layers, &paths(&["b"])).unwrap();
-    assert!(!field.layers.upper().join("b").exists());
-    let folder = field.layers.folder().to_owned();
-    field.layers.clone().remove().unwrap();
+    overlay.run(shell(make)).ok();
+    discard(&overlay.layers, &paths(&["b"])).unwrap();
+    assert!(!overlay.layers.upper().join("b").exists());
+    let folder = overlay.layers.folder().to_owned();
+    overlay.layers.clone().remove().unwrap();
     assert!(!folder.exists());
 }
 
 fn content_is_read_through_no_link() {
-    let field = Field::with(&[("file", "1234")]);
-    let read = |path: &str, most| tribune_sandbox::workspace::content(&field.lower(), path.as_ref(), most);
+    let overlay = OverlayWorkspace::with(&[("file", "1234")]);
+    let read = |path: &str, most| tribune_sandbox::workspace::content(&overlay.lower(), path.as_ref(), most);
     assert_eq!(read("file", 4).unwrap().as_deref(), Some(&b"1234"[..]));
     assert_eq!(read("file", 3).unwrap(), None);
-    symlink("file", field.lower().join("link")).unwrap();
-    symlink("/etc", field.lower().join("etc")).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, field.lower().join("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    symlink("file", overlay.lower().join("link")).unwrap();
+    symlink("/etc", overlay.lower().join("etc")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, overlay.lower().join("pipe"), rustix::fs::Mode::RWXU).unwrap();
     for path in ["link", "etc/passwd", "pipe", ".", "../lower/file", "/etc/passwd", "nothing"] {
         assert!(read(path, 100).is_err(), "{path}");
     }
 }
 
 fn discarding() {
-    let field = Field::with(&[("a", "1")]);
-    field.run(shell("echo 2 > a; mkdir -p x/y; echo 2 > x/y/z; rm -f nothing")).ok();
-    discard(&field.layers, &paths(&["x"])).unwrap();
-    assert_eq!(kinds(&changes(&field)), [("a".to_owned(), Kind::Changed)]);
-    discard(&field.layers, &Selection::All).unwrap();
-    assert_eq!(changes(&field), []);
-    assert!(discard(&field.layers, &paths(&["../upper"])).is_err());
+    let overlay = OverlayWorkspace::with(&[("a", "1")]);
+    overlay.run(shell("echo 2 > a; mkdir -p x/y; echo 2 > x/y/z; rm -f nothing")).ok();
+    discard(&overlay.layers, &paths(&["x"])).unwrap();
+    assert_eq!(kinds(&changes(&overlay)), [("a".to_owned(), Kind::Changed)]);
+    discard(&overlay.layers, &Selection::All).unwrap();
+    assert_eq!(changes(&overlay), []);
+    assert!(discard(&overlay.layers, &paths(&["../upper"])).is_err());
     // The session can go on from there.
-    assert_eq!(field.run(shell("cat a")).ok(), "1");
+    assert_eq!(overlay.run(shell("cat a")).ok(), "1");
 }
 
 fn usage_is_counted() {
-    let field = Field::with(&[]);
-    let before = field.layers.usage().unwrap();
-    field.run(shell("head -c 1000000 /dev/zero > zeros; mkdir -p a/b; touch a/b/c; chmod 000 a/b a")).ok();
-    let used = field.layers.usage().unwrap();
+    let overlay = OverlayWorkspace::with(&[]);
+    let before = overlay.layers.usage().unwrap();
+    overlay.run(shell("head -c 1000000 /dev/zero > zeros; mkdir -p a/b; touch a/b/c; chmod 000 a/b a")).ok();
+    let used = overlay.layers.usage().unwrap();
     assert!(used.bytes - before.bytes >= 1_000_000 && used.names == 4, "{used:?}");
     // Counting leaves what was closed as it was.
-    assert_eq!(std::fs::metadata(field.layers.upper().join("a")).unwrap().mode() & 0o777, 0);
+    assert_eq!(std::fs::metadata(overlay.layers.upper().join("a")).unwrap().mode() & 0o777, 0);
 }
 
 /// Landings during which the folder was swapped.
@@ -257,11 +257,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Somebody swaps a folder of the workspace with a link to elsewhere, all the time.
 fn landing_never_leaves_the_folder() {
-    let field = Field::with(&[("folder/file", "a")]);
+    let overlay = OverlayWorkspace::with(&[("folder/file", "a")]);
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("file"), "outside").unwrap();
-    symlink(outside.path(), field.lower().join("link")).unwrap();
-    let (folder, link) = (field.lower().join("folder"), field.lower().join("link"));
+    symlink(outside.path(), overlay.lower().join("link")).unwrap();
+    let (folder, link) = (overlay.lower().join("folder"), overlay.lower().join("link"));
     let (is_over, swaps) = (AtomicBool::new(false), AtomicUsize::new(0));
     let swap = || {
         while !is_over.load(Ordering::Relaxed) {
@@ -280,14 +280,17 @@ fn landing_never_leaves_the_folder() {
                 is_over.store(true, Ordering::Relaxed);
                 panic!("there was no race: {tries} tries, {races} races, {landed} landed, {left} left");
             }
-            let upper = field.layers.upper().join("folder");
+            let upper = overlay.layers.upper().join("folder");
             std::fs::create_dir_all(&upper).unwrap();
             std::fs::write(upper.join("file"), format!("evil {tries}")).unwrap();
             std::fs::write(upper.join(format!("new-{tries}")), "evil").unwrap();
             let before = swaps.load(Ordering::Relaxed);
             // Whatever comes of it, it stays inside.
-            let done =
-                land(&field.lower(), &field.layers, &paths(&["folder/file", &format!("folder/new-{tries}")]));
+            let done = land(
+                &overlay.lower(),
+                &overlay.layers,
+                &paths(&["folder/file", &format!("folder/new-{tries}")]),
+            );
             races += usize::from(swaps.load(Ordering::Relaxed) != before);
             match done {
                 Ok(done) => (landed, left) = (landed + done.landed.len(), left + done.unlanded.len()),
@@ -314,7 +317,7 @@ fn content(folder: &std::path::Path) -> Vec<(PathBuf, String)> {
 }
 
 fn landing_goes_through_no_link() {
-    let field = Field::with(&[("real/file", "a")]);
+    let overlay = OverlayWorkspace::with(&[("real/file", "a")]);
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("file"), "outside").unwrap();
     let before = content(outside.path());
@@ -324,45 +327,47 @@ fn landing_goes_through_no_link() {
         ("proc", "/proc/self/root"),
         ("loop", "loop"),
     ] {
-        symlink(to, field.lower().join(name)).unwrap();
+        symlink(to, overlay.lower().join(name)).unwrap();
         // As if the agent had put a folder in the place of the link.
-        let folder = field.layers.upper().join(name);
+        let folder = overlay.layers.upper().join(name);
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("file"), "evil").unwrap();
     }
     // Somebody makes a folder a link after the session began.
-    let moved = field.layers.upper().join("real");
+    let moved = overlay.layers.upper().join("real");
     std::fs::create_dir(&moved).unwrap();
     std::fs::write(moved.join("file"), "evil").unwrap();
-    std::fs::rename(field.lower().join("real"), field.lower().join("elsewhere")).unwrap();
-    symlink(outside.path(), field.lower().join("real")).unwrap();
+    std::fs::rename(overlay.lower().join("real"), overlay.lower().join("elsewhere")).unwrap();
+    symlink(outside.path(), overlay.lower().join("real")).unwrap();
 
-    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     assert!(done.landed.is_empty(), "links made since the session began are somebody else's: {done:?}");
     assert_eq!(content(outside.path()), before);
-    assert!(!field.lower().parent().unwrap().join("file").exists());
+    assert!(!overlay.lower().parent().unwrap().join("file").exists());
 }
 
 fn hard_links_to_elsewhere_are_broken_and_not_written() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("file"), "outside").unwrap();
-    let field = Field::with(&[]);
-    std::fs::hard_link(outside.path().join("file"), field.lower().join("file")).unwrap();
-    let layers =
-        tribune_sandbox::workspace::Layers::create(field.layers.folder().with_extension("2"), &field.lower())
-            .unwrap();
-    let field = Field { layers, ..field };
-    field.run(shell("echo changed > file")).ok();
-    assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["file"]));
-    assert_eq!(field.read("file"), "changed\n");
+    let overlay = OverlayWorkspace::with(&[]);
+    std::fs::hard_link(outside.path().join("file"), overlay.lower().join("file")).unwrap();
+    let layers = tribune_sandbox::workspace::Layers::create(
+        overlay.layers.folder().with_extension("2"),
+        &overlay.lower(),
+    )
+    .unwrap();
+    let overlay = OverlayWorkspace { layers, ..overlay };
+    overlay.run(shell("echo changed > file")).ok();
+    assert_eq!(land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap(), landed(&["file"]));
+    assert_eq!(overlay.read("file"), "changed\n");
     assert_eq!(std::fs::read_to_string(outside.path().join("file")).unwrap(), "outside");
 }
 
 fn paths_that_make_no_sense_land_and_discard_nothing() {
-    let field = Field::with(&[("file", "a")]);
-    let outside = field.lower().parent().unwrap().join("outside");
+    let overlay = OverlayWorkspace::with(&[("file", "a")]);
+    let outside = overlay.lower().parent().unwrap().join("outside");
     std::fs::write(&outside, "outside").unwrap();
-    field.run(shell("echo b > file; mkdir d; ln -s /proc/self/root d/root")).ok();
+    overlay.run(shell("echo b > file; mkdir d; ln -s /proc/self/root d/root")).ok();
     let long = "x".repeat(6000);
     let absolute = outside.to_str().unwrap();
     for path in [
@@ -381,7 +386,7 @@ fn paths_that_make_no_sense_land_and_discard_nothing() {
         "..\\outside",
         "d/./../..",
     ] {
-        let done = land(&field.lower(), &field.layers, &paths(&[path]));
+        let done = land(&overlay.lower(), &overlay.layers, &paths(&[path]));
         let is_nothing = match &done {
             Ok(done) => done.landed.is_empty(),
             Err(_) => true,
@@ -389,26 +394,28 @@ fn paths_that_make_no_sense_land_and_discard_nothing() {
         // An empty path is the whole workspace, as everywhere; the others name nothing that was changed.
         assert!(is_nothing || path.is_empty(), "{path:?} {done:?}");
         if !path.is_empty() {
-            assert!(discard(&field.layers, &paths(&[path])).is_err(), "{path:?} was discarded");
+            assert!(discard(&overlay.layers, &paths(&[path])).is_err(), "{path:?} was discarded");
         }
     }
     assert_eq!(std::fs::read_to_string(outside).unwrap(), "outside");
 }
 
 fn owners_stay() {
-    let field = Field::with(&[("a", "1")]);
-    for path in [field.lower(), field.lower().join("a")] {
+    let overlay = OverlayWorkspace::with(&[("a", "1")]);
+    for path in [overlay.lower(), overlay.lower().join("a")] {
         std::os::unix::fs::chown(path, Some(4321), Some(4321)).unwrap();
     }
     // The change of owner is no change of this session.
-    let layers =
-        tribune_sandbox::workspace::Layers::create(field.layers.folder().with_extension("2"), &field.lower())
-            .unwrap();
-    let field = Field { layers, ..field };
-    field.run(shell("echo 2 > a; echo 2 > b")).ok();
-    assert_eq!(land(&field.lower(), &field.layers, &Selection::All).unwrap(), landed(&["a", "b"]));
+    let layers = tribune_sandbox::workspace::Layers::create(
+        overlay.layers.folder().with_extension("2"),
+        &overlay.lower(),
+    )
+    .unwrap();
+    let overlay = OverlayWorkspace { layers, ..overlay };
+    overlay.run(shell("echo 2 > a; echo 2 > b")).ok();
+    assert_eq!(land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap(), landed(&["a", "b"]));
     for name in ["a", "b"] {
-        let metadata = std::fs::metadata(field.lower().join(name)).unwrap();
+        let metadata = std::fs::metadata(overlay.lower().join(name)).unwrap();
         assert_eq!((metadata.uid(), metadata.gid()), (4321, 4321));
     }
 }
@@ -425,16 +432,19 @@ fn an_ordinary_user_works_and_lands() {
 }
 
 fn masks_hold_in_an_overlay_too() {
-    let field = Field::with(&[(".env", "hush"), (".git/config", "[core]\n"), ("plain", "a")]);
+    let overlay = OverlayWorkspace::with(&[(".env", "hush"), (".git/config", "[core]\n"), ("plain", "a")]);
     let mut profile =
         shell("cat .env; echo evil > .git/config; mv .git away; rm .env; echo b > plain; echo done");
     profile.cwd = "/workspace".into();
     profile.workspace = Some(Workspace {
         target: "/workspace".into(),
-        source: WorkspaceSource::Overlay { lower: field.lower(), layers: field.layers.folder().to_owned() },
+        source: WorkspaceSource::Overlay {
+            lower: overlay.lower(),
+            layers: overlay.layers.folder().to_owned(),
+        },
         hide: vec![".env".to_owned()],
         freeze: HOST_TRAPS.map(str::to_owned).into(),
     });
     assert_eq!(run(&profile).unwrap().ok(), "done\n");
-    assert_eq!(kinds(&changes(&field)), [("plain".to_owned(), Kind::Changed)]);
+    assert_eq!(kinds(&changes(&overlay)), [("plain".to_owned(), Kind::Changed)]);
 }

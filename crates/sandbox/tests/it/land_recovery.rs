@@ -3,9 +3,9 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use tribune_sandbox::workspace::{Mended, Selection, Unlanded, Why, diff, land, mend};
+use tribune_sandbox::workspace::{LandRecovery, Selection, Unlanded, Why, diff, land, mend};
 
-use crate::support::{Field, Test, shell};
+use crate::support::{OverlayWorkspace, Test, shell};
 
 pub(crate) const TESTS: &[Test] = &[
     ("closed_folders_land_with_their_rights", closed_folders_land_with_their_rights),
@@ -17,46 +17,46 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_killed_landing_is_put_in_order", a_killed_landing_is_put_in_order),
 ];
 
-fn all(field: &Field) -> (Vec<String>, Vec<Unlanded>) {
-    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+fn all(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<Unlanded>) {
+    let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     (done.landed.iter().map(|path| path.display().to_string()).collect(), done.unlanded)
 }
 
-fn mode(field: &Field, name: &str) -> u32 {
-    std::fs::metadata(field.lower().join(name)).unwrap().mode() & 0o777
+fn mode(overlay: &OverlayWorkspace, name: &str) -> u32 {
+    std::fs::metadata(overlay.lower().join(name)).unwrap().mode() & 0o777
 }
 
 /// Also by an ordinary user, to whom they are closed.
 pub(crate) fn closed_folders_land_with_their_rights() {
-    let field = Field::with(&[("other", "a")]);
-    field
+    let overlay = OverlayWorkspace::with(&[("other", "a")]);
+    overlay
         .run(shell(
             "mkdir -p a/b; echo x > a/b/c; echo y > f; chmod 000 f a/b/c a/b; chmod 100 a; echo b > other",
         ))
         .ok();
     // While nobody opened them, they are told as what they are, and stop nothing.
-    let told = diff(&field.lower(), &field.layers).unwrap().changes;
+    let told = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let is_root = rustix::process::geteuid().is_root();
     assert_eq!((told[0].path.as_path(), told[0].is_closed), ("a".as_ref(), !is_root));
-    field.layers.open_up().unwrap();
-    field.layers.open_up().unwrap();
-    assert_eq!(all(&field), (["a", "a/b", "a/b/c", "f", "other"].map(str::to_owned).to_vec(), Vec::new()));
-    assert_eq!((mode(&field, "a"), mode(&field, "f"), field.read("other").as_str()), (0o100, 0, "b\n"));
-    std::fs::set_permissions(field.lower().join("a"), PermissionsExt::from_mode(0o700)).unwrap();
-    assert_eq!(mode(&field, "a/b"), 0);
-    std::fs::set_permissions(field.lower().join("a/b"), PermissionsExt::from_mode(0o700)).unwrap();
-    assert_eq!(mode(&field, "a/b/c"), 0);
+    overlay.layers.open_up().unwrap();
+    overlay.layers.open_up().unwrap();
+    assert_eq!(all(&overlay), (["a", "a/b", "a/b/c", "f", "other"].map(str::to_owned).to_vec(), Vec::new()));
+    assert_eq!((mode(&overlay, "a"), mode(&overlay, "f"), overlay.read("other").as_str()), (0o100, 0, "b\n"));
+    std::fs::set_permissions(overlay.lower().join("a"), PermissionsExt::from_mode(0o700)).unwrap();
+    assert_eq!(mode(&overlay, "a/b"), 0);
+    std::fs::set_permissions(overlay.lower().join("a/b"), PermissionsExt::from_mode(0o700)).unwrap();
+    assert_eq!(mode(&overlay, "a/b/c"), 0);
 }
 
 /// Also by an ordinary user, whom rights stop.
 pub(crate) fn what_goes_wrong_with_one_change_stops_no_other() {
-    let field = Field::with(&[("shut/old", "a")]);
-    std::fs::set_permissions(field.lower().join("shut"), PermissionsExt::from_mode(0o555)).unwrap();
+    let overlay = OverlayWorkspace::with(&[("shut/old", "a")]);
+    std::fs::set_permissions(overlay.lower().join("shut"), PermissionsExt::from_mode(0o555)).unwrap();
     let line = "mkdir gomod; echo 1 > gomod/1; chmod 555 gomod; echo z > zlast; \
                 chmod 755 shut; echo x > shut/new; chmod 555 shut";
-    field.run(shell(line)).ok();
-    let (landed, left) = all(&field);
-    assert_eq!(mode(&field, "gomod"), 0o555);
+    overlay.run(shell(line)).ok();
+    let (landed, left) = all(&overlay);
+    assert_eq!(mode(&overlay, "gomod"), 0o555);
     if rustix::process::geteuid().is_root() {
         assert_eq!(left, []);
         return;
@@ -67,74 +67,76 @@ pub(crate) fn what_goes_wrong_with_one_change_stops_no_other() {
 }
 
 fn what_the_folder_lost_meanwhile_does_not_come_back() {
-    let field = Field::with(&[("gone", "a"), ("folder/in", "a"), ("folder/too", "a"), ("kept", "a")]);
-    field.run(shell("echo b >> gone; echo b >> folder/in; echo b > kept; echo new > new")).ok();
-    std::fs::remove_file(field.lower().join("gone")).unwrap();
-    std::fs::remove_dir_all(field.lower().join("folder")).unwrap();
+    let overlay =
+        OverlayWorkspace::with(&[("gone", "a"), ("folder/in", "a"), ("folder/too", "a"), ("kept", "a")]);
+    overlay.run(shell("echo b >> gone; echo b >> folder/in; echo b > kept; echo new > new")).ok();
+    std::fs::remove_file(overlay.lower().join("gone")).unwrap();
+    std::fs::remove_dir_all(overlay.lower().join("folder")).unwrap();
     for _ in 0..2 {
-        let (_, left) = all(&field);
+        let (_, left) = all(&overlay);
         let expected = [("folder", Why::Conflict), ("folder/in", Why::NoFolder), ("gone", Why::Conflict)];
         assert_eq!(left, expected.map(|(path, why)| Unlanded { path: path.into(), why }));
     }
-    assert_eq!((field.read("kept").as_str(), field.read("new").as_str()), ("b\n", "new\n"));
-    assert!(!field.lower().join("gone").exists());
+    assert_eq!((overlay.read("kept").as_str(), overlay.read("new").as_str()), ("b\n", "new\n"));
+    assert!(!overlay.lower().join("gone").exists());
 }
 
 fn a_new_place_of_a_file_is_no_conflict() {
-    let field = Field::with(&[("a", "1"), ("b", "1")]);
-    field.run(shell("mv a c; echo 2 > b; mkdir new; mv b new/b")).ok();
+    let overlay = OverlayWorkspace::with(&[("a", "1"), ("b", "1")]);
+    overlay.run(shell("mv a c; echo 2 > b; mkdir new; mv b new/b")).ok();
     let some = Selection::Paths(vec!["new".into()]);
-    land(&field.lower(), &field.layers, &some).unwrap();
-    assert_eq!(all(&field).1, []);
-    assert_eq!((field.read("c").as_str(), field.read("new/b").as_str()), ("1", "2\n"));
-    assert_eq!(diff(&field.lower(), &field.layers).unwrap().changes, []);
+    land(&overlay.lower(), &overlay.layers, &some).unwrap();
+    assert_eq!(all(&overlay).1, []);
+    assert_eq!((overlay.read("c").as_str(), overlay.read("new/b").as_str()), ("1", "2\n"));
+    assert_eq!(diff(&overlay.lower(), &overlay.layers).unwrap().changes, []);
 }
 
 fn names_that_are_no_text_land() {
     use std::os::unix::ffi::OsStringExt as _;
-    let field = Field::with(&[]);
-    field.run(shell("printf x > \"$(printf 'a\\377 b')\"")).ok();
+    let overlay = OverlayWorkspace::with(&[]);
+    overlay.run(shell("printf x > \"$(printf 'a\\377 b')\"")).ok();
     let name = PathBuf::from(std::ffi::OsString::from_vec(b"a\xff b".to_vec()));
-    let done = land(&field.lower(), &field.layers, &Selection::All).unwrap();
+    let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     assert_eq!((done.landed, done.unlanded), (vec![name.clone()], Vec::new()));
-    assert_eq!(std::fs::read_to_string(field.lower().join(name)).unwrap(), "x");
+    assert_eq!(std::fs::read_to_string(overlay.lower().join(name)).unwrap(), "x");
 }
 
 fn times_land_with_their_files() {
-    let field = Field::with(&[("a", "1")]);
-    field.run(shell("echo 2 > a; touch -d '2001-02-03 04:05:06 UTC' a")).ok();
-    all(&field);
-    assert_eq!(std::fs::metadata(field.lower().join("a")).unwrap().mtime(), 981_173_106);
+    let overlay = OverlayWorkspace::with(&[("a", "1")]);
+    overlay.run(shell("echo 2 > a; touch -d '2001-02-03 04:05:06 UTC' a")).ok();
+    all(&overlay);
+    assert_eq!(std::fs::metadata(overlay.lower().join("a")).unwrap().mtime(), 981_173_106);
 }
 
 /// As a landing leaves it that is killed at each of its steps.
 fn a_killed_landing_is_put_in_order() {
-    let field = Field::with(&[("a", "mine"), ("b", "mine"), ("c", "mine"), ("d", "mine"), ("e", "mine")]);
-    field.run(shell("for name in a b c d e f; do echo box > $name; done")).ok();
-    let path = |name: &str| field.lower().join(name);
+    let overlay =
+        OverlayWorkspace::with(&[("a", "mine"), ("b", "mine"), ("c", "mine"), ("d", "mine"), ("e", "mine")]);
+    overlay.run(shell("for name in a b c d e f; do echo box > $name; done")).ok();
+    let path = |name: &str| overlay.lower().join(name);
     let inode = |name: &str| std::fs::symlink_metadata(path(name)).unwrap().ino();
     let mended = |lines: String| {
-        std::fs::write(field.layers.folder().join("journal"), lines).unwrap();
-        let mended = mend(&field.lower(), &field.layers).unwrap();
-        assert!(!field.layers.folder().join("journal").exists());
+        std::fs::write(overlay.layers.folder().join("journal"), lines).unwrap();
+        let mended = mend(&overlay.lower(), &overlay.layers).unwrap();
+        assert!(!overlay.layers.folder().join("journal").exists());
         mended
     };
-    let nothing = Mended::default();
-    assert_eq!(mend(&field.lower(), &field.layers).unwrap(), nothing);
+    let nothing = LandRecovery::default();
+    assert_eq!(mend(&overlay.lower(), &overlay.layers).unwrap(), nothing);
 
     // Before it was whole, and before it was moved.
     std::fs::write(path(".tmp"), "bo").unwrap();
     assert_eq!(mended("make .tmp a\n".to_owned()), nothing);
-    assert!(!path(".tmp").exists() && field.read("a") == "mine");
+    assert!(!path(".tmp").exists() && overlay.read("a") == "mine");
     std::fs::write(path(".tmp"), "box").unwrap();
     assert_eq!(mended(format!("make .tmp a\nmade {}\n", inode(".tmp"))), nothing);
-    assert!(!path(".tmp").exists() && field.read("a") == "mine");
+    assert!(!path(".tmp").exists() && overlay.read("a") == "mine");
 
     // Between the exchange and the end of the old version: that goes back.
     std::fs::rename(path("b"), path(".tmp")).unwrap();
     std::fs::write(path("b"), "box").unwrap();
     assert_eq!(mended(format!("make .tmp b\nmade {}\n", inode("b"))), nothing);
-    assert!(!path(".tmp").exists() && field.read("b") == "mine");
+    assert!(!path(".tmp").exists() && overlay.read("b") == "mine");
 
     // The same, and somebody has made a third version since: nothing is lost.
     std::fs::rename(path("c"), path(".tmp")).unwrap();
@@ -143,8 +145,8 @@ fn a_killed_landing_is_put_in_order() {
     symlink("a", path("third")).unwrap();
     std::fs::rename(path("third"), path("c")).unwrap();
     let came = mended(format!("make .tmp c\nmade {made}\n"));
-    assert_eq!(came, Mended { landed: Vec::new(), aside: vec![".tmp".into()] });
-    assert_eq!(field.read(".tmp"), "mine");
+    assert_eq!(came, LandRecovery { landed: Vec::new(), aside: vec![".tmp".into()] });
+    assert_eq!(overlay.read(".tmp"), "mine");
 
     // At the end, with and without its last line.
     std::fs::write(path("d.new"), "box\n").unwrap();
@@ -155,7 +157,7 @@ fn a_killed_landing_is_put_in_order() {
     assert_eq!(mended(lines).landed, ["d", "e"].map(PathBuf::from));
 
     // What landed counts as that, and the rest lands.
-    let (landed, left) = all(&field);
+    let (landed, left) = all(&overlay);
     assert_eq!(landed, ["a", "f"], "{left:?}");
     let conflicts = ["b", "c"].map(|name| Unlanded { path: name.into(), why: Why::Conflict });
     assert_eq!(left, conflicts);

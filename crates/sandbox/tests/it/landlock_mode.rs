@@ -22,8 +22,8 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 fn the_self_test_passes_here() {
-    let house = tempfile::tempdir().unwrap();
-    let found = self_test(&launcher(house.path()));
+    let state_dir = tempfile::tempdir().unwrap();
+    let found = self_test(&launcher(state_dir.path()));
     assert!(found.full.is_ok() && found.landlock.is_ok() && found.landlock_abi >= 6, "{found:?}");
     assert!(found.advice().is_empty());
 }

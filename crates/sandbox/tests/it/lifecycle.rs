@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal};
-use tribune_contract::{Exit, LimitedBy, Mount, RunsAs, LaunchStage};
+use tribune_contract::{Exit, LaunchStage, LimitedBy, Mount, RunsAs};
 use tribune_sandbox::{LaunchError, Stream, Streams, sweep};
 
 use crate::support::{
@@ -47,8 +47,8 @@ pub(crate) const TESTS: &[Test] = &[
 /// Programs that these tests start.
 pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     match words {
-        ["hold", house, seconds] => {
-            let mut child = launcher(house.as_ref())
+        ["hold", state_dir, seconds] => {
+            let mut child = launcher(state_dir.as_ref())
                 .launch(&shell(&format!("echo ready; exec sleep {seconds}")), Streams::captured())
                 .unwrap();
             let mut stdout = BufReader::new(child.stdout().unwrap());
@@ -61,16 +61,16 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
             println!("held");
             let _ = stdout.read(&mut [0]);
         }
-        ["many", house] => many(house.as_ref()),
-        ["usher", house] => usher(house.as_ref()),
-        ["shared", house] => shared(house.as_ref()),
-        ["once", house] => once_and_for_whom(house.as_ref()),
-        ["stopped", house] => stopped(house.as_ref()),
-        ["ahead", house] => ended_ahead(house.as_ref()),
-        ["killed-ahead", house] => killed_ahead(house.as_ref()),
-        ["changed-machine", house] => changed_machine(house.as_ref()),
+        ["many", state_dir] => many(state_dir.as_ref()),
+        ["usher", state_dir] => usher(state_dir.as_ref()),
+        ["shared", state_dir] => shared(state_dir.as_ref()),
+        ["once", state_dir] => once_and_for_whom(state_dir.as_ref()),
+        ["stopped", state_dir] => stopped(state_dir.as_ref()),
+        ["ahead", state_dir] => ended_ahead(state_dir.as_ref()),
+        ["killed-ahead", state_dir] => killed_ahead(state_dir.as_ref()),
+        ["changed-machine", state_dir] => changed_machine(state_dir.as_ref()),
         ["look-twice", folder] => look_twice(folder.as_ref()),
-        ["made-for", house] => made_for(house.as_ref()),
+        ["made-for", state_dir] => made_for(state_dir.as_ref()),
         ["reach-others", folder] => crate::landlock_mode::reach_others(folder.as_ref()),
         ["choose"] => {
             let mut profile = shell("true");
@@ -92,8 +92,8 @@ fn what_a_program_says_and_how_it_ends_is_told() {
 }
 
 fn a_program_reads_what_it_is_given() {
-    let house = tempfile::tempdir().unwrap();
-    let mut child = launcher(house.path()).launch(&shell("cat"), Streams::piped()).unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
+    let mut child = launcher(state_dir.path()).launch(&shell("cat"), Streams::piped()).unwrap();
     let mut stdin = child.stdin().unwrap();
     stdin.write_all(b"to and fro").unwrap();
     drop(stdin);
@@ -101,9 +101,9 @@ fn a_program_reads_what_it_is_given() {
 }
 
 fn signals_reach_the_program() {
-    let house = tempfile::tempdir().unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
     let line = "trap 'exit 42' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut child = launcher(house.path()).launch(&shell(line), Streams::captured()).unwrap();
+    let mut child = launcher(state_dir.path()).launch(&shell(line), Streams::captured()).unwrap();
     let mut lines = BufReader::new(child.stdout().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     child.signal(Signal::TERM).unwrap();
@@ -117,26 +117,26 @@ fn time_runs_out() {
 }
 
 fn a_kill_ends_everything() {
-    let (house, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
+    let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let line = format!("sleep {seconds} & setsid sleep {seconds} & sleep {seconds}");
-    let mut child = launcher(house.path()).launch(&shell(&line), Streams::captured()).unwrap();
+    let mut child = launcher(state_dir.path()).launch(&shell(&line), Streams::captured()).unwrap();
     child.kill();
     assert_eq!(child.wait().unwrap(), Exit::Killed);
     assert_eq!(marked(&seconds), []);
 }
 
 fn dropping_ends_everything() {
-    let (house, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
+    let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let child =
-        launcher(house.path()).launch(&shell(&format!("sleep {seconds}")), Streams::captured()).unwrap();
+        launcher(state_dir.path()).launch(&shell(&format!("sleep {seconds}")), Streams::captured()).unwrap();
     drop(child);
     assert_eq!(marked(&seconds), []);
 }
 
 fn killing_the_launcher_ends_everything() {
-    let (house, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
+    let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let line = format!("setsid sleep {seconds} & echo ready; exec sleep {seconds}");
-    let mut child = launcher(house.path()).launch(&shell(&line), Streams::captured()).unwrap();
+    let mut child = launcher(state_dir.path()).launch(&shell(&line), Streams::captured()).unwrap();
     let mut lines = BufReader::new(child.stdout().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     let inside = marked(&seconds);
@@ -148,16 +148,16 @@ fn killing_the_launcher_ends_everything() {
 }
 
 fn a_daemon_that_is_killed_leaves_nothing_after_a_sweep() {
-    let (house, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
+    let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let mut daemon = Command::new(std::env::current_exe().unwrap())
-        .args(["hold".as_ref(), house.path().as_os_str(), seconds.as_ref()])
+        .args(["hold".as_ref(), state_dir.path().as_os_str(), seconds.as_ref()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut said = String::new();
     BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut said).unwrap();
     assert_eq!(said, "held\n");
-    let sessions = house.path().join("sessions");
+    let sessions = state_dir.path().join("sessions");
     let mark = daemon.id().to_string();
     // While it lives, nothing of it is swept.
     let own = |swept: Vec<std::path::PathBuf>| -> Vec<std::path::PathBuf> {
@@ -173,7 +173,7 @@ fn a_daemon_that_is_killed_leaves_nothing_after_a_sweep() {
     inside.into_iter().for_each(wait_for_end);
     assert_eq!(marked(&seconds), []);
 
-    // Whoever sweeps, for its own house or another: somebody beside this test may be first.
+    // Whoever sweeps, for its own state_dir or another: somebody beside this test may be first.
     let swept = sweep(&sessions);
     assert!(swept.left.is_empty(), "{swept:?}");
     assert_eq!(cgroups(&format!(".{mark}.")), [] as [std::path::PathBuf; 0]);
@@ -181,22 +181,22 @@ fn a_daemon_that_is_killed_leaves_nothing_after_a_sweep() {
 
 /// Starts 200 sandboxes and ends them in different ways. Runs in a process of its own, whose descriptors it counts, and to which
 /// everything comes that loses its parent.
-fn many(house: &std::path::Path) {
+fn many(state_dir: &std::path::Path) {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let seconds = unique_sleep();
     let count = |path: &str| std::fs::read_dir(path).unwrap().count();
     let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count();
-    let before = (count("/proc/self/fd"), mounts(), count(house.to_str().unwrap()));
+    let before = (count("/proc/self/fd"), mounts(), count(state_dir.to_str().unwrap()));
     let mut kept = None;
     for index in 0..200 {
         // The first half each with an usher of its own, the second with one that makes the next ones ahead.
         if index == 100 {
-            kept = Some(launcher(house));
+            kept = Some(launcher(state_dir));
         }
         if index > 150 {
             wait_for_one_ahead();
         }
-        let mut child = launcher(house)
+        let mut child = launcher(state_dir)
             .launch(&shell(&format!("sleep {seconds} & sleep {seconds}")), Streams::captured())
             .unwrap();
         match index % 3 {
@@ -212,7 +212,7 @@ fn many(house: &std::path::Path) {
         }
     }
     drop(kept);
-    let after = (count("/proc/self/fd"), mounts(), count(house.to_str().unwrap()));
+    let after = (count("/proc/self/fd"), mounts(), count(state_dir.to_str().unwrap()));
     assert_eq!(before, after);
     assert_eq!(children(std::process::id()), [] as [u32; 0], "neither somebody who waits nor a zombie");
     assert_eq!(marked(&seconds), []);
@@ -221,9 +221,9 @@ fn many(house: &std::path::Path) {
 }
 
 fn starts_leave_nothing() {
-    let house = tempfile::tempdir().unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
     let output =
-        Command::new(std::env::current_exe().unwrap()).arg("many").arg(house.path()).output().unwrap();
+        Command::new(std::env::current_exe().unwrap()).arg("many").arg(state_dir.path()).output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "nothing is left\n",
@@ -233,8 +233,8 @@ fn starts_leave_nothing() {
 }
 
 fn starts_by_a_user_leave_nothing() {
-    let house = tempfile::tempdir().unwrap();
-    let output = as_user(house.path(), &["many", house.path().to_str().unwrap()]);
+    let state_dir = tempfile::tempdir().unwrap();
+    let output = as_user(state_dir.path(), &["many", state_dir.path().to_str().unwrap()]);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "nothing is left\n",
@@ -244,9 +244,9 @@ fn starts_by_a_user_leave_nothing() {
 }
 
 /// Kills the process that launchers are forked from. Runs in a process of its own, whose children it looks at.
-fn usher(house: &std::path::Path) {
+fn usher(state_dir: &std::path::Path) {
     let children = || children(std::process::id());
-    let launcher = launcher(house);
+    let launcher = launcher(state_dir);
     let says =
         |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
@@ -282,15 +282,15 @@ fn pid(number: u32) -> Pid {
 }
 
 /// Runs a part of this program in a process of its own, which says one thing if all is well.
-fn part(words: &[&str], house: &std::path::Path, says: &str) {
-    let output = Command::new(std::env::current_exe().unwrap()).args(words).arg(house).output().unwrap();
+fn part(words: &[&str], state_dir: &std::path::Path, says: &str) {
+    let output = Command::new(std::env::current_exe().unwrap()).args(words).arg(state_dir).output().unwrap();
     let erred = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), says, "{erred}");
 }
 
 /// Looks at what waits for an order that never comes.
-fn ended_ahead(house: &std::path::Path) {
-    let launcher = launcher(house);
+fn ended_ahead(state_dir: &std::path::Path) {
+    let launcher = launcher(state_dir);
     assert_eq!(ahead(), [], "nothing is made before it is known that somebody wants it");
     finish(launcher.launch(&shell("true"), Streams::captured()).unwrap());
     let (waiting, first) = wait_for_one_ahead();
@@ -305,8 +305,8 @@ fn ended_ahead(house: &std::path::Path) {
 }
 
 /// Launchers of one process have one usher.
-fn shared(house: &std::path::Path) {
-    let (one, other) = (launcher(house), launcher(&house.join("other")));
+fn shared(state_dir: &std::path::Path) {
+    let (one, other) = (launcher(state_dir), launcher(&state_dir.join("other")));
     for launcher in [&one, &other] {
         assert_eq!(finish(launcher.launch(&shell("echo on"), Streams::captured()).unwrap()).ok(), "on\n");
     }
@@ -327,16 +327,16 @@ fn what_was_made_ahead_ends_with_its_usher() {
 }
 
 /// Launches for one time, and for a user that was told before.
-fn once_and_for_whom(house: &std::path::Path) {
+fn once_and_for_whom(state_dir: &std::path::Path) {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
-    let single = launcher(house).once();
+    let single = launcher(state_dir).once();
     let ran = finish(single.launch(&shell("sleep 0.1; echo on"), Streams::captured()).unwrap());
     assert_eq!((ran.ok().as_str(), ahead()), ("on\n", Vec::new()));
     drop(single);
     assert_eq!(children(std::process::id()), [] as [u32; 0]);
 
     // Whoever needs to know the user before, for sockets that shall be theirs, gets what was made ahead too.
-    let launcher = launcher(house);
+    let launcher = launcher(state_dir);
     for _ in 0..3 {
         finish(launcher.launch(&shell("true"), Streams::captured()).unwrap());
         let (waiting, _) = wait_for_one_ahead();
@@ -356,8 +356,8 @@ fn one_for_once_makes_none_ahead_and_users_are_told_before() {
 }
 
 /// An usher that does not go on is replaced, and so is what it made.
-fn stopped(house: &std::path::Path) {
-    let launcher = launcher(house);
+fn stopped(state_dir: &std::path::Path) {
+    let launcher = launcher(state_dir);
     let says =
         |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
@@ -373,8 +373,8 @@ fn what_was_made_ahead_and_is_stopped_is_replaced() {
 }
 
 /// Kills what waits, the launcher or its process 1, and starts something.
-fn killed_ahead(house: &std::path::Path) {
-    let launcher = launcher(house);
+fn killed_ahead(state_dir: &std::path::Path) {
+    let launcher = launcher(state_dir);
     let says =
         |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
@@ -412,7 +412,7 @@ fn look_twice(folder: &std::path::Path) {
 }
 
 /// In a mount namespace of its own: changes what is mounted, and which file has a name in `/etc`, between two launches.
-fn changed_machine(house: &std::path::Path) {
+fn changed_machine(state_dir: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt as _;
     let tmpfs = |place: &std::path::Path| {
@@ -424,13 +424,13 @@ fn changed_machine(house: &std::path::Path) {
     tmpfs("/etc".as_ref());
     std::fs::write("/etc/ld.so.cache", cache).unwrap();
     std::fs::write("/etc/services", "before").unwrap();
-    let shown = house.join("shown");
+    let shown = state_dir.join("shown");
     std::fs::create_dir(&shown).unwrap();
-    for folder in [house, &shown] {
+    for folder in [state_dir, &shown] {
         std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
     }
     std::fs::write(shown.join("below"), "").unwrap();
-    let exe = house.join("program");
+    let exe = state_dir.join("program");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
     // By root and by an ordinary user.
     for user in [0, crate::probes::bait::AGENT] {
@@ -461,9 +461,9 @@ fn changed_machine(house: &std::path::Path) {
 }
 
 fn an_usher_that_is_gone_is_replaced() {
-    let house = tempfile::tempdir().unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
     let output =
-        Command::new(std::env::current_exe().unwrap()).arg("usher").arg(house.path()).output().unwrap();
+        Command::new(std::env::current_exe().unwrap()).arg("usher").arg(state_dir.path()).output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "replaced\n",
@@ -473,12 +473,12 @@ fn an_usher_that_is_gone_is_replaced() {
 }
 
 fn what_was_made_ahead_is_of_this_machine_as_it_is() {
-    let house = tempfile::tempdir().unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe().unwrap())
         .arg("changed-machine")
-        .arg(house.path())
+        .arg(state_dir.path())
         .output()
         .unwrap();
     let erred = String::from_utf8_lossy(&output.stderr);
@@ -486,8 +486,8 @@ fn what_was_made_ahead_is_of_this_machine_as_it_is() {
 }
 
 /// Orders for users of nobody else and for one that is chosen, by turns: each is held by whom it is for.
-fn made_for(house: &std::path::Path) {
-    let launcher = launcher(house);
+fn made_for(state_dir: &std::path::Path) {
+    let launcher = launcher(state_dir);
     let mut fresh = std::collections::BTreeSet::new();
     for round in 0..4 {
         for runs_as in [RunsAs::Dynamic, RunsAs::User { uid: 4242, gid: 4243 }] {
@@ -531,8 +531,8 @@ fn orphans_are_buried() {
 }
 
 fn it_says_who_it_is_and_what_limits_it() {
-    let house = tempfile::tempdir().unwrap();
-    let child = launcher(house.path())
+    let state_dir = tempfile::tempdir().unwrap();
+    let child = launcher(state_dir.path())
         .launch(&shell("id -u; hostname; ls /proc/self/fd"), Streams::captured())
         .unwrap();
     let started = child.started().clone();

@@ -62,8 +62,8 @@ fn direct_without(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>
 }
 
 fn started_without(folder: &Path, hide: &[&str], line: &str) -> Child {
-    let house = tempfile::tempdir().unwrap();
-    launcher(house.path()).launch(&hiding(folder, hide, line), Streams::captured()).unwrap()
+    let state_dir = tempfile::tempdir().unwrap();
+    launcher(state_dir.path()).launch(&hiding(folder, hide, line), Streams::captured()).unwrap()
 }
 
 fn hiding(folder: &Path, hide: &[&str], line: &str) -> LaunchProfile {
@@ -174,8 +174,8 @@ fn hidden_links_stay_and_so_do_their_ways() {
 
 fn hidden_links_stay_in_an_overlay() {
     let folder = with_hidden_links();
-    let house = tempfile::tempdir().unwrap();
-    let layers = Layers::create(house.path().join("layers"), folder.path()).unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
+    let layers = Layers::create(state_dir.path().join("layers"), folder.path()).unwrap();
     let run = |line: &str| {
         let mut profile = shell(line);
         profile.cwd = "/workspace".into();
@@ -188,7 +188,7 @@ fn hidden_links_stay_in_an_overlay() {
             hide: vec![".env".to_owned()],
             freeze: Vec::new(),
         });
-        finish(launcher(house.path()).launch(&profile, Streams::captured()).unwrap()).stdout
+        finish(launcher(state_dir.path()).launch(&profile, Streams::captured()).unwrap()).stdout
     };
     assert_eq!([LEAD_ASTRAY, READ_ALL].map(run), ["made\n", "made\n"]);
 }
@@ -362,10 +362,12 @@ fn what_is_moved_while_a_box_starts_is_hidden() {
         let (mut starts, mut told) = (0, Vec::new());
         while starts < STARTS && told.is_empty() {
             let before = moves.load(Ordering::Relaxed);
-            let house = tempfile::tempdir().unwrap();
+            let state_dir = tempfile::tempdir().unwrap();
             let profile = hiding(folder.path(), &["*.pem"], "cat here/* there/* 2>/dev/null; echo ran");
             // Who is moved all the time is not shown at all.
-            let Ok(child) = launcher(house.path()).launch(&profile, Streams::captured()) else { continue };
+            let Ok(child) = launcher(state_dir.path()).launch(&profile, Streams::captured()) else {
+                continue;
+            };
             starts += usize::from(moves.load(Ordering::Relaxed) != before);
             told.extend(Some(finish(child).stdout).filter(|told| told != "ran\n"));
         }
@@ -553,8 +555,8 @@ fn with_further(folder: &Path, further: &Path, hide: &[&str], line: &str) -> (Ra
             ..workspace.clone()
         })
         .collect();
-    let house = tempfile::tempdir().unwrap();
-    let child = launcher(house.path()).launch(&profile, Streams::captured()).unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
+    let child = launcher(state_dir.path()).launch(&profile, Streams::captured()).unwrap();
     let read_only = child.started().read_only.clone();
     (finish(child), read_only)
 }

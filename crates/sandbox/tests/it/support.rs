@@ -13,8 +13,8 @@ use tribune_sandbox::{Child, House, LaunchError, Launcher, Streams};
 pub(crate) type Test = (&'static str, fn());
 
 /// Starts this very program as the launcher, as the daemon does.
-pub(crate) fn launcher(house: &Path) -> Launcher {
-    Launcher::this_program(House::of(house))
+pub(crate) fn launcher(state_dir: &Path) -> Launcher {
+    Launcher::this_program(House::of(state_dir))
 }
 
 pub(crate) fn profile(program: &str, args: &[&str]) -> LaunchProfile {
@@ -44,8 +44,8 @@ impl Ran {
 }
 
 pub(crate) fn run(profile: &LaunchProfile) -> Result<Ran, LaunchError> {
-    let house = tempfile::tempdir().unwrap();
-    Ok(finish(launcher(house.path()).launch(profile, Streams::captured())?))
+    let state_dir = tempfile::tempdir().unwrap();
+    Ok(finish(launcher(state_dir.path()).launch(profile, Streams::captured())?))
 }
 
 pub(crate) fn finish(mut child: Child) -> Ran {
@@ -56,12 +56,12 @@ pub(crate) fn finish(mut child: Child) -> Ran {
 }
 
 /// A workspace with its layers.
-pub(crate) struct Field {
+pub(crate) struct OverlayWorkspace {
     pub(crate) folder: TempDir,
     pub(crate) layers: Layers,
 }
 
-impl Field {
+impl OverlayWorkspace {
     /// A workspace with these files.
     pub(crate) fn with(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use std::process::Command;
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Limits, Mount, RunsAs, Session, Tmpfs, Workspace, WorkspaceSource,
 };
-use tribune_sandbox::{House, Launcher, Isolation, Streams};
+use tribune_sandbox::{House, Isolation, Launcher, Streams};
 
 use crate::probes::bait::{self, AGENT, Laid};
 use crate::probes::probe::{Control, Outcome, Probe, Sign};

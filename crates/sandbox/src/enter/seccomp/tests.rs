@@ -37,11 +37,11 @@ fn own() -> u32 {
 
 /// What the lists say of a call, without a program in between.
 fn listed(rules: &Rules, call: u32, args: [u32; 4]) -> u32 {
-    let holds = |test: &Test| match *test {
-        Test::Any(arg, bits) => args[arg] & bits != 0,
-        Test::Is(arg, value) => args[arg] == value,
-        Test::Not(arg, value) => args[arg] != value,
-        Test::Masked(arg, mask, value) => args[arg] & mask == value,
+    let holds = |test: &ArgTest| match *test {
+        ArgTest::HasAnyBit(arg, bits) => args[arg] & bits != 0,
+        ArgTest::Equals(arg, value) => args[arg] == value,
+        ArgTest::Differs(arg, value) => args[arg] != value,
+        ArgTest::MaskedEquals(arg, mask, value) => args[arg] & mask == value,
     };
     let is_refused = rules
         .get(&call.into())
@@ -49,7 +49,7 @@ fn listed(rules: &Rules, call: u32, args: [u32; 4]) -> u32 {
     if is_refused { libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned() } else { libc::SECCOMP_RET_ALLOW }
 }
 
-const NOT_THERE: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+const RET_ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
 #[test]
 fn each_call_gets_the_answer_of_the_lists_whatever_its_arguments() {
@@ -75,10 +75,10 @@ fn each_call_gets_the_answer_of_the_lists_whatever_its_arguments() {
             .collect();
     let architecture = own();
     for mode in [Mode::Full, Mode::Landlock] {
-        let (built, rules) = (build(mode), refused(mode));
+        let (built, rules) = (build(mode), deny_rules(mode));
         for call in 0..700 {
-            if [libc::SYS_clone3, libc::SYS_openat2].map(number).contains(&call) {
-                assert_eq!(run(&built, &called(architecture, call, &[])), NOT_THERE, "{call}");
+            if [libc::SYS_clone3, libc::SYS_openat2].map(syscall_nr).contains(&call) {
+                assert_eq!(run(&built, &called(architecture, call, &[])), RET_ENOSYS, "{call}");
                 continue;
             }
             let is_judged = rules.get(&call.into()).is_some_and(|rules| !rules.is_empty());
@@ -102,7 +102,7 @@ fn what_the_lists_are_for_is_refused() {
     let built = build(Mode::Full);
     let architecture = own();
     let answer = |call: libc::c_long, args: [i32; 4]| {
-        run(&built, &called(architecture, number(call), &args.map(i32::cast_unsigned)))
+        run(&built, &called(architecture, syscall_nr(call), &args.map(i32::cast_unsigned)))
     };
     let (refused, allowed) = (libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, libc::SECCOMP_RET_ALLOW);
     let inet = [libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, 0];
@@ -147,10 +147,10 @@ fn numbers_of_other_architectures_are_not_judged_by_the_lists_of_this_one() {
 #[cfg(target_arch = "x86_64")]
 fn the_second_number_of_a_call_is_none() {
     let built = build(Mode::Full);
-    for call in [0, libc::SYS_mount, libc::SYS_openat].map(number) {
-        assert_eq!(run(&built, &called(own(), 0x4000_0000 | call, &[])), NOT_THERE, "{call}");
+    for call in [0, libc::SYS_mount, libc::SYS_openat].map(syscall_nr) {
+        assert_eq!(run(&built, &called(own(), 0x4000_0000 | call, &[])), RET_ENOSYS, "{call}");
     }
-    assert_eq!(run(&built, &called(own(), u32::MAX, &[])), NOT_THERE);
+    assert_eq!(run(&built, &called(own(), u32::MAX, &[])), RET_ENOSYS);
 }
 
 /// The kernel walks the program for each call when it takes it; this is what a start pays.
