@@ -1,16 +1,17 @@
-//! Names that programs of the host obey when they find them in a folder: whoever writes one has code run on the host.
+//! Autorun files: files that programs of the host execute or load because of their name alone. An agent that writes one
+//! gets code executed outside of its sandbox.
 //!
-//! Build scripts, tests and whatever else a person starts by name are not here: they run because somebody runs them. Nor are
-//! texts that other agents read, such as `AGENTS.md`.
+//! The list has no build scripts, tests or other files that a person runs on purpose, and no text files that other
+//! agents read, such as `AGENTS.md`.
 
 use std::path::{Component, Path};
 use std::sync::LazyLock;
 
 use crate::pattern::{Pattern, PatternSet, fold_case};
 
-/// PatternSet of such names, of what is in a repository of git as far as a name tells.
+/// Patterns of autorun files. A git repository is covered as far as names alone identify it.
 pub const HOST_TRAPS: [&str; 172] = [
-    // Git, beside what its configuration leads to.
+    // Git, except for what its configuration points to.
     "**/.git/hooks",
     "**/.git/config",
     "**/.git/config.worktree",
@@ -32,7 +33,8 @@ pub const HOST_TRAPS: [&str; 172] = [
     "**/.jj/workspace-config.toml",
     "**/.pijul/config",
     "**/_darcs/prefs/defaults",
-    // Hooks of repositories: husky, pre-commit, prek, lefthook, overcommit, rusty-hook, and folders that `core.hooksPath` is often set to.
+    // Repository hooks: husky, pre-commit, prek, lefthook, overcommit, rusty-hook, and common values of
+    // `core.hooksPath`.
     ".husky",
     ".pre-commit-config.yaml",
     ".pre-commit-config.yml",
@@ -49,7 +51,8 @@ pub const HOST_TRAPS: [&str; 172] = [
     ".git-hooks",
     ".githooks",
     ".rusty-hook.toml",
-    // What shells run when a folder is entered: direnv, autoenv, shadowenv, mise, asdf, proto, RVM, rbenv-vars, Flox.
+    // Executed by shells when the folder is entered: direnv, autoenv, shadowenv, mise, asdf, proto, RVM, rbenv-vars,
+    // Flox.
     ".envrc",
     ".direnv",
     ".autoenv*",
@@ -69,7 +72,7 @@ pub const HOST_TRAPS: [&str; 172] = [
     ".rvmrc",
     ".rbenv-vars",
     ".flox",
-    // Shells, in a folder that is a home.
+    // Shell startup files, if the folder is a home.
     ".bashrc",
     ".bash_profile",
     ".bash_login",
@@ -87,7 +90,7 @@ pub const HOST_TRAPS: [&str; 172] = [
     ".login",
     ".logout",
     "**/.config/fish",
-    // VS Code and its kin, development containers, Visual Studio.
+    // VS Code and derivatives, development containers, Visual Studio.
     ".vscode",
     "*.code-workspace",
     ".devcontainer",
@@ -102,7 +105,7 @@ pub const HOST_TRAPS: [&str; 172] = [
     "*.sublime-project",
     ".kateproject",
     ".nova",
-    // Vim, Neovim and what they load.
+    // Vim, Neovim and their plugins.
     ".vimrc",
     "_vimrc",
     ".gvimrc",
@@ -119,7 +122,7 @@ pub const HOST_TRAPS: [&str; 172] = [
     // Emacs.
     ".dir-locals.el",
     ".dir-locals-2.el",
-    // Language servers that run what a folder names.
+    // Language servers that execute what the folder configures.
     "hie.yaml",
     ".merlin",
     ".luarc.json",
@@ -127,7 +130,7 @@ pub const HOST_TRAPS: [&str; 172] = [
     ".sourcekit-lsp",
     "rust-analyzer.toml",
     ".rust-analyzer.toml",
-    // Debuggers and prompts of languages.
+    // Debuggers and language REPLs.
     ".gdbinit",
     ".gdbearlyinit",
     ".lldbinit",
@@ -146,7 +149,8 @@ pub const HOST_TRAPS: [&str; 172] = [
     ".octaverc",
     ".Rprofile",
     ".Renviron",
-    // Package and build tools that obey a folder whatever they are asked: npm, Yarn, pnpm, Bun, Cargo, rustup, Bundler, Maven, Gradle's wrapper, sbt, Bazel, Buck, Lean, Ansible, ripgrep.
+    // Package managers and build tools that read the folder's settings on every call: npm, Yarn, pnpm, Bun, Cargo,
+    // rustup, Bundler, Maven, Gradle's wrapper, sbt, Bazel, Buck, Lean, Ansible, ripgrep.
     ".npmrc",
     ".yarnrc",
     ".yarnrc.yml",
@@ -197,8 +201,10 @@ pub const HOST_TRAPS: [&str; 172] = [
     ".aider.conf.yml",
 ];
 
-/// Whether writing this path of a workspace could have code run on the host. The path has no `.` and `..`; everything below
-/// such a name counts, everything of git's own, and all spellings that some file system takes for the same.
+/// Returns whether a write to this path of a workspace can execute code on the host.
+///
+/// Everything below a listed name counts, everything in `.git`, and every spelling that a case-insensitive file system
+/// treats as the same. The path must not contain `.` or `..`.
 #[must_use]
 pub fn is_host_trap(path: &str) -> bool {
     static PATTERNS: LazyLock<Vec<Pattern>> =
@@ -209,15 +215,18 @@ pub fn is_host_trap(path: &str) -> bool {
     is_in_git || ends.into_iter().any(|end| PATTERNS.iter().any(|trap| trap.matches_folded(&path[..end])))
 }
 
-/// The same for a path in `folder`, which may itself be one that programs of the host obey, or be in one.
+/// Like [`is_host_trap`] for a path in `folder`, which can itself be an autorun path or be inside one.
 #[must_use]
 pub fn is_host_trap_in(folder: &Path, path: &str) -> bool {
     is_host_trap(path) || autorun_prefix(folder).is_some_and(|names| is_host_trap(&format!("{names}/{path}")))
 }
 
-/// The names of a folder that can make what is in it obeyed: from the first on that begins with a dot, as those of settings do. A
-/// project that is called like a file of the list (`rust-toolchain`) is a project. So is one that an agent keeps apart in its own
-/// settings (`.claude/worktrees/NAME`), whose names begin anew there; git's own `.git/worktrees` is no such place.
+/// Returns the part of a folder's own path that can turn its content into autorun files: everything from the first
+/// component that starts with a dot, because settings folders do.
+///
+/// A project named like a listed file (`rust-toolchain`) is an ordinary project. So is a worktree that an agent keeps
+/// in its settings folder (`.claude/worktrees/NAME`): matching starts again below it. Git's own `.git/worktrees` is not
+/// such a place.
 #[must_use]
 pub fn autorun_prefix(folder: &Path) -> Option<String> {
     let names = folder.components().filter_map(|component| match component {
@@ -232,7 +241,7 @@ pub fn autorun_prefix(folder: &Path) -> Option<String> {
     Some(names[after_worktree + first..].join("/"))
 }
 
-/// The patterns, for whoever follows ways that are no plain paths name by name.
+/// Returns the autorun patterns as a set that is matched component by component, for callers that follow symlinks.
 #[must_use]
 pub fn autorun_patterns() -> &'static PatternSet {
     static PATTERNS: LazyLock<PatternSet> = LazyLock::new(|| PatternSet::new(&HOST_TRAPS.map(str::to_owned)));
@@ -244,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hosts_obey_is_known_in_every_spelling() {
+    fn autorun_paths_match_in_every_spelling() {
         for trap in [
             ".envrc",
             "a/b/.EnvRC",
@@ -327,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_obeyed_itself_counts_with_its_names() {
+    fn folder_inside_an_autorun_path_counts() {
         for (folder, path) in [
             ("/x/.vscode", "tasks.json"),
             ("/x/.VSCode/deep", "er/tasks.json"),
@@ -360,10 +369,10 @@ mod tests {
         }
     }
 
-    /// The page lists what is obeyed, and nothing else.
+    /// The documentation page lists exactly these patterns.
     #[test]
-    fn the_page_has_every_name() {
-        let page = include_str!("../../../docs/obeyed-names.md");
+    fn documentation_page_lists_every_pattern() {
+        let page = include_str!("../../../docs/autorun-files.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | ")).skip(1);
         let named: Vec<&str> = rows.flat_map(|(_, names)| names.split('`').skip(1).step_by(2)).collect();
         assert_eq!(named, HOST_TRAPS);

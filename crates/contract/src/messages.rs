@@ -1,4 +1,4 @@
-//! What the two halves say to each other.
+//! The messages between the host half and the entering half.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,25 +7,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::LaunchProfile;
 
-/// What the host half tells the entering half, once.
+/// The first message of the host half: what to launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct LaunchRequest {
     pub profile: LaunchProfile,
-    /// The user and group to become, if the launcher is root.
-    pub becomes: Option<(u32, u32)>,
+    /// The user and group to switch to, if the launcher runs as root.
+    #[serde(rename = "becomes")]
+    pub switch_to: Option<UserIds>,
 }
 
-/// What it tells right after: what will hold the limits, which is made while the launcher begins.
+/// A user id and a group id of the host. Serialized as a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+pub struct UserIds {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl From<(u32, u32)> for UserIds {
+    fn from((uid, gid): (u32, u32)) -> Self {
+        Self { uid, gid }
+    }
+}
+
+impl From<UserIds> for (u32, u32) {
+    fn from(ids: UserIds) -> Self {
+        (ids.uid, ids.gid)
+    }
+}
+
+/// The second message of the host half: the cgroups of the launch. They are created while the launcher starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct CgroupAssignment {
-    /// The files that take a process into the cgroups made for this launch.
+    /// The `cgroup.procs` or `tasks` files through which a process joins the cgroups.
     pub cgroups: Vec<PathBuf>,
     pub limited_by: LimitedBy,
 }
 
-/// What the entering half says. First `Started` or `Failed`; after `Started`, `Ended`.
+/// A message of the entering half. The first one is `Started` or `Failed`; after `Started` comes `Ended`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
 pub enum LauncherReport {
@@ -34,14 +55,14 @@ pub enum LauncherReport {
     Ended(ExitReport),
 }
 
-/// A signal for what runs inside, on its way there.
+/// A signal to forward to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct SignalRequest {
     pub signal: i32,
 }
 
-/// What holds a running sandbox.
+/// The properties of a sandbox that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Started {
@@ -49,26 +70,27 @@ pub struct Started {
     pub uid: u32,
     pub gid: u32,
     pub limited_by: LimitedBy,
-    /// The version of Landlock in force.
+    /// The Landlock ABI version in force.
     pub landlock_abi: u32,
-    /// How many names of the workspace are hidden or frozen.
+    /// The number of hidden and read-only names in the workspace.
     pub masked: u32,
-    /// Folders of the workspace that are read-only as a whole, because what is in them could not be covered name by name; `.`
-    /// is all of it.
+    /// Folders of the workspace that are read-only as a whole, because too many of their names needed a mask of their
+    /// own; `.` is the whole workspace.
     pub read_only: Vec<String>,
-    /// Folders of the workspace that look empty as a whole, because too much in them is hidden; `.` is all of it.
+    /// Folders of the workspace that look empty as a whole, because too many of their names are hidden; `.` is the
+    /// whole workspace.
     pub emptied: Vec<String>,
 }
 
-/// What holds the limits of memory, processes and processor time.
+/// The mechanism that enforces memory, process and CPU limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitedBy {
     /// One hierarchy for all controllers.
     CgroupV2,
-    /// A hierarchy per controller.
+    /// One hierarchy per controller.
     CgroupV1,
-    /// Bounds of each process by itself.
+    /// Per-process limits.
     Rlimits,
 }
 
@@ -82,7 +104,7 @@ impl fmt::Display for LimitedBy {
     }
 }
 
-/// Why nothing was started: what was being done, what came of it, and what to do about it.
+/// Why a launch failed: the step, the cause, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[error("{stage}: {cause}. {remedy}")]
@@ -92,7 +114,7 @@ pub struct Failed {
     pub remedy: String,
 }
 
-/// The steps of a start.
+/// The steps of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LaunchStage {
@@ -127,14 +149,14 @@ impl fmt::Display for LaunchStage {
     }
 }
 
-/// How a sandbox ended.
+/// The end of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ExitReport {
     pub exit: Exit,
 }
 
-/// What became of the program.
+/// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "by")]
 pub enum Exit {
@@ -144,8 +166,8 @@ pub enum Exit {
     Signal {
         signal: i32,
     },
-    /// Its time was over.
+    /// The wall-clock limit was reached.
     OutOfTime,
-    /// The whole sandbox was killed from outside.
+    /// The sandbox was killed from outside.
     Killed,
 }

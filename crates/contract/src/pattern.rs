@@ -1,17 +1,16 @@
-//! PatternSet of names in a workspace.
+//! Glob patterns for paths in a workspace.
 
-/// A pattern, as [`crate::Workspace`] describes it. Upper and lower case are the same to it, because a file
-/// system may think so too.
+/// A pattern, as [`crate::Workspace`] describes it. Matching ignores case, because file systems may.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<PatternPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PatternPart {
-    /// `**`: any number of names.
+    /// `**`: any number of components.
     Names,
-    /// One name.
+    /// One literal component.
     Name(String),
-    /// One name, with stars and question marks.
+    /// One component with `*` or `?`.
     Like(String),
 }
 
@@ -27,18 +26,18 @@ impl Pattern {
             name if name.contains(['*', '?']) => PatternPart::Like(name.to_owned()),
             name => PatternPart::Name(name.to_owned()),
         });
-        // A name alone is compared wherever it is.
+        // A pattern without a slash matches at every depth.
         let anywhere = (!is_path && !trimmed.is_empty()).then_some(PatternPart::Names);
         Self(anywhere.into_iter().chain(parts).collect())
     }
 
-    /// Whether this is about what has this path from the root of the workspace.
+    /// Returns whether the pattern matches this path, relative to the root of the workspace.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         self.matches_folded(&fold_case(path))
     }
 
-    /// The same for a path that is folded already.
+    /// Like [`Self::matches`] for a path whose case is folded already.
     pub(crate) fn matches_folded(&self, folded: &str) -> bool {
         let mut is_match = false;
         let mut reached = vec![0];
@@ -55,7 +54,8 @@ impl Pattern {
         is_match
     }
 
-    /// Goes on by one name from the part `at`, to each part that may come behind it. Whether that name was the last.
+    /// Matches one component against the part `at` and calls `on` with every part that may follow. Returns whether the
+    /// pattern is complete with this component.
     fn step(&self, mut at: usize, name: &str, mut on: impl FnMut(usize)) -> bool {
         let Self(parts) = self;
         let mut is_match = false;
@@ -64,7 +64,7 @@ impl Pattern {
                 PatternPart::Names => {
                     on(at);
                     is_match |= at + 1 == parts.len();
-                    // It may also stand for no name.
+                    // `**` also matches no component.
                     at += 1;
                     continue;
                 }
@@ -81,11 +81,12 @@ impl Pattern {
     }
 }
 
-/// PatternSet that are followed together, name by name, for whoever goes through folders on ways that are no plain paths.
+/// Patterns that are matched together, component by component. For callers that reach a folder through symlinks and so
+/// have no plain path to it.
 #[derive(Debug, Clone, Default)]
 pub struct PatternSet(Vec<Pattern>);
 
-/// How far a way has come in each of some patterns.
+/// How far a path has advanced in each pattern of a [`PatternSet`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PatternProgress(Vec<(usize, usize)>);
 
@@ -100,20 +101,20 @@ impl PatternSet {
         self.0.is_empty()
     }
 
-    /// The root of a workspace.
+    /// The progress at the root of a workspace.
     #[must_use]
     pub fn start(&self) -> PatternProgress {
         PatternProgress((0..self.0.len()).map(|pattern| (pattern, 0)).collect())
     }
 
-    /// Whether any of them is about a name in a folder that was reached so.
+    /// Returns whether any pattern matches `name` in a folder with this progress.
     #[must_use]
     pub fn matches(&self, from: &PatternProgress, name: &str) -> bool {
         let name = fold_case(name);
         from.0.iter().any(|&(pattern, at)| self.0[pattern].step(at, &name, |_| ()))
     }
 
-    /// How far a name in a folder that was reached so leads.
+    /// Returns the progress in the subfolder `name` of a folder with this progress.
     #[must_use]
     pub fn step(&self, from: &PatternProgress, name: &str) -> PatternProgress {
         let name = fold_case(name);
@@ -134,13 +135,13 @@ impl PatternProgress {
         self.0.is_empty()
     }
 
-    /// What of this is not in `other`.
+    /// Returns the part of this progress that `other` lacks.
     #[must_use]
     pub fn beyond(&self, other: &Self) -> Self {
         Self(self.0.iter().filter(|at| other.0.binary_search(at).is_err()).copied().collect())
     }
 
-    /// Both together.
+    /// Returns the union of both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut both = [self.0.as_slice(), &other.0].concat();
@@ -150,7 +151,7 @@ impl PatternProgress {
     }
 }
 
-/// Letters that some file system takes for the same become the same: first large, so that `ſ` is an `s`.
+/// Folds case as case-insensitive file systems do: first to upper case, so that `ſ` equals `s`.
 pub(crate) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
@@ -158,7 +159,7 @@ pub(crate) fn fold_case(text: &str) -> String {
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-/// Compares one name. Takes time in the product of both lengths: it goes back to the last star alone.
+/// Matches one component. Backtracks to the last star only, so the time is at most the product of both lengths.
 fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut pos) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -180,7 +181,7 @@ fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
             (None, None) => return true,
             _ => {}
         }
-        // Back to the last star, which takes one byte more.
+        // Back to the last star, which now takes one byte more.
         let Some((after, from)) = star.filter(|&(_, from)| from < text.len()) else { return false };
         (at, pos) = (after, from + 1);
         star = Some((after, from + 1));
@@ -228,7 +229,7 @@ mod tests {
         }
     }
     #[test]
-    fn ways_are_followed_name_by_name() {
+    fn progress_advances_component_by_component() {
         let patterns = PatternSet::new(&["config/*/key", ".env", "a/**/b"].map(str::to_owned));
         let start = patterns.start();
         let plain = patterns.step(&start, "src");
@@ -239,7 +240,7 @@ mod tests {
         let inner = patterns.step(&config.beyond(&start), "x");
         assert!(patterns.matches(&inner, "key") && !patterns.matches(&inner, ".env"));
         assert!(patterns.matches(&inner.and(&plain), ".env"));
-        // `**` is there again behind every name.
+        // `**` is available again after every component.
         let below = patterns.step(&start, "a");
         assert_eq!(patterns.step(&below, "x"), below);
         assert!(patterns.matches(&below, "b"));

@@ -1,38 +1,38 @@
-//! How large a profile may be, and what makes no sense in one.
+//! Validation of a launch profile: size limits and combinations that make no sense.
 
 use std::path::{Component, Path};
 
 use crate::mount::is_the_systems;
 use crate::{LaunchProfile, Mode, Mount, PROFILE_VERSION, RunsAs, Workspace, WorkspaceSource};
 
-/// Bytes of a profile as JSON. Long command lines are most of it.
+/// Maximum size of a profile as JSON. Long command lines are most of it.
 pub const MAX_PROFILE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Arguments of a program; the kernel's own bound is on their bytes.
+/// Maximum number of arguments; the kernel limits their bytes itself.
 const MAX_ARGS: usize = 16_384;
 
-/// Variables of an environment.
+/// Maximum number of environment variables.
 const MAX_ENV_VARIABLES: usize = 1024;
 
-/// Mounts beside the system's own.
+/// Maximum number of mounts besides those of the system.
 const MAX_MOUNTS: usize = 256;
 
-/// Folders that are worked in beside the workspace. Each is looked through before a start.
+/// Maximum number of additional directories. Each is scanned before a start.
 pub const MAX_FURTHER: usize = 8;
 
-/// Ports that lead out.
+/// Maximum number of relayed ports.
 const MAX_RELAYS: usize = 16;
 
-/// PatternSet of hidden and of frozen names, each.
+/// Maximum number of patterns for hidden names, and for read-only names.
 const MAX_PATTERNS: usize = 512;
 
-/// Bytes of a path; the kernel takes no more.
+/// Maximum length of a path in bytes, as in the kernel.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// Bytes of a file that is part of the profile.
+/// Maximum size of a text file in the profile.
 const MAX_TEXT_BYTES: usize = 256 * 1024;
 
-/// Why a profile is refused.
+/// Why a profile is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     #[error("`{0}` cannot name a sandbox: use 1 to 96 lowercase letters, digits and dashes")]
@@ -41,33 +41,37 @@ pub enum ProfileError {
         "the launch profile has version {0}, and this program knows {PROFILE_VERSION}: run one version of Tribune"
     )]
     Version(u32),
-    #[error("the launch profile has too many {what}: {found}, and at most {most} are taken")]
+    #[error("the launch profile has too many {what}: {found}, and at most {most} are allowed")]
     TooMany { what: &'static str, found: usize, most: usize },
-    #[error("`{path}` is no path for {what}: give an check_path path without `..`, of at most 4095 bytes")]
+    #[error(
+        "`{path}` is not a valid path for {what}: give an absolute path without `..`, of at most 4095 bytes"
+    )]
     Path { what: &'static str, path: String },
-    #[error("{0} holds a NUL byte or is no name of a variable: take it out")]
+    #[error("{0} contains a NUL byte or an invalid variable name: remove it")]
     Text(&'static str),
     #[error("a sandbox never runs as root: choose a user id other than 0, for `gid` too")]
     Root,
-    #[error("the limit `{0}` is 0, and nothing could run: raise it")]
+    #[error("the limit `{0}` is 0, so nothing can run: raise it")]
     ZeroLimit(&'static str),
     #[error(
         "the relay `{0}` needs a name of lowercase letters, digits and dashes, and a port of its own above 1023"
     )]
     Relay(String),
-    #[error("in landlock mode the relay `{0}` needs a token of 16 to 512 bytes: others reach its port too")]
+    #[error(
+        "in landlock mode the relay `{0}` needs a token of 16 to 512 bytes, because other processes of this machine can reach its port"
+    )]
     Token(String),
-    #[error("Landlock version {0} does not exist: ask for one from 1 to 9")]
+    #[error("Landlock version {0} does not exist: use 1 to 9")]
     Abi(u32),
-    #[error("`{0}` belongs to the running system, of which a sandbox has its own: mount another folder")]
+    #[error("`{0}` belongs to the running system, which a sandbox does not share: mount another folder")]
     SystemPath(String),
-    #[error("two things would be mounted at `{0}`: keep one")]
+    #[error("two mounts have the target `{0}`: keep one")]
     DuplicateTarget(String),
-    #[error("`{0}` is in another folder that is worked in, or holds one: leave out one of them")]
+    #[error("`{0}` is inside another workspace folder or contains one: remove one of them")]
     Nested(String),
-    #[error("changes of the further folder `{0}` cannot go to a layer: mount it directly or read-only")]
+    #[error("the additional directory `{0}` cannot be an overlay: mount it directly or read-only")]
     OverlayNotAllowed(String),
-    #[error("landlock mode has no mounts of its own, so it cannot have {0}: leave it out, or use full mode")]
+    #[error("landlock mode has no mounts, so it does not support {0}: remove it, or use full mode")]
     NeedsMounts(&'static str),
 }
 
@@ -78,7 +82,7 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
     check_count("arguments", profile.args.len(), MAX_ARGS)?;
     check_count("variables", profile.env.len(), MAX_ENV_VARIABLES)?;
     check_count("mounts", profile.mounts.len(), MAX_MOUNTS)?;
-    check_count("further folders", profile.further.len(), MAX_FURTHER)?;
+    check_count("additional directories", profile.further.len(), MAX_FURTHER)?;
     check_count("relays", profile.relays.len(), MAX_RELAYS)?;
     check_path("the program", &profile.program)?;
     check_path("the working folder", &profile.cwd)?;
@@ -108,12 +112,12 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
     check_relays(profile)
 }
 
-/// What only mounts can do is refused where there are none; it would be missing without a word.
+/// Rejects what needs mounts in a mode that has none, instead of ignoring it.
 fn check_landlock_mode(profile: &LaunchProfile) -> Result<(), ProfileError> {
     for mount in &profile.mounts {
         match mount {
             Mount::ReadOnly { hide, .. } if !hide.is_empty() => {
-                return Err(ProfileError::NeedsMounts("hidden or frozen names"));
+                return Err(ProfileError::NeedsMounts("hidden or read-only names"));
             }
             Mount::ReadOnly { source, target, .. } | Mount::ReadWrite { source, target }
                 if source == target => {}
@@ -132,7 +136,7 @@ fn check_landlock_mode(profile: &LaunchProfile) -> Result<(), ProfileError> {
 
 fn check_landlock_mode_workspace(workspace: &Workspace) -> Result<(), ProfileError> {
     if !workspace.hide.is_empty() || !workspace.freeze.is_empty() {
-        return Err(ProfileError::NeedsMounts("hidden or frozen names"));
+        return Err(ProfileError::NeedsMounts("hidden or read-only names"));
     }
     match &workspace.source {
         WorkspaceSource::Overlay { .. } => Err(ProfileError::NeedsMounts("an overlay workspace")),
@@ -194,7 +198,7 @@ fn check_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
         check_path("the workspace", &workspace.target)?;
         targets.push(&workspace.target);
         check_count("patterns of hidden names", workspace.hide.len(), MAX_PATTERNS)?;
-        check_count("patterns of frozen names", workspace.freeze.len(), MAX_PATTERNS)?;
+        check_count("patterns of read-only names", workspace.freeze.len(), MAX_PATTERNS)?;
         let folders: &[&Path] = match &workspace.source {
             WorkspaceSource::Overlay { lower, layers } => &[lower, layers],
             WorkspaceSource::Direct { folder } | WorkspaceSource::ReadOnly { folder } => &[folder],
@@ -209,7 +213,7 @@ fn check_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
     }
 }
 
-/// Folders that are worked in have nothing to do with each other: whatever is known of a place is known in one of them.
+/// Checks that workspace folders do not overlap, so that every path belongs to exactly one of them.
 fn check_additional_directories(profile: &LaunchProfile) -> Result<(), ProfileError> {
     let is_nested = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
     for (index, one) in profile.further.iter().enumerate() {
@@ -228,7 +232,7 @@ fn check_additional_directories(profile: &LaunchProfile) -> Result<(), ProfileEr
     Ok(())
 }
 
-/// Where a folder that is worked in is on the host.
+/// The folder of a workspace on the host.
 fn host_folder(workspace: &Workspace) -> &Path {
     match &workspace.source {
         WorkspaceSource::Overlay { lower: folder, .. }
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_survives_its_way() {
+    fn profile_survives_a_json_round_trip() {
         let mut profile = profile();
         profile.mounts = vec![
             Mount::ReadOnly { source: "/opt".into(), target: "/opt".into(), hide: Vec::new() },
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_members_and_names_are_refused() {
+    fn profile_with_unknown_members_or_values_is_rejected() {
         let text = serde_json::to_string(&profile()).unwrap();
         for (from, to) in [
             ("\"version\":1", "\"version\":1,\"more\":1"),
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_profile_is_rejected_with_its_cause() {
         type Change = fn(&mut LaunchProfile);
         let cases: [(Change, ProfileError); 17] = [
             (|p| p.version = 2, ProfileError::Version(2)),
@@ -369,7 +373,7 @@ mod tests {
                         freeze: Vec::new(),
                     });
                 },
-                ProfileError::NeedsMounts("hidden or frozen names"),
+                ProfileError::NeedsMounts("hidden or read-only names"),
             ),
             (|p| p.further = vec![direct("/dev/x")], ProfileError::SystemPath("/dev/x".to_owned())),
             (

@@ -1,16 +1,17 @@
-//! The names in a folder that somebody else filled, and how many of them are looked at.
+//! Reads the entries of folders whose names an agent chose, within bounds.
 
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Dir, FileType};
 
-/// Names of one workspace that are looked at. What comes after them is taken for the worst.
+/// Maximum number of entries examined in one workspace. What comes after them counts as the worst case.
 pub(crate) const MAX_ENTRIES: usize = 1_000_000;
 
-/// Bytes of a folder's path: the kernel takes 4095 with a name of 255 behind it. What is deeper is taken for the worst.
+/// Maximum length of a folder's path: the kernel allows 4095 bytes including a name of 255. What is deeper counts as
+/// the worst case.
 pub(crate) const MAX_DIR_PATH_BYTES: usize = 4095 - 256;
 
-/// One name in a folder.
+/// One entry of a folder.
 pub(crate) struct DirEntry {
     pub(crate) name: Vec<u8>,
     pub(crate) kind: FileType,
@@ -25,7 +26,7 @@ pub(crate) fn read_entries(folder: &OwnedFd) -> rustix::io::Result<Vec<DirEntry>
             continue;
         }
         let kind = match entry.file_type() {
-            // Not every file system says it here.
+            // Not every file system reports the type here.
             FileType::Unknown => {
                 match rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => FileType::from_raw_mode(stat.st_mode),
@@ -39,17 +40,17 @@ pub(crate) fn read_entries(folder: &OwnedFd) -> rustix::io::Result<Vec<DirEntry>
     Ok(entries)
 }
 
-/// What in a repository's folder leads git to what it runs.
+/// Files in a repository's folder through which git finds what it executes.
 const GIT_PARTS: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
 
-/// Whether git finds what it runs by this name: in a repository's folder, whatever that is called, or as a `.git` that
-/// names another folder.
+/// Returns whether git finds what it executes through this entry: one of [`GIT_PARTS`] in a repository's folder,
+/// whatever its name, or a `.git` that points to another folder.
 pub(crate) fn is_git_control_file(entry: &DirEntry, in_repository: bool) -> bool {
     let is = |name: &str| entry.name.eq_ignore_ascii_case(name.as_bytes());
     in_repository && GIT_PARTS.iter().any(|part| is(part)) || is(".git") && entry.kind != FileType::Directory
 }
 
-/// Whether git takes a folder with these names for a repository, whatever it is called.
+/// Returns whether git treats a folder with these entries as a repository. The folder's name does not matter.
 pub(crate) fn is_repository(has: impl Fn(&str) -> bool) -> bool {
     has("HEAD") && (has("objects") || has("commondir"))
 }

@@ -1,9 +1,9 @@
-//! The layers of a sandbox, by name.
+//! The isolation mechanisms of a sandbox, by name.
 
-/// What can be left out of a sandbox to show that it matters. No profile can name one.
+/// A mechanism that a test can leave out to show what it stops. A profile cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isolation {
-    /// A session keyring of its own.
+    /// A new session keyring.
     Keyring,
     Cgroup,
     Rlimits,
@@ -12,18 +12,18 @@ pub enum Isolation {
     IpcNamespace,
     UtsNamespace,
     CgroupNamespace,
-    /// The limit that forbids user namespaces inside.
+    /// The sysctl limit that forbids user namespaces inside.
     NestedNamespaces,
-    /// Only what was asked for is there.
+    /// A root file system with only what was requested.
     Root,
-    /// Parts of `/proc` are read-only or empty.
+    /// Read-only and empty files in `/proc`.
     ProcMasks,
     WorkspaceMasks,
     /// `nosuid` and `nodev`.
     MountFlags,
     ReadOnlyMounts,
     TmpfsLimits,
-    /// Process 1 cannot be looked into.
+    /// Process 1 is not dumpable, so nothing inside can read its memory.
     NonDumpable,
     NoNewPrivileges,
     Capabilities,
@@ -88,7 +88,7 @@ impl Isolation {
     }
 }
 
-/// The layers that are there: all of them, but in a test's control.
+/// The mechanisms in force: all of them, except in the control of a test.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IsolationSet {
     off: Vec<Isolation>,

@@ -18,7 +18,7 @@ enum By {
 }
 
 /// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
-const REGISTRY: [(&str, &[(Effect, By)]); 69] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 70] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
@@ -94,6 +94,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 69] = [
     ("sandbox/src/workspace/land_journal.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/workspace/node.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/workspace/overlay.rs", &[(Effect::Writes, By::Sandbox)]),
+    ("sandbox/src/workspace/remove_tree.rs", &[(Effect::Writes, By::Sandbox)]),
     ("sandbox/src/workspace/resolve_beneath.rs", &[(Effect::Writes, By::Sandbox)]),
 ];
 

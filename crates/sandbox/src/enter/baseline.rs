@@ -1,5 +1,5 @@
-//! The least that could be called a sandbox, to measure a whole one against: the same namespaces, and a root of one folder in
-//! memory with `/usr` in it. No limits, no user of its own, no rules. Nothing but the measurements has it.
+//! The smallest thing that could be called a sandbox, as the baseline of the measurements: the same namespaces, and a
+//! tmpfs root with `/usr` in it. No limits, no separate user, no Landlock, no seccomp. Only the measurements use it.
 
 use std::convert::Infallible;
 use std::io::{self, PipeWriter};
@@ -15,8 +15,8 @@ use super::{mount, mount_sources};
 use crate::isolation::IsolationSet;
 use crate::sys::{self, CloneResult};
 
-/// Runs a program without arguments in a folder of the host's that is mounted at the given place, and waits for its end. For a
-/// process with one thread.
+/// Runs a program without arguments from a host folder that is mounted at the given place, and waits for it. The
+/// calling process must have one thread.
 pub fn bare(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Result<()> {
     let namespaces = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
@@ -58,7 +58,7 @@ fn become_program(
     let open = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let usr = mount::clone_tree(&open("/usr".as_ref())?)?;
     let folder = mount::clone_tree(&open(folder)?)?;
-    let root = mount::tmpfs(None, 0o755, &IsolationSet::default())?;
+    let root = mount::new_tmpfs(None, 0o755, &IsolationSet::default())?;
     mount::attach(&root, &open("/tmp".as_ref())?)?;
     for (name, tree) in [("usr", usr), (place.trim_start_matches('/'), folder)] {
         rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o755))?;

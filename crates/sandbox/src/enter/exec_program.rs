@@ -1,4 +1,4 @@
-//! The last steps before the program: what it cannot undo, and then it runs.
+//! The last steps before the program: restrictions that it cannot undo, then exec.
 
 use std::convert::Infallible;
 use std::os::unix::process::CommandExt as _;
@@ -13,7 +13,7 @@ use super::{landlock, limits, seccomp};
 use crate::isolation::{Isolation, IsolationSet};
 use crate::sys;
 
-/// What the program is started with.
+/// What the program is executed with.
 #[derive(Debug)]
 pub(super) struct ExecPlan<'a> {
     pub(super) profile: &'a LaunchProfile,
@@ -26,7 +26,7 @@ pub(super) struct ExecPlan<'a> {
 }
 
 impl ExecPlan<'_> {
-    /// Becomes the program. Comes back only with the reason why not.
+    /// Executes the program. Returns only with the reason of a failure.
     pub(super) fn exec(&self) -> Failed {
         match self.confine_and_exec() {
             Ok(never) => match never {},
@@ -34,29 +34,29 @@ impl ExecPlan<'_> {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "it becomes the program, in its sandbox")]
+    #[expect(clippy::disallowed_methods, reason = "executes the program inside the sandbox")]
     fn confine_and_exec(&self) -> Result<Infallible, Failed> {
         const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
         let (profile, isolation) = (self.profile, self.isolation);
-        // Where no pid namespace ends everything, this ends at least the program together with process 1.
+        // Without a pid namespace this ends at least the program together with process 1.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(
             LaunchStage::Program,
-            "following process 1",
+            "setting the parent death signal",
             REMEDY,
         )?;
-        // A session of its own: no terminal of anyone's to speak to.
-        rustix::process::setsid().at(LaunchStage::Program, "leaving the terminal", REMEDY)?;
-        // Unless one was made for it. The kernel gives away no terminal that is another session's.
+        // A new session, so there is no controlling terminal to write to.
+        rustix::process::setsid().at(LaunchStage::Program, "creating a session", REMEDY)?;
+        // Unless stdin is a terminal made for it. The kernel does not take a terminal from another session.
         let _ = rustix::process::ioctl_tiocsctty(std::io::stdin());
-        sys::unblock_signals().at(LaunchStage::Program, "letting signals through", REMEDY)?;
-        // The daemon gives up large pages for itself; a compiler is faster with them.
+        sys::unblock_signals().at(LaunchStage::Program, "unblocking signals", REMEDY)?;
+        // The daemon disables transparent huge pages for itself; compilers are faster with them.
         let _ = rustix::thread::disable_transparent_huge_pages(false);
         if isolation.has(Isolation::Rlimits) {
             limits::set_rlimits(&profile.limits, self.limited_by)?;
         }
         rustix::process::chdir(&profile.cwd).at(
             LaunchStage::Program,
-            format_args!("going to the folder `{}`", profile.cwd.display()),
+            format_args!("changing to the folder `{}`", profile.cwd.display()),
             "Choose a working folder that exists inside",
         )?;
         if isolation.has(Isolation::Descriptors) {
@@ -77,12 +77,12 @@ impl ExecPlan<'_> {
         let error = command.exec();
         Err(failed(
             LaunchStage::Program,
-            format!("`{}` cannot be run ({error})", profile.program.display()),
-            "Check that it exists inside the sandbox and that anyone may run it",
+            format!("`{}` cannot be executed ({error})", profile.program.display()),
+            "Check that it exists inside the sandbox and that every user may execute it",
         ))
     }
 
-    /// A value of the environment, with the numbers of ports that nobody could know before.
+    /// Replaces `${relay:<name>}` in a value of the environment with the port, which is only known now.
     fn expand_relay_ports(&self, value: &str) -> String {
         let relays = self.profile.relays.iter().zip(self.ports);
         relays.fold(value.to_owned(), |value, (relay, port)| {

@@ -1,7 +1,7 @@
-//! Stands ready, and forks a launcher for each request. See `host/usher.rs` for why.
+//! The loop of the fork server, which forks a launcher for each request. `host/fork_server.rs` says why.
 //!
-//! It takes no order and opens nothing; all it handles are descriptors that it passes on. What a launcher does, it does in
-//! its own process. One launcher is forked before anybody asks, and does prewarmed of its order what needs none.
+//! It reads no launch request and opens nothing; it only passes descriptors on. A launcher works in its own process. One
+//! launcher is forked in advance and prewarms what does not depend on a request.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -16,27 +16,27 @@ use super::prewarm::PrewarmedInit;
 use crate::sys::{self, CloneResult};
 use crate::wire::{self, ForkRequest, LauncherSpec};
 
-/// How long nobody must have asked before the next launcher is made prewarmed, so that it takes no processor from what is starting.
+/// How long there must be no request before the next launcher is prewarmed, so that it takes no CPU time from a start.
 const IDLE_BEFORE_PREWARM: Duration = Duration::from_millis(5);
 
-/// How long an usher without a host waits for the launcher that nobody will need.
+/// How long the fork server waits for its prewarmed launcher to exit when the host is gone.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a launcher waits to be needed.
+/// The waiting side of a launcher: where it receives its assignment.
 #[derive(Debug)]
 pub(super) struct LauncherSlot {
     socket: OwnedFd,
     pub(super) spec: LauncherSpec,
 }
 
-/// What a launcher is needed for: the socket to the host, and the streams of what it launches.
+/// A launch for a launcher: the socket to the host, and the streams of the program.
 #[derive(Debug)]
 pub(super) struct LaunchAssignment {
     pub(super) control: UnixStream,
     pub(super) streams: [OwnedFd; 3],
 }
 
-/// A launcher that waits, as the usher holds it. It ends by itself when this is dropped.
+/// A forked launcher, as the fork server holds it. It exits by itself when this is dropped.
 struct PrewarmedLauncher {
     socket: OwnedFd,
     pidfd: OwnedFd,
@@ -48,20 +48,20 @@ impl PrewarmedLauncher {
         wire::send_with(&self.socket, &[0], &descriptors.each_ref().map(|descriptor| descriptor.as_fd()))
     }
 
-    /// Sees it end. It is a child of this process, which is the one to bury it.
+    /// Waits for its exit, so that the kernel can reap it as a child of this process.
     fn dismiss(self) {
         drop(self.socket);
         is_ready_within(self.pidfd.as_fd(), EXIT_TIMEOUT);
     }
 }
 
-/// Who goes on after a fork.
+/// Which side of a fork this is.
 enum ForkResult {
     Parent(PrewarmedLauncher),
     Child(LauncherSlot),
 }
 
-/// Serves until the host is gone, which is nothing. In each launcher it returns where that waits.
+/// Serves requests until the host is gone, then returns `None`. In every forked launcher it returns its slot.
 pub(super) fn serve() -> io::Result<Option<LauncherSlot>> {
     let host = sys::take_control_socket()?;
     sys::set_child_autoreap(true)?;
@@ -74,7 +74,7 @@ pub(super) fn serve() -> io::Result<Option<LauncherSlot>> {
             match fork(spec) {
                 Ok(ForkResult::Child(slot)) => return become_launcher(host, slot),
                 Ok(ForkResult::Parent(launcher)) => prewarmed = Some(launcher),
-                // Whoever comes gets one that is made for them, or hears why not.
+                // The next request forks again, or reports the failure.
                 Err(_) => {}
             }
         }
@@ -84,7 +84,7 @@ pub(super) fn serve() -> io::Result<Option<LauncherSlot>> {
             prewarmed.into_iter().for_each(PrewarmedLauncher::dismiss);
             return Ok(None);
         }
-        // Not what the host sends: whoever it is sees that nobody answers.
+        // An invalid message gets no answer, which closes its socket.
         let (Ok(descriptors), Some(request)) =
             (<[OwnedFd; 4]>::try_from(descriptors), ForkRequest::from_bytes(request))
         else {
@@ -92,12 +92,12 @@ pub(super) fn serve() -> io::Result<Option<LauncherSlot>> {
         };
         prewarm = request.prewarm;
         let fitting = prewarmed.take_if(|launcher| launcher.spec == request.launcher);
-        // One that is for somebody who will not come makes room.
+        // A launcher that no coming request fits is dropped.
         drop(prewarmed.take_if(|launcher| Some(launcher.spec) != request.prewarm));
         if fitting.is_some_and(|launcher| launcher.assign(&descriptors).is_ok()) {
             continue;
         }
-        // One that cannot be made closes the socket without a word, which the host sees.
+        // On failure the socket of the request is closed, which the host notices.
         match fork(request.launcher) {
             Ok(ForkResult::Child(slot)) => {
                 drop(descriptors);
@@ -124,7 +124,7 @@ fn fork(spec: LauncherSpec) -> io::Result<ForkResult> {
     })
 }
 
-/// What a launcher leaves to its usher.
+/// Drops what belongs to the fork server.
 fn become_launcher(host: OwnedFd, slot: LauncherSlot) -> io::Result<Option<LauncherSlot>> {
     drop(host);
     sys::set_child_autoreap(false)?;
@@ -132,8 +132,9 @@ fn become_launcher(host: OwnedFd, slot: LauncherSlot) -> io::Result<Option<Launc
 }
 
 impl LauncherSlot {
-    /// Waits to be needed, which may be never. Then it says who it is, before it says anything else. What was made prewarmed is thrown
-    /// away as soon as something is mounted or unmounted on this machine: it holds what was mounted before.
+    /// Waits for an assignment, which may never come, and then sends this launcher's identity as its first message. The
+    /// prewarmed process 1 is discarded as soon as something is mounted or unmounted on the host, because it holds the
+    /// old mounts.
     pub(super) fn wait_for_assignment(
         self,
         prewarmed: &mut Option<PrewarmedInit>,

@@ -1,7 +1,7 @@
-//! Process 1 of a sandbox: starts the program, buries the dead, passes signals on and relays.
+//! Process 1 of a sandbox: starts the program, reaps processes, forwards signals and serves the relays.
 //!
-//! It has no rights that the program has not, cannot be looked into, and the program cannot signal it. When the program ends
-//! it ends too, and the kernel ends whatever is left.
+//! It has no rights that the program lacks, it is not dumpable, and Landlock scopes keep the program from signalling
+//! it. When the program exits, process 1 exits too, and the kernel kills the rest of the pid namespace.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -18,7 +18,7 @@ use crate::isolation::Isolation;
 use crate::sys;
 use crate::wire;
 
-/// Signals that are meant for the program.
+/// Signals that are forwarded to the program.
 const FORWARDED_SIGNALS: [i32; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -32,7 +32,7 @@ const FORWARDED_SIGNALS: [i32; 8] = [
 
 const REMEDY: &str = "Try again; if it stays, restart the daemon";
 
-/// Starts the program and stays with it to its end.
+/// Starts the program and supervises it until it exits.
 pub(super) fn run(
     plan: &ExecPlan<'_>,
     relays: Relays,
@@ -42,15 +42,15 @@ pub(super) fn run(
     if plan.isolation.has(Isolation::NonDumpable) {
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).at(
             LaunchStage::Program,
-            "closing process 1 to others",
+            "making process 1 non-dumpable",
             REMEDY,
         )?;
     }
     let mut signals = FORWARDED_SIGNALS.to_vec();
     signals.push(libc::SIGCHLD);
-    let signals = sys::create_signalfd(&signals).at(LaunchStage::Program, "listening for signals", REMEDY)?;
+    let signals = sys::create_signalfd(&signals).at(LaunchStage::Program, "creating a signalfd", REMEDY)?;
     let program = start(plan)?;
-    detach_streams().at(LaunchStage::Program, "letting go of the program's streams", REMEDY)?;
+    detach_streams().at(LaunchStage::Program, "detaching from the program's streams", REMEDY)?;
     wire::write(&mut report, &LauncherReport::Started(started)).at(
         LaunchStage::Program,
         "reporting",
@@ -64,7 +64,7 @@ pub(super) fn run(
     )
 }
 
-/// Starts the program. It runs when this returns without a reason why not.
+/// Starts the program. `Ok` means that exec has succeeded.
 fn start(plan: &ExecPlan<'_>) -> Result<Pid, Failed> {
     let mut failure = None;
     let child = sys::clone_vfork(|| failure = Some(plan.exec())).at(
@@ -75,7 +75,8 @@ fn start(plan: &ExecPlan<'_>) -> Result<Pid, Failed> {
     failure.map_or(Ok(child), Err)
 }
 
-/// The program's streams are the program's: who reads them shall see their end when it closes them.
+/// Replaces this process's standard streams with `/dev/null`, so that readers of the program's streams see their end
+/// when the program closes them.
 pub(super) fn detach_streams() -> rustix::io::Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
@@ -85,7 +86,7 @@ pub(super) fn detach_streams() -> rustix::io::Result<()> {
 
 fn supervise_program(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Result<Exit> {
     loop {
-        // Also before the first wait: the program may have ended already.
+        // Also before the first wait: the program may have exited already.
         while let Some((pid, status)) = reap_one()? {
             if pid == program {
                 return Ok(exit_of(status));
@@ -96,7 +97,7 @@ fn supervise_program(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std
             if signal != libc::SIGCHLD
                 && let Some(signal) = Signal::from_named_raw(signal)
             {
-                // It leads a session, and so a group of the same number. One that just ended needs no signal.
+                // The program leads a session and so a process group with its own id. ESRCH: it has just exited.
                 let _ = rustix::process::kill_process_group(program, signal);
             }
         }
@@ -111,7 +112,7 @@ fn reap_one() -> std::io::Result<Option<(Pid, WaitStatus)>> {
     }
 }
 
-/// How a process ended.
+/// Converts a wait status.
 pub(super) fn exit_of(status: WaitStatus) -> Exit {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Exit::Code { code },
@@ -120,19 +121,19 @@ pub(super) fn exit_of(status: WaitStatus) -> Exit {
     }
 }
 
-/// What process 1 says when it could not start anything.
-pub(super) fn report_failure(report: &mut File, failure: Failed) {
-    // Without a launcher there is nobody to tell.
-    let _ = wire::write(report, &LauncherReport::Failed(failure));
+/// Reports that process 1 could not start the program.
+pub(super) fn report_failure(mut report: &File, failure: Failed) {
+    // Without a launcher there is no reader.
+    let _ = wire::write(&mut report, &LauncherReport::Failed(failure));
 }
 
-/// Sees that the launcher was there when its death began to be followed: nobody else reads the reports.
+/// Checks that the launcher was still alive when the parent death signal was set. Nothing else reads the reports.
 pub(super) fn check_launcher(reports: &File) -> Result<(), Failed> {
     let mut polled = [PollFd::new(reports, PollFlags::empty())];
     let is_gone = rustix::event::poll(&mut polled, Some(&Timespec::default()))
         .is_ok_and(|_| polled[0].revents().contains(PollFlags::ERR));
     if is_gone {
-        return Err(failed(LaunchStage::Namespaces, "the launcher is gone", "Start it again"));
+        return Err(failed(LaunchStage::Namespaces, "the launcher has exited", "Try again"));
     }
     Ok(())
 }

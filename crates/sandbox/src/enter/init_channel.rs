@@ -1,7 +1,7 @@
-//! What a launcher tells its process 1, which was there before its order.
+//! The channel from a launcher to process 1, which exists before there is a launch request.
 //!
-//! In this sequence: the program's streams and the order, as the host sent it; if the launcher is root, what it has taken hold of to
-//! be mounted; what holds the limits. A message is followed by the descriptors that it counts, some of them with one byte.
+//! The sequence: the program's streams and the request, as the host sent it; if the launcher is root, the sources of the
+//! mounts; the cgroups. A message is followed by as many descriptors as it announces, in groups that one byte carries.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use tribune_contract::{LaunchRequest, LimitedBy};
 use super::mount_sources::MountSources;
 use crate::wire::{self, MAX_DESCRIPTORS};
 
-/// One end of it.
+/// One end of the channel.
 #[derive(Debug)]
 pub(super) struct InitChannel(UnixStream);
 
@@ -24,7 +24,7 @@ impl From<UnixStream> for InitChannel {
     }
 }
 
-/// What holds the limits, and how many descriptors follow that take a process in.
+/// The mechanism of the limits, and how many descriptors of cgroup files follow.
 #[derive(Debug, Serialize, Deserialize)]
 struct CgroupHeader {
     limited_by: LimitedBy,
@@ -57,7 +57,7 @@ impl InitChannel {
 
 /// Process 1's side.
 impl InitChannel {
-    /// The streams of its program, and its order.
+    /// The streams of the program, and the launch request.
     pub(super) fn receive_request(&mut self) -> io::Result<([OwnedFd; 3], LaunchRequest)> {
         let streams = self.receive(3)?.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         Ok((streams, self.read()?))

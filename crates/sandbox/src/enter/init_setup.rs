@@ -1,4 +1,4 @@
-//! Process 1 of a sandbox, from its first step to where [`init`](super::init) goes on.
+//! Sets up process 1 of a sandbox, up to the point where [`init`](super::init) starts the program.
 
 use std::fs::File;
 use std::io;
@@ -7,37 +7,37 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
-use tribune_contract::{Failed, LaunchProfile, LaunchStage, LimitedBy, Mode, Started};
+use tribune_contract::{Failed, LaunchProfile, LaunchStage, LimitedBy, Mode, Started, UserIds};
 
 use super::exec_program::ExecPlan;
-use super::failure::AtStage as _;
+use super::failure::{AtStage as _, namespace_failure};
 use super::init_channel::InitChannel;
 use super::masks::{self, MaskReport};
 use super::mount_plan::{self, INSIDE_ID, MountStep, RUN_FOLDER};
 use super::mount_sources::{self, MountSources};
 use super::relay::{Port, Relays};
 use super::rootfs::RootFs;
-use super::{SharedSetup, identity, init, landlock, limits, prewarm};
+use super::setup::SharedSetup;
+use super::{identity, init, landlock, limits};
 use crate::isolation::Isolation;
 use crate::sys;
 
 const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
 
-/// What it has from its launcher before there is an request.
+/// What process 1 gets from its launcher before there is a launch request.
 #[derive(Debug)]
 pub(super) struct InitSetup<'a> {
     pub(super) setup: SharedSetup<'a>,
     pub(super) mode: Mode,
-    /// Whom it becomes, if it has no namespaces and is root.
-    pub(super) user: Option<(u32, u32)>,
-    /// Who it is on the host.
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    /// The user to switch to in Landlock mode, if the launcher is root.
+    pub(super) switch_to: Option<UserIds>,
+    /// Its ids on the host.
+    pub(super) host_ids: UserIds,
     pub(super) reports: &'a File,
 }
 
 impl InitSetup<'_> {
-    /// Everything. Comes back when its program has ended, or with the reason why none was started.
+    /// Performs all steps and runs the program. Returns when it has exited, or with the reason why it was not started.
     pub(super) fn run(
         &self,
         system: &[MountStep],
@@ -46,15 +46,15 @@ impl InitSetup<'_> {
     ) -> Result<(), Failed> {
         match self.mode {
             Mode::Full => {
-                write_id_maps(self.uid, self.gid)?;
+                write_id_maps(self.host_ids)?;
                 identity::set_ids(INSIDE_ID)?;
             }
-            Mode::Landlock => identity::become_user(self.user)?,
+            Mode::Landlock => identity::become_user(self.switch_to)?,
         }
-        // Whoever kills the launcher kills this, and with it everything. After the change of user, which forgets it.
+        // The death of the launcher kills process 1, and with it everything. Set after the change of user, which resets it.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(
             LaunchStage::Namespaces,
-            "following the launcher",
+            "setting the parent death signal",
             REMEDY,
         )?;
         init::check_launcher(self.reports)?;
@@ -65,8 +65,8 @@ impl InitSetup<'_> {
         };
 
         let (streams, request) =
-            channel.receive_request().at(LaunchStage::Profile, "hearing the request", REMEDY)?;
-        install_streams(streams).at(LaunchStage::Program, "taking the program's streams", REMEDY)?;
+            channel.receive_request().at(LaunchStage::Profile, "receiving the launch request", REMEDY)?;
+        install_streams(streams).at(LaunchStage::Program, "installing the program's streams", REMEDY)?;
         let profile = &request.profile;
         let landlock = landlock::check_abi(profile)?;
         let mut masked = MaskReport::default();
@@ -79,13 +79,13 @@ impl InitSetup<'_> {
             None => None,
         };
         let (limited_by, cgroup_fds) =
-            channel.receive_cgroups().at(LaunchStage::Limits, "hearing of the limits", REMEDY)?;
+            channel.receive_cgroups().at(LaunchStage::Limits, "receiving the cgroups", REMEDY)?;
         self.enter_root(root, &cgroup_fds)?;
         drop((cgroup_fds, channel));
 
         let started = Started {
-            uid: self.uid,
-            gid: self.gid,
+            uid: self.host_ids.uid,
+            gid: self.host_ids.gid,
             limited_by,
             landlock_abi: landlock,
             masked: masked.names,
@@ -95,7 +95,7 @@ impl InitSetup<'_> {
         self.start_program(profile, started, limited_by)
     }
 
-    /// The part of the root that every sandbox has, and what else needs no request.
+    /// Builds the part of the root that every sandbox has, and sets up what else does not depend on a request.
     fn build_base_root(&self, system: &[MountStep], sources: Option<MountSources>) -> Result<RootFs, Failed> {
         let isolation = self.setup.isolation;
         let sources = match sources {
@@ -103,53 +103,57 @@ impl InitSetup<'_> {
             None => MountSources::open(system, None, isolation)?,
         };
         let mut root = RootFs::attach(isolation)?;
-        root.build(system, sources)?;
+        root.mount_all(system, sources)?;
         if isolation.has(Isolation::NestedNamespaces) {
             forbid_user_namespaces()?;
         }
         if isolation.has(Isolation::UtsNamespace) {
-            rustix::system::sethostname(b"sandbox").at(LaunchStage::Namespaces, "naming the host", REMEDY)?;
+            rustix::system::sethostname(b"sandbox").at(
+                LaunchStage::Namespaces,
+                "setting the host name",
+                REMEDY,
+            )?;
         }
         if isolation.has(Isolation::NetworkNamespace) {
-            sys::enable_loopback().at(LaunchStage::Namespaces, "turning the loopback on", REMEDY)?;
+            sys::enable_loopback().at(LaunchStage::Namespaces, "enabling the loopback interface", REMEDY)?;
         }
         Ok(root)
     }
 
-    /// What the profile asks for. The launcher has taken hold of it and tells so, or nobody has.
+    /// Mounts what the profile requests and applies its masks. The sources come from the launcher, or are opened here.
     fn mount_profile(
         &self,
         root: &mut RootFs,
         profile: &LaunchProfile,
-        launcher: Option<&mut InitChannel>,
+        channel: Option<&mut InitChannel>,
     ) -> Result<MaskReport, Failed> {
         let isolation = self.setup.isolation;
         let steps = mount_plan::profile_steps(profile);
-        let sources = match launcher {
+        let sources = match channel {
             Some(channel) => {
-                channel.receive_sources().at(LaunchStage::Mounts, "hearing what to mount", REMEDY)?
+                channel.receive_sources().at(LaunchStage::Mounts, "receiving the mount sources", REMEDY)?
             }
             None => MountSources::open(&steps, None, isolation)?,
         };
-        root.build(&steps, sources)?;
+        root.mount_all(&steps, sources)?;
         match isolation.has(Isolation::WorkspaceMasks) {
             true => masks::apply_masks(root, profile),
             false => Ok(MaskReport::default()),
         }
     }
 
-    /// Moves into its cgroups and into its root.
+    /// Joins the cgroups and pivots into the root.
     fn enter_root(&self, root: Option<RootFs>, cgroup_fds: &[File]) -> Result<(), Failed> {
         let isolation = self.setup.isolation;
         limits::join(cgroup_fds)?;
         let Some(root) = root else { return Ok(()) };
         if isolation.has(Isolation::CgroupNamespace) {
-            sys::unshare_cgroup_namespace().map_err(|error| prewarm::namespace_failure(&error))?;
+            sys::unshare_cgroup_namespace().map_err(|error| namespace_failure(&error))?;
         }
         root.enter()
     }
 
-    /// The last steps that need rights, and the program.
+    /// Performs the last steps that need rights, then runs the program.
     fn start_program(
         &self,
         profile: &LaunchProfile,
@@ -159,12 +163,12 @@ impl InitSetup<'_> {
         let isolation = self.setup.isolation;
         let (relays, ports) = listen_relays(profile)?;
         if isolation.has(Isolation::Capabilities) {
-            drop_capabilities(self.mode).at(LaunchStage::Namespaces, "giving up capabilities", REMEDY)?;
+            drop_capabilities(self.mode).at(LaunchStage::Namespaces, "dropping capabilities", REMEDY)?;
         }
         if isolation.has(Isolation::NoNewPrivileges) {
             rustix::thread::set_no_new_privs(true).at(
                 LaunchStage::Seccomp,
-                "forgoing new privileges",
+                "setting no_new_privs",
                 REMEDY,
             )?;
         }
@@ -181,15 +185,15 @@ impl InitSetup<'_> {
     }
 }
 
-/// Has these as its own, for the program.
+/// Installs the standard streams, for the program to inherit.
 fn install_streams([stdin, stdout, stderr]: [OwnedFd; 3]) -> rustix::io::Result<()> {
     rustix::stdio::dup2_stdin(&stdin)?;
     rustix::stdio::dup2_stdout(&stdout)?;
     rustix::stdio::dup2_stderr(&stderr)
 }
 
-/// Maps the one user and the one group there are, from inside.
-fn write_id_maps(uid: u32, gid: u32) -> Result<(), Failed> {
+/// Maps the one user and the one group of the sandbox, from inside.
+fn write_id_maps(UserIds { uid, gid }: UserIds) -> Result<(), Failed> {
     let write = || {
         std::fs::write("/proc/self/setgroups", "deny")?;
         mount_sources::write_map("/proc/self/uid_map", INSIDE_ID, uid)?;
@@ -202,17 +206,17 @@ fn write_id_maps(uid: u32, gid: u32) -> Result<(), Failed> {
     )
 }
 
-/// Lets nobody inside make a user namespace, in which it would have rights again.
+/// Forbids user namespaces inside, in which a program would have capabilities again.
 fn forbid_user_namespaces() -> Result<(), Failed> {
-    // The host's /proc, through which this namespace's own limits are seen.
+    // The host's /proc still shows the limits of this process's user namespace.
     std::fs::write("/proc/sys/user/max_user_namespaces", "0").at(
         LaunchStage::Namespaces,
-        "forbidding further namespaces",
+        "forbidding nested user namespaces",
         "Mount /proc with a writable /proc/sys/user for Tribune",
     )
 }
 
-/// The relays, listening, and their ports.
+/// Starts listening on the relay ports. Returns the relays and their port numbers.
 fn listen_relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> {
     let mut ports = Vec::new();
     for relay in &profile.relays {
@@ -238,14 +242,14 @@ fn listen_relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> 
 }
 
 fn drop_capabilities(mode: Mode) -> rustix::io::Result<()> {
-    // Whoever has none cannot shrink the set of those it could get, and gets none without new privileges.
+    // Without capabilities a process cannot shrink its bounding set, and gains none because of no_new_privs.
     let reachable = match mode {
         Mode::Full => CapabilitySet::all(),
         Mode::Landlock => CapabilitySet::empty(),
     };
     for capability in reachable.iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // One that this kernel does not know.
+            // Unknown to this kernel.
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! File rights that the program gives up for good (Landlock), on top of what the mounts allow.
+//! Landlock: file system rights that the program gives up for good, in addition to what the mounts allow.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::failure::failed;
 use super::mount_plan::{RUN_FOLDER, SYSTEM_FOLDERS};
 use crate::sys;
 
-/// The version of Landlock that the kernel has and this program knows. Zero is none.
+/// The Landlock ABI version that the kernel has and this program knows. Zero is none.
 pub(crate) fn abi_version() -> u32 {
     sys::landlock_abi().min(u32::try_from(KNOWN_ABIS.len()).unwrap_or(u32::MAX))
 }
@@ -21,7 +21,7 @@ pub(crate) fn abi_version() -> u32 {
 const KNOWN_ABIS: [ABI; 9] =
     [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7, ABI::V8, ABI::V9];
 
-/// What access be done below a path.
+/// A class of access rights below a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AccessClass {
     List,
@@ -32,10 +32,10 @@ enum AccessClass {
     Connect,
 }
 
-/// Refuses a kernel with less of Landlock than the profile asks for.
+/// Fails if the kernel's Landlock is older than the profile requires.
 pub(super) fn check_abi(profile: &LaunchProfile) -> Result<u32, Failed> {
     let found = abi_version();
-    // Without its rules for ports the weaker mode would leave the network open.
+    // Landlock mode needs the port rules, otherwise the network would be open.
     let needed = match profile.mode {
         Mode::Full => profile.landlock_abi,
         Mode::Landlock => profile.landlock_abi.max(6),
@@ -52,7 +52,7 @@ pub(super) fn check_abi(profile: &LaunchProfile) -> Result<u32, Failed> {
     Err(failed(LaunchStage::Landlock, cause, remedy))
 }
 
-/// Confines this process and all that it starts. `ports` are those that access be connected to in the weaker mode.
+/// Restricts this process and its descendants. In Landlock mode they can connect to `ports` only.
 pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> Result<(), Failed> {
     let abi = KNOWN_ABIS[usize::try_from(version).unwrap_or(1).clamp(1, KNOWN_ABIS.len()) - 1];
     let rules = match profile.mode {
@@ -70,7 +70,7 @@ pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> 
         }
         let mut created = ruleset.create()?;
         for (path, access) in &rules {
-            // What is not there, on this system or in this profile, needs no right.
+            // A path that does not exist on this system or in this profile needs no rule.
             let Ok(held) = PathFd::new(path) else { continue };
             let is_folder = rustix::fs::fstat(&held)
                 .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
@@ -88,9 +88,9 @@ pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> 
     match confined {
         Ok(status) if status.ruleset == RulesetStatus::FullyEnforced => Ok(()),
         Ok(status) => {
-            Err(not_enforced(&format!("only a part of the rules is enforced ({:?})", status.ruleset)))
+            Err(not_enforced(&format!("only some of the rules are enforced ({:?})", status.ruleset)))
         }
-        Err(error) => Err(not_enforced(&format!("the rules were refused ({error})"))),
+        Err(error) => Err(not_enforced(&format!("the kernel rejected the rules ({error})"))),
     }
 }
 
@@ -104,8 +104,8 @@ fn access_rights(access: AccessClass, abi: ABI) -> BitFlags<AccessFs> {
         AccessClass::List => AccessFs::ReadDir.into(),
         AccessClass::Read => AccessFs::ReadDir | AccessFs::ReadFile,
         AccessClass::Execute => AccessFs::from_read(abi),
-        // Everything but making devices, which nobody access; their controls, which files have not; and sockets of others.
-        // Those that are made inside are reached without a right.
+        // All rights but creating device nodes, which nobody may; device ioctls, which files do not have; and
+        // connecting to sockets from outside. Sockets created inside need no right.
         AccessClass::Write => {
             let not = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev | AccessFs::ResolveUnix;
             AccessFs::from_all(abi) & !not
@@ -122,9 +122,9 @@ fn access_rights(access: AccessClass, abi: ABI) -> BitFlags<AccessFs> {
     }
 }
 
-/// Inside a root of its own: the mounts over again, so that neither layer has to hold alone.
+/// Full mode: repeats what the mounts allow, so that neither mechanism has to hold alone.
 fn full_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
-    // What is in `/etc` and `/dev` is there because it was put there.
+    // Everything in `/etc` and `/dev` was put there deliberately.
     let mut rules: Vec<(PathBuf, AccessClass)> = [
         ("/", AccessClass::List),
         ("/usr", AccessClass::Execute),
@@ -137,7 +137,7 @@ fn full_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
     ]
     .map(|(path, access)| (path.into(), access))
     .into();
-    // Where they are links they lead into `/usr`.
+    // Symlinks lead into `/usr`.
     let is_link = |path: &PathBuf| std::fs::read_link(path).is_ok();
     let folders = SYSTEM_FOLDERS.map(|name| Path::new("/").join(name)).into_iter();
     rules.extend(folders.filter(|path| !is_link(path)).map(|path| (path, AccessClass::Execute)));
@@ -163,7 +163,7 @@ fn full_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
     rules
 }
 
-/// On the host's own root: what the profile names, where it is on the host.
+/// Landlock mode: the paths that the profile names, where they are on the host.
 fn landlock_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
     let mut rules = host_system_rules();
     for path in ["/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems"] {
@@ -191,7 +191,7 @@ fn landlock_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
     rules
 }
 
-/// What of the host's system access be used where it is.
+/// The parts of the host's system that may be used in place.
 fn host_system_rules() -> Vec<(PathBuf, AccessClass)> {
     let run = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"]
         .map(|path| (path, AccessClass::Execute));
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_of_others_are_reached_where_brokers_have_theirs_and_nowhere_else() {
+    fn only_broker_folders_allow_connecting_to_sockets() {
         for access in [
             AccessClass::List,
             AccessClass::Read,

@@ -1,4 +1,4 @@
-//! Joins the cgroups made for this launch, and sets the bounds of single processes.
+//! Joins the cgroups of the launch and sets per-process limits.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use super::failure::AtStage as _;
 
 const REMEDY: &str = "Delegate a cgroup to Tribune, or start it outside of one that forbids children";
 
-/// Opens the files that take a process in. Whoever opened them is whose rights count when somebody joins.
+/// Opens the files through which a process joins. The kernel checks the credentials of the opener, not of the writer.
 pub(super) fn open_cgroup_files(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed> {
     let open = |path: &PathBuf| {
         let file = File::options().write(true).open(path);
@@ -20,7 +20,7 @@ pub(super) fn open_cgroup_files(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed
     cgroups.iter().map(open).collect()
 }
 
-/// Takes this process, and so all that it starts from now on, into the cgroups.
+/// Moves this process, and so its future descendants, into the cgroups.
 pub(super) fn join<'a>(cgroup_fds: impl IntoIterator<Item = &'a File>) -> Result<(), Failed> {
     for mut file in cgroup_fds {
         file.write_all(b"0").at(LaunchStage::Limits, "joining a cgroup", REMEDY)?;
@@ -28,8 +28,8 @@ pub(super) fn join<'a>(cgroup_fds: impl IntoIterator<Item = &'a File>) -> Result
     Ok(())
 }
 
-/// Bounds this process and all that it starts, each by itself. Where no cgroup bounds them together, memory and processes
-/// are bounded this way too.
+/// Sets the rlimits of this process, which its descendants inherit. Without a cgroup this includes memory and
+/// processes.
 pub(super) fn set_rlimits(limits: &Limits, by: LimitedBy) -> Result<(), Failed> {
     let mut bounds = vec![
         (Resource::Core, 0),
@@ -41,7 +41,7 @@ pub(super) fn set_rlimits(limits: &Limits, by: LimitedBy) -> Result<(), Failed> 
         bounds.push((Resource::Data, limits.memory_bytes));
     }
     for (resource, most) in bounds {
-        // More than the daemon itself may have cannot be given, and is no reason not to start.
+        // More than the daemon's own hard limit cannot be granted, and that is no reason to fail.
         let most = rustix::process::getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         rustix::process::setrlimit(resource, limit).at(

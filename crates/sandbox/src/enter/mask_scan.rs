@@ -1,7 +1,7 @@
-//! Finds what of a shown folder is hidden or read_only. Nothing is changed here.
+//! Finds which names of a folder get a mask: hidden or read-only. Changes nothing.
 //!
-//! Whoever works in the workspace chose its names, so none of them may stop the next command: what cannot be looked at, or
-//! not name by name, is read_only as a whole. More is protected then, never less.
+//! An agent chose the names in a workspace, so none of them may make the next start fail. What cannot be examined, or not
+//! name by name, is masked as a whole: this protects too much, never too little.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -21,116 +21,129 @@ use crate::dir_entries::{
     DirEntry, MAX_DIR_PATH_BYTES, MAX_ENTRIES, is_git_control_file, is_repository, read_entries,
 };
 
-/// How often a folder is looked through while others move what is in it. What is removed all the time stops nobody.
+/// How often a folder is scanned again because its content was moved meanwhile. What is removed repeatedly does not make
+/// a start fail.
 const MAX_ATTEMPTS: usize = 4;
 
-/// What is covered, by its path from the root of the workspace.
+/// The masks of a folder, by path relative to its root.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct MaskSet {
     pub(super) hidden: BTreeSet<PathBuf>,
     pub(super) read_only: BTreeSet<PathBuf>,
-    /// Frozen names that are links, with the file in the workspace that each leads to, if it does.
+    /// Read-only names that are symlinks, with the file in the folder that each leads to, if any.
     pub(super) links: BTreeMap<PathBuf, Option<PathBuf>>,
-    /// Links that lead to any of that, and folders that they lead through. They stay where and as they are.
+    /// Symlinks that lead to a masked path, and the folders that they lead through. They can be neither moved nor removed.
     pub(super) pinned: BTreeSet<PathBuf>,
 }
 
-/// What is looked for in a shown folder.
+/// What to look for in a folder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScanRequest<'a> {
-    /// Where the folder is inside and where on this host, for links that name it.
-    pub(super) names: &'a [&'a Path],
+    /// The paths of the folder, in the sandbox and on the host, for symlinks that name it.
+    pub(super) paths: &'a [&'a Path],
     pub(super) host: &'a HostView,
     pub(super) hide: &'a [String],
-    pub(super) freeze: &'a [String],
-    /// Whether a program inside could reach who listens at a socket there. In an overlay nobody can.
+    pub(super) read_only: &'a [String],
+    /// Whether to hide sockets with a listener. Through an overlay no program can connect to them.
     pub(super) sockets: bool,
 }
 
-/// A folder that is looked through, open.
-pub(super) type Shown<'a> = (&'a OwnedFd, ScanRequest<'a>);
+/// An open folder to scan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScanDir<'a> {
+    pub(super) root: &'a OwnedFd,
+    pub(super) request: ScanRequest<'a>,
+}
 
-/// Looks through folders of one box. What is hidden or read_only in one of them by a link or by another name is hidden or read_only in each
-/// that it leads to.
-pub(super) fn scan(folders: &[Shown<'_>]) -> Result<Vec<MaskSet>, Failed> {
+/// Scans the folders of one sandbox. What a symlink or hard link of one folder masks in another one is masked there too.
+pub(super) fn scan(folders: &[ScanDir<'_>]) -> Result<Vec<MaskSet>, Failed> {
     let mut all: Vec<DirScan<'_>> = folders.iter().map(|folder| DirScan::new(*folder)).collect();
     for _ in 0..MAX_ATTEMPTS {
-        for search in &mut all {
-            (search.seen, search.missed_moved_dir) = (0, false);
-            search.scan_plain_paths()?;
-            search.scan_linked_paths()?;
+        for scan in &mut all {
+            (scan.seen, scan.missed_moved_dir) = (0, false);
+            scan.scan_plain_paths()?;
+            scan.scan_linked_paths()?;
         }
         trace_between_dirs(&mut all)?;
-        let hidden: Inodes = all.iter().flat_map(|search| &search.hidden_inodes).copied().collect();
-        let read_only: Inodes = all.iter().flat_map(|search| &search.read_only_inodes).copied().collect();
-        for search in all.iter_mut().filter(|_| !hidden.is_empty() || !read_only.is_empty()) {
-            (search.hidden_inodes, search.read_only_inodes) = (hidden.clone(), read_only.clone());
-            search.seen = 0;
-            search.find_hard_links()?;
+        let hidden: Inodes = all.iter().flat_map(|scan| &scan.hidden_inodes).copied().collect();
+        let read_only: Inodes = all.iter().flat_map(|scan| &scan.read_only_inodes).copied().collect();
+        for scan in all.iter_mut().filter(|_| !hidden.is_empty() || !read_only.is_empty()) {
+            (scan.hidden_inodes, scan.read_only_inodes) = (hidden.clone(), read_only.clone());
+            scan.seen = 0;
+            scan.find_hard_links()?;
         }
-        if !all.iter().any(|search| search.missed_moved_dir) {
+        if !all.iter().any(|scan| scan.missed_moved_dir) {
             break;
         }
     }
-    Ok(all.into_iter().map(|search| search.found).collect())
+    Ok(all.into_iter().map(|scan| scan.found).collect())
 }
 
-/// Follows what leads out of a folder into another one of the box. What is at its end there is covered whole: by how much of a pattern
-/// it leads there is not looked at.
+/// Follows symlinks from one folder into another one of the sandbox. Their end points are masked as a whole, even if only
+/// a part of a pattern led there.
 fn trace_between_dirs(all: &mut [DirScan<'_>]) -> Result<(), Failed> {
-    let mut been: BTreeSet<(PathBuf, MaskKind)> = BTreeSet::new();
-    while let Some((path, cover)) =
-        all.iter_mut().find_map(|search| search.out.pop_first()).filter(|_| been.len() < MAX_ENTRIES)
+    let mut visited: BTreeSet<(PathBuf, MaskKind)> = BTreeSet::new();
+    while let Some((path, mask_kind)) =
+        all.iter_mut().find_map(|scan| scan.out.pop_first()).filter(|_| visited.len() < MAX_ENTRIES)
     {
-        if !been.insert((path.clone(), cover)) {
+        if !visited.insert((path.clone(), mask_kind)) {
             continue;
         }
-        for search in all.iter_mut() {
-            if let Some(trace) = symlink_trace::trace_path(search.ground(), &path) {
-                search.mask_trace_ends(trace, cover);
-                search.scan_linked_paths()?;
+        for scan in all.iter_mut() {
+            if let Some(trace) = symlink_trace::trace_path(scan.traced_dir(), &path) {
+                scan.mask_trace_ends(trace, mask_kind);
+                scan.scan_linked_paths()?;
             }
         }
     }
     Ok(())
 }
 
-/// What is hidden in folders of one session, for whoever opens files there from outside of a box. Each folder is known by all of its
-/// names. It is what the same patterns hide in a box: by their own names, by where hidden links lead, and through links to folders.
+/// Returns what the patterns hide in the folders of one session, for tools that open files there outside of a sandbox.
+/// Each folder comes with all of its paths. The result is what a sandbox would hide: by name, through hidden symlinks, and
+/// through symlinks to folders.
 pub fn hidden_in(
     folders: &[(&OwnedFd, &[&Path])],
     hide: &[String],
 ) -> Result<Vec<BTreeSet<PathBuf>>, Failed> {
     let host = &HostView::default();
-    let wanted = |names| ScanRequest { names, host, hide, freeze: &[], sockets: false };
-    let shown: Vec<Shown<'_>> = folders.iter().map(|(folder, names)| (*folder, wanted(*names))).collect();
-    Ok(scan(&shown)?.into_iter().map(|found| found.hidden).collect())
+    let request = |paths| ScanRequest { paths, host, hide, read_only: &[], sockets: false };
+    let dirs: Vec<ScanDir<'_>> =
+        folders.iter().map(|(root, paths)| ScanDir { root, request: request(*paths) }).collect();
+    Ok(scan(&dirs)?.into_iter().map(|found| found.hidden).collect())
 }
 
-/// Files with several names, by device and inode.
+/// Files with hard links, by device and inode.
 type Inodes = BTreeSet<(u64, u64)>;
 
-/// How something is covered.
+/// How a path is masked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum MaskKind {
     Hide,
     ReadOnly,
-    /// Not at all, but what it leads through stays.
+    /// Not at all, but what the path leads through is pinned.
     Pin,
 }
 
-/// A folder that is to be looked at.
-#[derive(Debug, Clone, Default)]
-struct PendingDir {
-    /// Its path without links.
-    path: PathBuf,
-    /// How far the way to it has come in the patterns.
-    hide: PatternProgress,
-    freeze: PatternProgress,
-    /// Whether all of it is hidden or read_only already.
+/// The masks that apply to a symlink by its name.
+#[derive(Debug, Clone, Copy)]
+struct LinkMask {
     is_hidden: bool,
     is_read_only: bool,
-    /// If the way goes through links: what must stay for it to lead here.
+}
+
+/// A folder to scan.
+#[derive(Debug, Clone, Default)]
+struct PendingDir {
+    /// Its path without symlinks.
+    path: PathBuf,
+    /// The progress of the path to it in the patterns.
+    hide: PatternProgress,
+    read_only: PatternProgress,
+    /// Whether it is masked as a whole already.
+    is_hidden: bool,
+    is_read_only: bool,
+    /// If the path contains symlinks: what must be pinned so that it leads here.
     through: Option<Rc<Vec<PathBuf>>>,
 }
 
@@ -140,39 +153,39 @@ impl PendingDir {
     }
 
     const fn matches_nothing(&self) -> bool {
-        self.hide.is_empty() && self.freeze.is_empty() && !self.is_hidden && !self.is_read_only
+        self.hide.is_empty() && self.read_only.is_empty() && !self.is_hidden && !self.is_read_only
     }
 }
 
 #[derive(Debug)]
 struct DirScan<'a> {
     root: &'a OwnedFd,
-    names: Vec<PathBuf>,
+    paths: Vec<PathBuf>,
     host: &'a HostView,
     hide: PatternSet,
-    freeze: PatternSet,
+    read_only: PatternSet,
     sockets: bool,
     found: MaskSet,
     hidden_inodes: Inodes,
     read_only_inodes: Inodes,
-    /// Where links lead out of the folder that are hidden or read_only, or whose names are the beginning of a pattern.
+    /// Host paths at which symlinks leave the folder that are masked or begin a pattern.
     out: BTreeSet<(PathBuf, MaskKind)>,
-    /// Folders that links lead to whose names are the beginning of a pattern.
+    /// Folders that are the targets of symlinks which begin a pattern.
     linked_dirs: VecDeque<PendingDir>,
     seen: usize,
-    /// Whether a folder was no longer where it was listed.
+    /// Whether a folder was moved after it was listed.
     missed_moved_dir: bool,
 }
 
 impl<'a> DirScan<'a> {
-    fn new((root, wanted): Shown<'a>) -> Self {
+    fn new(ScanDir { root, request }: ScanDir<'a>) -> Self {
         Self {
             root,
-            names: symlink_trace::with_real_paths(wanted.names, wanted.host),
-            host: wanted.host,
-            hide: PatternSet::new(wanted.hide),
-            freeze: PatternSet::new(wanted.freeze),
-            sockets: wanted.sockets,
+            paths: symlink_trace::with_real_paths(request.paths, request.host),
+            host: request.host,
+            hide: PatternSet::new(request.hide),
+            read_only: PatternSet::new(request.read_only),
+            sockets: request.sockets,
             found: MaskSet::default(),
             hidden_inodes: Inodes::new(),
             read_only_inodes: Inodes::new(),
@@ -183,20 +196,20 @@ impl<'a> DirScan<'a> {
         }
     }
 
-    fn ground(&self) -> TracedDir<'_> {
-        (self.root, &self.names, self.host)
+    fn traced_dir(&self) -> TracedDir<'_> {
+        TracedDir { root: self.root, paths: &self.paths, host: self.host }
     }
 
-    /// Covers what a way from another folder, or around this one, leads to.
-    fn mask_trace_ends(&mut self, trace: LinkTrace, cover: MaskKind) {
+    /// Masks the end points of a path from another folder.
+    fn mask_trace_ends(&mut self, trace: LinkTrace, mask_kind: MaskKind) {
         self.seen += trace.steps;
         self.found.pinned.extend(trace.passed);
-        self.out.extend(trace.out.into_iter().map(|path| (path, cover)));
+        self.out.extend(trace.out.into_iter().map(|path| (path, mask_kind)));
         self.out.extend(trace.around.into_iter().map(|path| (path, MaskKind::Pin)));
-        // The folder as a whole is looked at by itself, and so is everything in it.
-        for (end, kind) in trace.ends.into_iter().filter(|(end, _)| !is_root(end)) {
+        // The root itself is scanned anyway, with everything in it.
+        for (end, kind) in trace.ends.into_iter().filter(|(end, _)| !is_scan_root(end)) {
             let inode = inode_if_hard_linked(self.root, end.as_os_str().as_bytes());
-            let (covered, inodes, visit) = match cover {
+            let (covered, inodes, visit) = match mask_kind {
                 MaskKind::Hide => {
                     (&mut self.found.hidden, &mut self.hidden_inodes, PendingDir::hidden(end.clone()))
                 }
@@ -212,10 +225,13 @@ impl<'a> DirScan<'a> {
         }
     }
 
-    /// Goes through folder after folder, the nearest first.
+    /// Scans all folders, the nearest first.
     fn scan_plain_paths(&mut self) -> Result<(), Failed> {
-        let start =
-            PendingDir { hide: self.hide.start(), freeze: self.freeze.start(), ..PendingDir::default() };
+        let start = PendingDir {
+            hide: self.hide.start(),
+            read_only: self.read_only.start(),
+            ..PendingDir::default()
+        };
         let mut folders = VecDeque::from([start]);
         while let Some(visit) = folders.pop_front() {
             folders.extend(self.visit(&visit)?);
@@ -223,23 +239,23 @@ impl<'a> DirScan<'a> {
         Ok(())
     }
 
-    /// Goes through what links lead to, as far as more is hidden or read_only by such a way than by the plain one. No folder is
-    /// looked at twice for the same, so that links in a circle come to an end.
+    /// Scans the targets of symlinks where that can mask more than the plain path does. A folder is not scanned twice for
+    /// the same progress, so symlink loops end.
     fn scan_linked_paths(&mut self) -> Result<(), Failed> {
-        let mut been: BTreeMap<PathBuf, PendingDir> = BTreeMap::new();
+        let mut visited: BTreeMap<PathBuf, PendingDir> = BTreeMap::new();
         while let Some(mut visit) = self.linked_dirs.pop_front() {
-            let before = been.entry(visit.path.clone()).or_insert_with(|| {
-                let (hide, freeze) = self.progress_at(&visit.path);
-                PendingDir { hide, freeze, ..PendingDir::default() }
+            let before = visited.entry(visit.path.clone()).or_insert_with(|| {
+                let (hide, read_only) = self.progress_at(&visit.path);
+                PendingDir { hide, read_only, ..PendingDir::default() }
             });
             visit.hide = visit.hide.beyond(&before.hide);
-            visit.freeze = visit.freeze.beyond(&before.freeze);
+            visit.read_only = visit.read_only.beyond(&before.read_only);
             let is_more = visit.is_hidden && !before.is_hidden || visit.is_read_only && !before.is_read_only;
-            if visit.hide.is_empty() && visit.freeze.is_empty() && !is_more {
+            if visit.hide.is_empty() && visit.read_only.is_empty() && !is_more {
                 continue;
             }
             before.hide = before.hide.and(&visit.hide);
-            before.freeze = before.freeze.and(&visit.freeze);
+            before.read_only = before.read_only.and(&visit.read_only);
             before.is_hidden |= visit.is_hidden;
             before.is_read_only |= visit.is_read_only;
             let inner = self.visit(&visit)?;
@@ -248,23 +264,23 @@ impl<'a> DirScan<'a> {
         Ok(())
     }
 
-    /// How far the plain way to a folder comes.
+    /// The progress of the plain path to a folder.
     fn progress_at(&self, path: &Path) -> (PatternProgress, PatternProgress) {
-        let start = (self.hide.start(), self.freeze.start());
-        path.components().fold(start, |(hide, freeze), part| {
+        let start = (self.hide.start(), self.read_only.start());
+        path.components().fold(start, |(hide, read_only), part| {
             let name = part.as_os_str().to_string_lossy();
-            (self.hide.step(&hide, &name), self.freeze.step(&freeze, &name))
+            (self.hide.step(&hide, &name), self.read_only.step(&read_only, &name))
         })
     }
 
-    /// Looks at one folder. Returns the folders in it.
+    /// Scans one folder. Returns its subfolders.
     fn visit(&mut self, visit: &PendingDir) -> Result<Vec<PendingDir>, Failed> {
         if self.exceeds_budget(&visit.path) {
             if visit.is_hidden {
-                // So is this.
+                // It is hidden together with its parent.
             } else if !self.hide.is_empty() {
                 self.found.hidden.insert(visit.path.clone());
-            } else if !visit.is_read_only && !self.freeze.is_empty() {
+            } else if !visit.is_read_only && !self.read_only.is_empty() {
                 self.found.read_only.insert(visit.path.clone());
             }
             return Ok(Vec::new());
@@ -272,12 +288,12 @@ impl<'a> DirScan<'a> {
         let Some((folder, entries)) = self.list(&visit.path)? else { return Ok(Vec::new()) };
         Ok(match visit.is_hidden {
             true => self.scan_hidden_dir(&folder, visit, &entries),
-            false => self.names(&folder, visit, &entries),
+            false => self.scan_dir(&folder, visit, &entries),
         })
     }
 
-    /// What is in a hidden folder is hidden, and what has other names elsewhere under those too. Links in it lead to what has its
-    /// own name.
+    /// Scans a hidden folder: its files are hidden under their other hard links too. Symlinks in it need no mask, because
+    /// their targets have names of their path.
     fn scan_hidden_dir(
         &mut self,
         folder: &OwnedFd,
@@ -303,13 +319,13 @@ impl<'a> DirScan<'a> {
         bytes != 0 && (self.seen > MAX_ENTRIES || bytes > MAX_DIR_PATH_BYTES)
     }
 
-    /// A folder with its names, or nothing if it is gone or the sandbox's user cannot read it: then it cannot inside either.
+    /// Lists a folder. Returns `None` if it is gone or the sandbox's user cannot read it: then it cannot inside either.
     fn list(&mut self, path: &Path) -> Result<Option<(OwnedFd, Vec<DirEntry>)>, Failed> {
         const REMEDY: &str = "Check the disk that the workspace is on";
         let doing = format_args!("searching `{}` in the workspace", path.display());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-        let name = if is_root(path) { Path::new(".") } else { path };
+        let name = if is_scan_root(path) { Path::new(".") } else { path };
         let folder = match rustix::fs::openat2(self.root, name, flags, Mode::empty(), resolve) {
             Err(Errno::ACCESS) => return Ok(None),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
@@ -323,48 +339,53 @@ impl<'a> DirScan<'a> {
         Ok(Some((folder, entries)))
     }
 
-    /// Finds the names in a folder. Returns the folders in it that are to be searched.
-    fn names(&mut self, folder: &OwnedFd, visit: &PendingDir, entries: &[DirEntry]) -> Vec<PendingDir> {
+    /// Masks the entries of a folder. Returns the subfolders to scan.
+    fn scan_dir(&mut self, folder: &OwnedFd, visit: &PendingDir, entries: &[DirEntry]) -> Vec<PendingDir> {
         let is_repository =
             is_repository(|wanted| entries.iter().any(|entry| entry.name == wanted.as_bytes()));
-        let (in_read_only, is_plain) = (visit.is_read_only, visit.through.is_none());
+        let (in_read_only_dir, is_plain) = (visit.is_read_only, visit.through.is_none());
         let mut inner = Vec::new();
         for entry in entries {
-            let own = visit.path.join(OsStr::from_bytes(&entry.name));
-            // A name that is no text is compared as what can be read of it.
+            let path = visit.path.join(OsStr::from_bytes(&entry.name));
+            // A name that is not UTF-8 is matched lossily.
             let name = String::from_utf8_lossy(&entry.name);
             let is_hidden = self.hide.matches(&visit.hide, &name);
-            let is_read_only = in_read_only
-                || self.freeze.matches(&visit.freeze, &name)
-                || (is_plain && !self.freeze.is_empty() && is_git_control_file(entry, is_repository));
-            let is_found = is_hidden || is_read_only && !in_read_only;
+            let is_read_only = in_read_only_dir
+                || self.read_only.matches(&visit.read_only, &name)
+                || (is_plain && !self.read_only.is_empty() && is_git_control_file(entry, is_repository));
+            let is_found = is_hidden || is_read_only && !in_read_only_dir;
             if let Some(through) = visit.through.as_ref().filter(|_| is_found) {
                 self.found.pinned.extend(through.iter().cloned());
             }
             match entry.kind {
-                FileType::Symlink => self.link(visit, &own, (is_hidden, is_read_only)),
+                FileType::Symlink => self.scan_link(visit, &path, LinkMask { is_hidden, is_read_only }),
                 FileType::Socket if self.sockets && has_listener(folder, &entry.name) => {
-                    self.found.hidden.insert(own);
+                    self.found.hidden.insert(path);
                 }
                 FileType::Directory if is_hidden => {
-                    self.found.hidden.insert(own.clone());
-                    inner.push(PendingDir::hidden(own));
+                    self.found.hidden.insert(path.clone());
+                    inner.push(PendingDir::hidden(path));
                 }
                 FileType::Directory => {
-                    if is_read_only && !in_read_only {
-                        self.found.read_only.insert(own.clone());
+                    if is_read_only && !in_read_only_dir {
+                        self.found.read_only.insert(path.clone());
                     }
                     let through = visit.through.clone();
-                    inner.push(PendingDir { path: own, is_read_only, through, ..self.next(visit, &name) });
+                    inner.push(PendingDir {
+                        path,
+                        is_read_only,
+                        through,
+                        ..self.entry_progress(visit, &name)
+                    });
                 }
                 _ if is_hidden => {
                     self.hidden_inodes.extend(inode_if_hard_linked(folder, &entry.name));
-                    self.found.hidden.insert(own);
+                    self.found.hidden.insert(path);
                 }
                 _ if is_read_only => {
                     self.read_only_inodes.extend(inode_if_hard_linked(folder, &entry.name));
-                    if !in_read_only {
-                        self.found.read_only.insert(own);
+                    if !in_read_only_dir {
+                        self.found.read_only.insert(path);
                     }
                 }
                 _ => {}
@@ -373,33 +394,35 @@ impl<'a> DirScan<'a> {
         inner
     }
 
-    /// How far a name in a folder leads.
-    fn next(&self, from: &PendingDir, name: &str) -> PendingDir {
-        let (hide, freeze) = (self.hide.step(&from.hide, name), self.freeze.step(&from.freeze, name));
-        PendingDir { hide, freeze, ..PendingDir::default() }
+    /// The progress of an entry of a folder.
+    fn entry_progress(&self, from: &PendingDir, name: &str) -> PendingDir {
+        let (hide, read_only) =
+            (self.hide.step(&from.hide, name), self.read_only.step(&from.read_only, name));
+        PendingDir { hide, read_only, ..PendingDir::default() }
     }
 
-    /// A link. If it is hidden or read_only it stays, and so does all that it leads through; its end is hidden or read_only too.
-    fn link(&mut self, visit: &PendingDir, own: &Path, (is_hidden, is_read_only): (bool, bool)) {
-        let name = own.file_name().unwrap_or_default().to_string_lossy();
-        let mut next = PendingDir { is_read_only, ..self.next(visit, &name) };
-        // What holds everywhere holds on the plain way too.
+    /// Masks the end points of a symlink like the symlink itself, and pins everything that it leads through.
+    fn scan_link(&mut self, visit: &PendingDir, path: &Path, mask: LinkMask) {
+        let LinkMask { is_hidden, is_read_only } = mask;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut next = PendingDir { is_read_only, ..self.entry_progress(visit, &name) };
+        // Patterns that match everywhere match on the plain path too.
         next.hide = next.hide.beyond(&self.hide.start());
-        next.freeze = next.freeze.beyond(&self.freeze.start());
+        next.read_only = next.read_only.beyond(&self.read_only.start());
         if !is_hidden && next.matches_nothing() {
             return;
         }
-        let trace = symlink_trace::trace_link(self.ground(), own);
+        let trace = symlink_trace::trace_link(self.traced_dir(), path);
         self.seen += trace.steps;
         let hides = is_hidden || !next.hide.is_empty();
-        let cover = if hides { MaskKind::Hide } else { MaskKind::ReadOnly };
+        let mask_kind = if hides { MaskKind::Hide } else { MaskKind::ReadOnly };
         if is_hidden || is_read_only || !trace.out.is_empty() {
             self.found.pinned.extend(trace.passed.iter().cloned());
             self.out.extend(trace.around.into_iter().map(|path| (path, MaskKind::Pin)));
         }
-        self.out.extend(trace.out.into_iter().map(|path| (path, cover)));
+        self.out.extend(trace.out.into_iter().map(|path| (path, mask_kind)));
         if is_hidden {
-            for (end, kind) in trace.ends.into_iter().filter(|(end, _)| !is_root(end)) {
+            for (end, kind) in trace.ends.into_iter().filter(|(end, _)| !is_scan_root(end)) {
                 self.hidden_inodes.extend(inode_if_hard_linked(self.root, end.as_os_str().as_bytes()));
                 self.found.hidden.insert(end.clone());
                 self.linked_dirs.extend((kind == FileType::Directory).then(|| PendingDir::hidden(end)));
@@ -411,7 +434,7 @@ impl<'a> DirScan<'a> {
             |(end, kind): &(PathBuf, FileType)| (*kind == FileType::RegularFile).then(|| end.clone());
         let files: Vec<PathBuf> = trace.ends.iter().filter_map(is_file).collect();
         if is_read_only && !visit.is_read_only {
-            self.found.links.insert(own.to_owned(), files.first().cloned());
+            self.found.links.insert(path.to_owned(), files.first().cloned());
         }
         for file in files.into_iter().filter(|_| is_read_only) {
             self.read_only_inodes.extend(inode_if_hard_linked(self.root, file.as_os_str().as_bytes()));
@@ -420,8 +443,8 @@ impl<'a> DirScan<'a> {
         let before = visit.through.iter().flat_map(|through| through.iter().cloned());
         let through = Rc::new(before.chain(trace.passed).collect::<Vec<_>>());
         for (path, _) in trace.ends.into_iter().filter(|(_, kind)| *kind == FileType::Directory) {
-            // A repository is looked at by itself, and so is everything.
-            let is_read_only = next.is_read_only && !is_git && !is_root(&path);
+            // A repository is scanned separately, and so is the root.
+            let is_read_only = next.is_read_only && !is_git && !is_scan_root(&path);
             if is_read_only {
                 self.found.read_only.insert(path.clone());
             }
@@ -434,7 +457,7 @@ impl<'a> DirScan<'a> {
         }
     }
 
-    /// Finds the other names of files that were found and have several.
+    /// Masks the other hard links of masked files.
     fn find_hard_links(&mut self) -> Result<(), Failed> {
         let mut folders = VecDeque::from([(PathBuf::new(), false)]);
         while let Some((path, is_read_only)) = folders.pop_front() {
@@ -448,20 +471,20 @@ impl<'a> DirScan<'a> {
             }
             let Some((folder, entries)) = self.list(&path)? else { continue };
             for entry in entries {
-                let own = path.join(OsStr::from_bytes(&entry.name));
+                let path = path.join(OsStr::from_bytes(&entry.name));
                 match entry.kind {
-                    FileType::Directory if self.found.hidden.contains(&own) => {}
+                    FileType::Directory if self.found.hidden.contains(&path) => {}
                     FileType::Directory => {
-                        let is_read_only = is_read_only || self.found.read_only.contains(&own);
-                        folders.push_back((own, is_read_only));
+                        let is_read_only = is_read_only || self.found.read_only.contains(&path);
+                        folders.push_back((path, is_read_only));
                     }
                     FileType::Symlink => {}
                     _ => {
                         let Some(inode) = inode_if_hard_linked(&folder, &entry.name) else { continue };
                         if self.hidden_inodes.contains(&inode) {
-                            self.found.hidden.insert(own);
+                            self.found.hidden.insert(path);
                         } else if self.read_only_inodes.contains(&inode) {
-                            self.found.read_only.insert(own);
+                            self.found.read_only.insert(path);
                         }
                     }
                 }
@@ -471,11 +494,11 @@ impl<'a> DirScan<'a> {
     }
 }
 
-fn is_root(path: &Path) -> bool {
+fn is_scan_root(path: &Path) -> bool {
     path.as_os_str().is_empty()
 }
 
-/// The device and inode of a file that has several names.
+/// The device and inode of a file with hard links.
 fn inode_if_hard_linked(folder: &OwnedFd, name: &[u8]) -> Option<(u64, u64)> {
     let stat = rustix::fs::statat(folder, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;

@@ -1,9 +1,9 @@
 //! The entering half: what `tribune sandbox-enter` does.
 //!
-//! It is a process with one thread, an empty environment and no descriptors but a socket to the host. It stands ready as an
-//! usher and forks a launcher for each request. A launcher clones process 1 into new namespaces, reads its request, hands on what it
-//! says, gives up what it has step by step, and stays with process 1. What needs no request is done before there is one. Whatever cannot
-//! be done as ordered ends the launch; nothing is left out.
+//! It is a process with one thread, an empty environment and no descriptors but a socket to the host. It runs as the fork
+//! server and forks a launcher for each request. A launcher clones process 1 into new namespaces, reads the launch
+//! request, forwards it, drops its rights step by step, and supervises process 1. Everything that does not depend on the
+//! request is prewarmed. Whatever cannot be done as requested fails the launch; nothing is skipped.
 
 #[cfg(feature = "bare")]
 mod baseline;
@@ -25,6 +25,7 @@ mod prewarm;
 mod relay;
 mod rootfs;
 mod seccomp;
+mod setup;
 mod socket_probe;
 mod supervise;
 mod symlink_trace;
@@ -44,48 +45,42 @@ use self::fork_server::LaunchAssignment;
 use self::mount_sources::MountSources;
 use self::prewarm::PrewarmedInit;
 use self::seccomp::Filters;
+use self::setup::SharedSetup;
 use crate::isolation::{Isolation, IsolationSet};
 use crate::wire::LauncherSpec;
 use crate::{sys, wire};
 
-/// Enters sandboxes, as the host half orders. Returns when the host is gone. What is forked of this process on the way ends by
-/// itself.
+/// Runs the entering half: the fork server, and in its children the launchers. Returns when the host is gone. The forked
+/// processes end by themselves.
 ///
-/// Call this first of all in a process started for it, before there is a second thread.
+/// Call this first in a process started for it, before there is a second thread.
 pub fn enter() -> io::Result<()> {
     enter_with(&IsolationSet::default())
 }
 
-/// Enters a sandbox that lacks isolation, to show what they are there for.
+/// Like [`enter`], without some isolation mechanisms, to show what they stop.
 #[cfg(feature = "controls")]
 pub fn enter_without(off: &[Isolation]) -> io::Result<()> {
     enter_with(&IsolationSet::without(off))
 }
 
-/// What is the same for all sandboxes.
-#[derive(Debug, Clone, Copy)]
-struct SharedSetup<'a> {
-    isolation: &'a IsolationSet,
-    filters: &'a Filters,
-}
-
 fn enter_with(isolation: &IsolationSet) -> io::Result<()> {
-    // Built once, before there is an request: they are the same for all.
+    // Compiled once, before the first fork: they are the same for all launches.
     let filters = Filters::build();
     let Some(slot) = fork_server::serve()? else { return Ok(()) };
     let setup = SharedSetup { isolation, filters: &filters };
     let spec = slot.spec;
-    // If it fails, whoever comes has it made again, and hears why not.
+    // A failure here repeats when a launch needs it, and is reported then.
     let mut prewarmed = PrewarmedInit::create(spec, setup).ok();
-    let sent = slot.wait_for_assignment(&mut prewarmed).and_then(|assignment| match assignment {
+    let finished = slot.wait_for_assignment(&mut prewarmed).and_then(|assignment| match assignment {
         Some(assignment) => run_launch(assignment, spec, prewarmed, setup),
         None => Ok(()),
     });
-    // Process 1, if it is there, ends with this one.
-    sys::exit_now(i32::from(sent.is_err()));
+    // Process 1, if it exists, ends with this process.
+    sys::exit_now(i32::from(finished.is_err()));
 }
 
-/// One launch, to its end.
+/// Performs one launch and supervises it to its end.
 fn run_launch(
     assignment: LaunchAssignment,
     spec: LauncherSpec,
@@ -97,18 +92,15 @@ fn run_launch(
     let request: LaunchRequest = match serde_json::from_slice(&bytes) {
         Ok(request) => request,
         Err(error) => {
-            let failure = failed(
-                LaunchStage::Profile,
-                format!("it cannot be read ({error})"),
-                "Run one version of Tribune",
-            );
+            let cause = format!("it cannot be read ({error})");
+            let failure = failed(LaunchStage::Profile, cause, "Run one version of Tribune");
             return wire::write(&mut control, &LauncherReport::Failed(failure));
         }
     };
     let wall = request.profile.limits.wall_ms.map(Duration::from_millis);
     let launch = LaunchContext { request: &request, spec, setup };
     let launched = launch.init_process(prewarmed).and_then(|mut prewarmed| {
-        // A process 1 that is gone has said why, which is read where its reports are.
+        // A process 1 that has failed reported why, and its reports are read by `supervise`.
         let sent = prewarmed.channel.send_request(&streams, &bytes);
         drop(streams);
         launch.send_remaining(&mut control, &mut prewarmed, sent)?;
@@ -120,7 +112,7 @@ fn run_launch(
     }
 }
 
-/// One launch, as its launcher sees it.
+/// One launch, in its launcher.
 struct LaunchContext<'a> {
     request: &'a LaunchRequest,
     spec: LauncherSpec,
@@ -128,14 +120,14 @@ struct LaunchContext<'a> {
 }
 
 impl LaunchContext<'_> {
-    /// The process 1 that was made prewarmed, if it is what is spec, or another.
+    /// Returns the prewarmed process 1 if it is still valid, otherwise a new one.
     fn init_process(&self, prewarmed: Option<PrewarmedInit>) -> Result<PrewarmedInit, Failed> {
-        let LaunchRequest { profile, becomes } = self.request;
+        let LaunchRequest { profile, switch_to } = self.request;
         profile
             .check()
             .map_err(|error| failed(LaunchStage::Profile, error.to_string(), "Correct the profile"))?;
-        if self.spec != (LauncherSpec { mode: profile.mode, becomes: *becomes }) {
-            let cause = "it is another one than the launcher was made for";
+        if self.spec != (LauncherSpec { mode: profile.mode, switch_to: *switch_to }) {
+            let cause = "it does not fit the launcher, which was forked for another mode or user";
             return Err(failed(LaunchStage::Profile, cause, "Run one version of Tribune"));
         }
         match prewarmed.filter(PrewarmedInit::is_still_valid) {
@@ -144,7 +136,8 @@ impl LaunchContext<'_> {
         }
     }
 
-    /// Everything behind the request. RootFs is given up before process 1 gets the last of it, without which it starts nothing.
+    /// Sends process 1 what follows the request: mount sources and cgroups. Root is dropped before the last message,
+    /// without which process 1 starts nothing.
     fn send_remaining(
         &self,
         control: &mut UnixStream,
@@ -154,22 +147,19 @@ impl LaunchContext<'_> {
         let isolation = self.setup.isolation;
         let sent = match sent {
             Ok(()) if prewarmed.sends_mounts => {
-                let sources = MountSources::open(
-                    &mount_plan::profile_steps(&self.request.profile),
-                    self.spec.becomes,
-                    isolation,
-                )?;
+                let steps = mount_plan::profile_steps(&self.request.profile);
+                let sources = MountSources::open(&steps, self.spec.switch_to, isolation)?;
                 prewarmed.channel.send_sources(&sources)
             }
             sent => sent,
         };
         let assignment: CgroupAssignment = match wire::read(control) {
             Ok(Some(assignment)) => assignment,
-            Ok(None) => return Err(failed(LaunchStage::Limits, "the host is gone", "Start it again")),
+            Ok(None) => return Err(failed(LaunchStage::Limits, "the host has exited", "Try again")),
             Err(error) => {
                 return Err(error).at(
                     LaunchStage::Limits,
-                    "hearing of the limits",
+                    "reading the cgroups",
                     "Run one version of Tribune",
                 );
             }
@@ -178,8 +168,9 @@ impl LaunchContext<'_> {
             true => limits::open_cgroup_files(&assignment.cgroups)?,
             false => Vec::new(),
         };
-        identity::become_user(self.spec.becomes)?;
-        if sent.and_then(|()| prewarmed.channel.send_cgroups(assignment.limited_by, &cgroup_fds)).is_err() {
+        identity::become_user(self.spec.switch_to)?;
+        let sent = sent.and_then(|()| prewarmed.channel.send_cgroups(assignment.limited_by, &cgroup_fds));
+        if sent.is_err() {
             return Ok(());
         }
         limits::join(&cgroup_fds)

@@ -1,4 +1,4 @@
-//! Single mounts: made, taken hold of, changed and put in their place.
+//! Operations on single mounts: create, clone, change attributes, attach.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 use crate::isolation::{Isolation, IsolationSet};
 use crate::sys::{self, MountAttributes};
 
-/// Takes hold of something, or of nothing if the box's user cannot reach it: then it cannot inside either.
+/// Opens an existing entry. Returns `None` if the sandbox's user cannot reach it: then it cannot be reached inside
+/// either.
 pub(super) fn open_existing(
     folder: &impl rustix::fd::AsFd,
     name: impl rustix::path::Arg,
@@ -36,7 +37,7 @@ pub(super) fn attach(mount: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()>
     rustix::mount::move_mount(mount, "", point, "", flags)
 }
 
-/// A copy of what has a name in a folder whose names nobody else can change, if it is there.
+/// Clones the mount tree at a name, if it exists. Only for folders whose names no other process can change.
 pub(super) fn clone_tree_by_name(folder: &OwnedFd, name: &str) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -49,7 +50,7 @@ pub(super) fn clone_tree_by_name(folder: &OwnedFd, name: &str) -> rustix::io::Re
     }
 }
 
-/// Puts a mount over a name in a folder whose names nobody else can change, so that it need not be opened first.
+/// Attaches a mount over a name without opening it first. Only for folders whose names no other process can change.
 pub(super) fn attach_by_name(
     mount: &OwnedFd,
     folder: &OwnedFd,
@@ -76,13 +77,20 @@ pub(super) fn default_flags(isolation: &IsolationSet) -> MountAttrFlags {
     }
 }
 
-pub(super) fn tmpfs(
-    limits: Option<(u64, u64)>,
+/// The size of a tmpfs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TmpfsLimits {
+    pub(super) bytes: u64,
+    pub(super) inodes: u64,
+}
+
+pub(super) fn new_tmpfs(
+    limits: Option<TmpfsLimits>,
     mode: u32,
     isolation: &IsolationSet,
 ) -> rustix::io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    if let Some((bytes, inodes)) = limits {
+    if let Some(TmpfsLimits { bytes, inodes }) = limits {
         rustix::mount::fsconfig_set_string(fs.as_fd(), "size", bytes.to_string())?;
         rustix::mount::fsconfig_set_string(fs.as_fd(), "nr_inodes", inodes.to_string())?;
     }
@@ -91,19 +99,19 @@ pub(super) fn tmpfs(
     rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, default_flags(isolation))
 }
 
-pub(super) fn proc(isolation: &IsolationSet) -> rustix::io::Result<OwnedFd> {
+pub(super) fn new_proc(isolation: &IsolationSet) -> rustix::io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(fs.as_fd())?;
     let flags = default_flags(isolation) | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-/// For controls, which keep something of the host's.
-pub(super) fn host_tree(path: &str) -> rustix::io::Result<OwnedFd> {
+/// For controls of tests, which keep a part of the host visible.
+pub(super) fn clone_host_tree(path: &str) -> rustix::io::Result<OwnedFd> {
     clone_tree(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-pub(super) fn pts() -> rustix::io::Result<OwnedFd> {
+pub(super) fn new_devpts() -> rustix::io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(fs.as_fd(), "ptmxmode", "666")?;
     rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", "620")?;

@@ -1,17 +1,18 @@
-//! What is mounted where, as a list in the order of mounting. Nothing is opened here.
+//! The mount plan: what is mounted where, in mount order. Nothing is opened here.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use tribune_contract::{LaunchProfile, Mount, WorkspaceSource};
 
-/// The user and group inside. One that many images have, and not root, so that nothing believes it could do what it cannot.
+/// The user and group id inside. Many images have this one, and it is not root, so that programs do not assume root's
+/// rights.
 pub(super) const INSIDE_ID: u32 = 1000;
 
-/// Where the brokers' sockets are inside.
+/// The folder of the brokers' sockets inside.
 pub(super) const RUN_FOLDER: &str = "/run/tribune";
 
-/// What of the host's `/etc` programs need and that tells nothing about the host's people.
+/// Entries of the host's `/etc` that programs need and that reveal nothing about the host's users.
 const ETC: [&str; 14] = [
     "alternatives",
     "ca-certificates",
@@ -29,13 +30,17 @@ const ETC: [&str; 14] = [
     "ssl",
 ];
 
-/// Folders that are links into `/usr` on most systems.
+/// Folders that are symlinks into `/usr` on most systems.
 pub(super) const SYSTEM_FOLDERS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// Devices that keep nothing and reveal nothing.
+/// Devices that store nothing and reveal nothing.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// One thing to be mounted or made, from the root down.
+/// Where the new root is attached until it becomes the root. Every system has this folder, and nothing below it is ever
+/// mounted: the paths of a profile are resolved when the new root covers it already.
+pub(super) const ATTACH_POINT: &str = "/sys";
+
+/// One thing to mount or create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MountStep {
     pub(super) target: PathBuf,
@@ -53,28 +58,28 @@ pub(super) enum MountKind {
     Pts,
 }
 
-/// Something of the host's.
+/// A path of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BindSource {
     pub(super) source: PathBuf,
     pub(super) access: BindAccess,
-    /// Whether it is a failure that it is not there.
+    /// Whether a missing path is an error.
     pub(super) required: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BindAccess {
-    /// Read and run, by whoever may on the host.
+    /// Readable and executable, with the permissions of the host.
     Read,
-    /// Read, by its owner as whom the sandbox counts.
+    /// Read-only, with the owner mapped to the sandbox's user.
     ReadAsOwner,
-    /// Change, by its owner as whom the sandbox counts.
+    /// Writable, with the owner mapped to the sandbox's user.
     Write,
-    /// A device, usable as such.
+    /// A usable device node.
     Device,
 }
 
-/// What a profile asks for, parents before children, behind what [every sandbox has](base_steps).
+/// The mounts that a profile requests, parents before children, to be made after the [base](base_steps).
 pub(super) fn profile_steps(profile: &LaunchProfile) -> Vec<MountStep> {
     let limits = &profile.limits;
     let tmpfs = |target: &Path, size: tribune_contract::Tmpfs, mode| MountStep {
@@ -135,7 +140,7 @@ fn text(target: &str, text: impl Into<String>) -> MountStep {
     MountStep { target: target.into(), kind: MountKind::Text(text.into()) }
 }
 
-/// What every sandbox has, whatever its profile, parents before children.
+/// The mounts of every sandbox, parents before children.
 pub(super) fn base_steps() -> Vec<MountStep> {
     let optional = |path: PathBuf, access| {
         let kind = MountKind::Bind(BindSource { source: path.clone(), access, required: false });

@@ -1,8 +1,9 @@
-//! Takes hold of what is mounted: a detached copy of each mount, so that the thing which was found is the thing which is
-//! mounted, whatever happens to its name.
+//! Opens the sources of mounts: a detached clone of each, so that exactly the file that was checked is mounted,
+//! whatever happens to its name.
 //!
-//! As root this is done by the launcher, before root is given up; else by process 1. Then folders that are changed inside are mapped: their owner's files count
-//! as the sandbox's own, and what it makes is the owner's on disk. No file changes hands, and nothing else is writable.
+//! The launcher does this if it is root, before it drops root; otherwise process 1 does. Root also maps the owners of
+//! writable folders (idmapped mounts): inside, the owner's files belong to the sandbox's user, and new files belong to
+//! the owner on disk. No file changes its owner.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,11 +15,10 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::Signal;
-use tribune_contract::{Failed, LaunchStage, is_the_systems};
+use tribune_contract::{Failed, LaunchStage, UserIds, is_the_systems};
 
 use super::failure::{AtStage as _, failed};
-use super::mount_plan::{BindAccess, BindSource, MountKind, MountStep};
-use super::rootfs::ATTACH_POINT;
+use super::mount_plan::{ATTACH_POINT, BindAccess, BindSource, MountKind, MountStep};
 use crate::isolation::{Isolation, IsolationSet};
 use crate::sys::{self, CloneResult, MountAttributes};
 
@@ -29,15 +29,15 @@ pub(super) struct DetachedMount {
     pub(super) is_folder: bool,
 }
 
-/// What the steps of a plan need, in their order.
+/// The mounts that each step of a plan needs, in order.
 #[derive(Debug, Default)]
 pub(super) struct MountSources(Vec<Vec<DetachedMount>>);
 
 impl MountSources {
-    /// Opens everything. `mapped_to` is whom owners are mapped to; only root can map.
+    /// Opens the sources of all steps. `mapped_to` is the user to which owners are mapped; only root can map.
     pub(super) fn open(
         steps: &[MountStep],
-        mapped_to: Option<(u32, u32)>,
+        mapped_to: Option<UserIds>,
         isolation: &IsolationSet,
     ) -> Result<Self, Failed> {
         let mut opener = SourceOpener { mapped_to, isolation, maps: BTreeMap::new() };
@@ -59,7 +59,7 @@ impl MountSources {
         self.0.into_iter()
     }
 
-    /// What each step has: for each mount, whether it is a folder.
+    /// For each mount of each step, whether it is a folder. Sent along with the descriptors.
     pub(super) fn layout(&self) -> Vec<Vec<bool>> {
         self.0.iter().map(|trees| trees.iter().map(|tree| tree.is_folder).collect()).collect()
     }
@@ -68,7 +68,8 @@ impl MountSources {
         self.0.iter().flatten().map(|tree| &tree.mount)
     }
 
-    /// Of mounts in the order of [`Self::mounts`]. Nothing if there are fewer than the shape says.
+    /// Rebuilds the value from its layout and the mounts in the order of [`Self::mounts`]. Returns `None` if mounts are
+    /// missing.
     pub(super) fn from_layout(
         layout: Vec<Vec<bool>>,
         mounts: impl IntoIterator<Item = OwnedFd>,
@@ -84,17 +85,17 @@ impl MountSources {
 }
 
 struct SourceOpener<'a> {
-    mapped_to: Option<(u32, u32)>,
+    mapped_to: Option<UserIds>,
     isolation: &'a IsolationSet,
     /// User namespaces that map an owner to the sandbox's user.
-    maps: BTreeMap<(u32, u32), OwnedFd>,
+    maps: BTreeMap<UserIds, OwnedFd>,
 }
 
 impl SourceOpener<'_> {
     fn open(&mut self, bind: &BindSource) -> Result<Option<DetachedMount>, Failed> {
         const REMEDY: &str = "Check that it exists and that the sandbox's user can reach it";
-        // RootFs of a user namespace, as `unshare -r` makes one, has rights over its own mounts and not over these.
-        const NO_ROOT: &str = "This root may not mount here: start Tribune as an ordinary user, or with rights over the \
+        // Root of a user namespace, as `unshare -r` makes one, may mount only what its own mount namespace owns.
+        const NO_ROOT: &str = "This root user may not mount here: start Tribune as an ordinary user, or with rights over the \
                                mounts it sees, as by `unshare --map-root-user --mount`";
         let source = bind.source.as_path();
         let doing = || format!("mounting `{}`", source.display());
@@ -102,17 +103,17 @@ impl SourceOpener<'_> {
             Err(Errno::NOENT | Errno::NOTDIR) if !bind.required => return Ok(None),
             held => held.at(LaunchStage::Mounts, doing(), REMEDY)?,
         };
-        // The profile named no such folder, but a link may lead there.
-        let leads_to_the_systems = || {
+        // The profile cannot name such a folder, but a symlink can lead there.
+        let is_system_target = || {
             let found = std::fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
             found.is_ok_and(|found| match bind.access {
                 BindAccess::Read => is_the_systems(&found),
-                // Sockets may be in `/run`. In the other place the sandbox itself is being built.
+                // Sockets may be in `/run`. The attach point is where the sandbox itself is being built.
                 BindAccess::Write | BindAccess::ReadAsOwner => found.starts_with(ATTACH_POINT),
                 BindAccess::Device => false,
             })
         };
-        if bind.required && leads_to_the_systems() {
+        if bind.required && is_system_target() {
             let cause = format!("`{}` leads to the running system", source.display());
             return Err(failed(
                 LaunchStage::Mounts,
@@ -121,28 +122,18 @@ impl SourceOpener<'_> {
             ));
         }
         let stat = rustix::fs::fstat(&held).at(LaunchStage::Mounts, doing(), REMEDY)?;
-        let owner = (stat.st_uid, stat.st_gid);
+        let owner = UserIds { uid: stat.st_uid, gid: stat.st_gid };
         let is_owned = matches!(bind.access, BindAccess::Write | BindAccess::ReadAsOwner);
         let map = self.mapped_to.filter(|user| is_owned && *user != owner);
         let mut flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        // What is mounted below a mapped folder may not be mappable, and is no part of a workspace.
+        // Mounts below a mapped folder may not support idmapping, and are not part of a workspace.
         flags.set(OpenTreeFlags::AT_RECURSIVE, map.is_none());
         let mount = rustix::mount::open_tree(&held, "", flags);
         let remedy = if matches!(mount, Err(Errno::PERM)) { NO_ROOT } else { REMEDY };
         let mount = mount.at(LaunchStage::Mounts, doing(), remedy)?;
 
-        let mut attributes = MountAttributes::default();
-        if self.isolation.has(Isolation::MountFlags) {
-            attributes.set |= libc::MOUNT_ATTR_NOSUID;
-            if bind.access != BindAccess::Device {
-                attributes.set |= libc::MOUNT_ATTR_NODEV;
-            }
-        }
-        let is_read = matches!(bind.access, BindAccess::Read | BindAccess::ReadAsOwner);
-        if is_read && self.isolation.has(Isolation::ReadOnlyMounts) {
-            attributes.set |= libc::MOUNT_ATTR_RDONLY;
-        }
+        let attributes = self.attributes(bind.access);
         if attributes.set != 0 {
             sys::mount_setattr(mount.as_fd(), map.is_none(), attributes).at(
                 LaunchStage::Mounts,
@@ -164,14 +155,29 @@ impl SourceOpener<'_> {
         Ok(Some(DetachedMount { mount, is_folder }))
     }
 
-    /// A user namespace in which the owner is the sandbox's user.
-    fn idmap_namespace(&mut self, owner: (u32, u32), user: (u32, u32)) -> Result<&OwnedFd, Failed> {
+    fn attributes(&self, access: BindAccess) -> MountAttributes {
+        let mut attributes = MountAttributes::default();
+        if self.isolation.has(Isolation::MountFlags) {
+            attributes.set |= libc::MOUNT_ATTR_NOSUID;
+            if access != BindAccess::Device {
+                attributes.set |= libc::MOUNT_ATTR_NODEV;
+            }
+        }
+        let is_read = matches!(access, BindAccess::Read | BindAccess::ReadAsOwner);
+        if is_read && self.isolation.has(Isolation::ReadOnlyMounts) {
+            attributes.set |= libc::MOUNT_ATTR_RDONLY;
+        }
+        attributes
+    }
+
+    /// Returns a user namespace in which the owner is the sandbox's user.
+    fn idmap_namespace(&mut self, owner: UserIds, user: UserIds) -> Result<&OwnedFd, Failed> {
         match self.maps.entry(owner) {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
                 let namespace = create_idmap_namespace(owner, user).at(
                     LaunchStage::Mounts,
-                    "mapping the owner of a folder to the sandbox's user",
+                    "mapping the owner of a folder to the user of the sandbox",
                     "Start Tribune as the owner of the workspace",
                 )?;
                 Ok(place.insert(namespace))
@@ -180,32 +186,33 @@ impl SourceOpener<'_> {
     }
 }
 
-fn idmap_failure(source: &Path, owner: (u32, u32), user: (u32, u32), error: &std::io::Error) -> Failed {
+fn idmap_failure(source: &Path, owner: UserIds, user: UserIds, error: &std::io::Error) -> Failed {
     failed(
         LaunchStage::Mounts,
         format!(
-            "`{}` belongs to user {}, and its file system cannot show it as user {}'s ({error})",
+            "`{}` belongs to user {}, and its file system cannot map it to user {} ({error})",
             source.display(),
-            owner.0,
-            user.0
+            owner.uid,
+            user.uid
         ),
-        format!("Start Tribune as user {}, or give the folder to user {}", owner.0, user.0),
+        format!("Start Tribune as user {}, or give the folder to user {}", owner.uid, user.uid),
     )
 }
 
-/// Makes a user namespace with one user and one group. It lives for as long as its descriptor or a mount that uses it.
-fn create_idmap_namespace(inside: (u32, u32), outside: (u32, u32)) -> std::io::Result<OwnedFd> {
+/// Creates a user namespace that maps one user and one group. It lives as long as its descriptor or a mount that uses
+/// it.
+fn create_idmap_namespace(inside: UserIds, outside: UserIds) -> std::io::Result<OwnedFd> {
     let new_user = libc::CLONE_NEWUSER as u64;
     match sys::clone_process(new_user)? {
-        // Waits to be killed; it is there to give the namespace a name in /proc.
+        // Waits to be killed. It only gives the namespace a path in /proc.
         CloneResult::Child => loop {
             std::thread::park();
         },
         CloneResult::Parent { child, pidfd } => {
             let made = (|| {
                 let folder = format!("/proc/{}", child.as_raw_nonzero());
-                write_map(&format!("{folder}/uid_map"), inside.0, outside.0)?;
-                write_map(&format!("{folder}/gid_map"), inside.1, outside.1)?;
+                write_map(&format!("{folder}/uid_map"), inside.uid, outside.uid)?;
+                write_map(&format!("{folder}/gid_map"), inside.gid, outside.gid)?;
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
                 Ok(rustix::fs::openat(CWD, format!("{folder}/ns/user"), flags, Mode::empty())?)
             })();
@@ -216,7 +223,7 @@ fn create_idmap_namespace(inside: (u32, u32), outside: (u32, u32)) -> std::io::R
     }
 }
 
-/// Maps one id. The kernel takes a map in one write, once.
+/// Writes an id map with one entry. The kernel accepts a map in a single write, once.
 pub(super) fn write_map(file: &str, inside: u32, outside: u32) -> std::io::Result<()> {
     let mut map = std::fs::File::options().write(true).open(file)?;
     map.write_all(format!("{inside} {outside} 1\n").as_bytes())

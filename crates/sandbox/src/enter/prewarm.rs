@@ -1,7 +1,8 @@
-//! What a launcher does before it is needed: process 1 in its namespaces, with the part of its root that every sandbox has.
+//! Prewarming: process 1 in its namespaces with the part of the root file system that every sandbox has, created before a
+//! launch needs it.
 //!
-//! Nothing of that depends on an order. It is true of one moment of this machine, and thrown away if that has changed when
-//! somebody comes.
+//! Nothing of it depends on a launch request. It is only valid for the state of the host at that time, and discarded if
+//! that has changed when a launch comes.
 
 use std::fs::File;
 use std::io;
@@ -14,45 +15,46 @@ use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use tribune_contract::{Failed, LaunchStage, Mode};
 
-use super::SharedSetup;
-use super::failure::{AtStage as _, failed};
+use super::failure::{AtStage as _, namespace_failure};
 use super::identity::{self, TemporaryUser};
 use super::init_channel::InitChannel;
 use super::init_setup::InitSetup;
+use super::mount_plan::MountStep;
 use super::mount_sources::MountSources;
+use super::setup::SharedSetup;
 use super::supervise::InitProcess;
 use super::{init, mount_plan};
 use crate::isolation::{Isolation, IsolationSet};
 use crate::sys::{self, CloneResult};
 use crate::wire::LauncherSpec;
 
-/// A process 1 that waits for its order.
+/// A process 1 that waits for its launch request.
 #[derive(Debug)]
 pub(super) struct PrewarmedInit {
     pub(super) init: InitProcess,
     pub(super) channel: InitChannel,
-    /// Whether the launcher takes hold of what is mounted, because it is root.
+    /// Whether the launcher opens the mount sources and sends them, because it is root.
     pub(super) sends_mounts: bool,
     snapshot: HostSnapshot,
 }
 
 impl PrewarmedInit {
     pub(super) fn create(spec: LauncherSpec, setup: SharedSetup<'_>) -> Result<Self, Failed> {
-        let (LauncherSpec { mode, becomes: user }, isolation) = (spec, setup.isolation);
+        const FILE_LIMIT: &str = "Raise the limit of open files";
+        let (LauncherSpec { mode, switch_to }, isolation) = (spec, setup.isolation);
         rustix::process::umask(FileMode::from_raw_mode(0o022));
         if isolation.has(Isolation::Keyring) {
             identity::join_new_keyring()?;
         }
-        // Before anything is looked at.
-        let snapshot =
-            HostSnapshot::take().at(LaunchStage::Mounts, "reading what is mounted", "Mount /proc")?;
+        // Before anything else is read from the host.
+        let snapshot = HostSnapshot::take().at(LaunchStage::Mounts, "reading the mounts", "Mount /proc")?;
         let steps = match mode {
             Mode::Full => mount_plan::base_steps(),
             Mode::Landlock => Vec::new(),
         };
-        // RootFs that may not mount, as in many containers, goes the way of an ordinary user.
-        let root = user.filter(|_| mode == Mode::Full && is_root_with_mount_rights());
-        let sources = match root {
+        // Root without mount rights, as in many containers, is treated like an ordinary user.
+        let mapped_to = switch_to.filter(|_| mode == Mode::Full && is_root_with_mount_rights());
+        let sources = match mapped_to {
             Some(user) => Some(MountSources::open(&steps, Some(user), isolation)?),
             None => None,
         };
@@ -60,23 +62,19 @@ impl PrewarmedInit {
             let own = rustix::process::getpid();
             rustix::process::set_child_subreaper(Some(own)).at(
                 LaunchStage::Program,
-                "becoming the reaper",
+                "becoming the subreaper",
                 "Use Linux 3.4 or later",
             )?;
         }
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
-        let (report, reports) =
-            pipe.at(LaunchStage::Namespaces, "making a pipe", "Raise the limit of open files")?;
-        let (channel, peer) = UnixStream::pair().at(
-            LaunchStage::Namespaces,
-            "making a socket",
-            "Raise the limit of open files",
-        )?;
-        let (uid, gid) = identity::host_ids(user);
-        // Namespaces belong to whoever makes them, and that shall not be root. This process stays root for as long as it has to
-        // open what only root may.
+        let (report, reports) = pipe.at(LaunchStage::Namespaces, "creating a pipe", FILE_LIMIT)?;
+        let (channel, peer) =
+            UnixStream::pair().at(LaunchStage::Namespaces, "creating a socket", FILE_LIMIT)?;
+        let host_ids = identity::host_ids(switch_to);
+        // Namespaces belong to the user that creates them, which must not be root. The launcher stays root while it has
+        // to open what only root can.
         let temporary_user = match mode {
-            Mode::Full => TemporaryUser::switch_to(user)?,
+            Mode::Full => TemporaryUser::switch_to(switch_to)?,
             Mode::Landlock => None,
         };
         let cloned = match sys::clone_process(namespaces(mode, isolation)) {
@@ -88,44 +86,54 @@ impl PrewarmedInit {
         };
         match cloned {
             CloneResult::Child => {
-                let held = sources.iter().flat_map(MountSources::mounts).map(|mount| mount.as_raw_fd());
-                let mut kept: Vec<_> = held.chain([reports.as_raw_fd(), peer.as_raw_fd()]).collect();
-                let mut reports = File::from(reports);
-                let is_alone = match isolation.has(Isolation::Descriptors) {
-                    true => sys::close_fds_except(&mut kept),
-                    false => Ok(()),
-                };
-                let is_alone = is_alone.at(
-                    LaunchStage::Namespaces,
-                    "closing what is the launcher's",
-                    "Use Linux 5.12 or later",
-                );
-                let process = InitSetup { setup, mode, user, uid, gid, reports: &reports };
-                let ran = is_alone.and_then(|()| process.run(&steps, sources, peer.into()));
-                if let Err(failure) = ran {
-                    init::report_failure(&mut reports, failure);
-                }
-                sys::exit_now(0);
+                let reports = File::from(reports);
+                let init = InitSetup { setup, mode, switch_to, host_ids, reports: &reports };
+                run_init(&init, &steps, sources, peer)
             }
             CloneResult::Parent { child, pidfd } => {
                 let leaves_orphans = mode == Mode::Landlock;
                 let init = InitProcess::new(child, pidfd, report.into(), leaves_orphans);
-                let ahead = Self { init, channel: channel.into(), sends_mounts: root.is_some(), snapshot };
+                let sends_mounts = mapped_to.is_some();
+                let prewarmed = Self { init, channel: channel.into(), sends_mounts, snapshot };
                 temporary_user.map_or(Ok(()), TemporaryUser::restore)?;
-                Ok(ahead)
+                Ok(prewarmed)
             }
         }
     }
 
-    /// Whether it still waits, and this machine is as it was when it was made.
+    /// Returns whether it is still alive and the host is as it was at its creation.
     pub(super) fn is_still_valid(&self) -> bool {
         self.init.is_silent() && self.snapshot.is_current()
     }
 
-    /// Readable, as what is urgent, when something was mounted or unmounted since.
+    /// A descriptor that has priority data when something was mounted or unmounted since.
     pub(super) fn mount_watch_fd(&self) -> BorrowedFd<'_> {
         self.snapshot.mounts.as_fd()
     }
+}
+
+/// Runs process 1, in the clone. Only its own descriptors stay open.
+fn run_init(
+    init: &InitSetup<'_>,
+    steps: &[MountStep],
+    sources: Option<MountSources>,
+    channel: UnixStream,
+) -> ! {
+    let held = sources.iter().flat_map(MountSources::mounts).map(|mount| mount.as_raw_fd());
+    let mut kept: Vec<_> = held.chain([init.reports.as_raw_fd(), channel.as_raw_fd()]).collect();
+    let closed = match init.setup.isolation.has(Isolation::Descriptors) {
+        true => sys::close_fds_except(&mut kept),
+        false => Ok(()),
+    };
+    let closed = closed.at(
+        LaunchStage::Namespaces,
+        "closing the descriptors of the launcher",
+        "Use Linux 5.12 or later",
+    );
+    if let Err(failure) = closed.and_then(|()| init.run(steps, sources, channel.into())) {
+        init::report_failure(init.reports, failure);
+    }
+    sys::exit_now(0);
 }
 
 fn is_root_with_mount_rights() -> bool {
@@ -133,7 +141,7 @@ fn is_root_with_mount_rights() -> bool {
     rustix::process::geteuid().is_root() && rustix::thread::capabilities(None).is_ok_and(may_mount)
 }
 
-/// The namespaces of process 1. That of cgroups comes when it is in its own.
+/// The clone flags for the namespaces of process 1. The cgroup namespace is created after it has joined its cgroups.
 fn namespaces(mode: Mode, isolation: &IsolationSet) -> u64 {
     if mode == Mode::Landlock {
         return 0;
@@ -145,36 +153,20 @@ fn namespaces(mode: Mode, isolation: &IsolationSet) -> u64 {
         (Isolation::UtsNamespace, libc::CLONE_NEWUTS),
     ];
     let always = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-    let flags = optional.into_iter().filter(|(layer, _)| isolation.has(*layer));
+    let flags = optional.into_iter().filter(|(mechanism, _)| isolation.has(*mechanism));
     flags.fold(always, |flags, (_, flag)| flags | flag) as u64
 }
 
-/// Why there are no namespaces.
-pub(super) fn namespace_failure(error: &io::Error) -> Failed {
-    let remedy = match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EUSERS) => {
-            "Raise the limits in /proc/sys/user, above all user.max_user_namespaces; in a sandbox, nest no further"
-        }
-        Some(libc::EPERM) => {
-            "Allow user namespaces: `sysctl kernel.unprivileged_userns_clone=1` where that exists; in a container, \
-             allow them in its seccomp profile"
-        }
-        Some(libc::ENOSYS) => {
-            "Use Linux 5.12 or later; in a container, allow `clone3` in its seccomp profile"
-        }
-        Some(libc::EINVAL) => "Use a kernel with all of CONFIG_{USER,PID,NET,IPC,UTS}_NS and CONFIG_CGROUPS",
-        _ => "Raise the limits of processes and memory",
-    };
-    failed(LaunchStage::Namespaces, format!("making new namespaces failed ({error})"), remedy)
-}
-
-/// What this machine was like: what was mounted, and which names its root and `/etc` had.
+/// The state of the host that a prewarmed process 1 depends on: its mounts, and the entries of its root and `/etc`.
 #[derive(Debug)]
 struct HostSnapshot {
-    /// The kernel marks it when something is mounted or unmounted.
+    /// The kernel marks this file when something is mounted or unmounted.
     mounts: OwnedFd,
-    ctimes: [(i64, i64); 2],
+    ctimes: [ChangeTime; 2],
 }
+
+/// The change time of a folder, in seconds and nanoseconds.
+type ChangeTime = (i64, i64);
 
 impl HostSnapshot {
     fn take() -> io::Result<Self> {
@@ -190,9 +182,9 @@ impl HostSnapshot {
     }
 }
 
-/// When names came or went: a file that took another's place there is another file.
-fn root_ctimes() -> io::Result<[(i64, i64); 2]> {
-    // The time that nobody can set.
+/// The change times of `/` and `/etc`, which change with every entry added, removed or replaced. Unlike modification
+/// times, no program can set them.
+fn root_ctimes() -> io::Result<[ChangeTime; 2]> {
     let of = |folder: &str| std::fs::metadata(folder).map(|folder| (folder.ctime(), folder.ctime_nsec()));
     Ok([of("/")?, of("/etc")?])
 }

@@ -1,4 +1,4 @@
-//! Ports of the loopback that lead to sockets of the host. Bytes go through as they are; descriptors do not.
+//! Relays: loopback ports that are forwarded to Unix sockets of the host. Only bytes pass, no descriptors.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -8,16 +8,16 @@ use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags};
 
-/// Bytes on their way in one direction.
+/// Buffer size per direction.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Connections at a time, over all ports. More wait in the backlog.
+/// Maximum number of open connections over all ports. More wait in the backlog.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Bytes in which a token must be found. The first lines of a request are shorter.
+/// The token must appear within this many bytes. Request heads are shorter.
 const TOKEN_WITHIN_BYTES: usize = 16 * 1024;
 
-/// A port, and where it leads.
+/// A listening port and its target.
 #[derive(Debug)]
 pub(super) struct Port {
     listener: TcpListener,
@@ -26,7 +26,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Listens. Port 0 is any that is free.
+    /// Listens. Port 0 picks a free one.
     pub(super) fn listen(port: u16, socket: PathBuf, token: Option<Vec<u8>>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
@@ -50,7 +50,7 @@ impl Relays {
         Self { ports, connections: Vec::new() }
     }
 
-    /// Waits until one of the descriptors can be read or something was relayed. Says which of `others` are ready.
+    /// Waits until one of `others` is readable or bytes were relayed. Returns which of `others` are ready.
     pub(super) fn wait(&mut self, others: &[BorrowedFd<'_>]) -> io::Result<Vec<bool>> {
         let mut polled: Vec<PollFd<'_>> =
             others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -78,7 +78,7 @@ impl Relays {
         });
         for (port, is_ready) in self.ports.iter().zip(ready_ports) {
             if *is_ready && self.connections.len() < MAX_CONNECTIONS {
-                // A host that does not answer ends the connection, and nothing else.
+                // If the host's socket refuses, only this connection ends.
                 self.connections.extend(accept(port).ok());
             }
         }
@@ -107,19 +107,19 @@ struct RelayConnection {
     outer: UnixStream,
     out: Direction,
     back: Direction,
-    /// What has to come before anything goes out.
+    /// The token that must arrive before anything is forwarded.
     token: Option<Vec<u8>>,
 }
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Debug, Default)]
 struct Direction {
     pending: Vec<u8>,
-    /// How much of it is gone already.
+    /// How much of `pending` has been written.
     written: usize,
-    /// The writer has no more.
+    /// The reader has reached the end of the stream.
     is_at_eof: bool,
-    /// The reader knows that.
+    /// The end was passed on to the writer.
     is_shut_down: bool,
 }
 
@@ -139,7 +139,7 @@ impl RelayConnection {
         ]
     }
 
-    /// Moves what can be moved. Whether the connection goes on.
+    /// Moves bytes in both directions. Returns whether the connection stays open.
     fn transfer(&mut self) -> bool {
         let carried = (|| -> io::Result<()> {
             self.out.fill(&mut (&self.inner))?;
@@ -204,14 +204,14 @@ impl Direction {
         Ok(())
     }
 
-    /// Whether this is the moment to say that there is no more.
+    /// Returns once whether the end of the stream must be passed on now.
     fn should_shut_down(&mut self) -> bool {
         let ends = self.is_at_eof && !self.has_pending() && !self.is_shut_down;
         self.is_shut_down |= ends;
         ends
     }
 
-    /// Whether the token came; nothing as long as it still may.
+    /// Returns whether the token has arrived, or `None` while it still can.
     fn find_token(&self, token: &[u8]) -> Option<bool> {
         let head = &self.pending[..self.pending.len().min(TOKEN_WITHIN_BYTES)];
         if head.windows(token.len()).any(|part| part == token) {

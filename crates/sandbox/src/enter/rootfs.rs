@@ -1,4 +1,4 @@
-//! Builds the sandbox's root and moves into it. Runs as process 1, before anything else does.
+//! Builds the root file system of the sandbox and pivots into it. Runs in process 1 before the program.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -13,24 +13,20 @@ use rustix::path::Arg;
 use tribune_contract::{Failed, LaunchStage};
 
 use super::failure::{AtStage as _, failed};
-use super::mount;
-use super::mount_plan::{MountKind, MountStep};
+use super::mount::{self, TmpfsLimits};
+use super::mount_plan::{ATTACH_POINT, MountKind, MountStep};
 use super::mount_sources::{DetachedMount, MountSources};
 use super::symlink_trace::HostView;
 use crate::isolation::{Isolation, IsolationSet};
 
-/// Bytes and names of the root itself, which holds mount points and small files.
+/// Size and inodes of the root tmpfs, which contains mount points and small files.
 const ROOT_BYTES: u64 = 4 * 1024 * 1024;
 const ROOT_INODES: u64 = 4096;
 
-/// Where the new root is attached until it becomes the root. Every system has it, and nothing below it is ever shown: what a
-/// profile names is looked up when this lies over it already.
-pub(super) const ATTACH_POINT: &str = "/sys";
-
-/// What of `/proc` can be read and not written, as far as it is there.
+/// Entries of `/proc` that are made read-only, if they exist.
 const PROC_READ_ONLY: [&str; 7] = ["acpi", "bus", "fs", "irq", "scsi", "sys", "tty"];
 
-/// What of `/proc` says something about the host, or does something to it.
+/// Entries of `/proc` that reveal or change something of the host. They look empty.
 const PROC_EMPTY: [&str; 14] = [
     "cmdline",
     "interrupts",
@@ -48,55 +44,58 @@ const PROC_EMPTY: [&str; 14] = [
     "vmallocinfo",
 ];
 
-/// What is covered cannot be changed, and gives nobody rights.
+/// Mount attributes of a mask: read-only, and no set-id programs or devices.
 pub(super) const MASK_ATTRIBUTES: u64 =
     libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
-/// Where things wait until they are used, gone before anything runs.
+/// Where overlay layers are attached while the overlay is mounted. Removed before the program runs.
 const STAGING: &str = "/.staging";
 
 const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
 
-/// A root under construction.
+/// A root file system under construction.
 #[derive(Debug)]
 pub(super) struct RootFs {
     fd: OwnedFd,
-    /// File systems of its own, in which mount points may be made. Others are somebody else's.
+    /// Device numbers of the sandbox's own file systems. Mount points are created only in these.
     own_devices: BTreeSet<u64>,
-    /// What is laid over things that shall not be seen.
+    /// The sources of masks.
     empty_file: OwnedFd,
     empty_folder: OwnedFd,
-    /// The folder in which something was made last, because most things come several to a folder.
+    /// The parent folder of the last mount, because several mounts often share one.
     last_parent: Option<(PathBuf, Rc<ParentDir>)>,
-    /// The host, for links that lead there.
+    /// The host's file system without this root, to resolve symlinks that lead there.
     host_view: HostView,
-    /// For controls: the host's root, taken hold of before anything lies over it.
+    /// For controls of tests: the host's root, cloned before anything is mounted over it.
     host: Option<OwnedFd>,
     isolation: IsolationSet,
 }
 
 impl RootFs {
-    /// An empty root, attached. From here on the host is no longer where it was, so its mounts are taken hold of before.
+    /// Creates an empty root and attaches it at [`ATTACH_POINT`]. That covers a folder of the host, so host sources are
+    /// opened before.
     pub(super) fn attach(isolation: &IsolationSet) -> Result<Self, Failed> {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(|error| mount_denied(&error.into()))?;
-        let limits = isolation.has(Isolation::TmpfsLimits).then_some((ROOT_BYTES, ROOT_INODES));
-        let fd = mount::tmpfs(limits, 0o755, isolation).map_err(|error| mount_denied(&error.into()))?;
+        let limits = isolation
+            .has(Isolation::TmpfsLimits)
+            .then_some(TmpfsLimits { bytes: ROOT_BYTES, inodes: ROOT_INODES });
+        let fd = mount::new_tmpfs(limits, 0o755, isolation).map_err(|error| mount_denied(&error.into()))?;
         let host = if isolation.has(Isolation::Root) {
             None
         } else {
-            Some(mount::host_tree("/").at(LaunchStage::Mounts, "keeping the host", REMEDY)?)
+            Some(mount::clone_host_tree("/").at(LaunchStage::Mounts, "cloning the host's root", REMEDY)?)
         };
-        let stone = rustix::fs::open(ATTACH_POINT, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at(
+        let attach_point = rustix::fs::open(ATTACH_POINT, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at(
             LaunchStage::Mounts,
             "opening /sys",
-            "Make a folder /sys on the host",
+            "Create a folder /sys on the host",
         )?;
-        // Before something lies on it.
+        // Resolved before something is mounted over it.
         let place = std::fs::canonicalize(ATTACH_POINT).unwrap_or_else(|_| ATTACH_POINT.into());
-        mount::attach(&fd, &stone).at(LaunchStage::Mounts, "attaching the root", REMEDY)?;
+        mount::attach(&fd, &attach_point).at(LaunchStage::Mounts, "attaching the root", REMEDY)?;
         let (empty_file, empty_folder) =
-            create_mask_sources(&fd).at(LaunchStage::Mounts, "making the masks", REMEDY)?;
+            create_mask_sources(&fd).at(LaunchStage::Mounts, "creating the masks", REMEDY)?;
         let device = rustix::fs::fstat(&fd).at(LaunchStage::Mounts, "reading the root", REMEDY)?.st_dev;
         Ok(Self {
             fd,
@@ -104,28 +103,28 @@ impl RootFs {
             empty_file,
             empty_folder,
             last_parent: None,
-            host_view: HostView::with_covered(place, stone),
+            host_view: HostView::with_covered(place, attach_point),
             host,
             isolation: isolation.clone(),
         })
     }
 
-    /// The host around it, as it is without this root.
+    /// The host's file system as it is without this root.
     pub(super) const fn host_view(&self) -> &HostView {
         &self.host_view
     }
 
-    /// Mounts everything.
-    pub(super) fn build(&mut self, steps: &[MountStep], sources: MountSources) -> Result<(), Failed> {
+    /// Performs all steps.
+    pub(super) fn mount_all(&mut self, steps: &[MountStep], sources: MountSources) -> Result<(), Failed> {
         for (step, trees) in steps.iter().zip(sources.into_steps()) {
-            self.step(step, trees)?;
+            self.perform_step(step, trees)?;
         }
         Ok(())
     }
 
-    fn step(&mut self, step: &MountStep, trees: Vec<DetachedMount>) -> Result<(), Failed> {
+    fn perform_step(&mut self, step: &MountStep, trees: Vec<DetachedMount>) -> Result<(), Failed> {
         let target = step.target.as_path();
-        // What is mounted here lies over what was opened below it.
+        // The new mount covers the cached parent folder.
         self.last_parent.take_if(|(folder, _)| folder.starts_with(target));
         let doing = format_args!("mounting on `{}`", target.display());
         let has_limits = self.isolation.has(Isolation::TmpfsLimits);
@@ -139,12 +138,15 @@ impl RootFs {
                 let [lower, layers] = <[DetachedMount; 2]>::try_from(trees).map_err(|_| {
                     failed(LaunchStage::Workspace, "a layer is missing", "Open the session again")
                 })?;
-                self.overlay(target, &lower, &layers)?;
+                self.mount_overlay(target, &lower, &layers)?;
             }
             MountKind::Tmpfs { bytes, inodes, mode } => {
-                let limits = has_limits.then_some((*bytes, *inodes));
-                let mount =
-                    mount::tmpfs(limits, *mode, &self.isolation).at(LaunchStage::Mounts, doing, REMEDY)?;
+                let limits = has_limits.then_some(TmpfsLimits { bytes: *bytes, inodes: *inodes });
+                let mount = mount::new_tmpfs(limits, *mode, &self.isolation).at(
+                    LaunchStage::Mounts,
+                    doing,
+                    REMEDY,
+                )?;
                 self.attach_at(&mount, target, true)?;
                 self.record_own_device(mount.as_fd()).at(LaunchStage::Mounts, doing, REMEDY)?;
             }
@@ -166,23 +168,23 @@ impl RootFs {
                 let (parent, name) = self.parent(target)?;
                 rustix::fs::symlinkat(to, &parent.fd, &name).at(LaunchStage::Mounts, doing, REMEDY)?;
             }
-            MountKind::Proc => self.proc(target)?,
+            MountKind::Proc => self.mount_proc(target)?,
             MountKind::Pts => {
-                let pts = mount::pts().at(LaunchStage::Mounts, doing, REMEDY)?;
+                let pts = mount::new_devpts().at(LaunchStage::Mounts, doing, REMEDY)?;
                 self.attach_at(&pts, target, true)?;
             }
         }
         Ok(())
     }
 
-    /// The workspace as two layers. The kernel finds them by path, so they are attached for the moment.
-    fn overlay(
+    /// Mounts the workspace as an overlay. Overlayfs takes paths, so its layers are attached temporarily.
+    fn mount_overlay(
         &mut self,
         target: &Path,
         lower: &DetachedMount,
         layers: &DetachedMount,
     ) -> Result<(), Failed> {
-        let doing = "laying the workspace over its folder";
+        let doing = "mounting the overlay of the workspace";
         let remedy = "Use Linux 5.11 or later and a file system with `user.*` attributes, or the workspace mode `direct`";
         let staged = Path::new(STAGING);
         for (name, tree) in [("lower", lower), ("layers", layers)] {
@@ -225,13 +227,13 @@ impl RootFs {
         )
     }
 
-    fn proc(&mut self, target: &Path) -> Result<(), Failed> {
+    fn mount_proc(&mut self, target: &Path) -> Result<(), Failed> {
         let doing = "mounting /proc";
         let point = self.mount_point(target, true)?;
         let mount = if self.isolation.has(Isolation::PidNamespace) {
-            mount::proc(&self.isolation)
+            mount::new_proc(&self.isolation)
         } else {
-            mount::host_tree("/proc")
+            mount::clone_host_tree("/proc")
         };
         let mount = mount.at(
             LaunchStage::Mounts,
@@ -249,7 +251,7 @@ impl RootFs {
                 REMEDY,
             )?;
         }
-        let empty = self.unchangeable_empty_file().at(LaunchStage::Mounts, doing, REMEDY)?;
+        let empty = self.read_only_empty_file().at(LaunchStage::Mounts, doing, REMEDY)?;
         for name in PROC_EMPTY {
             hide_by_name(&empty, &mount, name).at(
                 LaunchStage::Mounts,
@@ -260,15 +262,15 @@ impl RootFs {
         Ok(())
     }
 
-    /// An empty file as a mount that nobody can change, and whose copies nobody can change either.
-    fn unchangeable_empty_file(&self) -> rustix::io::Result<OwnedFd> {
+    /// A read-only mount of the empty file. Its clones are read-only too.
+    fn read_only_empty_file(&self) -> rustix::io::Result<OwnedFd> {
         let empty = mount::clone_tree(&self.empty_file)?;
         mount::set_attributes(empty.as_fd(), false, MASK_ATTRIBUTES)?;
         mount::attach(&empty, &self.empty_file)?;
         Ok(empty)
     }
 
-    /// Makes something that is there read-only.
+    /// Makes an existing entry read-only.
     pub(super) fn make_read_only(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
         let Some(found) = mount::open_existing(&folder, name)? else { return Ok(()) };
         let tree = mount::clone_tree(&found)?;
@@ -276,7 +278,8 @@ impl RootFs {
         mount::attach(&tree, &found)
     }
 
-    /// Lays the file that a link leads to over the link, or an empty one: then the link is neither removed nor replaced.
+    /// Mounts the target of a symlink, or an empty file, over the symlink itself, so that it can be neither removed nor
+    /// replaced.
     pub(super) fn cover_link(
         &self,
         folder: impl AsFd,
@@ -286,7 +289,7 @@ impl RootFs {
         let Some(found) = mount::open_existing(&folder, link)? else { return Ok(()) };
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
         if kind == FileType::Directory {
-            // Not a link any more.
+            // No longer a symlink.
             return Err(Errno::AGAIN);
         }
         let end = end.map(|end| mount::open_existing(&folder, end)).transpose()?.flatten();
@@ -295,14 +298,14 @@ impl RootFs {
         mount::attach(&cover, &found)
     }
 
-    /// Makes something its own mount, so that it cannot be moved away together with what is protected below it.
+    /// Turns an entry into a mount of its own, so that it cannot be moved together with the masks below it.
     pub(super) fn pin_mount(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
         let Some(found) = mount::open_existing(&folder, name)? else { return Ok(()) };
         let tree = mount::clone_tree(&found)?;
         mount::attach(&tree, &found)
     }
 
-    /// Lays an empty file or folder over something that is there.
+    /// Mounts an empty file or folder over an existing entry.
     pub(super) fn hide(&self, folder: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
         let Some(found) = mount::open_existing(&folder, name)? else { return Ok(()) };
         let stat = rustix::fs::fstat(&found)?;
@@ -312,22 +315,22 @@ impl RootFs {
         mount::attach(&empty, &found)
     }
 
-    /// Lays an empty folder over one that is held.
+    /// Mounts an empty folder over an open folder.
     pub(super) fn hide_folder(&self, held: &OwnedFd) -> rustix::io::Result<()> {
         let empty = mount::clone_tree(&self.empty_folder)?;
         mount::set_attributes(empty.as_fd(), false, MASK_ATTRIBUTES)?;
         mount::attach(&empty, held)
     }
 
-    /// Opens something inside, without following links.
+    /// Opens a path inside without following symlinks.
     pub(super) fn open(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat2(&self.fd, path, flags, Mode::empty(), resolve_in_root())
     }
 
-    /// Makes this the root, lets go of the host's, and lets nobody write into it but where something was mounted.
+    /// Makes this the root of the process, detaches the host's root, and makes the root tmpfs read-only.
     pub(super) fn enter(self) -> Result<(), Failed> {
-        let doing = "moving into the root";
+        let doing = "pivoting into the root";
         if let Some(host) = &self.host {
             self.attach_host_root(host).at(LaunchStage::Mounts, doing, REMEDY)?;
         }
@@ -349,7 +352,7 @@ impl RootFs {
         Ok(())
     }
 
-    /// For controls: the host's root stays reachable below `/host`.
+    /// For controls of tests: keeps the host's root reachable at `/host`.
     fn attach_host_root(&self, host: &OwnedFd) -> rustix::io::Result<()> {
         rustix::fs::mkdirat(&self.fd, "host", Mode::from_raw_mode(0o755))?;
         let point = rustix::fs::openat(&self.fd, "host", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -361,22 +364,22 @@ impl RootFs {
         Ok(())
     }
 
-    /// Puts a mount in its place, which is made if it is not there.
+    /// Attaches a mount at a path, which is created if needed.
     fn attach_at(&mut self, tree: &OwnedFd, target: &Path, is_folder: bool) -> Result<(), Failed> {
         let doing = format_args!("mounting on `{}`", target.display());
         let (parent, name) = self.parent(target)?;
         if parent.is_own && create_empty(&parent.fd, &name, is_folder).is_ok() {
-            // Nobody else has seen it yet, so the name is what was just made.
+            // The entry was just created and is not visible to other processes, so its name is safe to use.
             return mount::attach_by_name(tree, &parent.fd, &name).at(LaunchStage::Mounts, doing, REMEDY);
         }
         let point = self.mount_point(target, is_folder)?;
         mount::attach(tree, &point).at(LaunchStage::Mounts, doing, REMEDY)
     }
 
-    /// A place to mount something on. It is made if it is not there and the folder around it is ours.
+    /// Opens a mount point. Creates it if it is missing and its folder is on an own file system.
     fn mount_point(&mut self, target: &Path, is_folder: bool) -> Result<OwnedFd, Failed> {
         let (parent, name) = self.parent(target)?;
-        let doing = format_args!("making the mount point `{}`", target.display());
+        let doing = format_args!("creating the mount point `{}`", target.display());
         let open = || {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             rustix::fs::openat2(&parent.fd, &name, flags, Mode::empty(), resolve_in_root())
@@ -393,9 +396,9 @@ impl RootFs {
         )
     }
 
-    /// The folder around a path, made where it may be, and the last name.
+    /// Opens the parent folder of a path, creates missing folders where allowed, and returns the last component.
     fn parent(&mut self, target: &Path) -> Result<(Rc<ParentDir>, CString), Failed> {
-        let doing = format_args!("making the folders of `{}`", target.display());
+        let doing = format_args!("creating the folders of `{}`", target.display());
         let around = target.parent().unwrap_or(target);
         if let (Some((folder, held)), Some(name)) = (&self.last_parent, target.file_name())
             && folder == around
@@ -440,11 +443,11 @@ impl RootFs {
     }
 }
 
-/// A folder in which something is made.
+/// The folder in which a mount point is created.
 #[derive(Debug)]
 struct ParentDir {
     fd: OwnedFd,
-    /// Whether it is in a file system of the sandbox's own.
+    /// Whether it is on one of the sandbox's own file systems.
     is_own: bool,
 }
 
@@ -454,24 +457,24 @@ impl ParentDir {
             return Ok(());
         }
         let cause = format!("`{}` does not exist in the folder mounted around it", target.display());
-        Err(failed(LaunchStage::Mounts, cause, "Make it on the host first, or mount it elsewhere"))
+        Err(failed(LaunchStage::Mounts, cause, "Create it on the host first, or choose another mount point"))
     }
 }
 
-/// Makes something of a file system that is the kernel's own read-only. It is known by its name, which nobody else can change.
+/// Makes an entry of a kernel file system read-only. Its name is stable, because no process can change it.
 fn make_read_only_by_name(folder: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     let Some(tree) = mount::clone_tree_by_name(folder, name)? else { return Ok(()) };
     mount::set_attributes(tree.as_fd(), true, MASK_ATTRIBUTES)?;
     mount::attach_by_name(&tree, folder, name)
 }
 
-/// Lays a copy of `empty` over a file of the kernel's own, if it is there and can be opened in the sandbox.
+/// Mounts a clone of `empty` over a file of a kernel file system, if it exists and could be opened inside.
 fn hide_by_name(empty: &OwnedFd, folder: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     let found = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(()),
         found => found?,
     };
-    // INVARIANT: one user is known in the sandbox, the one who builds it, and no right reaches past what belongs to others.
+    // INVARIANT: the sandbox knows one user, the one that builds it, and no capability reaches files of other users.
     let is_closed = found.st_uid != rustix::process::getuid().as_raw() && found.st_mode & 0o077 == 0;
     if is_closed {
         return Ok(());
@@ -483,7 +486,7 @@ fn hide_by_name(empty: &OwnedFd, folder: &OwnedFd, name: &str) -> rustix::io::Re
     }
 }
 
-/// Makes an empty folder or file, which must not be there.
+/// Creates an empty folder or file. It must not exist.
 fn create_empty(folder: &OwnedFd, name: &CString, is_folder: bool) -> rustix::io::Result<()> {
     if is_folder {
         rustix::fs::mkdirat(folder, name, Mode::from_raw_mode(0o755))
@@ -496,7 +499,7 @@ const fn resolve_in_root() -> ResolveFlags {
     ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS)
 }
 
-/// The first mount is what fails where user namespaces are given out without their rights.
+/// The error of the first mount, which fails where user namespaces have no capabilities.
 fn mount_denied(error: &std::io::Error) -> Failed {
     failed(
         LaunchStage::Mounts,
@@ -506,7 +509,8 @@ fn mount_denied(error: &std::io::Error) -> Failed {
     )
 }
 
-/// An empty file and an empty folder, in the root itself because only what is attached can be mounted once more.
+/// Creates the empty file and the empty folder of the masks. They are inside the root because only attached mounts can
+/// be cloned.
 fn create_mask_sources(root: &OwnedFd) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let open = |name: &str| rustix::fs::openat(root, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     rustix::fs::mkdirat(root, "run", Mode::from_raw_mode(0o755))?;

@@ -1,7 +1,8 @@
-//! The system calls that nothing in a sandbox makes (seccomp).
+//! seccomp: the system calls that are denied in a sandbox.
 //!
-//! A list of what is refused, so that ordinary programs need no exceptions. Refused calls fail with EPERM; those with an
-//! older sibling that can be judged by its arguments fail with ENOSYS, and programs use the sibling.
+//! This is a denylist, so that ordinary programs need no exceptions. Denied calls fail with EPERM. Calls whose
+//! arguments a filter cannot read, but which have an older variant that it can check, fail with ENOSYS, and programs
+//! use the older variant.
 
 mod bpf;
 
@@ -15,9 +16,9 @@ use super::failure::failed;
 
 type Rules = BTreeMap<libc::c_long, Vec<Rule>>;
 
-/// Refused whatever the arguments.
+/// Denied whatever the arguments.
 const DENIED: &[libc::c_long] = &[
-    // Other processes.
+    // Access to other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -51,7 +52,7 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_chroot,
     libc::SYS_setns,
     libc::SYS_unshare,
-    // The machine.
+    // System administration.
     libc::SYS_swapon,
     libc::SYS_swapoff,
     libc::SYS_reboot,
@@ -71,10 +72,10 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_setdomainname,
     libc::SYS_vhangup,
     libc::SYS_nfsservctl,
-    // Files by number, around their folders.
+    // Files by handle, bypassing the permissions of their folders.
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
-    // Memory of others, and old ways to change what code means.
+    // Memory of other processes, and legacy execution domains.
     libc::SYS_mbind,
     libc::SYS_move_pages,
     libc::SYS_migrate_pages,
@@ -100,12 +101,13 @@ const DENIED_ON_THIS_ARCH: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const DENIED_ON_THIS_ARCH: &[libc::c_long] = &[libc::SYS_lookup_dcookie, MAP_SHADOW_STACK];
 
-/// Newer than the list of names; the numbers are the same on all architectures.
+/// Newer than libc's constants; these numbers are the same on all architectures.
 const OPEN_TREE_ATTR: libc::c_long = 467;
 const MAP_SHADOW_STACK: libc::c_long = 453;
 const FCHMODAT2: libc::c_long = 452;
 
-/// Namespaces that `clone` could make. `CLONE_NEWTIME` shares its bit with the exit signal and works with `unshare` alone.
+/// Namespaces that `clone` can create. `CLONE_NEWTIME` shares its bit with the exit signal and works with `unshare`
+/// only.
 const NEW_NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -116,11 +118,11 @@ const NEW_NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Whom a priority is for: the processes of a user.
+/// The `which` argument of `setpriority` and `ioprio_set` that selects all processes of a user.
 const PRIO_USER: u32 = 2;
 const IOPRIO_WHO_USER: u32 = 3;
 
-/// Bits of a mode that give its file's rights to whoever runs it.
+/// Mode bits that run a file with the rights of its owner or group.
 const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// The filters of both modes.
@@ -143,12 +145,12 @@ impl Filters {
     }
 }
 
-/// Installs it for this process and all that it starts. It cannot be taken off.
+/// Installs a filter for this process and its descendants. It cannot be removed.
 pub(super) fn install(filter: &BpfProgram) -> Result<(), Failed> {
     seccompiler::apply_filter(filter).map_err(|error| {
         failed(
             LaunchStage::Seccomp,
-            format!("the kernel does not take the filter ({error})"),
+            format!("the kernel rejected the filter ({error})"),
             "Use a kernel with CONFIG_SECCOMP_FILTER",
         )
     })
@@ -169,7 +171,7 @@ fn syscall_nr(call: libc::c_long) -> u32 {
     u32::try_from(call).unwrap_or(u32::MAX)
 }
 
-/// What is refused, and by which rules: by any of them, or always where there are none.
+/// The denied calls with their rules: a call is denied if one rule matches, or always if there are none.
 fn deny_rules(mode: Mode) -> Rules {
     let mut rules: Rules = DENIED.iter().chain(DENIED_ON_THIS_ARCH).map(|call| (*call, Vec::new())).collect();
     let namespaces = NEW_NAMESPACES.iter().fold(0, |all, one| all | one.cast_unsigned());
@@ -185,15 +187,16 @@ fn deny_rules(mode: Mode) -> Rules {
     rules
 }
 
-/// What changes how other processes run, and memory shared by number. Signals to others are refused elsewhere; a limit is as good as
-/// one: no processor time left, no file to open.
+/// Denies calls that affect the scheduling, limits or System V objects of other processes. Signals are denied by
+/// Landlock scopes; a limit can do as much damage: no CPU time left, no file to open.
 fn deny_reaching_other_processes(rules: &mut Rules, mode: Mode) {
     let not_itself = |arg| vec![vec![ArgTest::Differs(arg, 0)]];
     rules.insert(libc::SYS_prlimit64, not_itself(0));
     match mode {
-        // All that can be named is in the same box.
+        // Every process that has an id here is in the same sandbox.
         Mode::Full => {}
-        // Threads have numbers too, and are not told from processes: a program that ties its threads to processors goes on without.
+        // Thread ids are indistinguishable from process ids: a program that sets the affinity of its threads by id
+        // continues without.
         Mode::Landlock => {
             let by_number = [
                 libc::SYS_sched_setparam,
@@ -202,7 +205,7 @@ fn deny_reaching_other_processes(rules: &mut Rules, mode: Mode) {
                 libc::SYS_sched_setaffinity,
             ];
             rules.extend(by_number.map(|call| (call, not_itself(0))));
-            // Nor all processes of its user, which is whose the daemon may be.
+            // The daemon may run as the same user.
             for (call, of_a_user) in
                 [(libc::SYS_setpriority, PRIO_USER), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)]
             {
@@ -226,7 +229,7 @@ fn deny_reaching_other_processes(rules: &mut Rules, mode: Mode) {
     }
 }
 
-/// Nothing gets a set-id bit: not by a change of mode, nor by being made with one.
+/// Denies setting a set-id bit, by a mode change or at creation.
 fn deny_set_id(rules: &mut Rules) {
     let mut modes =
         vec![(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (FCHMODAT2, 2), (libc::SYS_mknodat, 2)];
@@ -239,7 +242,7 @@ fn deny_set_id(rules: &mut Rules) {
     for (call, mode) in modes {
         rules.entry(call).or_default().push(vec![ArgTest::HasAnyBit(mode, SET_ID_BITS)]);
     }
-    // Without one of these flags the mode is not read, and may be anything.
+    // Without one of these flags the kernel ignores the mode argument.
     let making = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
     for (call, flags, mode) in opens {
         rules
@@ -265,7 +268,7 @@ fn socket_rules(mode: Mode) -> Vec<Rule> {
     let not = |arg, value: i32| ArgTest::Differs(arg, value.cast_unsigned());
     let families: &[i32] = match mode {
         Mode::Full => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
-        // Sockets of the host are in reach by name, and Landlock has no say in datagrams.
+        // Sockets of the host are reachable by path, and Landlock does not restrict datagrams.
         Mode::Landlock => &[libc::AF_INET, libc::AF_INET6],
     };
     let mut rules = vec![
@@ -286,7 +289,7 @@ fn socket_rules(mode: Mode) -> Vec<Rule> {
     rules
 }
 
-/// The first kind of packet socket, which `AF_INET` has too.
+/// The obsolete packet socket type, which `AF_INET` supports too.
 const SOCK_PACKET: i32 = 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether somebody of this machine listens at a socket that lies in a shown folder.
+//! Detects whether a process of the host listens on a Unix socket in a folder that the sandbox sees.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -8,10 +8,11 @@ use std::os::unix::net::UnixDatagram;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Whether a socket leads to anyone. One that was left behind never does again, and whoever runs inside may want to replace it.
+/// Returns whether a socket has a listener. A stale socket never gets one again, and the program may want to replace
+/// it.
 ///
-/// A socket for datagrams is tried, which none of them hears of: to those of its own kind nothing is sent, and the kernel
-/// refuses it to all others.
+/// Connects with a datagram socket, which no listener notices: connecting to a datagram socket sends nothing, and the
+/// kernel rejects it for all other types.
 pub(super) fn has_listener(folder: &OwnedFd, name: &[u8]) -> bool {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let held = match rustix::fs::openat(folder, OsStr::from_bytes(name), flags, Mode::empty()) {
@@ -19,9 +20,9 @@ pub(super) fn has_listener(folder: &OwnedFd, name: &[u8]) -> bool {
         Err(Errno::NOENT) => return false,
         Err(_) => return true,
     };
-    let way = format!("/proc/self/fd/{}", held.as_raw_fd());
-    let tried = UnixDatagram::unbound().and_then(|socket| socket.connect(way));
-    !matches!(tried, Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let connected = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+    !matches!(connected, Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
 }
 
 #[cfg(test)]
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_is_found_and_does_not_notice() {
+    fn listener_is_detected_without_noticing() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let stream = UnixListener::bind(path("stream")).unwrap();

@@ -1,5 +1,5 @@
-//! The launcher after the launch: it tells the host what happens, and ends everything when the host is gone, asks for it, or
-//! the time is over.
+//! The launcher after the launch: forwards reports and signals, and kills the sandbox when the host asks for it, is
+//! gone, or the wall-clock limit is reached.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -15,19 +15,19 @@ use tribune_contract::{Exit, ExitReport, Failed, LaunchStage, LauncherReport, Si
 use super::failure::failed;
 use crate::wire;
 
-/// Process 1, as its launcher sees it.
+/// The launcher's handle of process 1.
 #[derive(Debug)]
 pub(super) struct InitProcess {
     pid: Pid,
     pidfd: OwnedFd,
-    /// What it says.
+    /// Its reports.
     report: File,
-    /// Whether what it leaves behind is this process's to end, because no pid namespace ends it.
+    /// Whether this process must kill its orphans, because there is no pid namespace to do so.
     leaves_orphans: bool,
     is_reaped: Cell<bool>,
 }
 
-/// Stays until everything in the sandbox is gone.
+/// Runs until everything in the sandbox is gone.
 pub(super) fn supervise(
     mut init: InitProcess,
     control: &mut UnixStream,
@@ -38,7 +38,7 @@ pub(super) fn supervise(
     let mut has_started = false;
     let mut last = None;
     loop {
-        let ready = wait(&init, control, deadline.filter(|_| forced_exit.is_none()))?;
+        let ready = wait_for_events(&init, control, deadline.filter(|_| forced_exit.is_none()))?;
         if ready.is_late && forced_exit.is_none() {
             forced_exit = Some(Exit::OutOfTime);
             init.kill();
@@ -47,11 +47,11 @@ pub(super) fn supervise(
             match wire::read::<SignalRequest>(control) {
                 Ok(Some(SignalRequest { signal })) if signal != libc::SIGKILL => {
                     if let Some(signal) = Signal::from_named_raw(signal) {
-                        // One that just ended needs no signal.
+                        // ESRCH: it has just exited.
                         let _ = rustix::process::pidfd_send_signal(&init.pidfd, signal);
                     }
                 }
-                // It asks for the end, is gone, or makes no sense.
+                // The host asks for the end, is gone, or sent an invalid message.
                 Ok(_) | Err(_) if forced_exit.is_none() => {
                     forced_exit = Some(Exit::Killed);
                     init.kill();
@@ -59,7 +59,7 @@ pub(super) fn supervise(
                 Ok(_) | Err(_) => {}
             }
         }
-        // Read to its end before the burial, so that nothing said is lost.
+        // Read to the end before reaping, so that no report is lost.
         let mut is_silent = false;
         if ready.report {
             match wire::read::<LauncherReport>(&mut init.report) {
@@ -83,12 +83,12 @@ pub(super) fn supervise(
     }
 }
 
-/// One that nobody needs ends together with whoever holds it.
+/// Dropping the handle kills process 1.
 impl Drop for InitProcess {
     fn drop(&mut self) {
         if !self.is_reaped.get() {
             self.kill();
-            // Killed, so this ends.
+            // It was killed, so this returns.
             let _ = self.reap();
         }
     }
@@ -99,18 +99,18 @@ impl InitProcess {
         Self { pid, pidfd, report, leaves_orphans, is_reaped: Cell::new(false) }
     }
 
-    /// Whether it is there and has said nothing, not even why it gave up.
+    /// Returns whether it is alive and has not reported a failure.
     pub(super) fn is_silent(&self) -> bool {
         let mut polled = [PollFd::new(&self.report, PollFlags::IN), PollFd::new(&self.pidfd, PollFlags::IN)];
         rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(0)
     }
 
     fn kill(&self) {
-        // One that just ended needs no signal.
+        // ESRCH: it has just exited.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Waits for the end of process 1, and with it of everything in its pid namespace.
+    /// Waits until process 1, and with it everything in its pid namespace, has ended.
     fn reap(&self) -> io::Result<Exit> {
         let buried = rustix::process::waitpid(Some(self.pid), WaitOptions::empty())?;
         self.is_reaped.set(true);
@@ -121,10 +121,10 @@ impl InitProcess {
     }
 }
 
-/// How often the list of children is read again, in case one of them had a child in the meantime.
+/// How often the list of children is read again, because a child may have forked meanwhile.
 const MAX_ORPHAN_ROUNDS: usize = 10_000;
 
-/// Ends every process that has become a child of this one, which is the reaper of all that it started.
+/// Kills every process that became a child of this one, which is the subreaper.
 fn kill_orphans() {
     for _ in 0..MAX_ORPHAN_ROUNDS {
         let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
@@ -143,7 +143,11 @@ struct ReadyEvents {
     is_late: bool,
 }
 
-fn wait(init: &InitProcess, control: &UnixStream, deadline: Option<Instant>) -> io::Result<ReadyEvents> {
+fn wait_for_events(
+    init: &InitProcess,
+    control: &UnixStream,
+    deadline: Option<Instant>,
+) -> io::Result<ReadyEvents> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let timeout = left.and_then(|left| Timespec::try_from(left).ok());
     let mut polled = [

@@ -1,5 +1,5 @@
-//! Where a link of a shown folder leads, and what it leads through: if any of that could be taken away or replaced, the link
-//! would lead elsewhere at the next start.
+//! Resolves the symlinks of a folder that the sandbox sees, and records what they lead through: if any of that could be
+//! removed or replaced, the symlink would lead elsewhere at the next start.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{CString, OsStr, OsString};
@@ -9,49 +9,49 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType};
 
-/// Links that are followed one after the other; the kernel follows no more.
+/// Maximum number of symlinks on one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Names that are looked up for one link. Nobody who means well writes more.
+/// Maximum number of names looked up for one symlink. Real ones need far fewer.
 const MAX_LOOKUPS: usize = 4096;
 
-/// The way of a link.
+/// The path of a symlink to its end.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkTrace {
-    /// The link itself and those behind it, and folders that it enters and leaves again.
+    /// The symlink itself, the symlinks behind it, and folders that the path enters and leaves again.
     pub(super) passed: Vec<PathBuf>,
-    /// What is at its end, if that is in the folder. The folder itself has no name. There is more than one only if the link leads
-    /// elsewhere inside than on this machine.
+    /// The end points inside the folder; the folder itself is the empty path. There is more than one only if the symlink
+    /// leads elsewhere in the sandbox than on the host.
     pub(super) ends: Vec<(PathBuf, FileType)>,
-    /// Where it leads out of the folder, if it does, by each of the folder's names: a link that says `..` leads elsewhere inside than
-    /// on this machine.
+    /// The host paths at which it leads out of the folder, one for each path of the folder: `..` leads elsewhere in the
+    /// sandbox than on the host.
     pub(super) out: Vec<PathBuf>,
-    /// Where it leads out and comes back.
+    /// The host paths at which it leads out and comes back.
     pub(super) around: Vec<PathBuf>,
     /// How many names were looked up.
     pub(super) steps: usize,
-    /// Whether it was left at the top.
+    /// Whether it left the folder by `..`.
     is_left: bool,
 }
 
-/// The machine around a folder, as it is without what was mounted to build a box.
+/// The file system of the host, without the mount that covers a part of it while a sandbox is built.
 #[derive(Debug, Default)]
 pub(super) struct HostView {
     covered: Option<(PathBuf, OwnedFd)>,
 }
 
 impl HostView {
-    /// One where something is about to be mounted on a folder, which is open. Its path leads through no link.
+    /// A view where `folder`, which is open, is about to be covered. Its path contains no symlink.
     pub(super) const fn with_covered(path: PathBuf, folder: OwnedFd) -> Self {
         Self { covered: Some((path, folder)) }
     }
 
-    /// What a link says. What the sandbox's user cannot look at is none.
+    /// Reads a symlink. Returns `None` for everything else, and for what the sandbox's user cannot read.
     fn link(&self, path: &Path) -> Option<CString> {
         let below =
             self.covered.as_ref().and_then(|(top, folder)| Some((folder, path.strip_prefix(top).ok()?)));
         match below {
-            // What is mounted on was a folder.
+            // The covered entry is a folder.
             Some((_, inner)) if inner.as_os_str().is_empty() => None,
             Some((folder, inner)) => rustix::fs::readlinkat(folder, inner, Vec::new()).ok(),
             None => rustix::fs::readlink(path, Vec::new()).ok(),
@@ -59,36 +59,38 @@ impl HostView {
     }
 }
 
-/// A folder that ways lead through: open, with its names (where it is inside, and where it really is on this machine), and what is
-/// around it.
-pub(super) type TracedDir<'a> = (&'a OwnedFd, &'a [PathBuf], &'a HostView);
+/// A folder whose symlinks are resolved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TracedDir<'a> {
+    pub(super) root: &'a OwnedFd,
+    /// Its paths: in the sandbox, and on the host.
+    pub(super) paths: &'a [PathBuf],
+    pub(super) host: &'a HostView,
+}
 
-/// The names of a folder, and where those that lead through links really are.
-pub(super) fn with_real_paths(names: &[&Path], machine: &HostView) -> Vec<PathBuf> {
+/// The paths of a folder, and the real path of each that contains a symlink.
+pub(super) fn with_real_paths(paths: &[&Path], host: &HostView) -> Vec<PathBuf> {
+    let real = paths.iter().filter_map(|path| real_path(path, host));
     let mut all: Vec<PathBuf> = Vec::new();
-    for name in names
-        .iter()
-        .map(|name| (*name).to_owned())
-        .chain(names.iter().filter_map(|name| real_path(name, machine)))
-    {
-        if !all.contains(&name) {
-            all.push(name);
+    for path in paths.iter().map(|path| (*path).to_owned()).chain(real) {
+        if !all.contains(&path) {
+            all.push(path);
         }
     }
     all
 }
 
-/// Where a path of the machine leads.
-fn real_path(path: &Path, machine: &HostView) -> Option<PathBuf> {
-    let (mut place, mut ahead, mut links) = (PathBuf::from("/"), components_of(path), 0);
+/// Resolves a path of the host.
+fn real_path(path: &Path, host: &HostView) -> Option<PathBuf> {
+    let (mut position, mut ahead, mut links) = (PathBuf::from("/"), components_of(path), 0);
     while let Some(name) = ahead.pop_front() {
         if name == ".." {
-            place.pop();
+            position.pop();
             continue;
         }
-        let path = place.join(&name);
-        let Some(text) = machine.link(&path) else {
-            place = path;
+        let path = position.join(&name);
+        let Some(text) = host.link(&path) else {
+            position = path;
             continue;
         };
         links += 1;
@@ -96,13 +98,13 @@ fn real_path(path: &Path, machine: &HostView) -> Option<PathBuf> {
             return None;
         }
         if push_target(text.as_bytes(), &mut ahead) {
-            place = "/".into();
+            position = "/".into();
         }
     }
-    Some(place)
+    Some(position)
 }
 
-/// Puts what a link says before what is ahead. Whether it begins at the top.
+/// Puts the components of a symlink's target in front of the remaining ones. Returns whether the target is absolute.
 fn push_target(text: &[u8], ahead: &mut VecDeque<OsString>) -> bool {
     let text = Path::new(OsStr::from_bytes(text));
     for part in components_of(text).into_iter().rev() {
@@ -111,13 +113,13 @@ fn push_target(text: &[u8], ahead: &mut VecDeque<OsString>) -> bool {
     text.is_absolute()
 }
 
-/// Follows a link of a folder.
-pub(super) fn trace_link(ground: TracedDir<'_>, link: &Path) -> LinkTrace {
+/// Resolves a symlink of the folder.
+pub(super) fn trace_link(dir: TracedDir<'_>, link: &Path) -> LinkTrace {
     let mut trace = LinkTrace::default();
     let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else { return trace };
-    for by in 0..ground.1.len() {
-        let at = Position::Inside { here: folder.to_owned(), by };
-        walk(ground, (at, [name.to_owned()].into()), &mut trace);
+    for entered_by in 0..dir.paths.len() {
+        let position = TracePosition::Inside { path: folder.to_owned(), entered_by };
+        TraceWalk::new(dir, position, [name.to_owned()].into()).run(&mut trace);
         if !trace.is_left {
             break;
         }
@@ -127,117 +129,150 @@ pub(super) fn trace_link(ground: TracedDir<'_>, link: &Path) -> LinkTrace {
     trace
 }
 
-/// Follows a path from the top of the machine, if it comes to the folder.
-pub(super) fn trace_path(ground: TracedDir<'_>, path: &Path) -> Option<LinkTrace> {
+/// Resolves a path of the host. Returns `None` if it does not lead to the folder.
+pub(super) fn trace_path(dir: TracedDir<'_>, path: &Path) -> Option<LinkTrace> {
     let mut trace = LinkTrace::default();
-    walk(ground, (Position::Outside("/".into()), components_of(path)), &mut trace);
+    TraceWalk::new(dir, TracePosition::Outside("/".into()), components_of(path)).run(&mut trace);
     let has_come = trace.is_left || !trace.passed.is_empty() || !trace.ends.is_empty();
     has_come.then_some(trace)
 }
 
-/// Where a walk is. Neither path leads through links.
+/// The current position of a walk. Neither path contains symlinks.
 #[derive(Debug)]
-enum Position {
-    /// In the folder, which was entered by one of its names.
+enum TracePosition {
+    /// In the folder, which was entered by one of its paths.
     Inside {
-        here: PathBuf,
-        by: usize,
+        path: PathBuf,
+        entered_by: usize,
     },
     Outside(PathBuf),
 }
 
-/// Goes name by name as the kernel does: `..` leads up from where the names before it led to, which their text does not tell.
-fn walk(
-    (root, names, machine): TracedDir<'_>,
-    (mut at, mut ahead): (Position, VecDeque<OsString>),
-    trace: &mut LinkTrace,
-) {
-    let (mut links, mut steps) = (0, 0);
-    let mut left = None;
-    while let Some(name) = ahead.pop_front() {
-        (steps, trace.steps) = (steps + 1, trace.steps + 1);
-        if steps > MAX_LOOKUPS {
-            return;
-        }
-        // A link, and whether it is in the folder.
-        let (text, is_inside) = match &mut at {
-            Position::Outside(place) if name == ".." => {
-                place.pop();
-                continue;
+/// Resolves a path component by component as the kernel does: `..` leads up from where the components before it led to,
+/// which their text does not tell.
+#[derive(Debug)]
+struct TraceWalk<'a> {
+    dir: TracedDir<'a>,
+    position: TracePosition,
+    ahead: VecDeque<OsString>,
+    /// The host path at which the walk left the folder.
+    left_at: Option<PathBuf>,
+}
+
+/// The result of looking up one component.
+enum LookupResult {
+    Moved,
+    /// The walk ends here.
+    End,
+    Symlink {
+        text: CString,
+        is_inside: bool,
+    },
+}
+
+impl<'a> TraceWalk<'a> {
+    const fn new(dir: TracedDir<'a>, position: TracePosition, ahead: VecDeque<OsString>) -> Self {
+        Self { dir, position, ahead, left_at: None }
+    }
+
+    fn run(mut self, trace: &mut LinkTrace) {
+        let (mut links, mut steps) = (0, 0);
+        while let Some(name) = self.ahead.pop_front() {
+            (steps, trace.steps) = (steps + 1, trace.steps + 1);
+            if steps > MAX_LOOKUPS {
+                return;
             }
-            Position::Outside(place) => {
-                let path = place.join(&name);
-                if let Some(by) = names.iter().position(|name| path == *name) {
-                    trace.around.extend(left.take());
-                    at = Position::Inside { here: PathBuf::new(), by };
-                    continue;
+            let (text, is_inside) = match self.look_up(&name, trace) {
+                LookupResult::Moved => continue,
+                LookupResult::End => return,
+                LookupResult::Symlink { text, is_inside } => (text, is_inside),
+            };
+            links += 1;
+            if links > MAX_LINKS {
+                return;
+            }
+            if push_target(text.as_bytes(), &mut self.ahead) {
+                if is_inside {
+                    self.left_at = Some(self.remaining_from("/".into()));
                 }
-                let Some(text) = machine.link(&path) else {
-                    *place = path;
-                    continue;
-                };
-                (text, false)
+                self.position = TracePosition::Outside("/".into());
             }
-            Position::Inside { here, by } if name == ".." && here.as_os_str().is_empty() => {
-                let place = names[*by].as_path();
-                left = Some(ahead.iter().fold(place.join(".."), |path, part| path.join(part)));
-                trace.is_left = true;
-                at = Position::Outside(place.parent().unwrap_or(place).to_owned());
-                continue;
-            }
-            Position::Inside { here, .. } if name == ".." => {
-                trace.passed.push(here.clone());
-                here.pop();
-                continue;
-            }
-            Position::Inside { here, .. } => {
-                let path = here.join(&name);
-                let Ok(stat) = rustix::fs::statat(root, &path, AtFlags::SYMLINK_NOFOLLOW) else { return };
-                match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::Symlink => {
-                        let Ok(text) = rustix::fs::readlinkat(root, &path, Vec::new()) else { return };
-                        trace.passed.push(path);
-                        (text, true)
-                    }
-                    FileType::Directory => {
-                        *here = path;
-                        continue;
-                    }
-                    kind => {
-                        if ahead.is_empty() {
-                            trace.end((path, kind));
-                        }
-                        return;
-                    }
-                }
-            }
-        };
-        links += 1;
-        if links > MAX_LINKS {
-            return;
         }
-        if push_target(text.as_bytes(), &mut ahead) {
-            if is_inside {
-                left = Some(ahead.iter().fold("/".into(), |path: PathBuf, part| path.join(part)));
-            }
-            at = Position::Outside("/".into());
+        match self.position {
+            TracePosition::Inside { path, .. } => trace.add_end(path, FileType::Directory),
+            TracePosition::Outside(_) => trace.out.extend(self.left_at),
         }
     }
-    match at {
-        Position::Inside { here, .. } => trace.end((here, FileType::Directory)),
-        Position::Outside(_) => trace.out.extend(left),
+
+    fn look_up(&mut self, name: &OsStr, trace: &mut LinkTrace) -> LookupResult {
+        let TracedDir { root, paths, host } = self.dir;
+        match &mut self.position {
+            TracePosition::Outside(position) if name == ".." => {
+                position.pop();
+            }
+            TracePosition::Outside(position) => {
+                let path = position.join(name);
+                if let Some(entered_by) = paths.iter().position(|known| path == *known) {
+                    trace.around.extend(self.left_at.take());
+                    self.position = TracePosition::Inside { path: PathBuf::new(), entered_by };
+                } else if let Some(text) = host.link(&path) {
+                    return LookupResult::Symlink { text, is_inside: false };
+                } else {
+                    *position = path;
+                }
+            }
+            TracePosition::Inside { path, entered_by } if name == ".." && path.as_os_str().is_empty() => {
+                let folder = paths[*entered_by].as_path();
+                self.left_at = Some(self.remaining_from(folder.join("..")));
+                trace.is_left = true;
+                self.position = TracePosition::Outside(folder.parent().unwrap_or(folder).to_owned());
+            }
+            TracePosition::Inside { path, .. } if name == ".." => {
+                trace.passed.push(path.clone());
+                path.pop();
+            }
+            TracePosition::Inside { path, .. } => {
+                let inner = path.join(name);
+                let Ok(stat) = rustix::fs::statat(root, &inner, AtFlags::SYMLINK_NOFOLLOW) else {
+                    return LookupResult::End;
+                };
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::Symlink => {
+                        let Ok(text) = rustix::fs::readlinkat(root, &inner, Vec::new()) else {
+                            return LookupResult::End;
+                        };
+                        trace.passed.push(inner);
+                        return LookupResult::Symlink { text, is_inside: true };
+                    }
+                    FileType::Directory => *path = inner,
+                    kind => {
+                        if self.ahead.is_empty() {
+                            trace.add_end(inner, kind);
+                        }
+                        return LookupResult::End;
+                    }
+                }
+            }
+        }
+        LookupResult::Moved
+    }
+
+    /// The remaining path, starting from `from`.
+    fn remaining_from(&self, from: PathBuf) -> PathBuf {
+        self.ahead.iter().fold(from, |path, part| path.join(part))
     }
 }
 
 impl LinkTrace {
-    fn end(&mut self, end: (PathBuf, FileType)) {
+    fn add_end(&mut self, path: PathBuf, kind: FileType) {
+        let end = (path, kind);
         if !self.ends.contains(&end) {
             self.ends.push(end);
         }
     }
 }
 
-/// The names of a path, one by one.
+/// The components of a path.
 fn components_of(path: &Path) -> VecDeque<OsString> {
     let parts = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
@@ -256,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_followed_to_its_end_and_no_further() {
+    fn trace_records_the_passed_entries_and_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(at("real/deep")).unwrap();
@@ -279,11 +314,9 @@ mod tests {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, folder.path(), flags, Mode::empty()).unwrap();
-        let way = |link: &str| {
-            let trace = trace_link(
-                (&root, &[PathBuf::from("/there"), folder.path().to_owned()], &HostView::default()),
-                Path::new(link),
-            );
+        let (paths, host) = ([PathBuf::from("/there"), folder.path().to_owned()], HostView::default());
+        let traced = |link: &str| {
+            let trace = trace_link(TracedDir { root: &root, paths: &paths, host: &host }, Path::new(link));
             let passed: Vec<String> = trace.passed.iter().map(|path| path.display().to_string()).collect();
             (
                 passed.join(" "),
@@ -295,34 +328,34 @@ mod tests {
         };
         let file = || Some(("real/file".to_owned(), false));
         let real = || Some(("real".to_owned(), true));
-        assert_eq!(way("straight"), ("straight".to_owned(), file()));
-        assert_eq!(way("by"), ("by".to_owned(), real()));
-        assert_eq!(way("chain"), ("chain by".to_owned(), file()));
-        assert_eq!(way("up"), ("up real/deep".to_owned(), file()));
-        assert_eq!(way("inside"), ("inside".to_owned(), real()));
-        assert_eq!(way("again"), ("again".to_owned(), real()));
+        assert_eq!(traced("straight"), ("straight".to_owned(), file()));
+        assert_eq!(traced("by"), ("by".to_owned(), real()));
+        assert_eq!(traced("chain"), ("chain by".to_owned(), file()));
+        assert_eq!(traced("up"), ("up real/deep".to_owned(), file()));
+        assert_eq!(traced("inside"), ("inside".to_owned(), real()));
+        assert_eq!(traced("again"), ("again".to_owned(), real()));
         for link in ["elsewhere", "out", "gone", "through-a-file"] {
-            assert_eq!(way(link), (link.to_owned(), None));
+            assert_eq!(traced(link), (link.to_owned(), None));
         }
-        assert_eq!(way("root"), ("root real".to_owned(), Some((String::new(), true))));
-        assert_eq!(way("circle").1, None);
-        let ground = (&root, &[PathBuf::from("/there")][..], &HostView::default());
-        let out = |link: &str| trace_link(ground, Path::new(link)).out;
+        assert_eq!(traced("root"), ("root real".to_owned(), Some((String::new(), true))));
+        assert_eq!(traced("circle").1, None);
+        let dir = TracedDir { root: &root, paths: &paths[..1], host: &host };
+        let out = |link: &str| trace_link(dir, Path::new(link)).out;
         assert_eq!(out("elsewhere"), [Path::new("/etc/passwd")]);
         assert_eq!(out("out"), [Path::new("/there/../../x")]);
         assert_eq!(out("straight"), Vec::<PathBuf>::new());
-        let arrived = |path: &str| trace_path(ground, Path::new(path));
+        let arrived = |path: &str| trace_path(dir, Path::new(path));
         let there = arrived("/there/by/file").unwrap();
         assert_eq!((there.passed, there.ends[0].0.as_path()), (vec!["by".into()], Path::new("real/file")));
         assert_eq!(arrived("/elsewhere/by/file"), None);
         let elsewhere = folder.path().join("real/file");
         symlink(elsewhere, at("by-name")).unwrap();
-        assert_eq!(way("by-name"), ("by-name".to_owned(), file()));
+        assert_eq!(traced("by-name"), ("by-name".to_owned(), file()));
     }
 
-    /// `..` behind a link leads up from where the link leads to, inside and out.
+    /// `..` behind a symlink leads up from the target of the symlink, inside and outside of the folder.
     #[test]
-    fn ways_are_those_of_the_kernel() {
+    fn dot_dot_behind_a_symlink_resolves_as_in_the_kernel() {
         let machine = tempfile::tempdir().unwrap();
         let top = machine.path().canonicalize().unwrap();
         let at = |name: &str| top.join(name);
@@ -342,7 +375,7 @@ mod tests {
             ("P/plain", "x/../vault".to_owned()),
             ("P/absolute", absolute("P/x/../vault")),
             ("P/again", "../P/x/../vault".to_owned()),
-            ("P/boxed", "/workspace/x/../vault".to_owned()),
+            ("P/sandboxed", "/workspace/x/../vault".to_owned()),
             ("P/by-alias", absolute("alias/deep/vault")),
             ("P/by-deep-alias", absolute("alias-of-deep/vault")),
             ("P/twice", absolute("aside/../../alias/x/../vault")),
@@ -352,17 +385,18 @@ mod tests {
         link("../aside/../vault", "P/out");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, at("P"), flags, Mode::empty()).unwrap();
-        // Its own name may lead through a link too.
+        // The folder's own path may contain a symlink too.
         let machine = HostView::default();
         let names = with_real_paths(&[Path::new("/workspace"), &at("alias")], &machine);
         assert_eq!(names, [PathBuf::from("/workspace"), at("alias"), at("P")]);
         let ends = |link: &str| {
-            let trace = trace_link((&root, &names, &HostView::default()), Path::new(link));
+            let dir = TracedDir { root: &root, paths: &names, host: &machine };
+            let trace = trace_link(dir, Path::new(link));
             trace.ends.into_iter().map(|(end, _)| end).collect::<Vec<_>>()
         };
-        for link in ["plain", "absolute", "again", "boxed", "by-alias", "by-deep-alias", "twice"] {
+        for link in ["plain", "absolute", "again", "sandboxed", "by-alias", "by-deep-alias", "twice"] {
             assert_eq!(ends(link), [Path::new("deep/vault")], "{link}");
-            if link != "boxed" {
+            if link != "sandboxed" {
                 assert_eq!(at("P").join(link).canonicalize().unwrap(), at("P/deep/vault"), "{link}");
             }
         }

@@ -1,4 +1,4 @@
-//! Cgroups: one for each launch, of version 2 where its controllers are at hand, else of version 1, else none.
+//! Cgroups, one set per launch: version 2 if its controllers are available, otherwise version 1, otherwise none.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tribune_contract::{LimitedBy, Limits};
 
-use super::launcher::House;
+use super::instance::House;
 
-/// How often the removal of a cgroup is tried, and how long it waits in between: the kernel buries its processes first.
+/// How often the removal of a cgroup is tried, and the pause in between: the kernel has to reap its processes first.
 const REMOVE_ATTEMPTS: u32 = 500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(4);
 
-/// Microseconds in which a share of processor time is counted.
+/// The period of the CPU quota in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
 
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
-/// The cgroups of one launch. They are removed, with whatever is left in them, when this is dropped.
+/// The cgroups of one launch. Dropping them kills what is left inside and removes them.
 #[derive(Debug)]
 pub(super) struct Cgroups {
     folders: Vec<PathBuf>,
@@ -29,9 +29,9 @@ pub(super) struct Cgroups {
 }
 
 impl Cgroups {
-    /// Makes the best that there is.
-    pub(super) fn create(house: &House, limits: &Limits) -> Self {
-        let name = name(house);
+    /// Creates the strongest kind of cgroup that the machine allows.
+    pub(super) fn create(instance: &House, limits: &Limits) -> Self {
+        let name = name(instance);
         let mounts = Hierarchies::cached();
         let v2 = mounts.unified.iter().flat_map(|place| place.ancestors());
         for parent in v2 {
@@ -45,8 +45,8 @@ impl Cgroups {
         Self { folders: Vec::new(), limited_by: LimitedBy::Rlimits }
     }
 
-    /// The files that take a process in. In version 1 the one for single threads: the launcher has one, and the kernel takes a
-    /// lock of the whole machine for the other.
+    /// The files through which a process joins. For version 1 this is the one for single threads: the launcher has only
+    /// one thread, and the kernel takes a global lock for the other file.
     pub(super) fn join_files(&self) -> Vec<PathBuf> {
         let door = match self.limited_by {
             LimitedBy::CgroupV1 => "tasks",
@@ -64,7 +64,7 @@ impl Drop for Cgroups {
     }
 }
 
-/// Ends everything in a cgroup, and removes it. Whether it is gone.
+/// Kills everything in a cgroup and removes it. Returns whether it is gone.
 pub(super) fn remove(folder: &Path) -> bool {
     for _ in 0..REMOVE_ATTEMPTS {
         match std::fs::remove_dir(folder) {
@@ -75,7 +75,7 @@ pub(super) fn remove(folder: &Path) -> bool {
         if std::fs::write(folder.join("cgroup.kill"), "1").is_err() {
             let members = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
             for member in members.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-                // One that just ended needs no signal.
+                // ESRCH: it has just exited.
                 let _ = rustix::process::kill_process(member, Signal::KILL);
             }
         }
@@ -84,34 +84,34 @@ pub(super) fn remove(folder: &Path) -> bool {
     false
 }
 
-/// What the names of all our cgroups begin with.
+/// The prefix of all cgroup names.
 const PREFIX: &str = "tribune.";
 
-/// A name that tells whose launch it is: of which house, and of which process of it. Numbers of processes mean something in
-/// their namespace alone.
-fn name(house: &House) -> String {
-    // A process stays who it is.
+/// A name that identifies the instance and the process that launched. Process ids are only meaningful in their pid
+/// namespace, so that is included.
+fn name(instance: &House) -> String {
+    // Constant for the lifetime of the process.
     static OWN: OnceLock<(u64, u64)> = OnceLock::new();
     let pid = std::process::id();
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let (namespace, start) = OWN.get_or_init(|| (pid_namespace(), start_time(pid).unwrap_or_default()));
-    format!("{PREFIX}{}.{namespace}.{pid}.{start}.{launch}", house.as_str())
+    format!("{PREFIX}{}.{namespace}.{pid}.{start}.{launch}", instance.as_str())
 }
 
-/// The number of this process's pid namespace.
+/// The inode number of this process's pid namespace.
 fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// What the kernel marks a process with that is ending (`PF_EXITING`).
+/// The kernel's flag for a process that is exiting.
 const PF_EXITING: u64 = 4;
 
-/// When a process was started, which with its id tells it from all others. One that has ended and that nobody has looked after
-/// yet is gone, and so is one that is about to: it does nothing more.
+/// Returns when a process was started, which together with its id identifies it. Returns `None` for a zombie and for a
+/// process that is exiting: neither does anything any more.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, which may hold anything, ends with the last parenthesis. Behind it are the state, and among the others the
-    // marks and the start.
+    // The command name, which can contain anything, ends with the last parenthesis. The state, the flags and the start
+    // time follow.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let &[state, _, _, _, _, _, marks, ..] = fields.as_slice() else { return None };
     let is_exiting = marks.parse::<u64>().ok()? & PF_EXITING != 0;
@@ -121,7 +121,8 @@ fn start_time(pid: u32) -> Option<u64> {
     fields.get(19)?.parse().ok()
 }
 
-/// Cgroups that belong to processes which are gone, whatever house they were of: one that never starts again would not sweep.
+/// Returns the cgroups of processes that are gone, of any instance: an instance that never starts again cannot clean
+/// up.
 pub(super) fn stale() -> Vec<PathBuf> {
     let here = pid_namespace();
     let mounts = Hierarchies::read(&own_cgroups());
@@ -139,10 +140,10 @@ pub(super) fn stale() -> Vec<PathBuf> {
     folders.filter(is_stale).collect()
 }
 
-/// Cgroups that are looked at in one hierarchy.
+/// Maximum number of cgroups examined in one hierarchy.
 const MAX_CGROUPS: usize = 50_000;
 
-/// All cgroups of a hierarchy: whoever made one may have been elsewhere in it than this process is.
+/// Returns all cgroups of a hierarchy. The process that created one may have been elsewhere in it than this one is.
 fn descendants(mount: &Path) -> Vec<PathBuf> {
     let mut found = vec![mount.to_owned()];
     let mut next = 0;
@@ -166,7 +167,7 @@ fn create_v2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBu
     create_cgroup(folder, |set| {
         set("memory.max", limits.memory_bytes.to_string())?;
         set("pids.max", limits.processes.to_string())?;
-        // Not every kernel has these.
+        // Not every kernel has these files.
         let _ = set("memory.swap.max", "0".to_owned());
         let _ = set("memory.oom.group", "1".to_owned());
         if has("cpu") {
@@ -188,7 +189,7 @@ fn create_v1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Ve
         folders.push(create_cgroup(&place("pids")?, |set| set("pids.max", limits.processes.to_string()))?);
         folders.push(create_cgroup(&place("memory")?, |set| {
             set("memory.limit_in_bytes", limits.memory_bytes.to_string())?;
-            // Only where the kernel counts swap.
+            // Only if the kernel accounts swap.
             let _ = set("memory.memsw.limit_in_bytes", limits.memory_bytes.to_string());
             Ok(())
         })?);
@@ -204,7 +205,7 @@ fn create_v1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Ve
     all.map(|()| folders)
 }
 
-/// Makes a cgroup and sets it up, or leaves none.
+/// Creates a cgroup and configures it, or leaves none.
 fn create_cgroup(
     folder: &Path,
     set_up: impl FnOnce(&dyn Fn(&str, String) -> io::Result<()>) -> io::Result<()>,
@@ -226,7 +227,7 @@ fn own_cgroups() -> String {
     std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
-/// Where this process is in each hierarchy that is mounted.
+/// The cgroup of this process in every mounted hierarchy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Hierarchies {
     unified: Option<HierarchyPath>,
@@ -236,7 +237,7 @@ struct Hierarchies {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HierarchyPath {
     mount: PathBuf,
-    /// From the mount.
+    /// Relative to the mount.
     path: PathBuf,
 }
 
@@ -245,29 +246,38 @@ impl HierarchyPath {
         self.mount.join(&self.path)
     }
 
-    /// This cgroup and those around it: a child could have limits beside this process or further up, wherever controllers are
-    /// handed down.
+    /// This cgroup and its ancestors: controllers may be delegated here or further up.
     fn ancestors(&self) -> Vec<PathBuf> {
         self.path.ancestors().map(|path| self.mount.join(path)).collect()
     }
 }
 
-/// How long it is taken for granted what is mounted where. A list of mounts is long, and commands come several at a time.
+/// How long the mount list is cached. It is long, and commands come in bursts.
 const CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// What was found last, when, and where this process was by its own account then.
-static CACHE: Mutex<Option<(Instant, String, Hierarchies)>> = Mutex::new(None);
+/// The last result, with the time and this process's own cgroups at that time.
+static CACHE: Mutex<Option<CachedHierarchies>> = Mutex::new(None);
+
+struct CachedHierarchies {
+    read_at: Instant,
+    own_cgroups: String,
+    found: Hierarchies,
+}
 
 impl Hierarchies {
-    /// As they are, or were a moment ago if this process has not been moved since.
+    /// Returns the cached result if it is recent and this process has not been moved since.
     fn cached() -> Self {
         let own = own_cgroups();
         let mut last = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some((when, then, found)) if *then == own && when.elapsed() < CACHE_TTL => found.clone(),
+            Some(last) if last.own_cgroups == own && last.read_at.elapsed() < CACHE_TTL => last.found.clone(),
             _ => {
                 let found = Self::read(&own);
-                *last = Some((Instant::now(), own, found.clone()));
+                *last = Some(CachedHierarchies {
+                    read_at: Instant::now(),
+                    own_cgroups: own,
+                    found: found.clone(),
+                });
                 found
             }
         }
@@ -322,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_are_found_where_they_are() {
+    fn mounts_of_both_versions_are_found() {
         let mounts = "\
 30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
@@ -344,9 +354,9 @@ mod tests {
         );
     }
 
-    /// What the kernel makes of the numbers is seen by the probes where version 2 has these controllers; here they need not be.
+    /// The probes test the effect in the kernel, if version 2 has these controllers; this test needs none.
     #[test]
-    fn the_limits_of_version_2_are_written_where_it_reads_them() {
+    fn version_2_limits_are_written_to_their_files() {
         let parent = tempfile::tempdir().unwrap();
         let handed_down = |controllers: &str| {
             std::fs::write(parent.path().join("cgroup.subtree_control"), controllers).unwrap();
@@ -366,10 +376,11 @@ mod tests {
         );
     }
 
-    /// Joining and killing need no controller, so they are done for real where root finds version 2 mounted.
+    /// Joining and killing need no controller, so this test uses a real cgroup if it runs as root and version 2 is
+    /// mounted.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "it is what the cgroup holds")]
-    fn a_cgroup_of_version_2_ends_with_all_that_is_in_it() {
+    fn dropping_a_version_2_cgroup_kills_its_processes() {
         let Some(place) = Hierarchies::read(&own_cgroups()).unified else {
             return eprintln!("no cgroup2 is mounted");
         };
@@ -389,17 +400,17 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_from_a_later_one_with_its_number() {
+    fn start_time_identifies_a_running_process() {
         assert!(start_time(std::process::id()).is_some_and(|start| start > 0));
         assert_eq!(start_time(u32::MAX), None);
     }
-    /// Whoever started a process may take its time to look after it.
+    /// A process can stay a zombie for any time until its parent reaps it.
     #[test]
     #[expect(
         clippy::disallowed_methods,
         reason = "it is about a process that ends at once, and not about what it does"
     )]
-    fn a_process_that_ended_is_gone_before_anybody_looks_after_it() {
+    fn start_time_is_none_for_a_zombie() {
         use rustix::process::{WaitId, WaitIdOptions};
         assert!(start_time(std::process::id()).is_some());
         let mut child = std::process::Command::new("true").spawn().unwrap();

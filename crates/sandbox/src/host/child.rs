@@ -1,4 +1,4 @@
-//! A sandbox that runs, as the host holds it.
+//! The host's handle of a running sandbox.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,10 +14,10 @@ use super::cgroup::Cgroups;
 use super::streams::CallerPipes;
 use crate::wire;
 
-/// How long the launcher may take to end a sandbox before it is ended itself.
+/// How long the launcher may take to kill a sandbox before it is killed itself.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A running sandbox. Dropping it ends everything in it.
+/// A running sandbox. Dropping it kills everything inside.
 #[derive(Debug)]
 pub struct Child {
     process: LauncherProcess,
@@ -26,24 +26,24 @@ pub struct Child {
     started: Started,
 }
 
-/// A launcher, perhaps before it has launched. It is killed and buried when this is dropped, and its cgroups removed.
+/// A launcher process, possibly before its launch. Dropping it kills and reaps it and removes its cgroups.
 #[derive(Debug)]
 pub(super) struct LauncherProcess {
     id: u32,
     pidfd: OwnedFd,
     is_reaped: bool,
-    /// Last, so that they are removed when nothing is in them.
+    /// Last, so that they are removed when they are empty.
     _cgroups: Cgroups,
 }
 
 impl Child {
-    /// Who runs it, and what holds its limits.
+    /// The start report: user, limits and masks.
     #[must_use]
     pub const fn started(&self) -> &Started {
         &self.started
     }
 
-    /// The process id of its launcher.
+    /// The process id of the launcher.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.process.id
@@ -61,23 +61,23 @@ impl Child {
         self.pipes.stderr.take()
     }
 
-    /// Sends a signal to the program's process group. One that ended takes none.
+    /// Sends a signal to the program's process group. Fails if the sandbox has ended.
     pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
         wire::write(&mut self.control, &SignalRequest { signal: signal.as_raw() })
     }
 
-    /// CallerPipes everything in it, now. [`Self::wait`] returns when it is gone.
+    /// Kills everything inside. [`Self::wait`] returns when it is gone.
     pub fn kill(&mut self) {
         if self.signal(Signal::KILL).is_err() || !self.process.exits_within(KILL_TIMEOUT) {
             self.process.kill();
         }
     }
 
-    /// Waits for the end of everything in it.
+    /// Waits until everything inside has ended.
     pub fn wait(mut self) -> io::Result<Exit> {
         let exit = match wire::read::<LauncherReport>(&mut self.control) {
             Ok(Some(LauncherReport::Ended(ended))) => ended.exit,
-            // The launcher is gone without a word, and so is all that it launched.
+            // The launcher died without a report, and everything inside died with it.
             Ok(_) | Err(_) => Exit::Killed,
         };
         self.process.reap()?;
@@ -85,7 +85,7 @@ impl Child {
     }
 }
 
-/// Readable when everything in it is gone, or its launcher is.
+/// Readable when the launcher has exited, which is when everything inside is gone.
 impl AsFd for Child {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.process.pidfd.as_fd()
@@ -93,7 +93,7 @@ impl AsFd for Child {
 }
 
 impl LauncherProcess {
-    /// The launcher that the fork_server forked, which presents itself over `control`.
+    /// Receives the identity of the launcher that the fork server forked. It sends its id and pidfd first on `control`.
     pub(super) fn accept(control: &UnixStream, cgroups: Cgroups) -> io::Result<Self> {
         let mut id = [0; size_of::<u32>()];
         let (length, descriptors) = wire::receive_with(control, &mut id)?;
@@ -116,12 +116,12 @@ impl LauncherProcess {
     }
 
     fn kill(&self) {
-        // One that just ended needs no signal.
+        // ESRCH: it has just exited.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
     fn reap(&mut self) -> io::Result<()> {
-        // It is the fork_server's child, whose children the kernel buries.
+        // It is a child of the fork server, whose children the kernel reaps.
         let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
         loop {
             match rustix::event::poll(&mut polled, None) {
@@ -129,7 +129,7 @@ impl LauncherProcess {
                 ended => break ended.map(drop)?,
             }
         }
-        // Where this process is the one that orphans are given to, it is the fork_server's heir.
+        // If this process is the subreaper, it has inherited the children of the fork server.
         let _ = rustix::process::waitid(
             WaitId::PidFd(self.pidfd.as_fd()),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -151,7 +151,7 @@ impl Drop for LauncherProcess {
     fn drop(&mut self) {
         if !self.is_reaped {
             self.kill();
-            // Killed, so this ends.
+            // It was killed, so this returns.
             let _ = self.reap();
         }
     }

@@ -1,7 +1,7 @@
-//! Removes what a daemon left behind that was killed.
+//! Removes what a killed daemon left behind.
 //!
-//! Its sandboxes ended with it. What stays are their cgroups, and the folders in which the kernel prepared changes of
-//! workspaces; the changes themselves are kept, they belong to whoever lands them.
+//! Its sandboxes ended with it. Their cgroups remain, and the `work` folders of overlays. The changes themselves are
+//! kept until they are landed or discarded.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use crate::workspace::Layers;
 pub struct CleanupReport {
     pub cgroups: Vec<PathBuf>,
     pub work_folders: Vec<PathBuf>,
-    /// What is still there, because something in it would not go.
+    /// What could not be removed.
     pub left: Vec<PathBuf>,
 }
 
-/// Removes cgroups of processes that are gone. Others may run meanwhile.
+/// Removes cgroups of processes that are gone. Safe while other instances run.
 pub fn sweep_cgroups() -> CleanupReport {
     let mut report = CleanupReport::default();
     for folder in cgroup::stale() {
@@ -30,8 +30,8 @@ pub fn sweep_cgroups() -> CleanupReport {
     report
 }
 
-/// Sweeps a house, and cgroups of any that is gone. `sessions` is the folder with the layers of its sessions, one folder each; no session of this house may
-/// run while this does.
+/// Removes the leftovers of an instance, and the cgroups of all instances that are gone. `sessions` contains one
+/// overlay folder per session. No session of this instance may run meanwhile.
 #[must_use]
 pub fn sweep(sessions: &Path) -> CleanupReport {
     let mut report = sweep_cgroups();

@@ -1,8 +1,9 @@
-//! The process that launchers are forked from.
+//! The fork server: the process that launchers are forked from.
 //!
-//! Loading and setting up this program takes longer than the rest of a start. So one process stands ready behind that, with
-//! nothing of anyone's: no variable, no descriptor but its socket, no order. For each launch it forks a launcher, which gets
-//! its streams and the socket for its order. It forks one more when nobody asks, which makes namespaces and mounts ahead.
+//! Loading and initialising this program takes longer than the rest of a launch, so one process does it once and waits.
+//! It holds nothing of any caller: no environment, no descriptor but its socket, no launch request. For each launch it
+//! forks a launcher, which receives the program's streams and the socket for its request. When it is idle it forks one
+//! launcher in advance, which prepares namespaces and mounts (see `enter/prewarm.rs`).
 
 use std::ffi::OsString;
 use std::io;
@@ -19,21 +20,24 @@ use rustix::process::{Pid, PidfdFlags};
 use crate::wire::ForkRequest;
 use crate::{sys, wire};
 
-/// How long an fork_server may take to end when nobody needs it any more.
+/// How long the fork server may take to exit when it is no longer used.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A process that stands ready. It ends when this is dropped, or when the daemon does.
+/// A running fork server. It exits when this is dropped, or when the daemon does.
 #[derive(Debug)]
 pub(super) struct ForkServer {
     process: std::process::Child,
-    /// There until this is dropped.
+    /// Always present until the drop.
     socket: Option<OwnedFd>,
 }
 
 impl ForkServer {
-    #[expect(clippy::disallowed_methods, reason = "this is where sandboxes come from")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "starts the fork server, from which every sandbox is forked"
+    )]
     pub(super) fn start(program: &Path, args: &[OsString]) -> io::Result<Self> {
-        // Messages keep their borders, so that one request is one launch, whoever asks at the same time.
+        // SEQPACKET keeps message boundaries, so one request is one launch, even with concurrent callers.
         let (socket, peer) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(program);
@@ -41,17 +45,17 @@ impl ForkServer {
             .args(args)
             .env_clear()
             .current_dir("/")
-            // What a terminal sends to whoever started this is peer to pass on.
+            // Signals of the terminal go to the parent, which forwards them where needed.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         sys::pass_control_socket(&mut command, peer);
-        // With the command goes our copy of their end, so that we see when they are gone.
+        // The drop of the command closes our copy of the peer socket, so the end of the server is visible.
         Ok(Self { process: command.spawn()?, socket: Some(socket) })
     }
 
-    /// Asks for a launcher with these streams. It speaks over `control`, and says first who it is.
+    /// Requests a launcher with these streams. It uses `control` and sends its identity first.
     pub(super) fn request(
         &self,
         request: ForkRequest,
@@ -66,14 +70,14 @@ impl ForkServer {
 
 impl Drop for ForkServer {
     fn drop(&mut self) {
-        // It ends by itself, after what it made ahead, unless somebody has stopped it.
+        // It exits by itself after its prewarmed launcher, unless it is stopped by a signal.
         drop(self.socket.take());
         let own = Pid::from_child(&self.process);
         if let Ok(pidfd) = rustix::process::pidfd_open(own, PidfdFlags::empty()) {
             let timeout = Timespec::try_from(EXIT_TIMEOUT).ok();
             let _ = rustix::event::poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], timeout.as_ref());
         }
-        // One that just ended needs no signal; killed, the wait ends.
+        // ESRCH: it has just exited. After the kill the wait returns.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! What a program in a sandbox is connected to.
+//! The standard streams of a program in a sandbox.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,9 @@ use std::process::{ChildStderr, ChildStdin, ChildStdout};
 
 use rustix::fs::{FileType, fstat};
 
-use super::launcher::LaunchError;
+use super::error::LaunchError;
 
-/// The streams of a program.
+/// The standard streams of a program.
 #[derive(Debug)]
 pub struct Streams {
     pub stdin: Stream,
@@ -17,31 +17,31 @@ pub struct Streams {
     pub stderr: Stream,
 }
 
-/// One of them.
+/// One standard stream.
 #[derive(Debug)]
 pub enum Stream {
-    /// Empty to read, and what is written is lost.
+    /// `/dev/null`.
     Null,
     /// A pipe to the caller.
     Piped,
-    /// A pipe or a terminal that is open already. Of anything else the program would get more than its bytes.
+    /// A pipe or a terminal that is open already. Other kinds of files would give the program more than a byte stream.
     Given(OwnedFd),
 }
 
 impl Streams {
-    /// Nothing to read, and both outputs to be read by the caller.
+    /// No input; both outputs are pipes to the caller.
     #[must_use]
     pub const fn captured() -> Self {
         Self { stdin: Stream::Null, stdout: Stream::Piped, stderr: Stream::Piped }
     }
 
-    /// Pipes in all directions.
+    /// Pipes for all three.
     #[must_use]
     pub const fn piped() -> Self {
         Self { stdin: Stream::Piped, stdout: Stream::Piped, stderr: Stream::Piped }
     }
 
-    /// The program's ends, and the caller's.
+    /// Opens the streams. Returns the program's ends and the caller's ends.
     pub(super) fn open(self) -> Result<([OwnedFd; 3], CallerPipes), LaunchError> {
         let (stdin, caller_stdin) = match self.stdin {
             Stream::Piped => {
@@ -62,7 +62,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// What the program gets where nobody is at the other end.
+    /// The descriptor for a stream without a caller's end.
     fn into_fd(self) -> Result<OwnedFd, LaunchError> {
         match self {
             Self::Given(open) => {

@@ -1,44 +1,45 @@
-//! Users that nothing else has, for sandboxes that root starts.
+//! User ids that nothing else uses, for sandboxes that root starts.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Far above the ids that systems give to people, services and containers.
+/// Far above the ids that systems assign to people, services and containers.
 const HIGH_BASE: u32 = 0x7000_0000;
 
-/// Where only the usual 65536 ids exist, as in many containers: below `nobody`, above people and services.
+/// For containers that map only the usual 65536 ids: below `nobody`, above people and services.
 const LOW_RANGE: std::ops::Range<u32> = 61_184..65_519;
 
-/// Bits for the launches of one process, and above them for its pid.
+/// The low bits count the launches of one process, the bits above hold its pid.
 const LAUNCH_BITS: u32 = 12;
 const PID_BITS: u32 = 16;
 
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
-/// The one that a sandbox is made ahead for.
+/// The user id for which a launcher is being prewarmed.
 static RESERVED: Mutex<Option<u32>> = Mutex::new(None);
 
 fn reserved() -> MutexGuard<'static, Option<u32>> {
     RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The next one. Its number is its group's too. If something is made ahead for one that nobody has taken yet, it is that.
+/// Returns the next unused user id, which is also the group id. Prefers the reserved one, so that the prewarmed
+/// launcher fits.
 #[must_use]
 pub fn next() -> u32 {
     reserved().take().unwrap_or_else(generate)
 }
 
-/// The one that [`next`] will tell.
+/// Reserves the id that [`next`] will return.
 pub(super) fn reserve() -> u32 {
     *reserved().get_or_insert_with(generate)
 }
 
-/// Whether an id is one of these.
+/// Whether an id is from this pool.
 pub(super) fn is_pool_uid(id: u32) -> bool {
     id >= HIGH_BASE || LOW_RANGE.contains(&id)
 }
 
-/// One that was not told before.
+/// Returns an id that was not returned before.
 fn generate() -> u32 {
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let pid = std::process::id();
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_that_do_not_exist_are_not_taken() {
+    fn only_mapped_ids_are_used() {
         assert!(is_mapped("         0          0 4294967295\n", HIGH_BASE));
         assert!(!is_mapped("0 100000 65536\n", HIGH_BASE));
         assert!(is_mapped("0 100000 65536\n", LOW_RANGE.start));
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_new_and_none_is_root() {
+    fn every_id_is_new_and_from_the_pool() {
         let (first, second) = (next(), next());
         assert_ne!(first, second);
         assert!(is_pool_uid(first) && is_pool_uid(second));

@@ -1,4 +1,4 @@
-//! Both sides of a landing, and how one change gets from one to the other.
+//! Applies single changes of an overlay to the workspace folder.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -10,28 +10,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use super::diff::Change;
-use super::land::Why;
+use super::change::Change;
 use super::land_journal::LandJournal;
+use super::land_report::Why;
 use super::node::{Node, NodeStat};
 use super::overlay::OverlayBase;
 use super::{Layers, WorkspaceError, resolve_beneath, unreadable, unwritable};
 
 static TEMPORARY_COUNTER: AtomicU64 = AtomicU64::new(0);
 
-/// Both sides, open.
+/// Both sides of a landing, open.
 pub(super) struct Applier {
     lower: OwnedFd,
     upper: OwnedFd,
-    /// Whose the new files shall be, if we can choose.
+    /// The owner of new files, if this process may set it.
     owner: Option<(Uid, Gid)>,
     base: OverlayBase,
     journal: LandJournal,
-    /// Changes to something that is gone from the workspace.
+    /// Changes of something that no longer exists in the workspace.
     gone: BTreeSet<PathBuf>,
-    /// Folders in which something landed, and that nobody else changed before.
+    /// Folders in which something landed and that nothing else changed before.
     touched: BTreeSet<PathBuf>,
-    /// Folders that get their rights when everything is in them.
+    /// Folders whose final mode is set after their content has landed.
     folders: Vec<(PathBuf, u32)>,
 }
 
@@ -60,7 +60,8 @@ impl Applier {
         Ok(applier)
     }
 
-    /// Whether somebody else changed which names a folder of the workspace has, since the session began.
+    /// Returns whether anything but this session added or removed entries of a workspace folder since the session
+    /// began.
     fn is_changed_elsewhere(&self, folder: &Path) -> bool {
         let found = NodeStat::beneath(&self.lower, folder).ok().flatten();
         found.is_some_and(|found| {
@@ -69,7 +70,7 @@ impl Applier {
         })
     }
 
-    /// Gives landed folders their rights, the innermost first. Those that did not take them are told.
+    /// Sets the final modes of landed folders, innermost first. Returns the failures.
     pub(super) fn restore_folder_modes(&mut self) -> Vec<(PathBuf, WorkspaceError)> {
         let mut failed = Vec::new();
         while let Some((path, mode)) = self.folders.pop() {
@@ -82,7 +83,7 @@ impl Applier {
         failed
     }
 
-    /// Makes all of it durable, and remembers what landed, or it would look like somebody else's change.
+    /// Syncs the workspace and records what landed. Otherwise it would look like a conflicting change next time.
     pub(super) fn finish(mut self, layers: &Layers) -> std::io::Result<()> {
         let synced = rustix::fs::syncfs(&self.lower);
         for folder in std::mem::take(&mut self.touched) {
@@ -136,16 +137,16 @@ impl Applier {
         Ok(landed)
     }
 
-    /// Whether somebody else changed it since the session began.
+    /// Returns whether anything but this session changed the file since the session began.
     fn is_conflict(&self, change: &Change, found: Option<&NodeStat>) -> bool {
         if self.gone.contains(&change.path) {
             return true;
         }
         match (&change.before, found) {
-            // It went meanwhile, or came: `before` is of a moment ago.
+            // It was removed or created since `before` was read.
             (before, found) if before.as_ref() != found.map(|found| &found.node) => true,
             (_, None) => false,
-            // A folder changes with each name in it, and no name is lost by merging.
+            // Every new entry changes a folder's time, and merging folders loses none.
             (Some(Node::Folder { .. }), Some(_)) if matches!(change.after, Some(Node::Folder { .. })) => {
                 false
             }
@@ -172,7 +173,7 @@ impl Applier {
         removed.map(Ok).map_err(|error| unwritable(path, error))
     }
 
-    /// Whether anything in a folder was changed since the session began, and not by landing.
+    /// Returns whether anything in a folder changed since the session began, other than by landing.
     fn is_newer(&self, folder: &OwnedFd, path: &Path) -> Result<bool, WorkspaceError> {
         for entry in rustix::fs::Dir::read_from(folder).map_err(|error| unreadable(path, error))? {
             let entry = entry.map_err(|error| unreadable(path, error))?;
@@ -216,7 +217,7 @@ impl Applier {
         }
         let held = resolve_beneath::open_folder(entry.folder, entry.name.as_ref())
             .map_err(|error| unreadable(path, error))?;
-        // Open for what comes into it.
+        // Writable while its content lands.
         let open = mode & 0o777 | 0o700;
         rustix::fs::fchmod(&held, Mode::from_raw_mode(open)).map_err(|error| unwritable(path, error))?;
         if mode & 0o777 != open {
@@ -230,7 +231,7 @@ impl Applier {
         self.set_owner(entry.folder, entry.name, path)
     }
 
-    /// Makes something beside its entry, and moves it there.
+    /// Creates the new version beside the target, then renames it into place.
     fn replace(
         &mut self,
         entry: &TargetEntry<'_>,
@@ -254,7 +255,7 @@ impl Applier {
             entry.move_into_place(temporary, path)
         });
         if !matches!(moved, Ok(Ok(()))) {
-            // Whatever it is by now, it is not needed.
+            // Not needed any more, whatever it is by now.
             let _ = rustix::fs::unlinkat(entry.folder, temporary, AtFlags::empty());
         }
         moved
@@ -278,7 +279,7 @@ impl Applier {
             if let Some((uid, gid)) = self.owner {
                 rustix::fs::fchown(&target, Some(uid), Some(gid))?;
             }
-            // After the change of owner, and without the bits that give an owner's rights away.
+            // After the change of owner, and without set-id bits.
             rustix::fs::fchmod(target.as_fd(), Mode::from_raw_mode(mode & 0o777))?;
             Ok(rustix::fs::futimens(&target, &changed)?)
         });
@@ -292,7 +293,7 @@ impl Applier {
     }
 }
 
-/// A name in a folder of the workspace, and what was found there.
+/// An entry of a workspace folder and its state when it was checked.
 struct TargetEntry<'a> {
     folder: &'a OwnedFd,
     name: &'a OsStr,
@@ -300,7 +301,7 @@ struct TargetEntry<'a> {
 }
 
 impl TargetEntry<'_> {
-    /// Moves the new version here, unless what is here is no longer what was found.
+    /// Renames the new version into place, unless the entry has changed since it was checked.
     fn move_into_place(&self, temporary: &OsStr, path: &Path) -> ApplyResult {
         let rename = |flags| rustix::fs::renameat_with(self.folder, temporary, self.folder, self.name, flags);
         let was_file = self.found.filter(|found| !matches!(found.node, Node::Folder { .. }));
@@ -316,7 +317,7 @@ impl TargetEntry<'_> {
             Err(Errno::NOENT) => return Ok(Err(Why::Conflict)),
             Err(error) => return Err(unwritable(path, error)),
         }
-        // The old version is aside now, where it can be compared at leisure.
+        // The exchange moved the old version aside, where it can be compared safely.
         let aside =
             NodeStat::in_folder(self.folder, temporary.as_ref()).map_err(|error| unreadable(path, error))?;
         let same = |aside: &NodeStat| {
@@ -329,7 +330,7 @@ impl TargetEntry<'_> {
             let removed = rustix::fs::unlinkat(self.folder, temporary, AtFlags::empty());
             return removed.map(Ok).map_err(|error| unwritable(path, error));
         }
-        // Somebody was faster: theirs goes back.
+        // Another process was faster: its version goes back.
         rename(RenameFlags::EXCHANGE).map_err(|error| unwritable(path, error))?;
         Ok(Err(Why::Conflict))
     }

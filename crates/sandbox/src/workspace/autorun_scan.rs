@@ -1,9 +1,10 @@
-//! Which changes programs of the host would obey: those under names that they look for, everything in a repository of git
-//! whatever it is called, what its configuration leads to, and whatever links with such names lead to, each link on the way
-//! included. A link whose name is the beginning of such a path leads to the rest of it. PathTracer are followed in the folder as it
-//! is, as it would be, and as it would be if some of the changes were left.
+//! Finds changes that programs of the host would execute or load: changes of autorun files, of everything in a git
+//! repository (whatever its name), of what its configuration points to, and of the targets of symlinks with such names,
+//! including every symlink on the way. A symlink whose path is the beginning of a pattern continues it at its target.
+//! Paths are resolved in the folder as it is, as it would be with all changes, and as it would be with only some of
+//! them.
 //!
-//! What is too much to look at counts as scan: more is marked then, never less.
+//! What exceeds the bounds counts as an autorun file: this marks too much, never too little.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -15,19 +16,21 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use tribune_contract::{PatternProgress, autorun_patterns, autorun_prefix, is_host_trap};
 
+use super::change::Change;
 use super::content::content_beneath;
-use super::diff::Change;
 use super::git_config::{MAX_BYTES, config_targets};
 use super::symlink_paths::{BudgetExceeded, Links, PathTracer};
 use super::{WorkspaceError, resolve_beneath, unreadable};
 use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, is_repository, read_entries};
 
-/// Configurations that are read, and what could be one. A project has a few repositories with a few files each.
+/// Maximum number of git configurations, including candidates. A project has a few repositories with a few files each.
 const MAX_GIT_CONFIGS: usize = 16_384;
 
-/// Marks what programs of the host would obey. `repositories` are folders that the changes make, or were made in.
+/// Marks the changes that programs of the host would execute or load. `repositories` are folders that the changes turn
+/// into repositories, or that are changed repositories.
 pub(super) fn mark_autorun(
-    (path, folder): (&Path, &OwnedFd),
+    path: &Path,
+    lower: &OwnedFd,
     upper: &OwnedFd,
     repositories: BTreeSet<PathBuf>,
     changes: &mut [Change],
@@ -36,10 +39,10 @@ pub(super) fn mark_autorun(
         return Ok(());
     }
     let mut scan = AutorunScan { paths: repositories, ..AutorunScan::in_folder(path) };
-    let now = scan.collect_links(folder)?;
+    let now = scan.collect_links(lower)?;
     let mut tracer = PathTracer::new(path, now, changes);
     let followed =
-        scan.read_git_configs(&mut tracer, [folder, upper]).and_then(|()| scan.follow_links(&mut tracer));
+        scan.read_git_configs(&mut tracer, [lower, upper]).and_then(|()| scan.follow_links(&mut tracer));
     if followed == Err(BudgetExceeded) {
         scan.paths.insert(PathBuf::new());
     }
@@ -51,13 +54,13 @@ pub(super) fn mark_autorun(
 
 #[derive(Debug, Default)]
 struct AutorunScan {
-    /// Names of the folder itself that can make what is in it scan.
+    /// The workspace's own path, as far as it can turn its content into autorun files.
     prefix: Option<String>,
-    /// What is scan beside what its name tells, each with everything below it.
+    /// Autorun paths that are not recognised by name, each with everything below it.
     paths: BTreeSet<PathBuf>,
-    /// Links on the way to something that is scan. Nobody reads what else they lead to.
+    /// Symlinks on the way to an autorun path.
     links_passed: BTreeSet<PathBuf>,
-    /// What links lead to whose names are the beginning of a pattern, and how far they have come in it.
+    /// Targets of symlinks whose paths are the beginning of a pattern, with their progress in it.
     partial_matches: BTreeMap<PathBuf, PatternProgress>,
 }
 
@@ -66,7 +69,7 @@ impl AutorunScan {
         Self { prefix: autorun_prefix(folder), ..Self::default() }
     }
 
-    /// Whether its name tells, with those of the folder before it.
+    /// Returns whether the path matches by name, together with the workspace's own path.
     fn matches_by_name(&self, path: &Path) -> bool {
         let path = path.to_string_lossy();
         self.prefix
@@ -80,8 +83,8 @@ impl AutorunScan {
             || self.partial_matches_above(path).any(|(from, rest)| advance(from, rest).1)
     }
 
-    /// How far links lead that have this path, by its own names and by links that lead above it. What holds everywhere is no
-    /// beginning.
+    /// The progress that symlinks at this path have made: by the names on the path, and by symlinks that lead above it.
+    /// Without the progress that every path has.
     fn progress_at(&self, path: &Path) -> PatternProgress {
         let start = autorun_patterns().start();
         let above =
@@ -98,7 +101,7 @@ impl AutorunScan {
             .filter_map(move |above| Some((self.partial_matches.get(above)?, path.strip_prefix(above).ok()?)))
     }
 
-    /// Looks through a folder for its links; its repositories are scan.
+    /// Collects the symlinks of a folder, and its repositories as autorun paths.
     fn collect_links(&mut self, root: &OwnedFd) -> Result<Links, WorkspaceError> {
         let (mut links, mut seen) = (Links::new(), 0);
         let mut folders = VecDeque::from([PathBuf::new()]);
@@ -109,7 +112,7 @@ impl AutorunScan {
             }
             let folder = match resolve_beneath::open_folder(root, &path) {
                 Ok(folder) => folder,
-                // It went meanwhile, or is closed to whoever would land there.
+                // It was removed meanwhile, or the landing user cannot read it.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
                 Err(error) => return Err(unreadable(path, error)),
             };
@@ -122,7 +125,7 @@ impl AutorunScan {
                 let name = OsStr::from_bytes(&entry.name);
                 match entry.kind {
                     FileType::Directory => {
-                        // AutorunScan by its name already; here, because its configuration is looked for.
+                        // Its name matches already; listed here because its configuration is read.
                         if name.eq_ignore_ascii_case(".git") {
                             self.paths.insert(path.join(name));
                         }
@@ -139,7 +142,7 @@ impl AutorunScan {
         Ok(links)
     }
 
-    /// Reads the configurations of all repositories, as they are and as they would be, and of what these include.
+    /// Reads the configurations of all repositories, before and after the changes, and the files that they include.
     fn read_git_configs(
         &mut self,
         tracer: &mut PathTracer<'_>,
@@ -148,13 +151,13 @@ impl AutorunScan {
         let names = ["config", "config.worktree"];
         let own: Vec<PathBuf> =
             self.paths.iter().flat_map(|folder| names.map(|name| folder.join(name))).collect();
-        // Files, each with the work trees that its programs run in.
+        // Files, each with the work trees in which its programs run.
         let mut read: BTreeSet<(PathBuf, Vec<PathBuf>)> = BTreeSet::new();
         if own.len() > MAX_GIT_CONFIGS {
             return Err(BudgetExceeded);
         }
         for file in &own {
-            // Its work tree is around its own name and not around where a link leads.
+            // The work tree is around the file's own path, not around the target of a symlink.
             let tree = tracer.root.join(file.parent().unwrap_or(Path::new(""))).join("..");
             let ends = self.trace(tracer, Path::new(""), file)?;
             read.extend(ends.into_iter().map(|end| (end, vec![tree.clone()])));
@@ -165,13 +168,14 @@ impl AutorunScan {
             for text in sides.iter().filter_map(|side| content_beneath(side, &file, MAX_BYTES).ok().flatten())
             {
                 let mut trees = trees.clone();
-                for led in config_targets(&file, &text, (tracer.root, home.as_deref()), &mut trees) {
+                for led in config_targets(&file, &text, tracer.root, home.as_deref(), &mut trees) {
                     for end in self.trace(tracer, Path::new(""), &led.path)? {
                         if end.as_os_str().is_empty() && !led.is_hooks {
                             continue;
                         }
                         self.paths.insert(end.clone());
-                        // What it includes leads on; what it runs holds no settings, and reading it does no harm.
+                        // An included file can include more. What the configuration executes contains no settings, and
+                        // reading it is harmless.
                         let next = (end, trees.clone());
                         if read.insert(next.clone()) {
                             queue.push_back(next);
@@ -186,7 +190,7 @@ impl AutorunScan {
         Ok(())
     }
 
-    /// Follows every link that is scan or begins a pattern, and those that are or do for that reason.
+    /// Follows every symlink that is an autorun path or begins a pattern, until no more are found.
     fn follow_links(&mut self, tracer: &mut PathTracer<'_>) -> Result<(), BudgetExceeded> {
         let mut followed: BTreeMap<PathBuf, (bool, PatternProgress)> = BTreeMap::new();
         let mut queue: VecDeque<PathBuf> = tracer.links().cloned().collect();
@@ -216,7 +220,7 @@ impl AutorunScan {
         Ok(())
     }
 
-    /// Where a path leads. Links on the way are scan.
+    /// Resolves a path. Symlinks on the way are recorded.
     fn trace(
         &mut self,
         tracer: &mut PathTracer<'_>,
@@ -229,7 +233,7 @@ impl AutorunScan {
     }
 }
 
-/// How far a path comes in the patterns, and whether any of them is about it or about something above it.
+/// Returns the progress in the patterns after a path, and whether any pattern matches it or one of its parents.
 fn advance(from: &PatternProgress, path: &Path) -> (PatternProgress, bool) {
     let patterns = autorun_patterns();
     path.components().fold((from.clone(), false), |(from, is_trap), part| {
@@ -245,11 +249,11 @@ mod tests {
     use super::*;
     use crate::workspace::{Layers, diff};
 
-    /// What is changed in a folder that is itself scan, or is in one that is.
+    /// Changes in a folder that is itself an autorun path, or is inside one.
     #[test]
-    fn the_names_of_the_folder_itself_count() {
+    fn workspace_inside_an_autorun_path_is_recognised() {
         let place = tempfile::tempdir().unwrap();
-        for (number, (folder, scan, plain)) in [
+        for (number, (folder, autorun, plain)) in [
             (".vscode", vec!["tasks.json"], vec![]),
             (".git/hooks", vec!["pre-commit"], vec![]),
             (".cargo", vec!["config.toml"], vec!["notes.txt"]),
@@ -262,26 +266,26 @@ mod tests {
             let lower = place.path().join(folder);
             std::fs::create_dir_all(&lower).unwrap();
             let layers = Layers::create(place.path().join(format!("layers-{number}")), &lower).unwrap();
-            for file in scan.iter().chain(&plain) {
+            for file in autorun.iter().chain(&plain) {
                 let file = layers.upper().join(file);
                 std::fs::create_dir_all(file.parent().unwrap()).unwrap();
                 std::fs::write(file, "x").unwrap();
             }
             let changes = diff(&lower, &layers).unwrap().changes;
-            let told = |is_trap: bool| -> Vec<&str> {
+            let changed = |is_autorun: bool| -> Vec<&str> {
                 let is_file = |path: &Path| layers.upper().join(path).is_file();
                 let files =
-                    changes.iter().filter(|change| change.is_trap == is_trap && is_file(&change.path));
+                    changes.iter().filter(|change| change.is_trap == is_autorun && is_file(&change.path));
                 files.map(|change| change.path.to_str().unwrap()).collect()
             };
-            assert_eq!(told(true), scan, "{folder}");
-            assert_eq!(told(false), plain, "{folder}");
+            assert_eq!(changed(true), autorun, "{folder}");
+            assert_eq!(changed(false), plain, "{folder}");
         }
     }
 
-    /// A link that begins such a name goes on from where the folder is.
+    /// A symlink that begins a pattern starts from the workspace's own path.
     #[test]
-    fn links_begin_where_the_folder_is() {
+    fn symlink_continues_a_pattern_that_the_workspace_path_begins() {
         let place = tempfile::tempdir().unwrap();
         let lower = place.path().join(".jj");
         std::fs::create_dir_all(lower.join("elsewhere")).unwrap();

@@ -1,7 +1,7 @@
-//! What programs of the host obey in a folder as it stands, so that somebody who looks twice knows what came or was changed in
-//! between. For folders that agents change at once; what lies on a layer is told by its diff.
+//! A snapshot of the autorun files in a folder. The difference of two snapshots shows what was added or changed in
+//! between. For folders that agents change directly; for an overlay the diff tells it.
 //!
-//! Names alone are looked at. What a link or a configuration leads to is not followed.
+//! Only names are matched. Targets of symlinks and of git configurations are not followed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -16,14 +16,14 @@ use tribune_contract::{HOST_TRAPS, Pattern, autorun_prefix};
 use super::{WorkspaceError, resolve_beneath, unreadable};
 use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, is_git_control_file, is_repository, read_entries};
 
-/// What of a repository is large, and obeyed by nobody.
+/// Large folders of a repository that no program executes anything from.
 const GIT_DATA_DIRS: [&str; 4] = ["objects", "refs", "logs", "lfs"];
 
-/// What is obeyed in a folder, by its path.
+/// The autorun files in a folder, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Standing(BTreeMap<PathBuf, FileStamp>);
 
-/// What tells one state of a file from another.
+/// What distinguishes one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -33,14 +33,14 @@ struct FileStamp {
 }
 
 impl Standing {
-    /// Looks through a folder. What is too much or too deep to look at is left out.
+    /// Scans a folder. What exceeds the bounds is left out.
     pub fn of(folder: &Path) -> Result<Self, WorkspaceError> {
         static PATTERNS: LazyLock<Vec<Pattern>> =
             LazyLock::new(|| HOST_TRAPS.iter().map(|path| Pattern::new(path)).collect());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| unreadable(folder, error))?;
-        // The folder may itself be one that is obeyed, or be in one.
+        // The folder can itself be an autorun path, or be inside one.
         let above = PathBuf::from(autorun_prefix(folder).unwrap_or_default());
         let is_autorun =
             |path: &Path| PATTERNS.iter().any(|pattern| pattern.matches(&path.to_string_lossy()));
@@ -53,7 +53,7 @@ impl Standing {
             }
             let folder = match resolve_beneath::open_folder(&root, &path) {
                 Ok(folder) => folder,
-                // It went meanwhile, or is closed.
+                // It was removed meanwhile, or is not readable.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
                 Err(error) => return Err(unreadable(path, error)),
             };
@@ -71,7 +71,7 @@ impl Standing {
                     FileType::Directory
                         if in_repository && GIT_DATA_DIRS.iter().any(|store| *store == name) => {}
                     FileType::Directory => folders.push_back((own, is_autorun)),
-                    // Git's own examples, which nothing runs.
+                    // Git's example hooks, which nothing executes.
                     _ if is_autorun && !entry.name.ends_with(b".sample") => {
                         if let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
                             let changed = (stat.st_ctime, stat.st_ctime_nsec);
@@ -91,7 +91,7 @@ impl Standing {
         Ok(Self(found))
     }
 
-    /// What is here and was not before, or not so.
+    /// Returns what was added or changed since `before`.
     pub fn since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Path> {
         let is_new = |(path, stamp): &(&PathBuf, &FileStamp)| before.0.get(*path) != Some(*stamp);
         self.0.iter().filter(is_new).map(|(path, _)| path.as_path())
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_or_is_changed_under_an_obeyed_name_is_told() {
+    fn added_and_changed_autorun_files_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = folder.path().join(path);
@@ -118,16 +118,16 @@ mod tests {
         put(".vscode/settings.json", "{}");
         put("src/main.rs", "fn main() {}");
         let before = Standing::of(folder.path()).unwrap();
-        let told = || -> Vec<String> {
+        let changed = || -> Vec<String> {
             let now = Standing::of(folder.path()).unwrap();
             now.since(&before).map(|path| path.display().to_string()).collect()
         };
-        assert_eq!(told(), Vec::<String>::new());
+        assert_eq!(changed(), Vec::<String>::new());
         put("src/main.rs", "fn main() { }");
         put(".git/objects/aa/cc", "x");
         put(".git/index", "x");
         put(".git/hooks/pre-push.sample", "x");
-        assert_eq!(told(), Vec::<String>::new(), "nothing obeys these");
+        assert_eq!(changed(), Vec::<String>::new(), "no program executes these");
         put("sub/.envrc", "x");
         put(".vscode/tasks.json", "{}");
         put(".vscode/settings.json", "{ }");
@@ -144,14 +144,14 @@ mod tests {
             "bare.git/hooks/update",
             "sub/.envrc",
         ];
-        assert_eq!(told(), all);
+        assert_eq!(changed(), all);
     }
 
-    /// A folder that is itself such a name, or is in one.
+    /// A folder that is itself an autorun path, or is inside one.
     #[test]
-    fn the_names_of_the_folder_itself_count() {
+    fn folder_inside_an_autorun_path_is_recognised() {
         let place = tempfile::tempdir().unwrap();
-        for (folder, told, untold) in [
+        for (folder, reported, ignored) in [
             (".vscode", "tasks.json", None),
             (".git/hooks", "pre-commit", Some("pre-commit.sample")),
             (".cargo", "config.toml", Some("credentials.toml")),
@@ -161,11 +161,11 @@ mod tests {
             let folder = place.path().join(folder);
             fs::create_dir_all(folder.join("fish")).unwrap();
             let before = Standing::of(&folder).unwrap();
-            for name in [Some(told), untold].into_iter().flatten() {
+            for name in [Some(reported), ignored].into_iter().flatten() {
                 fs::write(folder.join(name), "x").unwrap();
             }
             let now = Standing::of(&folder).unwrap();
-            assert_eq!(now.since(&before).collect::<Vec<_>>(), [Path::new(told)], "{}", folder.display());
+            assert_eq!(now.since(&before).collect::<Vec<_>>(), [Path::new(reported)], "{}", folder.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a file of either side holds.
+//! Reads a file of the workspace or of its overlay.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,8 +9,8 @@ use rustix::fs::FileType;
 
 use super::resolve_beneath;
 
-/// Reads a plain file beneath `folder`, if it has no more than `most` bytes. No link on the way is followed, and nothing that is
-/// no file is waited for.
+/// Reads a regular file beneath `folder`. Returns `None` if it has more than `most` bytes. Follows no symlink, and does
+/// not block on pipes or devices.
 pub fn content(folder: &Path, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     content_beneath(&resolve_beneath::open_root(folder)?, path, most)
 }

@@ -1,4 +1,4 @@
-//! How much a session writes: what its layer takes, or by how much its folder grows.
+//! Disk usage of a session: the size of its overlay, or the growth of its folder.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -14,23 +14,23 @@ use super::inaccessible_dirs::enter;
 use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, resolve_beneath, unreadable};
 use crate::dir_entries::{MAX_ENTRIES, read_entries};
 
-/// Names by which a folder may grow.
+/// Maximum number of entries by which a folder may grow.
 pub const MAX_GROWTH: usize = MAX_ENTRIES;
 
-/// How far the times that the kernel writes on files are behind the clock, at most.
+/// How far file times lag behind the clock, at most.
 const FILE_TIME_LAG: Duration = Duration::from_millis(20);
 
-/// What is taken on disk. Files that are open and have no name any more are not in it.
+/// Space on disk. Open files without a name are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub bytes: u64,
-    /// Files, folders and whatever else has a name. Counting ends when there are more than may be.
+    /// Files, folders and everything else with a name. Counting stops above the maximum.
     pub names: usize,
 }
 
 impl Layers {
-    /// Counts. For a quota, which the host keeps: no file system does it for an ordinary user. What goes away while it is counted
-    /// counts as nothing.
+    /// Counts the overlay. For a quota that the host enforces, because file systems do not for ordinary users. Entries
+    /// that disappear meanwhile are not counted.
     pub fn usage(&self) -> Result<Usage, WorkspaceError> {
         let mut counter = UsageCounter { began: i128::MIN, most: MAX_CHANGES, ..UsageCounter::default() };
         counter.count_folder(&self.upper())?;
@@ -38,17 +38,17 @@ impl Layers {
     }
 }
 
-/// A folder that is changed at once, from a moment on.
+/// The growth of a folder that is changed directly, from a point in time on.
 #[derive(Debug, Clone)]
 pub struct Growth {
     folder: PathBuf,
-    /// In nanoseconds, as files have it.
+    /// In nanoseconds, like file times.
     began: i128,
     before: Option<Usage>,
 }
 
 impl Growth {
-    /// From now on.
+    /// Starts measuring now.
     #[must_use]
     pub fn of(folder: &Path) -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -61,8 +61,8 @@ impl Growth {
         &self.folder
     }
 
-    /// Counts by how much it grew. What it was before is learned with the first count: all that nobody has changed since. Nothing
-    /// if it had more names than are counted.
+    /// Counts the growth. The first count also establishes the size before: everything that has not changed since.
+    /// Returns `None` if the folder had too many entries to count.
     pub fn count(&mut self) -> Result<Option<Usage>, WorkspaceError> {
         let most = MAX_GROWTH + self.before.map_or(MAX_ENTRIES, |before| before.names);
         let mut counter = UsageCounter { began: self.began, most, ..UsageCounter::default() };
@@ -78,15 +78,15 @@ impl Growth {
     }
 }
 
-/// What was counted so far.
+/// A running count.
 #[derive(Debug, Default)]
 struct UsageCounter {
     began: i128,
     most: usize,
-    /// What was there before, as it was.
+    /// Entries that existed before and have not changed.
     old: Usage,
     new: Usage,
-    /// Files with several names, which take their room once.
+    /// Files with hard links, which are counted once.
     linked: HashSet<(u64, u64)>,
 }
 
@@ -119,7 +119,7 @@ impl UsageCounter {
                 continue;
             }
             let counted = if is_new {
-                // One that was closed since is open as long as this is held.
+                // A folder that denies access stays accessible while this is held.
                 enter(folder, name.as_ref())
                     .map(|entered| self.walk(&entered.folder, &path.join(name), depth + 1))
             } else {
@@ -129,7 +129,7 @@ impl UsageCounter {
             match counted {
                 Ok(counted) => counted?,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                // Of somebody else, who alone can fill it.
+                // Owned by another user, who alone can fill it.
                 Err(Errno::ACCESS) if !is_new => {}
                 Err(error) => return Err(unreadable(path.join(name), error)),
             }
@@ -137,7 +137,7 @@ impl UsageCounter {
         Ok(())
     }
 
-    /// Whether it was changed since.
+    /// Adds an entry. Returns whether it has changed since the start.
     fn add(&mut self, stat: &Stat) -> bool {
         let changed = i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec);
         let is_new = changed >= self.began;
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_grows_by_what_is_made_after_the_moment() {
+    fn growth_counts_only_what_was_written_after_the_start() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, mib: usize| {
             std::fs::write(folder.path().join(name), vec![1; mib << 20]).unwrap();
@@ -169,7 +169,7 @@ mod tests {
         write("new", 2);
         let mib = |usage: Option<Usage>| (usage.unwrap().bytes >> 20, usage.unwrap().names);
         assert_eq!(mib(growth.count().unwrap()), (2, 1));
-        // Other names take no room, and what is removed gives some back.
+        // Hard links take no space, and removing frees some.
         std::fs::hard_link(folder.path().join("old"), folder.path().join("link")).unwrap();
         assert_eq!(mib(growth.count().unwrap()), (2, 2));
         write("changed", 4);

@@ -1,8 +1,8 @@
-//! What a session closed to its own user. An ordinary user's daemon owns the layer and cannot look into such a folder until it
-//! opens it; root can.
+//! Files and folders that a session made inaccessible to its own user. The overlay of an ordinary user's daemon belongs
+//! to that user, who must change their modes to read them; root can read them as they are.
 //!
-//! While the session runs, a folder is opened for a moment and closed again ([`enter`]). Afterwards all of them are opened for
-//! good, and the rights that they had are kept beside the layer ([`Layers::open_up`]): those are what is told and landed.
+//! While the session runs, a folder is opened temporarily ([`enter`]). Afterwards all of them are opened for good, and
+//! their original modes are recorded beside the overlay ([`Layers::open_up`]): those modes are shown and landed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,17 +17,17 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use super::{Layers, MAX_DEPTH, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
 use crate::dir_entries::read_entries;
 
-/// What its owner needs to look into a folder.
+/// The permission bits that an owner needs to list a folder.
 const OWNER_READ_SEARCH: u32 = 0o500;
 
-/// A folder that was opened for a moment.
+/// A folder that was opened temporarily.
 pub(super) struct OpenedDir {
     pub(super) folder: OwnedFd,
-    /// With the rights it had.
+    /// Its original mode, if that was changed.
     was_closed: Option<u32>,
 }
 
-/// Opens a folder of a layer, also one that its owner closed.
+/// Opens a folder of the overlay, even if its mode denies access to its owner.
 pub(super) fn enter(beneath: &OwnedFd, name: &Path) -> rustix::io::Result<OpenedDir> {
     let held = resolve_beneath::open(beneath, name, OFlags::PATH | OFlags::DIRECTORY)?;
     let mode = rustix::fs::fstat(&held)?.st_mode & 0o7777;
@@ -47,21 +47,21 @@ impl Drop for OpenedDir {
     fn drop(&mut self) {
         let Some(mode) = self.was_closed else { return };
         let now = rustix::fs::fstat(&self.folder).map(|stat| stat.st_mode & 0o7777);
-        // Unless somebody gave it other rights meanwhile.
+        // Unless the mode was changed meanwhile.
         if now == Ok(mode | OWNER_READ_SEARCH) {
-            // It stays open then, which the session sees and nobody else.
+            // On failure the folder stays accessible, which only the session can notice.
             let _ = rustix::fs::fchmod(&self.folder, Mode::from_raw_mode(mode));
         }
     }
 }
 
-/// By its descriptor's name, because nothing that is closed can be opened to be changed.
+/// Through /proc, because a path descriptor cannot be changed directly and an inaccessible file cannot be opened.
 fn set_mode(held: &OwnedFd, mode: u32) -> rustix::io::Result<()> {
     rustix::fs::chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::from_raw_mode(mode))
 }
 
 impl Layers {
-    /// Opens everything that the session closed to its own user, and keeps the rights it had. The session must have ended.
+    /// Makes everything in the overlay accessible and records the original modes. The session must have ended.
     pub fn open_up(&self) -> Result<(), WorkspaceError> {
         if rustix::process::geteuid().is_root() {
             return Ok(());
@@ -73,7 +73,7 @@ impl Layers {
         open_up(&root, Path::new(""), &mut list, 0)
     }
 
-    /// The rights that things had which are open now.
+    /// The original modes of what is accessible now.
     pub(super) fn original_modes(&self) -> BTreeMap<PathBuf, u32> {
         let text = std::fs::read_to_string(self.modes_path()).unwrap_or_default();
         let entry = |line: &str| {

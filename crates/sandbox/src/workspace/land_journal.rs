@@ -1,8 +1,8 @@
-//! What a landing is about to do and has done, beside the layer, so that one which was killed can be mended: the file that was
-//! being moved is put in order, and what landed is known.
+//! The journal of a landing, beside the overlay. It allows recovery after a crash: the file that was being moved is
+//! restored or completed, and what has landed is known.
 //!
-//! One line each: `make TEMPORARY PATH` before something is made beside its place, `made INODE` before it is moved there, and
-//! `done PATH` when a change has landed. No line outlives the landing that it is of.
+//! One line each: `make TEMPORARY PATH` before a file is created beside its target, `made INODE` before it is moved
+//! into place, and `done PATH` when a change has landed. The journal is removed at the end of the landing.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,15 +20,15 @@ pub(super) struct LandJournal {
     path: PathBuf,
 }
 
-/// What came of a landing that was killed.
+/// The result of recovering an interrupted landing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LandRecovery {
     pub landed: Vec<PathBuf>,
-    /// Old versions of files that somebody changed again before they could be put back, where they are now.
+    /// Old versions that could not be restored because the file was changed again, with their current paths.
     pub aside: Vec<PathBuf>,
 }
 
-/// Something that was made beside its place.
+/// A file that was created beside its target.
 struct PendingFile {
     temporary: PathBuf,
     path: PathBuf,
@@ -54,7 +54,7 @@ impl LandJournal {
         self.append(&format!("done {}\n", path_encoding::encode(path)))
     }
 
-    /// In one write: a formatted one is made piece by piece, and there are three for each file.
+    /// In a single write: formatted output would need several, three times per file.
     fn append(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(line.as_bytes())
     }
@@ -68,7 +68,7 @@ fn journal_path(layers: &Layers) -> PathBuf {
     layers.folder().join("journal")
 }
 
-/// Puts a workspace in order after a landing that was killed. Nobody may land meanwhile.
+/// Recovers a workspace after an interrupted landing. No landing may run meanwhile.
 pub fn mend(lower: &Path, layers: &Layers) -> Result<LandRecovery, WorkspaceError> {
     let journal = journal_path(layers);
     let text = match std::fs::read_to_string(&journal) {
@@ -113,7 +113,7 @@ pub fn mend(lower: &Path, layers: &Layers) -> Result<LandRecovery, WorkspaceErro
     Ok(mended)
 }
 
-/// Puts one thing in order that was being made when the landing was killed.
+/// Completes or reverts the file that was being moved when the landing was interrupted.
 fn resolve_pending(
     root: &OwnedFd,
     making: Option<PendingFile>,
@@ -131,10 +131,10 @@ fn resolve_pending(
     };
     let (there, place) = (inode_of(aside), inode_of(name));
     match (inode, there) {
-        // It was moved to its place, and what was there is gone.
+        // It was moved into place, and the old version is gone.
         (Some(_), None) if place == inode => drop(landed.insert(path)),
         (_, None) => {}
-        // What was in its place is aside: it goes back, unless somebody went on from the new one.
+        // The old version is aside: it goes back, unless the new one was changed since.
         (Some(new), Some(old)) if new != old => {
             let back = place == inode
                 && rustix::fs::renameat_with(&folder, aside, &folder, name, RenameFlags::empty()).is_ok();
@@ -142,7 +142,7 @@ fn resolve_pending(
                 mended.aside.push(temporary);
             }
         }
-        // It never came to its place. The layer has it.
+        // It was never moved. The overlay still has it.
         (_, Some(_)) => drop(rustix::fs::unlinkat(&folder, aside, AtFlags::empty())),
     }
 }

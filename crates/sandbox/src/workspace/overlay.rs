@@ -1,4 +1,4 @@
-//! The folders that hold the changes of a workspace, and what was true when they were made.
+//! The overlay folders of a session, and the state of the workspace when it began.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,24 +7,26 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{WorkspaceError, discard};
+use super::WorkspaceError;
+use super::remove_tree::remove_tree;
 
-/// How often the clock is read until it has moved on; it does every few milliseconds.
+/// How often the clock is read until it advances, which it does every few milliseconds.
 const CLOCK_TICK_ATTEMPTS: usize = 1000;
 
-/// Where the changes of one session are: `upper` has the changes, `work` is the kernel's, `base.json` is ours.
+/// The overlay of one session: `upper` has the changes, `work` is used by the kernel, `base.json` by this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layers {
     folder: PathBuf,
 }
 
-/// What tells a change of the session from one that somebody else made since.
+/// What distinguishes a change of the session from a later change in the workspace.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct OverlayBase {
-    /// When the session began, in nanoseconds of the kernel's clock for files. What was changed later was changed since.
+    /// The start of the session, in nanoseconds of the kernel's clock for file times. Later changes in the workspace
+    /// are conflicts.
     pub(super) began: i128,
-    /// What was landed already, and when the file was changed by that; folders in which something was.
+    /// What has landed, with the change time that the landing caused; also the folders in which something landed.
     #[serde(with = "super::path_encoding")]
     pub(super) landed: BTreeMap<PathBuf, i128>,
 }
@@ -35,25 +37,25 @@ impl Layers {
         Self { folder: folder.into() }
     }
 
-    /// Makes the folders, which only their owner can enter, for a session on `lower` that begins now.
+    /// Creates the folders, accessible to their owner only, for a session on `lower` that begins now.
     pub fn create(folder: impl Into<PathBuf>, lower: &Path) -> io::Result<Self> {
         let layers = Self::new(folder);
         for path in [layers.folder.clone(), layers.upper(), layers.work()] {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         }
-        // The root of the upper layer is the root of the workspace inside, and looks like the lower one.
+        // The root of the upper layer is the root of the workspace inside, so it gets the mode of the lower one.
         let mode = std::fs::metadata(lower)?.permissions().mode() & 0o777;
         std::fs::set_permissions(layers.upper(), PermissionsExt::from_mode(mode | 0o700))?;
         let began = layers.file_time_now()?;
         layers.write_base(&OverlayBase { began, landed: BTreeMap::new() })?;
-        // Once the clock has moved on, nothing that is changed from now on looks as if it were older.
+        // Waits until the clock advances. From then on, later changes have a later time.
         for _ in 0..CLOCK_TICK_ATTEMPTS {
             if layers.file_time_now()? > began {
                 return Ok(layers);
             }
             std::thread::sleep(std::time::Duration::from_micros(500));
         }
-        Err(io::Error::other("the clock stands still"))
+        Err(io::Error::other("the clock does not advance"))
     }
 
     #[must_use]
@@ -73,19 +75,19 @@ impl Layers {
 
     /// Removes the folders with everything in them. The session must have ended.
     pub fn remove(self) -> Result<(), WorkspaceError> {
-        let removed = discard::remove_tree(&self.upper())
+        let removed = remove_tree(&self.upper())
             .and_then(|()| self.clear_work().map(drop))
             .and_then(|()| std::fs::remove_dir_all(&self.folder));
         removed.map_err(|error| super::unwritable(&self.folder, error))
     }
 
-    /// Empties the kernel's folder. Whether there was anything in it.
+    /// Empties the kernel's folder. Returns whether it contained anything.
     pub(crate) fn clear_work(&self) -> io::Result<bool> {
         let inner = self.work().join("work");
         if !inner.is_dir() {
             return Ok(false);
         }
-        // The kernel makes it without any rights.
+        // The kernel creates it without permissions.
         std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o700))?;
         std::fs::remove_dir_all(inner)?;
         Ok(true)
@@ -107,7 +109,7 @@ impl Layers {
         self.folder.join("base.json")
     }
 
-    /// What time the kernel writes on a file that is changed now.
+    /// The time that the kernel assigns to a file that changes now.
     fn file_time_now(&self) -> io::Result<i128> {
         let clock = self.folder.join("clock");
         std::fs::write(&clock, "")?;

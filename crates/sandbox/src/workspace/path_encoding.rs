@@ -1,4 +1,5 @@
-//! Paths in our own files. A path may hold any byte but NUL; a word holds no blank and no end of line.
+//! Encodes paths as words without blanks or line ends, for this program's own files. A path may contain any byte but
+//! NUL.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-/// A path as a word.
+/// Encodes a path.
 pub(super) fn encode(path: &Path) -> String {
     let mut word = String::new();
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_graphic() && *byte != b'%' {
             word.push(char::from(*byte));
         } else {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(word, "%{byte:02x}");
         }
     }
     word
 }
 
-/// The path that a word stands for, if it is one.
+/// Decodes a word. Returns `None` if it is malformed.
 pub(super) fn decode(word: &str) -> Option<PathBuf> {
     let mut bytes = Vec::new();
     let mut left = word.as_bytes();
@@ -39,7 +40,7 @@ pub(super) fn decode(word: &str) -> Option<PathBuf> {
     Some(OsString::from_vec(bytes).into())
 }
 
-/// For members with paths as names.
+/// For struct fields that map paths.
 pub(super) fn serialize<S: Serializer>(map: &BTreeMap<PathBuf, i128>, to: S) -> Result<S::Ok, S::Error> {
     map.iter().map(|(path, at)| (encode(path), *at)).collect::<BTreeMap<String, i128>>().serialize(to)
 }
@@ -47,7 +48,9 @@ pub(super) fn serialize<S: Serializer>(map: &BTreeMap<PathBuf, i128>, to: S) -> 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<PathBuf, i128>, D::Error> {
     let map = BTreeMap::<String, i128>::deserialize(from)?;
     let read = |(word, at): (String, i128)| {
-        decode(&word).map(|path| (path, at)).ok_or_else(|| serde::de::Error::custom("a path is no word"))
+        decode(&word)
+            .map(|path| (path, at))
+            .ok_or_else(|| serde::de::Error::custom("a path is not encoded correctly"))
     };
     map.into_iter().map(read).collect()
 }
@@ -57,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_comes_back() {
+    fn paths_survive_a_round_trip() {
         for bytes in [&b""[..], b"a/b", b"a b\n%41", b"\xff\x01/\xc3\xa4"] {
             let whole = PathBuf::from(OsString::from_vec(bytes.to_vec()));
             let word = encode(&whole);

@@ -1,4 +1,4 @@
-//! Opening names beneath a folder, without following any link.
+//! Opens paths beneath a folder without following symlinks (`openat2` with `RESOLVE_BENEATH`).
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,15 +7,15 @@ use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// How often to try again when the kernel could not tell whether a path stays inside, because something moved.
+/// How often to retry when the kernel cannot tell whether a path stays inside, because something was moved.
 const MOVED_ATTEMPTS: usize = 64;
 
-/// Opens a folder by its own path.
+/// Opens a folder by its path.
 pub(super) fn open_root(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens something beneath a folder. An empty path is the folder itself.
+/// Opens a path beneath a folder. An empty path is the folder itself.
 pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -29,17 +29,17 @@ pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> rustix::io:
     Err(Errno::AGAIN)
 }
 
-/// Opens a folder beneath a folder, to read its names and to change it.
+/// Opens a subfolder for reading and for changing its entries.
 pub(super) fn open_folder(beneath: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     open(beneath, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens a plain file to read, waiting for nobody.
+/// Opens a file for reading, without blocking.
 pub(super) fn open_file(beneath: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     open(beneath, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
 }
 
-/// Whether a path of a folder leads out of it, links that are there already included.
+/// Returns whether a path leads out of its folder, also through existing symlinks.
 pub(super) fn leads_out(folder: impl AsFd, path: &Path) -> bool {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let opened = rustix::fs::openat2(folder, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);

@@ -1,51 +1,51 @@
-//! Where paths lead in a workspace, through links as they are and as they would be. Nothing is opened here.
+//! Resolves paths in a workspace through its symlinks, as they are and as they would be after landing. Opens nothing.
 //!
-//! Each link may land or be left, so at each of them both tracer are gone.
+//! Each symlink may be landed or not, so at each of them both targets are followed.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Components, Path, PathBuf};
 
-use super::diff::Change;
+use super::change::Change;
 use super::node::Node;
 
-/// Links on one way; the kernel follows no more.
+/// Maximum number of symlinks on one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Names that are looked up for all tracer of one diff. Nobody who means well needs more.
+/// Maximum number of names looked up for all paths of one diff.
 const MAX_LOOKUPS: usize = 1_000_000;
 
-/// Bytes of a place beyond the path of the workspace; the kernel takes no longer path.
+/// Maximum length of a position beyond the path of the workspace; the kernel allows no longer path.
 const MAX_POSITION_BYTES: usize = 4096;
 
-/// Links by their path, and where each leads.
+/// Symlinks by path, with their targets.
 pub(super) type Links = BTreeMap<PathBuf, PathBuf>;
 
-/// Links by their path, and where each leads now and then. None is no link.
+/// Symlinks by path, with their targets now and after landing. `None` is not a symlink.
 type LinkTargets = BTreeMap<PathBuf, [Option<PathBuf>; 2]>;
 
-/// Where a path leads.
+/// The result of resolving a path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PathTrace {
-    /// The links that it goes through.
+    /// The symlinks on the way.
     pub(super) passed: Vec<PathBuf>,
-    /// What is at its end, as far as that is in the workspace. The workspace itself has no name.
+    /// The end points, as far as they are in the workspace. The workspace itself is the empty path.
     pub(super) ends: Vec<PathBuf>,
 }
 
-/// All that was to be looked at is used up.
+/// The lookup budget is used up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BudgetExceeded;
 
-/// The tracer of one workspace.
+/// Resolves the paths of one workspace within a budget.
 pub(super) struct PathTracer<'a> {
-    /// Where the workspace is, for paths that name it.
+    /// The path of the workspace, for symlinks that name it.
     pub(super) root: &'a Path,
     links: LinkTargets,
     steps: usize,
 }
 
 impl<'a> PathTracer<'a> {
-    /// `now` are the links of the folder as it is.
+    /// `now` are the symlinks of the folder as it is.
     pub(super) fn new(root: &'a Path, now: Links, changes: &[Change]) -> Self {
         let then = with_changes(now.clone(), changes);
         let mut links: LinkTargets = now.into_iter().map(|(path, to)| (path, [Some(to), None])).collect();
@@ -55,58 +55,58 @@ impl<'a> PathTracer<'a> {
         Self { root, links, steps: 0 }
     }
 
-    /// All links.
+    /// All symlinks.
     pub(super) fn links(&self) -> impl Iterator<Item = &PathBuf> {
         self.links.keys()
     }
 
-    /// The links at a path and below it.
+    /// The symlinks at a path and below it.
     pub(super) fn below(&mut self, path: &Path) -> Result<Vec<PathBuf>, BudgetExceeded> {
         let found: Vec<PathBuf> = below(&self.links, path).cloned().collect();
         self.steps += found.len();
         if self.steps > MAX_LOOKUPS { Err(BudgetExceeded) } else { Ok(found) }
     }
 
-    /// Follows a path from a place in the workspace.
-    pub(super) fn follow(&mut self, place: &Path, path: &Path) -> Result<PathTrace, BudgetExceeded> {
+    /// Resolves a path from a position in the workspace.
+    pub(super) fn follow(&mut self, position: &Path, path: &Path) -> Result<PathTrace, BudgetExceeded> {
         let Self { root, links, steps } = self;
         let mut trace = PathTrace::default();
-        // Places, each with what is left to go from there, the nearest last, and how many links led there.
-        let mut open = vec![(root.join(place), vec![path.components()], 0)];
-        while let Some((mut place, mut left, passed)) = open.pop() {
-            let Some(part) = next(&mut left) else {
-                trace.ends.extend(place.strip_prefix(*root).map(Path::to_owned));
+        let mut open =
+            vec![Branch { position: root.join(position), remaining: vec![path.components()], links: 0 }];
+        while let Some(mut branch) = open.pop() {
+            let Some(part) = branch.next_component() else {
+                trace.ends.extend(branch.position.strip_prefix(*root).map(Path::to_owned));
                 continue;
             };
             *steps += 1;
-            let bytes = place.as_os_str().len().saturating_sub(root.as_os_str().len());
+            let bytes = branch.position.as_os_str().len().saturating_sub(root.as_os_str().len());
             if *steps > MAX_LOOKUPS || bytes > MAX_POSITION_BYTES {
                 return Err(BudgetExceeded);
             }
             match part {
-                Component::Prefix(_) | Component::CurDir => open.push((place, left, passed)),
-                Component::RootDir => open.push(("/".into(), left, passed)),
+                Component::Prefix(_) | Component::CurDir => open.push(branch),
+                Component::RootDir => open.push(Branch { position: "/".into(), ..branch }),
                 Component::ParentDir => {
-                    place.pop();
-                    open.push((place, left, passed));
+                    branch.position.pop();
+                    open.push(branch);
                 }
                 Component::Normal(name) => {
-                    let on = place.join(name);
-                    let Some((link, both)) =
-                        on.strip_prefix(*root).ok().and_then(|inner| links.get_key_value(inner))
+                    let next = branch.position.join(name);
+                    let Some((link, targets)) =
+                        next.strip_prefix(*root).ok().and_then(|inner| links.get_key_value(inner))
                     else {
-                        open.push((on, left, passed));
+                        open.push(Branch { position: next, ..branch });
                         continue;
                     };
                     trace.passed.push(link.clone());
-                    let [now, then] = both;
-                    for to in [Some(then), (now != then).then_some(now)].into_iter().flatten() {
-                        match to {
-                            None => open.push((on.clone(), left.clone(), passed)),
-                            Some(to) if passed < MAX_LINKS => {
-                                let mut further = left.clone();
-                                further.push(to.components());
-                                open.push((place.clone(), further, passed + 1));
+                    let [now, after] = targets;
+                    for target in [Some(after), (now != after).then_some(now)].into_iter().flatten() {
+                        match target {
+                            None => open.push(Branch { position: next.clone(), ..branch.clone() }),
+                            Some(target) if branch.links < MAX_LINKS => {
+                                let mut branch = branch.clone();
+                                branch.remaining.push(target.components());
+                                open.push(Branch { links: branch.links + 1, ..branch });
                             }
                             Some(_) => {}
                         }
@@ -118,18 +118,29 @@ impl<'a> PathTracer<'a> {
     }
 }
 
-/// The next part of what is left to go.
-fn next<'p>(left: &mut Vec<Components<'p>>) -> Option<Component<'p>> {
-    while let Some(nearest) = left.last_mut() {
-        if let Some(part) = nearest.next() {
-            return Some(part);
-        }
-        left.pop();
-    }
-    None
+/// One of the ways in which a path can be resolved.
+#[derive(Debug, Clone)]
+struct Branch<'p> {
+    position: PathBuf,
+    /// The remaining components; those of the last symlink come last and are resolved first.
+    remaining: Vec<Components<'p>>,
+    /// The number of symlinks followed.
+    links: usize,
 }
 
-/// The links that a folder has, as they would be.
+impl<'p> Branch<'p> {
+    fn next_component(&mut self) -> Option<Component<'p>> {
+        while let Some(nearest) = self.remaining.last_mut() {
+            if let Some(part) = nearest.next() {
+                return Some(part);
+            }
+            self.remaining.pop();
+        }
+        None
+    }
+}
+
+/// The symlinks of a folder after the changes.
 fn with_changes(mut links: Links, changes: &[Change]) -> Links {
     let is_folder = |node: &Option<Node>| matches!(node, Some(Node::Folder { .. }));
     for change in changes.iter().filter(|change| !(is_folder(&change.before) && is_folder(&change.after))) {
@@ -152,7 +163,7 @@ fn below<'a, T>(links: &'a BTreeMap<PathBuf, T>, path: &'a Path) -> impl Iterato
 mod tests {
     use super::*;
 
-    fn tracer(now: &[(&str, &str)], then: &[(&str, &str)]) -> PathTracer<'static> {
+    fn tracer_with(now: &[(&str, &str)], then: &[(&str, &str)]) -> PathTracer<'static> {
         let links = |links: &[(&str, &str)]| -> Links {
             links.iter().map(|(path, to)| (PathBuf::from(path), PathBuf::from(to))).collect()
         };
@@ -164,15 +175,15 @@ mod tests {
         tracer
     }
 
-    /// The links on the way of `a/l`, and its ends.
-    fn led(mut tracer: PathTracer<'_>) -> Vec<String> {
+    /// Resolves `a/l`. Returns the symlinks on the way and the end points.
+    fn resolved(mut tracer: PathTracer<'_>) -> Vec<String> {
         let trace = tracer.follow("a".as_ref(), "l".as_ref()).unwrap();
         assert_eq!(trace.passed[0], Path::new("a/l"));
         trace.passed[1..].iter().chain(&trace.ends).map(|path| path.display().to_string()).collect()
     }
 
     #[test]
-    fn every_step_of_a_way_is_told() {
+    fn all_symlinks_on_the_way_are_reported() {
         for (links, expected) in [
             (&[("a/l", "../b")][..], &["b"][..]),
             (&[("a/l", "m"), ("a/m", "n/x"), ("a/n", "/home/p/z")], &["a/m", "a/n", "z/x"]),
@@ -181,22 +192,22 @@ mod tests {
             (&[("a/l", "/etc/passwd")], &[]),
             (&[("a/l", "../m/../x"), ("m", "n/o")], &["m", "n/x"]),
         ] {
-            assert_eq!(led(tracer(links, links)), expected, "{links:?}");
+            assert_eq!(resolved(tracer_with(links, links)), expected, "{links:?}");
         }
         let circle = &[("a/l", "l")];
-        assert_eq!(led(tracer(circle, circle)).len(), MAX_LINKS, "a circle has an end");
+        assert_eq!(resolved(tracer_with(circle, circle)).len(), MAX_LINKS, "a symlink loop ends");
     }
 
     #[test]
-    fn each_link_may_land_or_be_left() {
-        let tracer = tracer(&[("a/l", "m/x"), ("a/n", "o")], &[("a/l", "n/x"), ("a/m", "q")]);
-        let mut led = led(tracer);
-        led.sort();
-        assert_eq!(led, ["a/m", "a/m/x", "a/n", "a/n/x", "a/o/x", "a/q/x"]);
+    fn both_targets_of_a_changed_symlink_are_followed() {
+        let tracer = tracer_with(&[("a/l", "m/x"), ("a/n", "o")], &[("a/l", "n/x"), ("a/m", "q")]);
+        let mut resolved = resolved(tracer);
+        resolved.sort();
+        assert_eq!(resolved, ["a/m", "a/m/x", "a/n", "a/n/x", "a/o/x", "a/q/x"]);
     }
 
     #[test]
-    fn too_much_is_said() {
+    fn exceeding_the_budget_is_an_error() {
         let names: Vec<String> = (0..64).map(|number| format!("a/{number}")).collect();
         let both = |to: &str| -> Vec<(PathBuf, PathBuf)> {
             names.iter().map(|name| (name.into(), to.into())).collect()
@@ -208,6 +219,6 @@ mod tests {
         let long: PathBuf = (0..64).map(|number| number.to_string()).collect();
         assert_eq!(tracer.follow("a".as_ref(), &long), Err(BudgetExceeded));
         let deep: PathBuf = std::iter::repeat_n("x", MAX_POSITION_BYTES).collect();
-        assert_eq!(super::tests::tracer(&[], &[]).follow("".as_ref(), &deep), Err(BudgetExceeded));
+        assert_eq!(super::tests::tracer_with(&[], &[]).follow("".as_ref(), &deep), Err(BudgetExceeded));
     }
 }

@@ -1,4 +1,4 @@
-//! Changes that are made to look like less than they are.
+//! Changes that are disguised as harmless ones.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -8,34 +8,31 @@ use tribune_sandbox::workspace::{Kind, Selection, Why, diff, land};
 use crate::support::{OverlayWorkspace, Test, shell};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_changed_mode_hides_no_content", a_changed_mode_hides_no_content),
-    ("links_that_lead_out_in_several_steps_do_not_land", links_that_lead_out_in_several_steps_do_not_land),
-    ("repositories_are_obeyed_whatever_they_are_called", repositories_are_obeyed_whatever_they_are_called),
-    ("a_repository_in_parts_is_one", a_repository_in_parts_is_one),
-    ("what_obeyed_links_lead_to_is_obeyed", what_obeyed_links_lead_to_is_obeyed),
-    ("new_links_make_what_they_lead_to_obeyed", new_links_make_what_they_lead_to_obeyed),
-    ("what_a_configuration_of_git_leads_to_is_obeyed", what_a_configuration_of_git_leads_to_is_obeyed),
-    ("all_that_is_gits_is_obeyed", all_that_is_gits_is_obeyed),
-    ("links_to_the_folder_of_an_obeyed_name_are_obeyed", links_to_the_folder_of_an_obeyed_name_are_obeyed),
-    ("what_such_a_link_led_to_stays_obeyed", what_such_a_link_led_to_stays_obeyed),
-    ("chains_of_links_to_such_folders_are_followed", chains_of_links_to_such_folders_are_followed),
-    ("what_half_of_the_changes_would_lead_to_is_obeyed", what_half_of_the_changes_would_lead_to_is_obeyed),
-    ("ways_of_a_configuration_go_through_links", ways_of_a_configuration_go_through_links),
-    ("more_than_can_be_read_hides_nothing", more_than_can_be_read_hides_nothing),
-    ("ways_from_a_home_lead_into_the_folder", ways_from_a_home_lead_into_the_folder),
-    ("what_is_included_runs_programs_of_the_work_tree", what_is_included_runs_programs_of_the_work_tree),
-    (
-        "values_of_a_configuration_are_read_as_git_reads_them",
-        values_of_a_configuration_are_read_as_git_reads_them,
-    ),
+    ("changed_mode_does_not_hide_changed_content", changed_mode_does_not_hide_changed_content),
+    ("symlinks_that_leave_in_several_steps_do_not_land", symlinks_that_leave_in_several_steps_do_not_land),
+    ("repositories_are_marked_whatever_their_name", repositories_are_marked_whatever_their_name),
+    ("repository_completed_by_changes_is_marked", repository_completed_by_changes_is_marked),
+    ("targets_of_autorun_symlinks_are_marked", targets_of_autorun_symlinks_are_marked),
+    ("targets_of_new_autorun_symlinks_are_marked", targets_of_new_autorun_symlinks_are_marked),
+    ("targets_of_git_configs_are_marked", targets_of_git_configs_are_marked),
+    ("everything_in_dot_git_is_marked", everything_in_dot_git_is_marked),
+    ("symlinks_that_begin_a_pattern_are_marked", symlinks_that_begin_a_pattern_are_marked),
+    ("targets_of_existing_pattern_symlinks_are_marked", targets_of_existing_pattern_symlinks_are_marked),
+    ("symlink_chains_are_followed", symlink_chains_are_followed),
+    ("targets_with_some_changes_landed_are_marked", targets_with_some_changes_landed_are_marked),
+    ("git_config_paths_follow_symlinks", git_config_paths_follow_symlinks),
+    ("exceeding_the_budget_marks_everything", exceeding_the_budget_marks_everything),
+    ("home_paths_in_git_configs_lead_into_the_workspace", home_paths_in_git_configs_lead_into_the_workspace),
+    ("included_git_configs_use_the_work_tree", included_git_configs_use_the_work_tree),
+    ("git_config_values_are_parsed_like_git", git_config_values_are_parsed_like_git),
 ];
 
-/// The paths that changed, and those of them that the host would obey.
-fn told(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<String>) {
+/// The changed paths, and those of them that programs of the host would execute or load.
+fn changed_and_autorun(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<String>) {
     let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let path = |path: &PathBuf| path.display().to_string();
-    let obeyed = changes.iter().filter(|change| change.is_trap).map(|change| path(&change.path)).collect();
-    (changes.iter().map(|change| path(&change.path)).collect(), obeyed)
+    let autorun = changes.iter().filter(|change| change.is_trap).map(|change| path(&change.path)).collect();
+    (changes.iter().map(|change| path(&change.path)).collect(), autorun)
 }
 
 fn left(overlay: &OverlayWorkspace) -> Vec<(String, Why)> {
@@ -43,7 +40,7 @@ fn left(overlay: &OverlayWorkspace) -> Vec<(String, Why)> {
     done.unlanded.into_iter().map(|left| (left.path.display().to_string(), left.why)).collect()
 }
 
-fn a_changed_mode_hides_no_content() {
+fn changed_mode_does_not_hide_changed_content() {
     let overlay = OverlayWorkspace::with(&[("both", "aaa\n"), ("mode", "aaa\n")]);
     overlay.run(shell("echo bbb > both; chmod 600 both; chmod 600 mode")).ok();
     let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
@@ -51,7 +48,7 @@ fn a_changed_mode_hides_no_content() {
     assert_eq!(kinds, [("both", Kind::Changed), ("mode", Kind::Mode)]);
 }
 
-fn links_that_lead_out_in_several_steps_do_not_land() {
+fn symlinks_that_leave_in_several_steps_do_not_land() {
     let overlay = OverlayWorkspace::with(&[("inner/file", "a")]);
     std::fs::write(overlay.folder.path().join("outside"), "secret").unwrap();
     symlink(overlay.folder.path(), overlay.lower().join("mine")).unwrap();
@@ -69,7 +66,7 @@ fn links_that_lead_out_in_several_steps_do_not_land() {
     }
 }
 
-fn repositories_are_obeyed_whatever_they_are_called() {
+fn repositories_are_marked_whatever_their_name() {
     let overlay =
         OverlayWorkspace::with(&[("mirror/HEAD", "x"), ("mirror/objects/x", "x"), ("plain/HEAD", "x")]);
     overlay
@@ -78,23 +75,23 @@ fn repositories_are_obeyed_whatever_they_are_called() {
              echo evil > mirror/config; echo b > plain/HEAD",
         ))
         .ok();
-    let (all, obeyed) = told(&overlay);
+    let (all, autorun) = changed_and_autorun(&overlay);
     let expected = ["evil", "evil/HEAD", "evil/config", "evil/objects", "evil/refs", "mirror/config"];
-    assert_eq!(obeyed, expected);
-    assert_eq!(all.len(), obeyed.len() + 1);
+    assert_eq!(autorun, expected);
+    assert_eq!(all.len(), autorun.len() + 1);
     assert_eq!(left(&overlay), expected.map(|path| (path.to_owned(), Why::Trap)));
 }
 
-fn a_repository_in_parts_is_one() {
+fn repository_completed_by_changes_is_marked() {
     let overlay = OverlayWorkspace::with(&[("x/HEAD", "x"), ("x/config", "evil")]);
     overlay.run(shell("mkdir x/objects")).ok();
-    assert_eq!(told(&overlay).1, ["x/objects"]);
+    assert_eq!(changed_and_autorun(&overlay).1, ["x/objects"]);
     let overlay = OverlayWorkspace::with(&[("x/HEAD", "x"), ("x/objects/x", "x")]);
     overlay.run(shell("rm x/HEAD; echo evil > x/config")).ok();
-    assert_eq!(told(&overlay).1, ["x/HEAD", "x/config"], "the other half may be left");
+    assert_eq!(changed_and_autorun(&overlay).1, ["x/HEAD", "x/config"], "the other half may not be landed");
 }
 
-fn what_obeyed_links_lead_to_is_obeyed() {
+fn targets_of_autorun_symlinks_are_marked() {
     let overlay = OverlayWorkspace::with(&[
         ("real.sh", "a"),
         ("scripts/pc", "a"),
@@ -118,19 +115,22 @@ fn what_obeyed_links_lead_to_is_obeyed() {
              rm mid; echo evil > mid",
         ))
         .ok();
-    assert_eq!(told(&overlay).1, ["conf/new", "conf/tasks.json", "mid", "not-yet", "real.sh", "scripts/pc"]);
+    assert_eq!(
+        changed_and_autorun(&overlay).1,
+        ["conf/new", "conf/tasks.json", "mid", "not-yet", "real.sh", "scripts/pc"]
+    );
 }
 
-fn new_links_make_what_they_lead_to_obeyed() {
+fn targets_of_new_autorun_symlinks_are_marked() {
     let overlay = OverlayWorkspace::with(&[("dir/x", "a")]);
     symlink("dir/x", overlay.lower().join(".envrc")).unwrap();
     overlay
         .run(shell("rm -r dir; mkdir other; echo evil > other/x; ln -s other dir; ln -s s.sh .profile; echo evil > s.sh"))
         .ok();
-    assert_eq!(told(&overlay).1, [".profile", "dir", "other/x", "s.sh"]);
+    assert_eq!(changed_and_autorun(&overlay).1, [".profile", "dir", "other/x", "s.sh"]);
 }
 
-fn what_a_configuration_of_git_leads_to_is_obeyed() {
+fn targets_of_git_configs_are_marked() {
     let config = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../team.cfg\n";
     let team = "[core]\n\tfsmonitor = tools/watch.sh\n";
     let overlay = OverlayWorkspace::with(&[
@@ -144,27 +144,27 @@ fn what_a_configuration_of_git_leads_to_is_obeyed() {
             "mkdir .githooks; echo evil > .githooks/pre-commit; echo evil > tools/watch.sh; echo b > tools/x; echo b > src/a",
         ))
         .ok();
-    assert_eq!(told(&overlay).1, [".githooks", ".githooks/pre-commit", "tools/watch.sh"]);
+    assert_eq!(changed_and_autorun(&overlay).1, [".githooks", ".githooks/pre-commit", "tools/watch.sh"]);
 
-    // Also what it would lead to, if the box wrote it.
+    // Also what a new configuration would point to.
     let overlay = OverlayWorkspace::with(&[(".git/HEAD", "x"), ("src/a", "a")]);
     overlay
         .run(shell("printf '[core]\\nhooksPath=src\\n' > .git/config; echo b > src/a; echo b > plain"))
         .ok();
-    assert_eq!(told(&overlay).1, [".git/config", "src/a"]);
+    assert_eq!(changed_and_autorun(&overlay).1, [".git/config", "src/a"]);
 }
 
-fn all_that_is_gits_is_obeyed() {
+fn everything_in_dot_git_is_marked() {
     let overlay = OverlayWorkspace::with(&[(".git/HEAD", "x")]);
     overlay
         .run(shell(
             "mkdir .git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo; echo b > f",
         ))
         .ok();
-    assert_eq!(told(&overlay).1, [".git/rebase-merge", ".git/rebase-merge/git-rebase-todo"]);
+    assert_eq!(changed_and_autorun(&overlay).1, [".git/rebase-merge", ".git/rebase-merge/git-rebase-todo"]);
 }
 
-fn links_to_the_folder_of_an_obeyed_name_are_obeyed() {
+fn symlinks_that_begin_a_pattern_are_marked() {
     for (make, expected) in [
         (
             "mkdir c; ln -s c .cargo; echo evil > c/config.toml; echo b > c/plain",
@@ -179,9 +179,9 @@ fn links_to_the_folder_of_an_obeyed_name_are_obeyed() {
             "mkdir -p a y/releases; ln -s ../y a/.yarn; echo evil > y/releases/yarn.cjs",
             &["a/.yarn", "y/releases", "y/releases/yarn.cjs"],
         ),
-        // Everything is in the folder of such a name, and no more than the rest of the pattern is obeyed.
+        // Everything is inside the target of such a symlink, but only the rest of the pattern matches.
         ("ln -s . .cargo; echo evil > config.toml; echo b > plain", &[".cargo", "config.toml"]),
-        // The rest of a pattern has links of its own.
+        // The rest of a pattern can contain symlinks too.
         (
             "mkdir j r; ln -s j .jj; ln -s ../r j/repo; echo evil > r/config.toml; echo b > r/plain",
             &[".jj", "j/repo", "r/config.toml"],
@@ -190,31 +190,31 @@ fn links_to_the_folder_of_an_obeyed_name_are_obeyed() {
     ] {
         let overlay = OverlayWorkspace::with(&[]);
         overlay.run(shell(make)).ok();
-        assert_eq!(told(&overlay).1, expected, "{make}");
+        assert_eq!(changed_and_autorun(&overlay).1, expected, "{make}");
         let traps: Vec<_> = expected.iter().map(|path| ((*path).to_owned(), Why::Trap)).collect();
         assert_eq!(left(&overlay), traps, "{make}");
     }
 }
 
-/// The link stands in the folder already, because somebody landed it or made it.
-fn what_such_a_link_led_to_stays_obeyed() {
+/// The symlink is in the folder already, because a user landed or created it.
+fn targets_of_existing_pattern_symlinks_are_marked() {
     let overlay = OverlayWorkspace::with(&[("b5/plain", "a")]);
     symlink("b5", overlay.lower().join(".bundle")).unwrap();
     overlay.run(shell("echo evil > b5/config; echo b > b5/plain")).ok();
-    assert_eq!(told(&overlay).1, ["b5/config"]);
+    assert_eq!(changed_and_autorun(&overlay).1, ["b5/config"]);
 
     let overlay = OverlayWorkspace::with(&[("c/plain", "a")]);
     symlink("c", overlay.lower().join(".cargo")).unwrap();
     overlay.run(shell("rm -r c; mkdir d; ln -s d c; echo evil > d/config.toml; echo b > d/plain")).ok();
-    assert_eq!(told(&overlay).1, ["c", "d/config.toml"], "what it leads to was replaced");
+    assert_eq!(changed_and_autorun(&overlay).1, ["c", "d/config.toml"], "what it leads to was replaced");
 
     let overlay = OverlayWorkspace::with(&[("c/plain", "a")]);
     symlink("c", overlay.lower().join(".cargo")).unwrap();
     overlay.run(shell("rm .cargo; mkdir .cargo; echo b > .cargo/plain")).ok();
-    assert!(told(&overlay).1.contains(&".cargo".to_owned()), "it was replaced itself");
+    assert!(changed_and_autorun(&overlay).1.contains(&".cargo".to_owned()), "it was replaced itself");
 }
 
-fn chains_of_links_to_such_folders_are_followed() {
+fn symlink_chains_are_followed() {
     let overlay = OverlayWorkspace::with(&[("plain", "a")]);
     overlay
         .run(shell(
@@ -222,11 +222,12 @@ fn chains_of_links_to_such_folders_are_followed() {
              echo b > deep/c/plain; ln -s circle .hg; ln -s .hg circle",
         ))
         .ok();
-    assert_eq!(told(&overlay).1, [".cargo", ".hg", "circle", "deep/c/config.toml", "m", "n"]);
+    assert_eq!(changed_and_autorun(&overlay).1, [".cargo", ".hg", "circle", "deep/c/config.toml", "m", "n"]);
 }
 
-/// What is obeyed does not land with the rest, so links lead where neither all changes nor none of them would let them lead.
-fn what_half_of_the_changes_would_lead_to_is_obeyed() {
+/// Autorun files do not land with the rest, so a symlink can lead where it would lead neither with all changes nor with
+/// none.
+fn targets_with_some_changes_landed_are_marked() {
     let overlay = OverlayWorkspace::with(&[("a/c/plain", "a"), ("e/x", "a")]);
     symlink("a/c", overlay.lower().join(".cargo")).unwrap();
     symlink("e/x", overlay.lower().join(".envrc")).unwrap();
@@ -235,10 +236,10 @@ fn what_half_of_the_changes_would_lead_to_is_obeyed() {
             "rm .cargo .envrc; rm -r a e; mkdir -p b/c f; ln -s b a; ln -s f e; echo evil > b/c/config.toml; echo evil > f/x",
         ))
         .ok();
-    assert_eq!(told(&overlay).1, [".cargo", ".envrc", "a", "b/c/config.toml", "e", "f/x"]);
+    assert_eq!(changed_and_autorun(&overlay).1, [".cargo", ".envrc", "a", "b/c/config.toml", "e", "f/x"]);
 }
 
-fn ways_of_a_configuration_go_through_links() {
+fn git_config_paths_follow_symlinks() {
     let config = "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../cfg/team\n";
     let overlay = || {
         let overlay =
@@ -247,22 +248,22 @@ fn ways_of_a_configuration_go_through_links() {
         symlink("real", overlay.lower().join("cfg")).unwrap();
         overlay
     };
-    let standing = overlay();
-    standing.run(shell("echo evil > t2/hooks/pre-commit; echo b > t2/plain")).ok();
-    assert_eq!(told(&standing).1, ["t2/hooks/pre-commit"]);
+    let existing = overlay();
+    existing.run(shell("echo evil > t2/hooks/pre-commit; echo b > t2/plain")).ok();
+    assert_eq!(changed_and_autorun(&existing).1, ["t2/hooks/pre-commit"]);
 
     let replaced = overlay();
     replaced.run(shell("rm tools; mkdir -p ev/hooks; ln -s ev tools; echo evil > ev/hooks/pre-commit")).ok();
-    assert_eq!(told(&replaced).1, ["ev/hooks", "ev/hooks/pre-commit", "tools"]);
+    assert_eq!(changed_and_autorun(&replaced).1, ["ev/hooks", "ev/hooks/pre-commit", "tools"]);
 
     let included = overlay();
     included
         .run(shell("printf '[core]\\nfsmonitor = w.sh\\n' > real/team; echo evil > w.sh; echo b > plain"))
         .ok();
-    assert_eq!(told(&included).1, ["real/team", "w.sh"]);
+    assert_eq!(changed_and_autorun(&included).1, ["real/team", "w.sh"]);
 }
 
-fn values_of_a_configuration_are_read_as_git_reads_them() {
+fn git_config_values_are_parsed_like_git() {
     for config in [
         "[core]\n\thooksPath = my hooks\n",
         "[core]\n\thooksPath = \"my hooks\" ; mine\n",
@@ -272,21 +273,21 @@ fn values_of_a_configuration_are_read_as_git_reads_them() {
     ] {
         let overlay = OverlayWorkspace::with(&[(".git/config", config), ("my hooks/x", "a")]);
         overlay.run(shell("echo evil > 'my hooks/pre-commit'; echo b > plain")).ok();
-        assert_eq!(told(&overlay).1, ["my hooks/pre-commit"], "{config}");
+        assert_eq!(changed_and_autorun(&overlay).1, ["my hooks/pre-commit"], "{config}");
     }
 }
 
-/// The folder is called `lower`; whose home it is in, nobody knows.
-fn ways_from_a_home_lead_into_the_folder() {
+/// The folder is called `lower`; it is not known in whose home it is.
+fn home_paths_in_git_configs_lead_into_the_workspace() {
     for to in ["~/lower/h", "~/work/lower/h", "~me/lower/h", "/another/name/of/lower/h"] {
         let config = format!("[core]\n\thooksPath = {to}\n");
         let overlay = OverlayWorkspace::with(&[(".git/config", &config), ("h/x", "a")]);
         overlay.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
-        assert_eq!(told(&overlay).1, ["h/pre-commit"], "{to}");
+        assert_eq!(changed_and_autorun(&overlay).1, ["h/pre-commit"], "{to}");
     }
 }
 
-fn what_is_included_runs_programs_of_the_work_tree() {
+fn included_git_configs_use_the_work_tree() {
     let files = [
         (".git/config", "[include]\n\tpath = ../a/b/c/first\n"),
         ("a/b/c/first", "[include]\n\tpath = second\n"),
@@ -295,16 +296,16 @@ fn what_is_included_runs_programs_of_the_work_tree() {
     ];
     let overlay = OverlayWorkspace::with(&files);
     overlay.run(shell("echo evil > tools/hooks/pre-commit; echo b > tools/plain")).ok();
-    assert_eq!(told(&overlay).1, ["tools/hooks/pre-commit"]);
+    assert_eq!(changed_and_autorun(&overlay).1, ["tools/hooks/pre-commit"]);
 }
 
-/// Whoever makes repositories until nobody reads the configuration of the one that counts has everything marked.
-fn more_than_can_be_read_hides_nothing() {
+/// An agent that creates repositories until the real configuration exceeds the budget gets everything marked.
+fn exceeding_the_budget_marks_everything() {
     let words: Vec<String> = (0..20_000).map(|number| format!("w{number}")).collect();
     let many = format!("[alias]\n\tx = !{}\n", words.join(" "));
     let files =
         [(".git/config", "[core]\n\thooksPath = h\n"), ("h/x", "a"), ("!/HEAD", "x"), ("!/objects/x", "x")];
     let overlay = OverlayWorkspace::with(&[&files[..], &[("!/config", &many)]].concat());
     overlay.run(shell("echo evil > h/pre-commit; echo b > plain")).ok();
-    assert_eq!(told(&overlay).1, ["h/pre-commit", "plain"]);
+    assert_eq!(changed_and_autorun(&overlay).1, ["h/pre-commit", "plain"]);
 }

@@ -1,4 +1,4 @@
-//! Ordinary tools work inside, without exceptions made for them.
+//! Common tools work inside without exceptions for them.
 
 use std::process::Command;
 

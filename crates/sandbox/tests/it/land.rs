@@ -12,41 +12,41 @@ use tribune_sandbox::workspace::{Change, Kind, Landing, Selection, Unlanded, Why
 use crate::support::{OverlayWorkspace, Test, as_user, run, shell};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("every_kind_of_change_is_told", every_kind_of_change_is_told),
-    ("the_folder_stays_until_changes_are_landed", the_folder_stays_until_changes_are_landed),
-    ("landing_by_file", landing_by_file),
+    ("diff_reports_every_kind_of_change", diff_reports_every_kind_of_change),
+    ("folder_is_unchanged_until_landing", folder_is_unchanged_until_landing),
+    ("landing_selected_paths", landing_selected_paths),
     ("conflicts_keep_both_versions", conflicts_keep_both_versions),
     ("landing_again_after_more_work", landing_again_after_more_work),
-    ("traps_links_and_devices_are_not_landed", traps_links_and_devices_are_not_landed),
-    ("set_id_bits_do_not_land", set_id_bits_do_not_land),
-    ("a_replaced_folder_lands", a_replaced_folder_lands),
-    ("discarding", discarding),
-    ("closed_folders_are_removed_too", closed_folders_are_removed_too),
-    ("content_is_read_through_no_link", content_is_read_through_no_link),
-    ("usage_is_counted", usage_is_counted),
-    ("landing_never_leaves_the_folder", landing_never_leaves_the_folder),
-    ("landing_goes_through_no_link", landing_goes_through_no_link),
     (
-        "hard_links_to_elsewhere_are_broken_and_not_written",
-        hard_links_to_elsewhere_are_broken_and_not_written,
+        "autorun_files_escaping_links_and_pipes_are_not_landed",
+        autorun_files_escaping_links_and_pipes_are_not_landed,
     ),
-    ("paths_that_make_no_sense_land_and_discard_nothing", paths_that_make_no_sense_land_and_discard_nothing),
-    ("owners_stay", owners_stay),
-    ("an_ordinary_user_works_and_lands", an_ordinary_user_works_and_lands),
-    ("masks_hold_in_an_overlay_too", masks_hold_in_an_overlay_too),
+    ("set_id_bits_do_not_land", set_id_bits_do_not_land),
+    ("replaced_folder_lands", replaced_folder_lands),
+    ("discarding", discarding),
+    ("inaccessible_folders_are_removed", inaccessible_folders_are_removed),
+    ("content_follows_no_symlink", content_follows_no_symlink),
+    ("disk_usage_is_counted", disk_usage_is_counted),
+    ("landing_never_leaves_the_folder_during_a_race", landing_never_leaves_the_folder_during_a_race),
+    ("landing_follows_no_symlink", landing_follows_no_symlink),
+    ("hard_links_to_outside_are_replaced", hard_links_to_outside_are_replaced),
+    ("invalid_paths_land_and_discard_nothing", invalid_paths_land_and_discard_nothing),
+    ("owners_are_preserved", owners_are_preserved),
+    ("ordinary_user_works_and_lands", ordinary_user_works_and_lands),
+    ("masks_apply_in_an_overlay", masks_apply_in_an_overlay),
 ];
 
-/// What an ordinary user does.
+/// The part that runs as an ordinary user.
 pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     if words != ["work-and-land"] {
         return None;
     }
-    the_folder_stays_until_changes_are_landed();
-    every_kind_of_change_is_told();
-    closed_folders_are_removed_too();
-    usage_is_counted();
-    crate::land_recovery::closed_folders_land_with_their_rights();
-    crate::land_recovery::what_goes_wrong_with_one_change_stops_no_other();
+    folder_is_unchanged_until_landing();
+    diff_reports_every_kind_of_change();
+    inaccessible_folders_are_removed();
+    disk_usage_is_counted();
+    crate::land_recovery::inaccessible_folders_land_with_their_modes();
+    crate::land_recovery::failure_of_one_change_does_not_stop_others();
     println!("landed");
     Some(ExitCode::SUCCESS)
 }
@@ -67,7 +67,7 @@ fn paths(paths: &[&str]) -> Selection {
     Selection::Paths(paths.iter().map(PathBuf::from).collect())
 }
 
-fn every_kind_of_change_is_told() {
+fn diff_reports_every_kind_of_change() {
     let overlay = OverlayWorkspace::with(&[
         ("kept", "a"),
         ("changed", "a"),
@@ -98,7 +98,7 @@ fn every_kind_of_change_is_told() {
     assert_eq!(all.bytes, 5);
 }
 
-fn the_folder_stays_until_changes_are_landed() {
+fn folder_is_unchanged_until_landing() {
     let overlay = OverlayWorkspace::with(&[("file", "a"), ("gone", "a"), ("folder/in", "a")]);
     overlay
         .run(shell("echo b > file; rm -r gone folder; mkdir -m 700 new; echo c > new/file; ln -s file link"))
@@ -114,7 +114,7 @@ fn the_folder_stays_until_changes_are_landed() {
     assert_eq!(std::fs::read_dir(overlay.lower()).unwrap().count(), 3);
 }
 
-fn landing_by_file() {
+fn landing_selected_paths() {
     let overlay = OverlayWorkspace::with(&[("a", "1"), ("b", "1")]);
     overlay.run(shell("echo 2 > a; echo 2 > b; mkdir -p x/y; echo 2 > x/y/c; echo 2 > x/d")).ok();
     let done = land(&overlay.lower(), &overlay.layers, &paths(&["a", "x/y/c"])).unwrap();
@@ -150,7 +150,7 @@ fn landing_again_after_more_work() {
     assert!(!overlay.lower().join("b").exists());
 }
 
-fn traps_links_and_devices_are_not_landed() {
+fn autorun_files_escaping_links_and_pipes_are_not_landed() {
     let overlay = OverlayWorkspace::with(&[(".git/config", "[core]\n"), ("plain", "a")]);
     overlay
         .run(shell(
@@ -176,7 +176,7 @@ fn traps_links_and_devices_are_not_landed() {
         .map(|(path, why)| (path.to_owned(), why))
     );
     assert_eq!(overlay.read(".git/config"), "[core]\n");
-    // Named by itself, somebody has read it.
+    // Named explicitly, so a user has reviewed it.
     assert_eq!(land(&overlay.lower(), &overlay.layers, &paths(&[".envrc"])).unwrap(), landed(&[".envrc"]));
     let all = land(&overlay.lower(), &overlay.layers, &Selection::Everything).unwrap();
     assert_eq!(all.landed, [".git/config", ".git/hooks", ".git/hooks/pre-commit"].map(PathBuf::from));
@@ -193,7 +193,7 @@ fn set_id_bits_do_not_land() {
     assert_eq!(std::fs::metadata(overlay.lower().join("program")).unwrap().mode() & 0o7777, 0o755);
 }
 
-fn a_replaced_folder_lands() {
+fn replaced_folder_lands() {
     let overlay = OverlayWorkspace::with(&[("folder/old", "a"), ("file", "a"), ("other/x", "a")]);
     overlay.run(shell("rm -r folder; mkdir folder; echo b > folder/new; rm file; mkdir file; rm -r other; echo c > other")).ok();
     land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
@@ -202,8 +202,8 @@ fn a_replaced_folder_lands() {
     assert_eq!(changes(&overlay), []);
 }
 
-/// Also by an ordinary user, who cannot enter what is closed to them.
-fn closed_folders_are_removed_too() {
+/// Also as an ordinary user, who cannot enter inaccessible folders.
+fn inaccessible_folders_are_removed() {
     let overlay = OverlayWorkspace::with(&[]);
     let make = "mkdir -p a/b/c b; echo x > a/b/c/d; ln -s / b/root; chmod 000 a/b/c a/b a b";
     overlay.run(shell(make)).ok();
@@ -214,7 +214,7 @@ fn closed_folders_are_removed_too() {
     assert!(!folder.exists());
 }
 
-fn content_is_read_through_no_link() {
+fn content_follows_no_symlink() {
     let overlay = OverlayWorkspace::with(&[("file", "1234")]);
     let read = |path: &str, most| tribune_sandbox::workspace::content(&overlay.lower(), path.as_ref(), most);
     assert_eq!(read("file", 4).unwrap().as_deref(), Some(&b"1234"[..]));
@@ -235,28 +235,28 @@ fn discarding() {
     discard(&overlay.layers, &Selection::All).unwrap();
     assert_eq!(changes(&overlay), []);
     assert!(discard(&overlay.layers, &paths(&["../upper"])).is_err());
-    // The session can go on from there.
+    // The session can continue.
     assert_eq!(overlay.run(shell("cat a")).ok(), "1");
 }
 
-fn usage_is_counted() {
+fn disk_usage_is_counted() {
     let overlay = OverlayWorkspace::with(&[]);
     let before = overlay.layers.usage().unwrap();
     overlay.run(shell("head -c 1000000 /dev/zero > zeros; mkdir -p a/b; touch a/b/c; chmod 000 a/b a")).ok();
     let used = overlay.layers.usage().unwrap();
     assert!(used.bytes - before.bytes >= 1_000_000 && used.names == 4, "{used:?}");
-    // Counting leaves what was closed as it was.
+    // Counting restores the modes of inaccessible folders.
     assert_eq!(std::fs::metadata(overlay.layers.upper().join("a")).unwrap().mode() & 0o777, 0);
 }
 
-/// Landings during which the folder was swapped.
+/// How many landings must overlap with a swap of the folder.
 const RACES: usize = 300;
 
-/// How long they may take on a machine that is busy with other things.
+/// How long this may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Somebody swaps a folder of the workspace with a link to elsewhere, all the time.
-fn landing_never_leaves_the_folder() {
+/// A process keeps swapping a folder of the workspace with a symlink to another one.
+fn landing_never_leaves_the_folder_during_a_race() {
     let overlay = OverlayWorkspace::with(&[("folder/file", "a")]);
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("file"), "outside").unwrap();
@@ -274,7 +274,7 @@ fn landing_never_leaves_the_folder() {
         let swapping = scope.spawn(swap);
         let began = Instant::now();
         let (mut tries, mut races, mut landed, mut left) = (0, 0, 0, 0);
-        // The race is run when landings came to both ends while the folder was another at their end than at their beginning.
+        // Until enough landings overlapped with a swap, and both results occurred.
         while races < RACES || landed == 0 || left == 0 {
             if began.elapsed() > PATIENCE || swapping.is_finished() {
                 is_over.store(true, Ordering::Relaxed);
@@ -285,7 +285,7 @@ fn landing_never_leaves_the_folder() {
             std::fs::write(upper.join("file"), format!("evil {tries}")).unwrap();
             std::fs::write(upper.join(format!("new-{tries}")), "evil").unwrap();
             let before = swaps.load(Ordering::Relaxed);
-            // Whatever comes of it, it stays inside.
+            // Whatever the result, nothing outside changes.
             let done = land(
                 &overlay.lower(),
                 &overlay.layers,
@@ -305,7 +305,7 @@ fn landing_never_leaves_the_folder() {
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
 }
 
-/// Everything that a folder of the host holds, to see that nothing of it changes.
+/// The content of a host folder, to check that it does not change.
 fn content(folder: &std::path::Path) -> Vec<(PathBuf, String)> {
     let mut all: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
@@ -316,7 +316,7 @@ fn content(folder: &std::path::Path) -> Vec<(PathBuf, String)> {
     all
 }
 
-fn landing_goes_through_no_link() {
+fn landing_follows_no_symlink() {
     let overlay = OverlayWorkspace::with(&[("real/file", "a")]);
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("file"), "outside").unwrap();
@@ -328,12 +328,12 @@ fn landing_goes_through_no_link() {
         ("loop", "loop"),
     ] {
         symlink(to, overlay.lower().join(name)).unwrap();
-        // As if the agent had put a folder in the place of the link.
+        // As if the agent had replaced the symlink by a folder.
         let folder = overlay.layers.upper().join(name);
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("file"), "evil").unwrap();
     }
-    // Somebody makes a folder a link after the session began.
+    // A folder is replaced by a symlink after the session began.
     let moved = overlay.layers.upper().join("real");
     std::fs::create_dir(&moved).unwrap();
     std::fs::write(moved.join("file"), "evil").unwrap();
@@ -341,12 +341,12 @@ fn landing_goes_through_no_link() {
     symlink(outside.path(), overlay.lower().join("real")).unwrap();
 
     let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
-    assert!(done.landed.is_empty(), "links made since the session began are somebody else's: {done:?}");
+    assert!(done.landed.is_empty(), "symlinks made since the session began do not belong to it: {done:?}");
     assert_eq!(content(outside.path()), before);
     assert!(!overlay.lower().parent().unwrap().join("file").exists());
 }
 
-fn hard_links_to_elsewhere_are_broken_and_not_written() {
+fn hard_links_to_outside_are_replaced() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("file"), "outside").unwrap();
     let overlay = OverlayWorkspace::with(&[]);
@@ -363,7 +363,7 @@ fn hard_links_to_elsewhere_are_broken_and_not_written() {
     assert_eq!(std::fs::read_to_string(outside.path().join("file")).unwrap(), "outside");
 }
 
-fn paths_that_make_no_sense_land_and_discard_nothing() {
+fn invalid_paths_land_and_discard_nothing() {
     let overlay = OverlayWorkspace::with(&[("file", "a")]);
     let outside = overlay.lower().parent().unwrap().join("outside");
     std::fs::write(&outside, "outside").unwrap();
@@ -391,7 +391,7 @@ fn paths_that_make_no_sense_land_and_discard_nothing() {
             Ok(done) => done.landed.is_empty(),
             Err(_) => true,
         };
-        // An empty path is the whole workspace, as everywhere; the others name nothing that was changed.
+        // An empty path is the whole workspace; the others name nothing that was changed.
         assert!(is_nothing || path.is_empty(), "{path:?} {done:?}");
         if !path.is_empty() {
             assert!(discard(&overlay.layers, &paths(&[path])).is_err(), "{path:?} was discarded");
@@ -400,12 +400,12 @@ fn paths_that_make_no_sense_land_and_discard_nothing() {
     assert_eq!(std::fs::read_to_string(outside).unwrap(), "outside");
 }
 
-fn owners_stay() {
+fn owners_are_preserved() {
     let overlay = OverlayWorkspace::with(&[("a", "1")]);
     for path in [overlay.lower(), overlay.lower().join("a")] {
         std::os::unix::fs::chown(path, Some(4321), Some(4321)).unwrap();
     }
-    // The change of owner is no change of this session.
+    // The change of owner does not belong to this session.
     let layers = tribune_sandbox::workspace::Layers::create(
         overlay.layers.folder().with_extension("2"),
         &overlay.lower(),
@@ -420,7 +420,7 @@ fn owners_stay() {
     }
 }
 
-fn an_ordinary_user_works_and_lands() {
+fn ordinary_user_works_and_lands() {
     let folder = tempfile::tempdir().unwrap();
     let output = as_user(folder.path(), &["work-and-land"]);
     assert_eq!(
@@ -431,7 +431,7 @@ fn an_ordinary_user_works_and_lands() {
     );
 }
 
-fn masks_hold_in_an_overlay_too() {
+fn masks_apply_in_an_overlay() {
     let overlay = OverlayWorkspace::with(&[(".env", "hush"), (".git/config", "[core]\n"), ("plain", "a")]);
     let mut profile =
         shell("cat .env; echo evil > .git/config; mv .git away; rm .env; echo b > plain; echo done");

@@ -1,4 +1,4 @@
-//! Landings that something comes in the way of.
+//! Landings that are obstructed or interrupted.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use tribune_sandbox::workspace::{LandRecovery, Selection, Unlanded, Why, diff, l
 use crate::support::{OverlayWorkspace, Test, shell};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("closed_folders_land_with_their_rights", closed_folders_land_with_their_rights),
-    ("what_goes_wrong_with_one_change_stops_no_other", what_goes_wrong_with_one_change_stops_no_other),
-    ("what_the_folder_lost_meanwhile_does_not_come_back", what_the_folder_lost_meanwhile_does_not_come_back),
-    ("a_new_place_of_a_file_is_no_conflict", a_new_place_of_a_file_is_no_conflict),
-    ("names_that_are_no_text_land", names_that_are_no_text_land),
-    ("times_land_with_their_files", times_land_with_their_files),
-    ("a_killed_landing_is_put_in_order", a_killed_landing_is_put_in_order),
+    ("inaccessible_folders_land_with_their_modes", inaccessible_folders_land_with_their_modes),
+    ("failure_of_one_change_does_not_stop_others", failure_of_one_change_does_not_stop_others),
+    ("files_removed_meanwhile_are_conflicts", files_removed_meanwhile_are_conflicts),
+    ("moved_file_is_not_a_conflict", moved_file_is_not_a_conflict),
+    ("non_utf8_names_land", non_utf8_names_land),
+    ("modification_times_land", modification_times_land),
+    ("interrupted_landing_is_recovered", interrupted_landing_is_recovered),
 ];
 
 fn all(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<Unlanded>) {
@@ -26,18 +26,18 @@ fn mode(overlay: &OverlayWorkspace, name: &str) -> u32 {
     std::fs::metadata(overlay.lower().join(name)).unwrap().mode() & 0o777
 }
 
-/// Also by an ordinary user, to whom they are closed.
-pub(crate) fn closed_folders_land_with_their_rights() {
+/// Also as an ordinary user, for whom they are inaccessible.
+pub(crate) fn inaccessible_folders_land_with_their_modes() {
     let overlay = OverlayWorkspace::with(&[("other", "a")]);
     overlay
         .run(shell(
             "mkdir -p a/b; echo x > a/b/c; echo y > f; chmod 000 f a/b/c a/b; chmod 100 a; echo b > other",
         ))
         .ok();
-    // While nobody opened them, they are told as what they are, and stop nothing.
-    let told = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
+    // Before they are opened they are listed as inaccessible, and the diff succeeds.
+    let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let is_root = rustix::process::geteuid().is_root();
-    assert_eq!((told[0].path.as_path(), told[0].is_closed), ("a".as_ref(), !is_root));
+    assert_eq!((changes[0].path.as_path(), changes[0].is_closed), ("a".as_ref(), !is_root));
     overlay.layers.open_up().unwrap();
     overlay.layers.open_up().unwrap();
     assert_eq!(all(&overlay), (["a", "a/b", "a/b/c", "f", "other"].map(str::to_owned).to_vec(), Vec::new()));
@@ -48,8 +48,8 @@ pub(crate) fn closed_folders_land_with_their_rights() {
     assert_eq!(mode(&overlay, "a/b/c"), 0);
 }
 
-/// Also by an ordinary user, whom rights stop.
-pub(crate) fn what_goes_wrong_with_one_change_stops_no_other() {
+/// Also as an ordinary user, whom the permissions stop.
+pub(crate) fn failure_of_one_change_does_not_stop_others() {
     let overlay = OverlayWorkspace::with(&[("shut/old", "a")]);
     std::fs::set_permissions(overlay.lower().join("shut"), PermissionsExt::from_mode(0o555)).unwrap();
     let line = "mkdir gomod; echo 1 > gomod/1; chmod 555 gomod; echo z > zlast; \
@@ -66,7 +66,7 @@ pub(crate) fn what_goes_wrong_with_one_change_stops_no_other() {
     assert!(matches!(&left[0].why, Why::Failed(why) if why.contains("cannot be written")), "{left:?}");
 }
 
-fn what_the_folder_lost_meanwhile_does_not_come_back() {
+fn files_removed_meanwhile_are_conflicts() {
     let overlay =
         OverlayWorkspace::with(&[("gone", "a"), ("folder/in", "a"), ("folder/too", "a"), ("kept", "a")]);
     overlay.run(shell("echo b >> gone; echo b >> folder/in; echo b > kept; echo new > new")).ok();
@@ -81,7 +81,7 @@ fn what_the_folder_lost_meanwhile_does_not_come_back() {
     assert!(!overlay.lower().join("gone").exists());
 }
 
-fn a_new_place_of_a_file_is_no_conflict() {
+fn moved_file_is_not_a_conflict() {
     let overlay = OverlayWorkspace::with(&[("a", "1"), ("b", "1")]);
     overlay.run(shell("mv a c; echo 2 > b; mkdir new; mv b new/b")).ok();
     let some = Selection::Paths(vec!["new".into()]);
@@ -91,7 +91,7 @@ fn a_new_place_of_a_file_is_no_conflict() {
     assert_eq!(diff(&overlay.lower(), &overlay.layers).unwrap().changes, []);
 }
 
-fn names_that_are_no_text_land() {
+fn non_utf8_names_land() {
     use std::os::unix::ffi::OsStringExt as _;
     let overlay = OverlayWorkspace::with(&[]);
     overlay.run(shell("printf x > \"$(printf 'a\\377 b')\"")).ok();
@@ -101,62 +101,72 @@ fn names_that_are_no_text_land() {
     assert_eq!(std::fs::read_to_string(overlay.lower().join(name)).unwrap(), "x");
 }
 
-fn times_land_with_their_files() {
+fn modification_times_land() {
     let overlay = OverlayWorkspace::with(&[("a", "1")]);
     overlay.run(shell("echo 2 > a; touch -d '2001-02-03 04:05:06 UTC' a")).ok();
     all(&overlay);
     assert_eq!(std::fs::metadata(overlay.lower().join("a")).unwrap().mtime(), 981_173_106);
 }
 
-/// As a landing leaves it that is killed at each of its steps.
-fn a_killed_landing_is_put_in_order() {
+/// The state that a landing leaves when it is killed at each of its steps.
+fn interrupted_landing_is_recovered() {
     let overlay =
         OverlayWorkspace::with(&[("a", "mine"), ("b", "mine"), ("c", "mine"), ("d", "mine"), ("e", "mine")]);
-    overlay.run(shell("for name in a b c d e f; do echo box > $name; done")).ok();
+    overlay.run(shell("for name in a b c d e f; do echo agent > $name; done")).ok();
     let path = |name: &str| overlay.lower().join(name);
     let inode = |name: &str| std::fs::symlink_metadata(path(name)).unwrap().ino();
-    let mended = |lines: String| {
+    let recovered = |lines: String| {
         std::fs::write(overlay.layers.folder().join("journal"), lines).unwrap();
-        let mended = mend(&overlay.lower(), &overlay.layers).unwrap();
+        let recovered = mend(&overlay.lower(), &overlay.layers).unwrap();
         assert!(!overlay.layers.folder().join("journal").exists());
-        mended
+        recovered
     };
     let nothing = LandRecovery::default();
     assert_eq!(mend(&overlay.lower(), &overlay.layers).unwrap(), nothing);
 
-    // Before it was whole, and before it was moved.
-    std::fs::write(path(".tmp"), "bo").unwrap();
-    assert_eq!(mended("make .tmp a\n".to_owned()), nothing);
+    // Before the file was complete, and before it was renamed.
+    std::fs::write(path(".tmp"), "ag").unwrap();
+    assert_eq!(recovered("make .tmp a\n".to_owned()), nothing);
     assert!(!path(".tmp").exists() && overlay.read("a") == "mine");
-    std::fs::write(path(".tmp"), "box").unwrap();
-    assert_eq!(mended(format!("make .tmp a\nmade {}\n", inode(".tmp"))), nothing);
+    std::fs::write(path(".tmp"), "agent").unwrap();
+    assert_eq!(recovered(format!("make .tmp a\nmade {}\n", inode(".tmp"))), nothing);
     assert!(!path(".tmp").exists() && overlay.read("a") == "mine");
 
-    // Between the exchange and the end of the old version: that goes back.
+    // Between the exchange and the removal of the old version: the old version is restored.
     std::fs::rename(path("b"), path(".tmp")).unwrap();
-    std::fs::write(path("b"), "box").unwrap();
-    assert_eq!(mended(format!("make .tmp b\nmade {}\n", inode("b"))), nothing);
+    std::fs::write(path("b"), "agent").unwrap();
+    assert_eq!(recovered(format!("make .tmp b\nmade {}\n", inode("b"))), nothing);
     assert!(!path(".tmp").exists() && overlay.read("b") == "mine");
 
-    // The same, and somebody has made a third version since: nothing is lost.
+    // The same, but the file was changed again: nothing is lost.
     std::fs::rename(path("c"), path(".tmp")).unwrap();
-    std::fs::write(path("c"), "box").unwrap();
+    std::fs::write(path("c"), "agent").unwrap();
     let made = inode("c");
     symlink("a", path("third")).unwrap();
     std::fs::rename(path("third"), path("c")).unwrap();
-    let came = mended(format!("make .tmp c\nmade {made}\n"));
+    let came = recovered(format!("make .tmp c\nmade {made}\n"));
     assert_eq!(came, LandRecovery { landed: Vec::new(), aside: vec![".tmp".into()] });
     assert_eq!(overlay.read(".tmp"), "mine");
 
-    // At the end, with and without its last line.
-    std::fs::write(path("d.new"), "box\n").unwrap();
+    // At the end, with and without the last line.
+    std::fs::write(
+        path("d.new"),
+        "agent
+",
+    )
+    .unwrap();
     std::fs::rename(path("d.new"), path("d")).unwrap();
-    std::fs::write(path("e.new"), "box\n").unwrap();
+    std::fs::write(
+        path("e.new"),
+        "agent
+",
+    )
+    .unwrap();
     std::fs::rename(path("e.new"), path("e")).unwrap();
     let lines = format!("make .t1 d\nmade {}\ndone d\nmake .t2 e\nmade {}\n", inode("d"), inode("e"));
-    assert_eq!(mended(lines).landed, ["d", "e"].map(PathBuf::from));
+    assert_eq!(recovered(lines).landed, ["d", "e"].map(PathBuf::from));
 
-    // What landed counts as that, and the rest lands.
+    // What was recovered counts as landed, and the rest lands.
     let (landed, left) = all(&overlay);
     assert_eq!(landed, ["a", "f"], "{left:?}");
     let conflicts = ["b", "c"].map(|name| Unlanded { path: name.into(), why: Why::Conflict });

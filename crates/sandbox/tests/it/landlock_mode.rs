@@ -1,4 +1,4 @@
-//! The weaker mode, and the self-test.
+//! Landlock mode, and the self-test.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -10,26 +10,23 @@ use tribune_sandbox::self_test;
 use crate::support::{Test, as_user, launcher, run, shell};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("the_self_test_passes_here", the_self_test_passes_here),
-    (
-        "landlock_lets_the_workspace_be_changed_and_nothing_else",
-        landlock_lets_the_workspace_be_changed_and_nothing_else,
-    ),
-    ("landlock_leaves_one_way_out", landlock_leaves_one_way_out),
-    ("landlock_refuses_sockets_it_cannot_judge", landlock_refuses_sockets_it_cannot_judge),
-    ("landlock_leaves_other_programs_of_its_user_alone", landlock_leaves_other_programs_of_its_user_alone),
-    ("landlock_ends_what_it_started", landlock_ends_what_it_started),
+    ("self_test_passes", self_test_passes),
+    ("only_the_workspace_is_writable", only_the_workspace_is_writable),
+    ("only_relay_ports_are_reachable", only_relay_ports_are_reachable),
+    ("other_socket_types_are_denied", other_socket_types_are_denied),
+    ("other_processes_of_the_user_are_protected", other_processes_of_the_user_are_protected),
+    ("orphans_are_killed", orphans_are_killed),
 ];
 
-fn the_self_test_passes_here() {
+fn self_test_passes() {
     let state_dir = tempfile::tempdir().unwrap();
     let found = self_test(&launcher(state_dir.path()));
     assert!(found.full.is_ok() && found.landlock.is_ok() && found.landlock_abi >= 6, "{found:?}");
     assert!(found.advice().is_empty());
 }
 
-/// A shell on the host's own root, with a workspace that anyone may write.
-fn weaker(line: &str, workspace: &std::path::Path) -> LaunchProfile {
+/// A shell on the host's own root, with a workspace that every user may write.
+fn landlock_shell(line: &str, workspace: &std::path::Path) -> LaunchProfile {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(workspace, PermissionsExt::from_mode(0o777)).unwrap();
     let mut profile = shell(line);
@@ -44,7 +41,7 @@ fn weaker(line: &str, workspace: &std::path::Path) -> LaunchProfile {
     profile
 }
 
-fn landlock_lets_the_workspace_be_changed_and_nothing_else() {
+fn only_the_workspace_is_writable() {
     use std::os::unix::fs::PermissionsExt;
     let (workspace, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::set_permissions(other.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -55,14 +52,14 @@ fn landlock_lets_the_workspace_be_changed_and_nothing_else() {
         secret.display(),
         other.path().display()
     );
-    let said = run(&weaker(&line, workspace.path())).unwrap().ok();
+    let said = run(&landlock_shell(&line, workspace.path())).unwrap().ok();
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!((lines[0], lines[2]), ("new", "done"), "{said}");
     assert_ne!(lines[1], "0");
     assert!(!other.path().join("planted").exists());
 }
 
-/// A model that knows no manners: one line in, one line out.
+/// A server that does not speak HTTP: one read, one answer.
 fn answer(listener: UnixListener) {
     std::thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
@@ -73,7 +70,7 @@ fn answer(listener: UnixListener) {
     });
 }
 
-fn landlock_leaves_one_way_out() {
+fn only_relay_ports_are_reachable() {
     let (workspace, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let socket = host.path().join("model.sock");
     answer(UnixListener::bind(&socket).unwrap());
@@ -90,7 +87,7 @@ fn landlock_leaves_one_way_out() {
         print(tried(p, b'GET /token-of-16-bytes HTTP/1.1\\r\\n\\r\\n'))\n\
         print(tried(p, b'GET / HTTP/1.1\\r\\n\\r\\n'))\n\
         print(tried(sys.argv[1], b'x'))\n";
-    let mut profile = weaker("", workspace.path());
+    let mut profile = landlock_shell("", workspace.path());
     profile.program = "/usr/bin/python3".into();
     profile.args = vec!["-c".into(), talk.into(), other.local_addr().unwrap().port().to_string()];
     profile.env.insert("MODEL".into(), "${relay:model}".into());
@@ -103,20 +100,20 @@ fn landlock_leaves_one_way_out() {
     assert_eq!(lines[2], "PermissionError");
 }
 
-fn landlock_refuses_sockets_it_cannot_judge() {
+fn other_socket_types_are_denied() {
     let workspace = tempfile::tempdir().unwrap();
     let tries = "import socket\n\
         for f,t in [(socket.AF_UNIX,1),(socket.AF_INET,2),(socket.AF_INET6,2),(socket.AF_NETLINK,3),(socket.AF_VSOCK,1),(socket.AF_INET,1)]:\n\
         \x20 try: socket.socket(f,t); print('made')\n\
         \x20 except PermissionError: print('refused')\n\
         socket.socketpair(); print('pair')\n";
-    let mut profile = weaker("", workspace.path());
+    let mut profile = landlock_shell("", workspace.path());
     profile.program = "/usr/bin/python3".into();
     profile.args = vec!["-c".into(), tries.into()];
     assert_eq!(run(&profile).unwrap().ok(), "refused\nrefused\nrefused\nrefused\nrefused\nmade\npair\n");
 }
 
-/// What a program does to others of its user: to their limits, their share of the processor, their memory.
+/// What a program tries against other processes of its user: their limits, priorities and memory.
 const REACH: &str = "import ctypes, os, resource, sys\n\
     libc = ctypes.CDLL(None, use_errno=True)\n\
     pid, shared = int(sys.argv[1]), int(sys.argv[2])\n\
@@ -132,17 +129,17 @@ const REACH: &str = "import ctypes, os, resource, sys\n\
     said('disk', lambda: libc.syscall(251, 1, pid, 3 << 13))\n\
     said('memory', lambda: libc.shmget(shared, 64, 0))\n";
 
-/// Tries that as an ordinary user, outside and in a box.
+/// Runs these attempts as an ordinary user, in a sandbox and outside.
 pub(crate) fn reach_others(folder: &std::path::Path) {
     let mut victim = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
-    // Memory by a number that is its maker's alone.
+    // Shared memory with a key that only this process uses.
     let number = 0x7b1c_0000_u32 | (victim.id() & 0xffff);
     let made = format!("import ctypes; exit(ctypes.CDLL(None).shmget({number}, 64, 0o1600) == -1)");
     assert!(std::process::Command::new("/usr/bin/python3").args(["-c", &made]).status().unwrap().success());
     let words = ["-c".to_owned(), REACH.to_owned(), victim.id().to_string(), number.to_string()];
     let workspace = folder.join("workspace");
     std::fs::create_dir(&workspace).unwrap();
-    let mut profile = weaker("", &workspace);
+    let mut profile = landlock_shell("", &workspace);
     profile.program = "/usr/bin/python3".into();
     profile.args = words.to_vec();
     print!("{}", run(&profile).unwrap().ok());
@@ -156,7 +153,7 @@ pub(crate) fn reach_others(folder: &std::path::Path) {
     victim.wait().unwrap();
 }
 
-fn landlock_leaves_other_programs_of_its_user_alone() {
+fn other_processes_of_the_user_are_protected() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(
         folder.path(),
@@ -175,18 +172,18 @@ fn landlock_leaves_other_programs_of_its_user_alone() {
         own.chain(others.map(|other| format!("{other} {what}")))
     };
     assert!(inside.iter().copied().eq(expected(no)), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    // What is refused inside is what works outside.
+    // What is denied inside works outside.
     assert!(outside.iter().copied().eq(expected("done")), "{said}");
 }
 
-fn landlock_ends_what_it_started() {
+fn orphans_are_killed() {
     let (workspace, seconds) = (tempfile::tempdir().unwrap(), crate::support::unique_sleep());
     let line = format!(
         "setsid sleep {seconds} > /dev/null 2>&1 & setsid sleep {seconds} > /dev/null 2>&1 & echo left"
     );
-    assert_eq!(run(&weaker(&line, workspace.path())).unwrap().ok(), "left\n");
+    assert_eq!(run(&landlock_shell(&line, workspace.path())).unwrap().ok(), "left\n");
     assert_eq!(crate::support::marked(&seconds), []);
-    let mut mounted = weaker("true", workspace.path());
+    let mut mounted = landlock_shell("true", workspace.path());
     mounted.mounts = vec![Mount::ReadOnly { source: "/usr".into(), target: "/usr".into(), hide: Vec::new() }];
     assert_eq!(run(&mounted).unwrap().ok(), "");
 }

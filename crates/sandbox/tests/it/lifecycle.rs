@@ -1,4 +1,4 @@
-//! Starting, ending and being ended.
+//! Starting and ending sandboxes.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, ExitCode, Stdio};
@@ -8,40 +8,40 @@ use tribune_contract::{Exit, LaunchStage, LimitedBy, Mount, RunsAs};
 use tribune_sandbox::{LaunchError, Stream, Streams, sweep};
 
 use crate::support::{
-    Test, ahead, as_user, cgroups, children, finish, launcher, marked, run, shell, unique_sleep,
-    wait_for_end, wait_for_one_ahead,
+    Test, as_user, cgroups, children, finish, launcher, marked, prewarmed, run, shell, unique_sleep,
+    wait_for_end, wait_for_prewarmed,
 };
 
 pub(crate) const TESTS: &[Test] = &[
-    ("what_a_program_says_and_how_it_ends_is_told", what_a_program_says_and_how_it_ends_is_told),
-    ("a_program_reads_what_it_is_given", a_program_reads_what_it_is_given),
+    ("output_and_exit_status_are_returned", output_and_exit_status_are_returned),
+    ("program_reads_its_stdin", program_reads_its_stdin),
     ("signals_reach_the_program", signals_reach_the_program),
-    ("time_runs_out", time_runs_out),
-    ("a_kill_ends_everything", a_kill_ends_everything),
-    ("dropping_ends_everything", dropping_ends_everything),
-    ("killing_the_launcher_ends_everything", killing_the_launcher_ends_everything),
-    (
-        "a_daemon_that_is_killed_leaves_nothing_after_a_sweep",
-        a_daemon_that_is_killed_leaves_nothing_after_a_sweep,
-    ),
+    ("wall_clock_limit_kills", wall_clock_limit_kills),
+    ("kill_ends_every_process", kill_ends_every_process),
+    ("drop_ends_every_process", drop_ends_every_process),
+    ("killing_the_launcher_ends_every_process", killing_the_launcher_ends_every_process),
+    ("cleanup_removes_cgroups_of_a_killed_daemon", cleanup_removes_cgroups_of_a_killed_daemon),
     ("200_starts_leave_nothing", starts_leave_nothing),
     ("200_starts_by_a_user_leave_nothing", starts_by_a_user_leave_nothing),
-    ("an_usher_that_is_gone_is_replaced", an_usher_that_is_gone_is_replaced),
-    ("launchers_of_a_process_share_an_usher", launchers_of_a_process_share_an_usher),
-    ("what_was_made_ahead_ends_with_its_usher", what_was_made_ahead_ends_with_its_usher),
+    ("killed_fork_server_is_replaced", killed_fork_server_is_replaced),
+    ("launchers_of_a_process_share_a_fork_server", launchers_of_a_process_share_a_fork_server),
+    ("prewarmed_launcher_exits_with_its_fork_server", prewarmed_launcher_exits_with_its_fork_server),
     (
-        "one_for_once_makes_none_ahead_and_users_are_told_before",
-        one_for_once_makes_none_ahead_and_users_are_told_before,
+        "single_launch_prewarms_nothing_and_reserved_uids_fit",
+        single_launch_prewarms_nothing_and_reserved_uids_fit,
     ),
-    ("what_was_made_ahead_and_is_stopped_is_replaced", what_was_made_ahead_and_is_stopped_is_replaced),
-    ("what_was_made_ahead_and_is_gone_is_nobodys_loss", what_was_made_ahead_and_is_gone_is_nobodys_loss),
-    ("what_was_made_ahead_is_of_this_machine_as_it_is", what_was_made_ahead_is_of_this_machine_as_it_is),
-    ("who_it_was_made_for_is_who_it_is", who_it_was_made_for_is_who_it_is),
-    ("orphans_are_buried", orphans_are_buried),
-    ("it_says_who_it_is_and_what_limits_it", it_says_who_it_is_and_what_limits_it),
+    ("stopped_prewarmed_launcher_is_replaced", stopped_prewarmed_launcher_is_replaced),
+    ("killed_prewarmed_launcher_is_replaced", killed_prewarmed_launcher_is_replaced),
+    (
+        "prewarmed_launcher_is_discarded_when_mounts_or_etc_change",
+        prewarmed_launcher_is_discarded_when_mounts_or_etc_change,
+    ),
+    ("sandbox_runs_as_the_requested_user", sandbox_runs_as_the_requested_user),
+    ("orphans_are_reaped", orphans_are_reaped),
+    ("start_report_has_user_and_limits", start_report_has_user_and_limits),
     ("failures_name_their_cause", failures_name_their_cause),
-    ("a_user_cannot_choose_another", a_user_cannot_choose_another),
-    ("streams_are_pipes_and_terminals", streams_are_pipes_and_terminals),
+    ("ordinary_user_cannot_choose_the_sandbox_user", ordinary_user_cannot_choose_the_sandbox_user),
+    ("streams_must_be_pipes_or_terminals", streams_must_be_pipes_or_terminals),
 ];
 
 /// Programs that these tests start.
@@ -54,7 +54,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
             let mut stdout = BufReader::new(child.stdout().unwrap());
             let mut said = String::new();
             stdout.read_line(&mut said).unwrap();
-            // The shell says so before it becomes what is looked for.
+            // The shell prints before it executes `sleep`.
             while marked(seconds).len() < 2 {
                 std::thread::yield_now();
             }
@@ -62,12 +62,12 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
             let _ = stdout.read(&mut [0]);
         }
         ["many", state_dir] => many(state_dir.as_ref()),
-        ["usher", state_dir] => usher(state_dir.as_ref()),
+        ["fork-server", state_dir] => replaced_fork_server(state_dir.as_ref()),
         ["shared", state_dir] => shared(state_dir.as_ref()),
-        ["once", state_dir] => once_and_for_whom(state_dir.as_ref()),
+        ["once", state_dir] => single_launch(state_dir.as_ref()),
         ["stopped", state_dir] => stopped(state_dir.as_ref()),
-        ["ahead", state_dir] => ended_ahead(state_dir.as_ref()),
-        ["killed-ahead", state_dir] => killed_ahead(state_dir.as_ref()),
+        ["prewarmed", state_dir] => prewarmed_exit(state_dir.as_ref()),
+        ["killed-prewarmed", state_dir] => killed_prewarmed(state_dir.as_ref()),
         ["changed-machine", state_dir] => changed_machine(state_dir.as_ref()),
         ["look-twice", folder] => look_twice(folder.as_ref()),
         ["made-for", state_dir] => made_for(state_dir.as_ref()),
@@ -82,7 +82,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-fn what_a_program_says_and_how_it_ends_is_told() {
+fn output_and_exit_status_are_returned() {
     let ran = run(&shell("echo out; echo err >&2; exit 7")).unwrap();
     assert_eq!(
         (ran.exit, ran.stdout.as_str(), ran.stderr.as_str()),
@@ -91,7 +91,7 @@ fn what_a_program_says_and_how_it_ends_is_told() {
     assert_eq!(run(&shell("kill -9 $$")).unwrap().exit, Exit::Signal { signal: 9 });
 }
 
-fn a_program_reads_what_it_is_given() {
+fn program_reads_its_stdin() {
     let state_dir = tempfile::tempdir().unwrap();
     let mut child = launcher(state_dir.path()).launch(&shell("cat"), Streams::piped()).unwrap();
     let mut stdin = child.stdin().unwrap();
@@ -110,13 +110,13 @@ fn signals_reach_the_program() {
     assert_eq!(child.wait().unwrap(), Exit::Code { code: 42 });
 }
 
-fn time_runs_out() {
+fn wall_clock_limit_kills() {
     let mut profile = shell("sleep 1000 & sleep 1000");
     profile.limits.wall_ms = Some(100);
     assert_eq!(run(&profile).unwrap().exit, Exit::OutOfTime);
 }
 
-fn a_kill_ends_everything() {
+fn kill_ends_every_process() {
     let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let line = format!("sleep {seconds} & setsid sleep {seconds} & sleep {seconds}");
     let mut child = launcher(state_dir.path()).launch(&shell(&line), Streams::captured()).unwrap();
@@ -125,7 +125,7 @@ fn a_kill_ends_everything() {
     assert_eq!(marked(&seconds), []);
 }
 
-fn dropping_ends_everything() {
+fn drop_ends_every_process() {
     let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let child =
         launcher(state_dir.path()).launch(&shell(&format!("sleep {seconds}")), Streams::captured()).unwrap();
@@ -133,7 +133,7 @@ fn dropping_ends_everything() {
     assert_eq!(marked(&seconds), []);
 }
 
-fn killing_the_launcher_ends_everything() {
+fn killing_the_launcher_ends_every_process() {
     let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let line = format!("setsid sleep {seconds} & echo ready; exec sleep {seconds}");
     let mut child = launcher(state_dir.path()).launch(&shell(&line), Streams::captured()).unwrap();
@@ -147,7 +147,7 @@ fn killing_the_launcher_ends_everything() {
     assert_eq!(marked(&seconds), []);
 }
 
-fn a_daemon_that_is_killed_leaves_nothing_after_a_sweep() {
+fn cleanup_removes_cgroups_of_a_killed_daemon() {
     let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let mut daemon = Command::new(std::env::current_exe().unwrap())
         .args(["hold".as_ref(), state_dir.path().as_os_str(), seconds.as_ref()])
@@ -159,13 +159,13 @@ fn a_daemon_that_is_killed_leaves_nothing_after_a_sweep() {
     assert_eq!(said, "held\n");
     let sessions = state_dir.path().join("sessions");
     let mark = daemon.id().to_string();
-    // While it lives, nothing of it is swept.
+    // While the daemon lives, none of its cgroups are removed.
     let own = |swept: Vec<std::path::PathBuf>| -> Vec<std::path::PathBuf> {
         swept.into_iter().filter(|path| path.display().to_string().contains(&format!(".{mark}."))).collect()
     };
     assert_eq!(own(sweep(&sessions).cgroups), [] as [std::path::PathBuf; 0]);
     assert!(!cgroups(&format!(".{mark}.")).is_empty());
-    // The daemon, which has it as an argument, and what runs inside.
+    // The daemon, which has the mark as an argument, and the program inside.
     let inside = marked(&seconds);
     assert_eq!(inside.len(), 2, "{inside:?}");
     daemon.kill().unwrap();
@@ -173,14 +173,14 @@ fn a_daemon_that_is_killed_leaves_nothing_after_a_sweep() {
     inside.into_iter().for_each(wait_for_end);
     assert_eq!(marked(&seconds), []);
 
-    // Whoever sweeps, for its own state_dir or another: somebody beside this test may be first.
+    // A concurrent test may clean up first, for its own state folder.
     let swept = sweep(&sessions);
     assert!(swept.left.is_empty(), "{swept:?}");
     assert_eq!(cgroups(&format!(".{mark}.")), [] as [std::path::PathBuf; 0]);
 }
 
-/// Starts 200 sandboxes and ends them in different ways. Runs in a process of its own, whose descriptors it counts, and to which
-/// everything comes that loses its parent.
+/// Starts 200 sandboxes and ends them in different ways. Runs in its own process, because it counts descriptors and is
+/// the subreaper.
 fn many(state_dir: &std::path::Path) {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let seconds = unique_sleep();
@@ -189,12 +189,12 @@ fn many(state_dir: &std::path::Path) {
     let before = (count("/proc/self/fd"), mounts(), count(state_dir.to_str().unwrap()));
     let mut kept = None;
     for index in 0..200 {
-        // The first half each with an usher of its own, the second with one that makes the next ones ahead.
+        // The first half starts a fork server each; the second half shares one that prewarms.
         if index == 100 {
             kept = Some(launcher(state_dir));
         }
         if index > 150 {
-            wait_for_one_ahead();
+            wait_for_prewarmed();
         }
         let mut child = launcher(state_dir)
             .launch(&shell(&format!("sleep {seconds} & sleep {seconds}")), Streams::captured())
@@ -214,7 +214,7 @@ fn many(state_dir: &std::path::Path) {
     drop(kept);
     let after = (count("/proc/self/fd"), mounts(), count(state_dir.to_str().unwrap()));
     assert_eq!(before, after);
-    assert_eq!(children(std::process::id()), [] as [u32; 0], "neither somebody who waits nor a zombie");
+    assert_eq!(children(std::process::id()), [] as [u32; 0], "neither a prewarmed launcher nor a zombie");
     assert_eq!(marked(&seconds), []);
     assert_eq!(cgroups(&format!(".{}.", std::process::id())), [] as [std::path::PathBuf; 0]);
     println!("nothing is left");
@@ -243,34 +243,34 @@ fn starts_by_a_user_leave_nothing() {
     );
 }
 
-/// Kills the process that launchers are forked from. Runs in a process of its own, whose children it looks at.
-fn usher(state_dir: &std::path::Path) {
+/// Kills the fork server. Runs in its own process, because it looks at its children.
+fn replaced_fork_server(state_dir: &std::path::Path) {
     let children = || children(std::process::id());
     let launcher = launcher(state_dir);
     let says =
         |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
-    let [first] = children()[..] else { panic!("one process stands ready") };
-    // So that it does nothing while it is looked at.
-    wait_for_one_ahead();
-    // It holds nothing of anyone's: streams to nowhere and one socket.
+    let [first] = children()[..] else { panic!("one fork server") };
+    // So that the fork server is idle while it is examined.
+    wait_for_prewarmed();
+    // It holds nothing of any caller: `/dev/null` and one socket.
     assert_eq!(std::fs::read(format!("/proc/{first}/environ")).unwrap(), b"");
     let held = std::fs::read_dir(format!("/proc/{first}/fd")).unwrap();
     let held = held.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap().display().to_string());
-    // The one that it made ahead it holds by two of these. The last is what this program leaks on purpose, for the probes.
+    // Two of these belong to the prewarmed launcher. `/dev/full` is leaked by this program on purpose, for the probes.
     let is_known = |name: &String| {
         let known = ["/dev/null", "socket:", "anon_inode:[pidfd]", "pidfd:", "/dev/full"];
         known.iter().any(|known| name.starts_with(known))
     };
     assert!(held.into_iter().all(|name| is_known(&name)));
 
-    // What it forked goes on without it, and the next launch has another.
+    // Running sandboxes survive the fork server, and the next launch starts another.
     let child = launcher.launch(&shell("sleep 0.2; echo two"), Streams::captured()).unwrap();
     rustix::process::kill_process(pid(first), Signal::KILL).unwrap();
     wait_for_end(pid(first));
     assert_eq!(says("three").ok(), "three\n");
     assert_eq!(finish(child).ok(), "two\n");
-    let [second] = children()[..] else { panic!("one process stands ready, and no zombie is left") };
+    let [second] = children()[..] else { panic!("one fork server, and no zombie is left") };
     assert_ne!(first, second);
     drop(launcher);
     assert_eq!(children(), [] as [u32; 0]);
@@ -281,20 +281,20 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(number.cast_signed()).unwrap()
 }
 
-/// Runs a part of this program in a process of its own, which says one thing if all is well.
+/// Runs a part of this program in its own process. It prints one line on success.
 fn part(words: &[&str], state_dir: &std::path::Path, says: &str) {
     let output = Command::new(std::env::current_exe().unwrap()).args(words).arg(state_dir).output().unwrap();
     let erred = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), says, "{erred}");
 }
 
-/// Looks at what waits for an order that never comes.
-fn ended_ahead(state_dir: &std::path::Path) {
+/// Examines a prewarmed launcher that never gets a request.
+fn prewarmed_exit(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
-    assert_eq!(ahead(), [], "nothing is made before it is known that somebody wants it");
+    assert_eq!(prewarmed(), [], "nothing is prewarmed before the first launch");
     finish(launcher.launch(&shell("true"), Streams::captured()).unwrap());
-    let (waiting, first) = wait_for_one_ahead();
-    // It has nothing of anyone's: no variable, and no order that it could have read.
+    let (waiting, first) = wait_for_prewarmed();
+    // It holds nothing of any caller: no environment, and no request.
     for process in [waiting, first] {
         assert_eq!(std::fs::read(format!("/proc/{process}/environ")).unwrap(), b"");
     }
@@ -304,7 +304,7 @@ fn ended_ahead(state_dir: &std::path::Path) {
     println!("ended");
 }
 
-/// Launchers of one process have one usher.
+/// The launchers of one process share a fork server.
 fn shared(state_dir: &std::path::Path) {
     let (one, other) = (launcher(state_dir), launcher(&state_dir.join("other")));
     for launcher in [&one, &other] {
@@ -318,82 +318,82 @@ fn shared(state_dir: &std::path::Path) {
     println!("shared");
 }
 
-fn launchers_of_a_process_share_an_usher() {
+fn launchers_of_a_process_share_a_fork_server() {
     part(&["shared"], tempfile::tempdir().unwrap().path(), "shared\n");
 }
 
-fn what_was_made_ahead_ends_with_its_usher() {
-    part(&["ahead"], tempfile::tempdir().unwrap().path(), "ended\n");
+fn prewarmed_launcher_exits_with_its_fork_server() {
+    part(&["prewarmed"], tempfile::tempdir().unwrap().path(), "ended\n");
 }
 
-/// Launches for one time, and for a user that was told before.
-fn once_and_for_whom(state_dir: &std::path::Path) {
+/// Launches without prewarming, and with a user id that was reserved.
+fn single_launch(state_dir: &std::path::Path) {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let single = launcher(state_dir).once();
     let ran = finish(single.launch(&shell("sleep 0.1; echo on"), Streams::captured()).unwrap());
-    assert_eq!((ran.ok().as_str(), ahead()), ("on\n", Vec::new()));
+    assert_eq!((ran.ok().as_str(), prewarmed()), ("on\n", Vec::new()));
     drop(single);
     assert_eq!(children(std::process::id()), [] as [u32; 0]);
 
-    // Whoever needs to know the user before, for sockets that shall be theirs, gets what was made ahead too.
+    // Callers that need the user id first, to set the owner of sockets, also get the prewarmed launcher.
     let launcher = launcher(state_dir);
     for _ in 0..3 {
         finish(launcher.launch(&shell("true"), Streams::captured()).unwrap());
-        let (waiting, _) = wait_for_one_ahead();
+        let (waiting, _) = wait_for_prewarmed();
         let uid = tribune_sandbox::fresh_user();
         let mut profile = shell("true");
         profile.runs_as = RunsAs::User { uid, gid: uid };
         let child = launcher.launch(&profile, Streams::captured()).unwrap();
         assert_eq!((child.id(), child.started().uid), (waiting, uid));
         finish(child);
-        wait_for_one_ahead();
+        wait_for_prewarmed();
     }
-    println!("for whom");
+    println!("reserved user");
 }
 
-fn one_for_once_makes_none_ahead_and_users_are_told_before() {
-    part(&["once"], tempfile::tempdir().unwrap().path(), "for whom\n");
+fn single_launch_prewarms_nothing_and_reserved_uids_fit() {
+    part(&["once"], tempfile::tempdir().unwrap().path(), "reserved user\n");
 }
 
-/// An usher that does not go on is replaced, and so is what it made.
+/// A fork server whose prewarmed launcher is stopped is replaced.
 fn stopped(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
     let says =
         |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
-    let (waiting, _) = wait_for_one_ahead();
+    let (waiting, _) = wait_for_prewarmed();
     rustix::process::kill_process(pid(waiting), Signal::STOP).unwrap();
     assert_eq!(says("two").ok(), "two\n");
     rustix::process::kill_process(pid(waiting), Signal::KILL).unwrap();
     println!("went on");
 }
 
-fn what_was_made_ahead_and_is_stopped_is_replaced() {
+fn stopped_prewarmed_launcher_is_replaced() {
     part(&["stopped"], tempfile::tempdir().unwrap().path(), "went on\n");
 }
 
-/// Kills what waits, the launcher or its process 1, and starts something.
-fn killed_ahead(state_dir: &std::path::Path) {
+/// Kills the prewarmed launcher or its process 1, then launches.
+fn killed_prewarmed(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
     let says =
         |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
-    let (waiting, first) = wait_for_one_ahead();
+    let (waiting, first) = wait_for_prewarmed();
     rustix::process::kill_process(pid(waiting), Signal::KILL).unwrap();
     wait_for_end(pid(first));
     assert_eq!(says("two").ok(), "two\n");
-    let (_, first) = wait_for_one_ahead();
+    let (_, first) = wait_for_prewarmed();
     rustix::process::kill_process(pid(first), Signal::KILL).unwrap();
     wait_for_end(pid(first));
     assert_eq!(says("three").ok(), "three\n");
     println!("no loss");
 }
 
-fn what_was_made_ahead_and_is_gone_is_nobodys_loss() {
-    part(&["killed-ahead"], tempfile::tempdir().unwrap().path(), "no loss\n");
+fn killed_prewarmed_launcher_is_replaced() {
+    part(&["killed-prewarmed"], tempfile::tempdir().unwrap().path(), "no loss\n");
 }
 
-/// Says what is in a folder, and again after each line of input. What says it was made ahead of that line.
+/// Lists a folder, and again after each line of input. The sandbox was prewarmed before that line.
 fn look_twice(folder: &std::path::Path) {
     let mut profile = shell("ls /shown; cat /etc/services");
     profile.mounts =
@@ -401,17 +401,17 @@ fn look_twice(folder: &std::path::Path) {
     let launcher = launcher(folder);
     for line in ["first", "second", "third"] {
         let ran = finish(launcher.launch(&profile, Streams::captured()).unwrap()).ok();
-        let (_, first) = wait_for_one_ahead();
+        let (_, first) = wait_for_prewarmed();
         println!("{line}: {}", ran.replace('\n', " "));
         std::io::stdin().read_line(&mut String::new()).unwrap();
         if line == "first" {
-            // It would hold what was mounted before, and does not wait for the next launch to end.
+            // The prewarmed process 1 holds the old mount, and is discarded without waiting for the next launch.
             wait_for_end(pid(first));
         }
     }
 }
 
-/// In a mount namespace of its own: changes what is mounted, and which file has a name in `/etc`, between two launches.
+/// In its own mount namespace: changes a mount, and replaces a file in `/etc`, between two launches.
 fn changed_machine(state_dir: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt as _;
@@ -419,7 +419,7 @@ fn changed_machine(state_dir: &std::path::Path) {
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("tmpfs", place, "tmpfs", flags, Some(c"mode=755")).unwrap();
     };
-    // A copy of what matters here of /etc, which may be changed.
+    // A writable copy of the parts of /etc that this test needs.
     let cache = std::fs::read("/etc/ld.so.cache").unwrap();
     tmpfs("/etc".as_ref());
     std::fs::write("/etc/ld.so.cache", cache).unwrap();
@@ -432,7 +432,7 @@ fn changed_machine(state_dir: &std::path::Path) {
     std::fs::write(shown.join("below"), "").unwrap();
     let exe = state_dir.join("program");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-    // By root and by an ordinary user.
+    // As root and as an ordinary user.
     for user in [0, crate::probes::bait::AGENT] {
         let mut looking = Command::new(&exe);
         looking.arg("look-twice").arg(&shown).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -445,7 +445,7 @@ fn changed_machine(state_dir: &std::path::Path) {
         std::fs::write(shown.join("above"), "").unwrap();
         stdin.write_all(b"\n").unwrap();
         assert_eq!(said.next().unwrap().unwrap(), "second: above before");
-        // Another file in the place of one, and the folder's time as it was.
+        // Replaces a file and restores the folder's modification time.
         let times = std::fs::metadata("/etc").unwrap().modified().unwrap();
         std::fs::write("/etc/services.new", "after").unwrap();
         std::fs::rename("/etc/services.new", "/etc/services").unwrap();
@@ -460,10 +460,13 @@ fn changed_machine(state_dir: &std::path::Path) {
     println!("as it is");
 }
 
-fn an_usher_that_is_gone_is_replaced() {
+fn killed_fork_server_is_replaced() {
     let state_dir = tempfile::tempdir().unwrap();
-    let output =
-        Command::new(std::env::current_exe().unwrap()).arg("usher").arg(state_dir.path()).output().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .arg("fork-server")
+        .arg(state_dir.path())
+        .output()
+        .unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "replaced\n",
@@ -472,7 +475,7 @@ fn an_usher_that_is_gone_is_replaced() {
     );
 }
 
-fn what_was_made_ahead_is_of_this_machine_as_it_is() {
+fn prewarmed_launcher_is_discarded_when_mounts_or_etc_change() {
     let state_dir = tempfile::tempdir().unwrap();
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private"])
@@ -485,7 +488,7 @@ fn what_was_made_ahead_is_of_this_machine_as_it_is() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "as it is\n", "{erred}");
 }
 
-/// Orders for users of nobody else and for one that is chosen, by turns: each is held by whom it is for.
+/// Alternates launches with a dynamic user and a chosen one: each sandbox runs as the requested user.
 fn made_for(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
     let mut fresh = std::collections::BTreeSet::new();
@@ -499,7 +502,7 @@ fn made_for(state_dir: &std::path::Path) {
                 RunsAs::Dynamic => assert!(fresh.insert(started), "{started:?} came twice"),
                 RunsAs::User { uid, gid } => assert_eq!(started, (uid, gid)),
             }
-            // Who it says it is, is who the kernel knows: process 1 of the box.
+            // The reported ids are those of process 1 in the kernel.
             let [first] = children(child.id())[..] else { panic!("process 1 is the launcher's only child") };
             let status = std::fs::read_to_string(format!("/proc/{first}/status")).unwrap_or_default();
             let ids = |what: &str| {
@@ -511,26 +514,26 @@ fn made_for(state_dir: &std::path::Path) {
             child.stdin().unwrap().write_all(b"\n").unwrap();
             assert_eq!(finish(child).exit, Exit::Code { code: 0 });
             if round % 2 == 0 {
-                wait_for_one_ahead();
+                wait_for_prewarmed();
             }
         }
     }
     println!("each");
 }
 
-fn who_it_was_made_for_is_who_it_is() {
+fn sandbox_runs_as_the_requested_user() {
     part(&["made-for"], tempfile::tempdir().unwrap().path(), "each\n");
 }
 
-fn orphans_are_buried() {
-    // A hundred orphans that end at once; none may stay as a zombie of process 1.
+fn orphans_are_reaped() {
+    // A hundred orphans that exit at once; none may remain as a zombie.
     let line = "for i in $(seq 100); do (sh -c 'exit 0' &) ; done; \
                 for i in $(seq 200); do n=$(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l); \
                 [ $n = 0 ] && echo buried && exit; sleep 0.05; done";
     assert_eq!(run(&shell(line)).unwrap().ok(), "buried\n");
 }
 
-fn it_says_who_it_is_and_what_limits_it() {
+fn start_report_has_user_and_limits() {
     let state_dir = tempfile::tempdir().unwrap();
     let child = launcher(state_dir.path())
         .launch(&shell("id -u; hostname; ls /proc/self/fd"), Streams::captured())
@@ -574,14 +577,14 @@ fn failures_name_their_cause() {
     assert_eq!(stage(&lost).0, LaunchStage::Program);
 }
 
-fn a_user_cannot_choose_another() {
+fn ordinary_user_cannot_choose_the_sandbox_user() {
     let folder = tempfile::tempdir().unwrap();
     let said = as_user(folder.path(), &["choose"]);
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     assert!(said.contains("only root can choose"), "{said}");
 }
 
-fn streams_are_pipes_and_terminals() {
+fn streams_must_be_pipes_or_terminals() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
     for path in [folder.path().to_owned(), folder.path().join("file")] {

@@ -1,5 +1,5 @@
-//! The sandbox from outside. This program is also what it tests with: the launcher (`sandbox-enter`) and the programs that
-//! run inside or die.
+//! Tests of the sandbox from outside. This program is also the entering half (`sandbox-enter`) and every program that
+//! the tests start.
 #![allow(unsafe_code, reason = "probes make the very calls that a sandbox must refuse")]
 #![allow(
     clippy::unwrap_used,
@@ -39,13 +39,13 @@ fn main() -> ExitCode {
     let mut trials = probes::trials();
     let is_root = rustix::process::geteuid().is_root();
     for (group, tests) in [
-        ("life", lifecycle::TESTS),
-        ("relays", relay::TESTS),
-        ("landing", land::TESTS),
-        ("hostile", autorun_files::TESTS),
-        ("mending", land_recovery::TESTS),
-        ("tools", common_tools::TESTS),
-        ("modes", landlock_mode::TESTS),
+        ("lifecycle", lifecycle::TESTS),
+        ("relay", relay::TESTS),
+        ("land", land::TESTS),
+        ("autorun_files", autorun_files::TESTS),
+        ("land_recovery", land_recovery::TESTS),
+        ("common_tools", common_tools::TESTS),
+        ("landlock_mode", landlock_mode::TESTS),
         ("masks", masks::TESTS),
     ] {
         trials.extend(tests.iter().map(|(name, test)| {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
                 test();
                 Ok(())
             };
-            // Only root can start as itself and as somebody else.
+            // Root is needed to start both as root and as another user.
             Trial::test(format!("{group}::{name}"), run).with_ignored_flag(!is_root)
         }));
     }

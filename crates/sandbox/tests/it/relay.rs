@@ -1,4 +1,4 @@
-//! The loopback inside, and where its ports lead.
+//! Relayed ports of the sandbox's loopback.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -10,16 +10,16 @@ use tribune_contract::{LaunchProfile, Mount, Relay};
 use crate::support::{Test, profile, run};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_port_leads_to_a_socket_of_the_host", a_port_leads_to_a_socket_of_the_host),
-    ("many_connections_at_a_time", many_connections_at_a_time),
-    ("the_socket_is_there_by_its_name_too", the_socket_is_there_by_its_name_too),
-    ("without_a_host_a_connection_ends", without_a_host_a_connection_ends),
+    ("port_is_forwarded_to_a_host_socket", port_is_forwarded_to_a_host_socket),
+    ("concurrent_connections_are_relayed", concurrent_connections_are_relayed),
+    ("socket_is_reachable_by_path", socket_is_reachable_by_path),
+    ("connection_ends_without_a_listener", connection_ends_without_a_listener),
 ];
 
-/// Bytes that are sent there and back; more than any buffer on the way.
+/// Sent in both directions; more than any buffer on the way.
 const BYTES: usize = 3 * 1024 * 1024;
 
-/// What runs inside.
+/// The programs that run inside.
 pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     match words {
         ["talk", port] => {
@@ -51,7 +51,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Sends a lot while reading it back, and ends its half first.
+/// Sends a lot while reading it back, and closes its half first.
 fn talk<S>(stream: &S, end: impl FnOnce(&S) -> std::io::Result<()> + Send) -> String
 where
     S: Sync,
@@ -69,7 +69,7 @@ where
     if got == sent { "as sent".to_owned() } else { format!("{} bytes of {}", got.len(), sent.len()) }
 }
 
-/// A host that sends everything back.
+/// A server that echoes everything.
 fn echo(listener: UnixListener) {
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
@@ -81,7 +81,7 @@ fn echo(listener: UnixListener) {
     });
 }
 
-/// A program of this test, inside, with a relay to `socket`.
+/// A profile that runs a program of this test inside, with a relay to `socket`.
 pub(crate) fn inside(args: &[&str], socket: &std::path::Path) -> LaunchProfile {
     let mut profile = profile("/opt/program", args);
     profile.mounts = vec![Mount::ReadOnly {
@@ -93,21 +93,21 @@ pub(crate) fn inside(args: &[&str], socket: &std::path::Path) -> LaunchProfile {
     profile
 }
 
-fn a_port_leads_to_a_socket_of_the_host() {
+fn port_is_forwarded_to_a_host_socket() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("echo.sock");
     echo(UnixListener::bind(&socket).unwrap());
     assert_eq!(run(&inside(&["talk", "4000"], &socket)).unwrap().ok(), "as sent\n");
 }
 
-fn many_connections_at_a_time() {
+fn concurrent_connections_are_relayed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("echo.sock");
     echo(UnixListener::bind(&socket).unwrap());
     assert_eq!(run(&inside(&["talk-often", "4000"], &socket)).unwrap().ok(), "40\n");
 }
 
-fn the_socket_is_there_by_its_name_too() {
+fn socket_is_reachable_by_path() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("echo.sock");
     echo(UnixListener::bind(&socket).unwrap());
@@ -115,10 +115,10 @@ fn the_socket_is_there_by_its_name_too() {
     assert_eq!(run(&profile).unwrap().ok(), "as sent\n");
 }
 
-fn without_a_host_a_connection_ends() {
+fn connection_ends_without_a_listener() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("echo.sock");
-    // Bound, and nobody listens any more.
+    // Bound, but with no listener any more.
     drop(UnixListener::bind(&socket).unwrap());
     let said = run(&inside(&["try", "4000"], &socket)).unwrap().ok();
     assert!(said == "Ok(0)\n" || said.contains("ConnectionReset"), "{said}");

@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers of the tests.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use tribune_contract::{Exit, LaunchProfile, Session, Workspace, WorkspaceSource}
 use tribune_sandbox::workspace::Layers;
 use tribune_sandbox::{Child, House, LaunchError, Launcher, Streams};
 
-/// A test.
+/// A test with its name.
 pub(crate) type Test = (&'static str, fn());
 
-/// Starts this very program as the launcher, as the daemon does.
+/// Launches through this very program, as the daemon does.
 pub(crate) fn launcher(state_dir: &Path) -> Launcher {
     Launcher::this_program(House::of(state_dir))
 }
@@ -27,7 +27,7 @@ pub(crate) fn shell(line: &str) -> LaunchProfile {
     profile("/bin/sh", &["-c", line])
 }
 
-/// What a program said, and how it ended.
+/// The output and exit status of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     pub(crate) exit: Exit,
@@ -55,14 +55,14 @@ pub(crate) fn finish(mut child: Child) -> Ran {
     Ran { exit: child.wait().unwrap(), stdout, stderr }
 }
 
-/// A workspace with its layers.
+/// A workspace with its overlay.
 pub(crate) struct OverlayWorkspace {
     pub(crate) folder: TempDir,
     pub(crate) layers: Layers,
 }
 
 impl OverlayWorkspace {
-    /// A workspace with these files.
+    /// Creates a workspace with these files.
     pub(crate) fn with(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let lower = folder.path().join("lower");
@@ -84,7 +84,7 @@ impl OverlayWorkspace {
         std::fs::read_to_string(self.lower().join(name)).unwrap()
     }
 
-    /// Runs a line in it, whose changes go to its layers.
+    /// Runs a program in the overlay.
     pub(crate) fn run(&self, mut profile: LaunchProfile) -> Ran {
         profile.workspace = Some(Workspace {
             target: "/workspace".into(),
@@ -108,7 +108,7 @@ pub(crate) fn as_user(folder: &Path, args: &[&str]) -> Output {
     Command::new(&exe).args(args).uid(id).gid(id).output().unwrap()
 }
 
-/// Processes of this machine with `mark` as one of their arguments.
+/// Processes of this machine that have `mark` as an argument.
 pub(crate) fn marked(mark: &str) -> Vec<rustix::process::Pid> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -119,11 +119,11 @@ pub(crate) fn marked(mark: &str) -> Vec<rustix::process::Pid> {
     pids.filter(is_marked).filter_map(rustix::process::Pid::from_raw).collect()
 }
 
-/// Waits until a process is gone.
+/// Waits until a process has exited.
 pub(crate) fn wait_for_end(pid: rustix::process::Pid) {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let flags = rustix::process::PidfdFlags::empty();
-    // One that is gone already cannot be opened.
+    // A process that is gone cannot be opened.
     let Ok(pidfd) = rustix::process::pidfd_open(pid, flags) else { return };
     let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
     let ready = rustix::event::poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&patience)).unwrap();
@@ -136,27 +136,27 @@ pub(crate) fn children(of: u32) -> Vec<u32> {
     list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Launchers that wait with their process 1: children of an usher of this process, which runs nothing else meanwhile.
-pub(crate) fn ahead() -> Vec<(u32, u32)> {
+/// Prewarmed launchers with their process 1: children of the fork server of this process, while nothing else runs.
+pub(crate) fn prewarmed() -> Vec<(u32, u32)> {
     let launchers = children(std::process::id()).into_iter().flat_map(children);
     launchers
         .flat_map(|launcher| children(launcher).into_iter().map(move |first| (launcher, first)))
         .collect()
 }
 
-/// Waits until one was made ahead.
-pub(crate) fn wait_for_one_ahead() -> (u32, u32) {
+/// Waits until a launcher is prewarmed.
+pub(crate) fn wait_for_prewarmed() -> (u32, u32) {
     let start = std::time::Instant::now();
     loop {
-        if let [one] = ahead()[..] {
+        if let [one] = prewarmed()[..] {
             return one;
         }
-        assert!(start.elapsed().as_secs() < 30, "none is made ahead: {:?}", ahead());
+        assert!(start.elapsed().as_secs() < 30, "no launcher was prewarmed: {:?}", prewarmed());
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
-/// A number of seconds that no other process sleeps.
+/// A duration in seconds that no other process uses.
 pub(crate) fn unique_sleep() -> String {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
     let digits: String = uuid.chars().filter(char::is_ascii_digit).take(12).collect();

@@ -1,35 +1,37 @@
-//! The filter as a program that finds the answer to a call by halves.
+//! Compiles the filter to classic BPF, as a binary search over the system call numbers.
 //!
-//! The kernel walks a filter once for every call there is when it takes it, so the way to each answer is what a start pays for.
+//! When it installs a filter, the kernel simulates it once for every system call, so the path length determines the
+//! start time.
 
 use seccompiler::{BpfProgram, sock_filter};
 
-/// What a call gets. One that has no answer is allowed.
+/// What happens to a call. A call without an action is allowed.
 #[derive(Debug, Clone)]
 pub(super) enum SyscallAction {
-    /// EPERM, whatever its arguments.
+    /// EPERM, whatever the arguments.
     Deny,
-    /// ENOSYS: programs use an older sibling.
+    /// ENOSYS: programs use an older variant.
     NoSys,
-    /// EPERM if one of the rules holds.
+    /// EPERM if one of the rules matches.
     DenyIf(Vec<Rule>),
 }
 
-/// Holds if all of its tests do.
+/// Matches if all of its tests match.
 pub(super) type Rule = Vec<ArgTest>;
 
-/// Looks at one argument by its place. The kernel reads 32 bits of the arguments that rules look at, and so do they.
+/// A test of one argument, by index. The kernel reads only 32 bits of the arguments tested here, and so does the
+/// filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgTest {
-    /// It has one of these bits.
+    /// At least one of these bits is set.
     HasAnyBit(usize, u32),
     Equals(usize, u32),
     Differs(usize, u32),
-    /// What is left of it under the mask, which comes first, is the value.
+    /// The argument under the mask, which comes first, equals the value.
     MaskedEquals(usize, u32, u32),
 }
 
-/// Calls at the end of a way, which are compared one by one.
+/// Maximum number of calls that are compared one by one at the end of the search.
 const MAX_LEAF_CALLS: usize = 3;
 
 #[cfg(target_arch = "x86_64")]
@@ -50,31 +52,31 @@ const fn op(code: u16, k: u32) -> sock_filter {
     sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// Skips the next instruction if what was loaded is not this.
+/// Skips the next instruction if the accumulator does not equal the value.
 const fn skip_if_not_equal(value: u32) -> sock_filter {
     sock_filter { code: 0x15, jt: 0, jf: 1, k: value }
 }
 
-/// Skips the next instruction if what was loaded is this.
+/// Skips the next instruction if the accumulator equals the value.
 const fn skip_if_equal(value: u32) -> sock_filter {
     sock_filter { code: 0x15, jt: 1, jf: 0, k: value }
 }
 
-/// Skips the next instruction if what was loaded is below this.
+/// Skips the next instruction if the accumulator is below the value.
 const fn skip_if_below(value: u32) -> sock_filter {
     sock_filter { code: 0x35, jt: 0, jf: 1, k: value }
 }
 
-/// Goes on behind a part of the program. Its length is that of a list in memory, of a few hundred instructions.
+/// Jumps over a part of the program. A part has at most a few hundred instructions.
 fn jump_over(part: &[sock_filter]) -> sock_filter {
     op(0x05, u32::try_from(part.len()).unwrap_or(u32::MAX))
 }
 
-/// The whole program, for actions in the order of their calls.
+/// The whole program. `actions` must be sorted by call number.
 pub(super) fn program(actions: &[(u32, SyscallAction)]) -> BpfProgram {
-    /// On x86-64 each call has a second number, with a bit that the actions do not have.
+    /// On x86-64 every call has a second number with this bit, which the actions do not cover.
     const X32_BIT: u32 = 0x4000_0000;
-    // Numbers mean something for one architecture alone.
+    // Call numbers are only meaningful for one architecture.
     let mut program = vec![LOAD_ARCH, skip_if_equal(AUDIT_ARCH), RET_KILL, LOAD_NR];
     if cfg!(target_arch = "x86_64") {
         program.extend([skip_if_below(X32_BIT), RET_ENOSYS]);
@@ -83,7 +85,7 @@ pub(super) fn program(actions: &[(u32, SyscallAction)]) -> BpfProgram {
     program
 }
 
-/// INVARIANT: every way through it ends in an answer, so nothing goes on into what stands behind it.
+/// INVARIANT: every path through it returns, so control never falls through into the code behind it.
 fn binary_search(actions: &[(u32, SyscallAction)]) -> BpfProgram {
     if actions.len() <= MAX_LEAF_CALLS {
         return leaf(actions);
@@ -114,7 +116,7 @@ fn leaf(actions: &[(u32, SyscallAction)]) -> BpfProgram {
     program
 }
 
-/// The rules one after the other, each left at its first test that does not hold.
+/// The rules one after the other; a rule ends at its first test that does not match.
 fn rule_chain(rules: &[Rule]) -> BpfProgram {
     let mut program = Vec::new();
     for rule in rules {
@@ -131,9 +133,9 @@ fn rule_chain(rules: &[Rule]) -> BpfProgram {
 }
 
 impl ArgTest {
-    /// Goes on into `rest` if it holds, and behind it if not.
+    /// Continues with `rest` if the test matches, and jumps over it otherwise.
     fn instructions(self, rest: &[sock_filter]) -> BpfProgram {
-        // Where the arguments are in what a filter sees, the low half of each first.
+        // The offset of an argument in `seccomp_data`; the low half comes first.
         let load = |arg: usize| op(0x20, u32::try_from(16 + 8 * arg).unwrap_or(u32::MAX));
         let behind = jump_over(rest);
         match self {

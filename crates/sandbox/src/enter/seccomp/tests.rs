@@ -1,6 +1,6 @@
 use super::*;
 
-/// What the kernel makes of a filter: the instructions that classic BPF programs of this kind have.
+/// Interprets the instructions of classic BPF that these filters use.
 fn run(program: &BpfProgram, data: &[u32; 16]) -> u32 {
     let (mut at, mut loaded) = (0, 0);
     for _ in 0..program.len() {
@@ -18,10 +18,10 @@ fn run(program: &BpfProgram, data: &[u32; 16]) -> u32 {
             code => panic!("{code:#x}"),
         }
     }
-    panic!("it does not end")
+    panic!("the program does not return")
 }
 
-fn called(architecture: u32, number: u32, args: &[u32]) -> [u32; 16] {
+fn seccomp_data(architecture: u32, number: u32, args: &[u32]) -> [u32; 16] {
     let mut data = [0; 16];
     (data[0], data[1]) = (number, architecture);
     for (index, arg) in args.iter().enumerate() {
@@ -30,13 +30,13 @@ fn called(architecture: u32, number: u32, args: &[u32]) -> [u32; 16] {
     data
 }
 
-/// The architecture that filters of this program are for.
-fn own() -> u32 {
+/// The architecture of this build's filters.
+fn native_arch() -> u32 {
     build(Mode::Full)[1].k
 }
 
-/// What the lists say of a call, without a program in between.
-fn listed(rules: &Rules, call: u32, args: [u32; 4]) -> u32 {
+/// The expected result according to the rules, without a compiled program.
+fn expected_result(rules: &Rules, call: u32, args: [u32; 4]) -> u32 {
     let holds = |test: &ArgTest| match *test {
         ArgTest::HasAnyBit(arg, bits) => args[arg] & bits != 0,
         ArgTest::Equals(arg, value) => args[arg] == value,
@@ -52,8 +52,8 @@ fn listed(rules: &Rules, call: u32, args: [u32; 4]) -> u32 {
 const RET_ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
 #[test]
-fn each_call_gets_the_answer_of_the_lists_whatever_its_arguments() {
-    // Arguments that rules look at, and some that they do not.
+fn compiled_filter_agrees_with_the_rules_for_all_calls() {
+    // Argument values that rules test, and some that they do not.
     let values: Vec<u32> =
         [0, 1, 2, 3, 10, 16, 17, 0o644, 0o1777, 0o2755, 0o4755, 0o6000, 0o020_666, 0o060_666, 0o100_644]
             .into_iter()
@@ -73,12 +73,12 @@ fn each_call_gets_the_answer_of_the_lists_whatever_its_arguments() {
             .chain(NEW_NAMESPACES.map(i32::cast_unsigned))
             .chain([libc::SIGCHLD.cast_unsigned(), u32::MAX])
             .collect();
-    let architecture = own();
+    let architecture = native_arch();
     for mode in [Mode::Full, Mode::Landlock] {
         let (built, rules) = (build(mode), deny_rules(mode));
         for call in 0..700 {
             if [libc::SYS_clone3, libc::SYS_openat2].map(syscall_nr).contains(&call) {
-                assert_eq!(run(&built, &called(architecture, call, &[])), RET_ENOSYS, "{call}");
+                assert_eq!(run(&built, &seccomp_data(architecture, call, &[])), RET_ENOSYS, "{call}");
                 continue;
             }
             let is_judged = rules.get(&call.into()).is_some_and(|rules| !rules.is_empty());
@@ -88,21 +88,22 @@ fn each_call_gets_the_answer_of_the_lists_whatever_its_arguments() {
             {
                 for third in tried.iter().step_by(6) {
                     let args = [first, second, *third, second];
-                    let answer = run(&built, &called(architecture, call, &args));
-                    assert_eq!(answer, listed(&rules, call, args), "{call} {args:?}");
+                    let answer = run(&built, &seccomp_data(architecture, call, &args));
+                    assert_eq!(answer, expected_result(&rules, call, args), "{call} {args:?}");
                 }
             }
         }
     }
 }
 
-/// The lists themselves, where a slip would open something: one call of each kind with what is refused, and with what is not.
+/// Checks the rules themselves, where a mistake would open something: for each kind of call one denied and one allowed
+/// example.
 #[test]
-fn what_the_lists_are_for_is_refused() {
+fn dangerous_calls_are_denied_and_ordinary_ones_allowed() {
     let built = build(Mode::Full);
-    let architecture = own();
+    let architecture = native_arch();
     let answer = |call: libc::c_long, args: [i32; 4]| {
-        run(&built, &called(architecture, syscall_nr(call), &args.map(i32::cast_unsigned)))
+        run(&built, &seccomp_data(architecture, syscall_nr(call), &args.map(i32::cast_unsigned)))
     };
     let (refused, allowed) = (libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, libc::SECCOMP_RET_ALLOW);
     let inet = [libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, 0];
@@ -135,27 +136,31 @@ fn what_the_lists_are_for_is_refused() {
 }
 
 #[test]
-fn numbers_of_other_architectures_are_not_judged_by_the_lists_of_this_one() {
+fn calls_of_other_architectures_kill_the_process() {
     let built = build(Mode::Full);
-    // 32-bit x86, where 165 is something else and `mount` is 21.
+    // 32-bit x86, where 165 is another call and `mount` is 21.
     for call in [0, 21, 165, 0x4000_0000, u32::MAX] {
-        assert_eq!(run(&built, &called(0x4000_0003, call, &[])), libc::SECCOMP_RET_KILL_PROCESS, "{call}");
+        assert_eq!(
+            run(&built, &seccomp_data(0x4000_0003, call, &[])),
+            libc::SECCOMP_RET_KILL_PROCESS,
+            "{call}"
+        );
     }
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn the_second_number_of_a_call_is_none() {
+fn x32_calls_do_not_exist() {
     let built = build(Mode::Full);
     for call in [0, libc::SYS_mount, libc::SYS_openat].map(syscall_nr) {
-        assert_eq!(run(&built, &called(own(), 0x4000_0000 | call, &[])), RET_ENOSYS, "{call}");
+        assert_eq!(run(&built, &seccomp_data(native_arch(), 0x4000_0000 | call, &[])), RET_ENOSYS, "{call}");
     }
-    assert_eq!(run(&built, &called(own(), u32::MAX, &[])), RET_ENOSYS);
+    assert_eq!(run(&built, &seccomp_data(native_arch(), u32::MAX, &[])), RET_ENOSYS);
 }
 
-/// The kernel walks the program for each call when it takes it; this is what a start pays.
+/// The kernel simulates the program for each call when it installs it, so its size is paid at every start.
 #[test]
-fn the_way_to_an_answer_is_short() {
+fn compiled_filter_is_small() {
     let built = build(Mode::Full);
     assert!(built.len() < 500, "{} instructions", built.len());
 }

@@ -1,4 +1,4 @@
-//! Files of the host, and what is mounted read-only.
+//! Files of the host, and read-only mounts.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -12,7 +12,7 @@ const GROUP: &str = "Files of the host";
 
 pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "read_secret", "read a file of the host by its path", &[Root, Landlock], read_secret),
-    Probe::new(GROUP, "stat_secret", "look at the size of a file of the host", &[Root], stat_secret),
+    Probe::new(GROUP, "stat_secret", "read the size of a file of the host", &[Root], stat_secret),
     Probe::new(GROUP, "list_folder", "list a folder of the host", &[Root, Landlock], list_folder),
     Probe::new(
         GROUP,
@@ -22,11 +22,11 @@ pub(crate) const PROBES: &[Probe] = &[
         write_file,
     ),
     Probe::new(GROUP, "read_accounts", "read the host's list of accounts", &[Root, Landlock], read_accounts),
-    Probe::new(GROUP, "list_var", "list the host's /var", &[Root, Landlock], list_var),
+    Probe::new(GROUP, "list_var", "list /var of the host", &[Root, Landlock], list_var),
     Probe::new(
         GROUP,
         "through_symlink",
-        "follow a link from the workspace to a file of the host",
+        "follow a symlink from the workspace to a file of the host",
         &[Root, Landlock],
         through_symlink,
     ),
@@ -44,7 +44,7 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "shelf_create",
-        "make a file in a folder mounted read-only",
+        "create a file in a folder mounted read-only",
         &[ReadOnlyMounts, Landlock],
         shelf_create,
     ),
@@ -93,11 +93,11 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "shelf_attribute",
-        "attach an attribute to a file mounted read-only",
+        "set an attribute of a file mounted read-only",
         &[ReadOnlyMounts],
         shelf_attribute,
     ),
-    Probe::new(GROUP, "root_folder", "make a folder in the root", &[ReadOnlyMounts, Landlock], root_folder),
+    Probe::new(GROUP, "root_folder", "create a folder in the root", &[ReadOnlyMounts, Landlock], root_folder),
     Probe::new(
         GROUP,
         "accounts_inside",
@@ -105,33 +105,33 @@ pub(crate) const PROBES: &[Probe] = &[
         &[ReadOnlyMounts, Landlock],
         accounts_inside,
     ),
+    Probe::new(GROUP, "file_handles", "get a file handle (name_to_handle_at)", &[Seccomp], file_handles),
+    Probe::new(GROUP, "kernel_symbols", "read /proc/kallsyms", &[ProcMasks], kernel_symbols),
+    Probe::new(GROUP, "boot_line", "read the boot command line", &[ProcMasks], boot_line),
     Probe::new(
         GROUP,
-        "file_handles",
-        "name a file by its number (name_to_handle_at)",
-        &[Seccomp],
-        file_handles,
+        "host_interrupts",
+        "read the interrupt counts of the host",
+        &[ProcMasks],
+        host_interrupts,
     ),
-    Probe::new(GROUP, "kernel_symbols", "read /proc/kallsyms", &[ProcMasks], kernel_symbols),
-    Probe::new(GROUP, "boot_line", "read what the kernel was started with", &[ProcMasks], boot_line),
-    Probe::new(GROUP, "host_interrupts", "count the host's interrupts", &[ProcMasks], host_interrupts),
     Probe::as_root(
         GROUP,
         "write_core_pattern",
-        "open /proc/sys/kernel/core_pattern to write",
+        "open /proc/sys/kernel/core_pattern for writing",
         write_core_pattern,
     ),
-    Probe::as_root(GROUP, "write_swappiness", "open /proc/sys/vm/swappiness to write", write_swappiness),
+    Probe::as_root(GROUP, "write_swappiness", "open /proc/sys/vm/swappiness for writing", write_swappiness),
     Probe::as_root(
         GROUP,
         "write_overcommit",
-        "open /proc/sys/vm/overcommit_memory to write",
+        "open /proc/sys/vm/overcommit_memory for writing",
         write_overcommit,
     ),
     Probe::as_root(GROUP, "kernel_messages", "open /dev/kmsg", kernel_messages),
 ];
 
-/// The first that is there and can be read.
+/// Reads the first path that exists.
 fn read(paths: &[std::path::PathBuf]) -> Outcome {
     let mut why = String::new();
     for path in paths {
@@ -297,7 +297,7 @@ fn file_handles(_: &Bait) -> Outcome {
     Outcome::of(raw::call(libc::SYS_name_to_handle_at, &args))
 }
 
-/// Open if the file says anything.
+/// Open if the file has content.
 fn speaks(path: &str) -> Outcome {
     let text = taste(path);
     Outcome::when(
@@ -318,7 +318,7 @@ fn host_interrupts(_: &Bait) -> Outcome {
     speaks("/proc/interrupts")
 }
 
-/// Opens it to write, and writes nothing.
+/// Opens a file for writing, but writes nothing.
 fn open_to_write(path: &str) -> Outcome {
     Outcome::of(std::fs::File::options().write(true).open(path))
 }

@@ -1,4 +1,4 @@
-//! What could come along from the host unasked.
+//! What could be inherited from the host by accident.
 
 use tribune_sandbox::Isolation::{Descriptors, Seccomp};
 
@@ -14,7 +14,7 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "terminal_discipline",
-        "change what a terminal is (TIOCSETD)",
+        "change the line discipline of a terminal (TIOCSETD)",
         &[Seccomp],
         terminal_discipline,
     ),
@@ -26,10 +26,10 @@ fn descriptors(_: &Bait) -> Outcome {
     Outcome::when(found.iter().any(|path| path.ends_with("full")), format!("{found:?}"))
 }
 
-/// A terminal of its own, which is the controlling one of a child.
+/// A new terminal, which is the controlling one of a child.
 fn on_terminal(control: usize, argument: usize) -> Outcome {
     let code = raw::in_child(|| {
-        // Its end would end the child too, before it can tell.
+        // The hangup of the terminal would kill the child before it can report.
         raw::ignore(libc::SIGHUP);
         let opened = std::fs::File::options().read(true).write(true).open("/dev/ptmx");
         let Ok(master) = opened else { return 10 };
@@ -54,7 +54,7 @@ fn on_terminal(control: usize, argument: usize) -> Outcome {
         }
         i32::from(!ioctl(fd(&slave), control, argument))
     });
-    // Only the call itself may fail; with no terminal the probe would prove nothing.
+    // Only the call itself may fail; without a terminal the probe would prove nothing.
     assert!(code.as_ref().is_ok_and(|code| *code < 10), "no terminal: {code:?}");
     Outcome::when(code.as_ref().is_ok_and(|code| *code == 0), format!("{code:?}"))
 }

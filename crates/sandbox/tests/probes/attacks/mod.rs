@@ -1,4 +1,4 @@
-//! The probes, by what they are after.
+//! The probes, by target.
 
 mod files;
 mod leaks;

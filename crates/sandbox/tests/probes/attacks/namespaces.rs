@@ -1,4 +1,4 @@
-//! Namespaces and mounts of one's own.
+//! Nested namespaces and mounts.
 
 use tribune_sandbox::Isolation::{
     CgroupNamespace, IpcNamespace, Landlock, NestedNamespaces, Seccomp, UtsNamespace,
@@ -14,35 +14,29 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "unshare_user",
-        "make a user namespace (unshare)",
+        "create a user namespace (unshare)",
         &[Seccomp, NestedNamespaces],
         unshare_user,
     ),
     Probe::new(
         GROUP,
         "clone_user",
-        "make a user namespace (clone)",
+        "create a user namespace (clone)",
         &[Seccomp, NestedNamespaces],
         clone_user,
     ),
     Probe::new(
         GROUP,
         "clone3_user",
-        "make a user namespace (clone3)",
+        "create a user namespace (clone3)",
         &[Seccomp, NestedNamespaces],
         clone3_user,
     ),
-    Probe::new(
-        GROUP,
-        "namespaces_left",
-        "find room for user namespaces",
-        &[NestedNamespaces],
-        namespaces_left,
-    ),
+    Probe::new(GROUP, "namespaces_left", "have user namespaces left", &[NestedNamespaces], namespaces_left),
     Probe::new(
         GROUP,
         "nested_network",
-        "get a network namespace with rights in it",
+        "get a network namespace with capabilities in it",
         &[Seccomp, NestedNamespaces],
         nested_network,
     ),
@@ -63,7 +57,7 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "nested_open_tree",
-        "take hold of a mount in a user namespace of its own",
+        "clone a mount in a user namespace of its own",
         &[Seccomp, NestedNamespaces, Landlock],
         nested_open_tree,
     ),
@@ -96,7 +90,7 @@ pub(crate) const PROBES: &[Probe] = &[
 
 const USER: usize = libc::CLONE_NEWUSER as usize;
 
-/// Does something as the first process of new namespaces, and fails with the step that failed.
+/// Runs a function in new namespaces. Fails with the step that failed.
 fn nested(flags: i32, act: impl FnOnce() -> bool) -> Outcome {
     let code = raw::in_child(|| match raw::call(libc::SYS_unshare, &[USER | flags as usize]) {
         Err(_) => 1,
@@ -173,12 +167,12 @@ fn nested_hostname(_: &Bait) -> Outcome {
     })
 }
 
-/// In the control this is root of the case, whose mounts are its own and end with it.
+/// In the control this runs as root in the case's own mount namespace.
 fn mount(bait: &Bait) -> Outcome {
     Outcome::of(tmpfs(&raw::path(bait.workspace.join("sub"))))
 }
 
-/// In the control, where process 1 may be out of reach, those of the bait.
+/// In the control, where process 1 may be out of reach, uses the victim.
 fn join_first(bait: &Bait) -> Outcome {
     let join = |pid: i32| {
         let namespace = std::fs::File::open(format!("/proc/{pid}/ns/uts"))?;

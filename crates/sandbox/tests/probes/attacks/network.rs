@@ -1,4 +1,4 @@
-//! Sockets of the host, and of kinds that no tool needs. The host here is a network namespace made for the case.
+//! Sockets of the host, and socket types that no tool needs. The host is the network namespace of the case.
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -14,7 +14,7 @@ use crate::probes::raw;
 
 const GROUP: &str = "Network";
 
-/// How long an answer may take that comes at once if at all.
+/// How long an answer may take. It comes at once or never.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) const PROBES: &[Probe] = &[
@@ -32,7 +32,13 @@ pub(crate) const PROBES: &[Probe] = &[
         &[NetworkNamespace],
         loopback_tcp6,
     ),
-    Probe::new(GROUP, "mapped_tcp", "the same by an IPv4 address in IPv6", &[NetworkNamespace], mapped_tcp),
+    Probe::new(
+        GROUP,
+        "mapped_tcp",
+        "the same by an IPv4-mapped IPv6 address",
+        &[NetworkNamespace],
+        mapped_tcp,
+    ),
     Probe::new(
         GROUP,
         "loopback_udp",
@@ -40,8 +46,14 @@ pub(crate) const PROBES: &[Probe] = &[
         &[NetworkNamespace],
         loopback_udp,
     ),
-    Probe::new(GROUP, "metadata", "connect to the metadata address of clouds", &[NetworkNamespace], metadata),
-    Probe::new(GROUP, "resolver", "ask a name server", &[NetworkNamespace], resolver),
+    Probe::new(
+        GROUP,
+        "metadata",
+        "connect to the metadata address of cloud providers",
+        &[NetworkNamespace],
+        metadata,
+    ),
+    Probe::new(GROUP, "resolver", "query a name server", &[NetworkNamespace], resolver),
     Probe::new(
         GROUP,
         "abstract_socket",
@@ -64,10 +76,10 @@ pub(crate) const PROBES: &[Probe] = &[
         &[NetworkNamespace],
         connections,
     ),
-    Probe::new(GROUP, "vsock", "open a socket to the machine's own host (AF_VSOCK)", &[Seccomp], vsock),
-    Probe::new(GROUP, "netlink_uevent", "listen to the kernel's device events", &[Seccomp], netlink_uevent),
+    Probe::new(GROUP, "vsock", "open a socket to the hypervisor (AF_VSOCK)", &[Seccomp], vsock),
+    Probe::new(GROUP, "netlink_uevent", "listen to kernel device events", &[Seccomp], netlink_uevent),
     Probe::new(GROUP, "netlink_generic", "open a generic netlink socket", &[Seccomp], netlink_generic),
-    Probe::new(GROUP, "netlink_audit", "open a socket to the audit system", &[Seccomp], netlink_audit),
+    Probe::new(GROUP, "netlink_audit", "open an audit netlink socket", &[Seccomp], netlink_audit),
     Probe::new(GROUP, "netlink_diag", "list sockets through sock_diag", &[Seccomp], netlink_diag),
     Probe::as_root(GROUP, "raw_socket", "open a raw socket", raw_socket),
     Probe::as_root(GROUP, "raw_socket6", "open a raw IPv6 socket", raw_socket6),

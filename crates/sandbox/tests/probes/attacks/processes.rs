@@ -1,4 +1,4 @@
-//! Other processes: the host's, process 1, and one's own children.
+//! Other processes: the host's, process 1, and own children.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "outlive",
-        "leave a process behind that outlives the sandbox",
+        "leave a process that outlives the sandbox",
         &[PidNamespace, Cgroup],
         outlive,
     )
@@ -64,17 +64,23 @@ pub(crate) const PROBES: &[Probe] = &[
         &[NonDumpable, Landlock, Seccomp],
         first_descriptor_taken,
     ),
-    Probe::new(GROUP, "first_limited", "take process 1 its descriptors (prlimit)", &[Seccomp], first_limited),
+    Probe::new(
+        GROUP,
+        "first_limited",
+        "limit the descriptors of process 1 (prlimit)",
+        &[Seccomp],
+        first_limited,
+    ),
     Probe::new(GROUP, "first_traced", "attach to process 1", &[NonDumpable, Landlock, Seccomp], first_traced),
-    Probe::new(GROUP, "first_signalled", "have process 1 act on a signal", &[Landlock], first_signalled),
+    Probe::new(GROUP, "first_signalled", "send a signal to process 1", &[Landlock], first_signalled),
     Probe::new(
         GROUP,
         "first_oom_score",
-        "offer process 1 to the kernel when memory is short",
+        "raise the OOM score of process 1",
         &[NonDumpable, Landlock],
         first_oom_score,
     ),
-    Probe::new(GROUP, "trace_child", "be traced", &[Seccomp], trace_child),
+    Probe::new(GROUP, "trace_child", "be traced by the parent", &[Seccomp], trace_child),
     Probe::new(GROUP, "read_child", "read the memory of a child (process_vm_readv)", &[Seccomp], read_child),
     Probe::new(
         GROUP,
@@ -106,7 +112,7 @@ pub(crate) const PROBES: &[Probe] = &[
         session_key,
     ),
     Probe::new(GROUP, "list_keys", "read the names of keys in /proc/keys", &[Keyring, ProcMasks], list_keys),
-    Probe::new(GROUP, "key_counts", "read who has keys in /proc/key-users", &[ProcMasks], key_counts),
+    Probe::new(GROUP, "key_counts", "read the key counts in /proc/key-users", &[ProcMasks], key_counts),
     Probe::new(GROUP, "add_key", "add a key", &[Seccomp], add_key),
     Probe::new(GROUP, "own_environ", "see a variable of the launcher", &[Environment], own_environ),
 ];
@@ -117,12 +123,12 @@ fn see_host_process(bait: &Bait) -> Outcome {
 }
 
 fn kill_host_process(bait: &Bait) -> Outcome {
-    // In a pid namespace this may be the number of somebody else; never of process 1.
+    // In a pid namespace this can be the id of another process, but never of process 1.
     Outcome::of(raw::call(libc::SYS_kill, &[bait.victim as usize, libc::SIGKILL as usize]))
 }
 
 fn attach(pid: i32) -> Outcome {
-    // Seize, which does not stop it.
+    // PTRACE_SEIZE does not stop the process.
     const PTRACE_SEIZE: usize = 0x4206;
     Outcome::of(raw::call(libc::SYS_ptrace, &[PTRACE_SEIZE, pid as usize, 0, 0]))
 }
@@ -131,18 +137,18 @@ fn trace_host_process(bait: &Bait) -> Outcome {
     attach(bait.victim)
 }
 
-/// Prints the name of what it leaves behind, for the case to look for.
+/// Prints the name of the process that it leaves behind, for the case to find.
 fn outlive(_: &Bait) -> Outcome {
     let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
     let name: String = unique.chars().filter(char::is_ascii_alphanumeric).take(15).collect();
     raw::in_child(|| {
         let _ = rustix::process::setsid();
         let c_name = std::ffi::CString::new(name.clone()).unwrap();
-        // Nothing of it may keep the case waiting.
+        // Open streams would keep the case waiting.
         for fd in 0..3 {
             let _ = raw::call(libc::SYS_close, &[fd]);
         }
-        // Named before it is left alone, so that it can be found.
+        // Named before it is orphaned, so that it can be found.
         let _ = rustix::thread::set_name(&c_name);
         i32::from(raw::sleeper().is_err())
     })
@@ -187,7 +193,7 @@ fn first_owned(_: &Bait) -> Outcome {
 }
 
 fn first_limited(_: &Bait) -> Outcome {
-    // As many as it may have now, so that nothing is lost where it works.
+    // Sets the current limit again, so that nothing is lost in the control.
     let mut limit = [0_u64; 2];
     let (no_files, place) = (libc::RLIMIT_NOFILE as usize, limit.as_mut_ptr() as usize);
     raw::call(libc::SYS_prlimit64, &[0, no_files, 0, place]).unwrap();
@@ -214,7 +220,7 @@ extern "C" fn came(_: i32) {
     CAME.store(true, Ordering::Relaxed);
 }
 
-/// Process 1 passes signals on; one that came from inside would come back.
+/// Process 1 forwards signals, so one that it accepted from inside would come back.
 fn first_signalled(_: &Bait) -> Outcome {
     // SAFETY: the handler stores a bool.
     unsafe { libc::signal(libc::SIGUSR1, came as *const () as usize) };
@@ -238,7 +244,7 @@ fn trace_child(_: &Bait) -> Outcome {
     Outcome::when(code.as_ref().is_ok_and(|code| *code == 0), format!("{code:?}"))
 }
 
-/// Does something to a child that waits.
+/// Runs a function on a child that sleeps.
 fn to_child(act: impl FnOnce(i32) -> std::io::Result<usize>) -> Outcome {
     let child = raw::sleeper().unwrap();
     let done = act(child);

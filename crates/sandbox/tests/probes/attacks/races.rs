@@ -1,4 +1,4 @@
-//! Names that are swapped while they are used, all the time.
+//! Names that are swapped repeatedly while they are used.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use crate::probes::probe::{Outcome, Probe};
 
 const GROUP: &str = "Races";
 
-/// How long each of them tries.
+/// How long each race runs.
 const TIME: Duration = Duration::from_secs(3);
 
 pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "link_race",
-        "swap a folder with a link to the host and read through it",
+        "swap a folder with a symlink to the host and read through it",
         &[Root, Landlock],
         link_race,
     ),
@@ -33,7 +33,7 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "frozen_race",
-        "swap a folder with a repository with another and change its configuration",
+        "swap a repository with another folder and change its configuration",
         &[WorkspaceMasks],
         frozen_race,
     ),
@@ -46,7 +46,7 @@ pub(crate) const PROBES: &[Probe] = &[
     ),
 ];
 
-/// Swaps two names in a thread and tries in another, until something comes of it or the time is over.
+/// Swaps two names in one thread and attempts the attack in another, until it succeeds or the time is over.
 fn race(one: &Path, other: &Path, mut attempt: impl FnMut() -> bool) -> Outcome {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Using things up. Every loop ends a little beyond the limit.
+//! Resource exhaustion. Every loop ends slightly beyond the limit.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::probes::bait::Bait;
 use crate::probes::probe::{Outcome, Probe, Sign};
 use crate::probes::raw;
 
-const GROUP: &str = "Using things up";
+const GROUP: &str = "Resource exhaustion";
 
 pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "fork_bomb", "start more processes than allowed", &[Cgroup, Rlimits], fork_bomb),
@@ -18,7 +18,7 @@ pub(crate) const PROBES: &[Probe] = &[
         .seen_by(Sign::InsideOrKilled),
     Probe::new(GROUP, "descriptor_bomb", "open more files than allowed", &[Rlimits], descriptor_bomb),
     Probe::new(GROUP, "file_bomb", "write a larger file than allowed", &[Rlimits], file_bomb),
-    Probe::new(GROUP, "core_dump", "leave a core dump", &[Rlimits], core_dump),
+    Probe::new(GROUP, "core_dump", "write a core dump", &[Rlimits], core_dump),
     Probe::new(GROUP, "tmp_bytes", "fill /tmp", &[TmpfsLimits], tmp_bytes),
     Probe::new(GROUP, "tmp_names", "fill /tmp with empty files", &[TmpfsLimits], tmp_names),
     Probe::new(GROUP, "shm_bytes", "fill /dev/shm", &[TmpfsLimits], shm_bytes),
@@ -27,7 +27,7 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "home_names", "fill the home folder with empty files", &[TmpfsLimits], home_names),
 ];
 
-/// More than the limits of a case, by little.
+/// Slightly more than the limits of a case.
 const PROCESSES: usize = 80;
 const MEMORY: usize = 256 * 1024 * 1024;
 const DESCRIPTORS: usize = 160;
@@ -60,7 +60,7 @@ fn thread_bomb(_: &Bait) -> Outcome {
     Outcome::when(count == PROCESSES, format!("{count} threads"))
 }
 
-/// In a child, so that somebody is left to tell if only that is killed.
+/// In a child, so that the probe survives if only that is killed.
 fn memory_bomb(_: &Bait) -> Outcome {
     let code = raw::in_child(|| {
         let mut bytes: Vec<u8> = Vec::new();
@@ -78,7 +78,7 @@ fn descriptor_bomb(_: &Bait) -> Outcome {
     Outcome::when(files.len() == DESCRIPTORS, format!("{} files", files.len()))
 }
 
-/// Writes so much to a file, and removes it.
+/// Writes this many bytes to a file, and removes it.
 fn fill(path: &Path, bytes: usize) -> Outcome {
     raw::ignore(libc::SIGXFSZ);
     let chunk = vec![1; 1024 * 1024];
@@ -100,12 +100,12 @@ fn file_bomb(bait: &Bait) -> Outcome {
 }
 
 fn core_dump(_: &Bait) -> Outcome {
-    // A process may raise its limit as far as the hard one.
+    // A process may raise its soft limit up to the hard one.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Core);
     Outcome::when(limit.maximum != Some(0), format!("{limit:?}"))
 }
 
-/// Makes so many empty files.
+/// Creates this many empty files.
 fn names(folder: &Path) -> Outcome {
     let folder = folder.join("many");
     let made = std::fs::create_dir(&folder);

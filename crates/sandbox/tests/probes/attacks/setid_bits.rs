@@ -1,4 +1,4 @@
-//! Set-id bits and device nodes, which work for whoever finds them.
+//! Set-id bits and device nodes, which grant rights to every user who reaches them.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::PathBuf;
@@ -17,49 +17,37 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "setuid_fchmod", "set the bit of an open file (fchmod)", &[Seccomp], setuid_fchmod),
     Probe::new(GROUP, "setuid_fchmodat", "set the bit from a folder (fchmodat)", &[Seccomp], setuid_fchmodat),
     Probe::new(GROUP, "setuid_fchmodat2", "set the bit with fchmodat2", &[Seccomp], setuid_fchmodat2),
-    Probe::new(GROUP, "setuid_open", "make a file with the bit (open)", &[Seccomp], setuid_open),
-    Probe::new(GROUP, "setuid_openat", "make a file with the bit (openat)", &[Seccomp], setuid_openat),
-    Probe::new(GROUP, "setuid_openat2", "make a file with the bit (openat2)", &[Seccomp], setuid_openat2),
-    Probe::new(GROUP, "setuid_creat", "make a file with the bit (creat)", &[Seccomp], setuid_creat),
-    Probe::new(GROUP, "setuid_mknod", "make a file with the bit (mknod)", &[Seccomp], setuid_mknod),
-    Probe::new(GROUP, "setuid_mknodat", "make a file with the bit (mknodat)", &[Seccomp], setuid_mknodat),
+    Probe::new(GROUP, "setuid_open", "create a file with the bit (open)", &[Seccomp], setuid_open),
+    Probe::new(GROUP, "setuid_openat", "create a file with the bit (openat)", &[Seccomp], setuid_openat),
+    Probe::new(GROUP, "setuid_openat2", "create a file with the bit (openat2)", &[Seccomp], setuid_openat2),
+    Probe::new(GROUP, "setuid_creat", "create a file with the bit (creat)", &[Seccomp], setuid_creat),
+    Probe::new(GROUP, "setuid_mknod", "create a file with the bit (mknod)", &[Seccomp], setuid_mknod),
+    Probe::new(GROUP, "setuid_mknodat", "create a file with the bit (mknodat)", &[Seccomp], setuid_mknodat),
     Probe::new(
         GROUP,
         "setuid_tmpfile",
-        "make a nameless file with the bit and name it",
+        "create an unnamed file with the bit and link it",
         &[Seccomp],
         setuid_tmpfile,
     ),
     Probe::new(
         GROUP,
         "whiteout_node",
-        "make the device that overlays read as `removed`",
+        "create an overlay whiteout device",
         &[Seccomp, Landlock],
         whiteout_node,
     ),
-    Probe::new(
-        GROUP,
-        "use_device",
-        "use a device node that lies in the workspace",
-        &[MountFlags],
-        use_device,
-    ),
-    Probe::as_root(GROUP, "char_node", "make a character device", char_node),
-    Probe::as_root(GROUP, "block_node", "make a block device", block_node),
+    Probe::new(GROUP, "use_device", "use a device node in the workspace", &[MountFlags], use_device),
+    Probe::as_root(GROUP, "char_node", "create a character device", char_node),
+    Probe::as_root(GROUP, "block_node", "create a block device", block_node),
     Probe::new(
         GROUP,
         "new_privileges",
-        "run programs that give more rights",
+        "run programs that gain privileges",
         &[NoNewPrivileges, Landlock, Seccomp],
         new_privileges,
     ),
-    Probe::new(
-        GROUP,
-        "bounding_set",
-        "have capabilities that a program could get",
-        &[Capabilities],
-        bounding_set,
-    ),
+    Probe::new(GROUP, "bounding_set", "have capabilities in the bounding set", &[Capabilities], bounding_set),
 ];
 
 const HERE: usize = libc::AT_FDCWD as usize;
@@ -192,7 +180,7 @@ fn block_node(bait: &Bait) -> Outcome {
     node(bait, libc::S_IFBLK, 7 << 8)
 }
 
-/// A zero device, from which zeros can be read.
+/// A zero device, which reads as zeros.
 fn use_device(bait: &Bait) -> Outcome {
     use std::io::Read as _;
     let mut bytes = [1; 4];

@@ -1,4 +1,4 @@
-//! Sockets of servers of the host that lie in folders which are shown.
+//! Sockets of host servers in folders that the sandbox sees.
 
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
@@ -23,14 +23,14 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "workspace_socket_by_other_name",
-        "connect to it by another name of its socket",
+        "connect to it through a hard link",
         &[WorkspaceMasks, Landlock],
         workspace_socket_by_other_name,
     ),
     Probe::new(
         GROUP,
         "workspace_socket_by_link",
-        "connect to it through a link",
+        "connect to it through a symlink",
         &[WorkspaceMasks, Landlock],
         workspace_socket_by_link,
     ),

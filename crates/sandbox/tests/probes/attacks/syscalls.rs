@@ -1,4 +1,4 @@
-//! Large parts of the kernel behind one call each.
+//! Large kernel subsystems behind a single system call.
 
 use tribune_sandbox::Isolation::Seccomp;
 
@@ -10,15 +10,27 @@ const GROUP: &str = "System calls";
 
 pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "io_uring", "set up io_uring", &[Seccomp], io_uring),
-    Probe::new(GROUP, "userfaultfd", "handle page faults itself (userfaultfd)", &[Seccomp], userfaultfd),
-    Probe::new(GROUP, "fanotify", "watch files for others (fanotify)", &[Seccomp], fanotify),
-    Probe::new(GROUP, "personality", "turn off address randomisation", &[Seccomp], personality),
-    Probe::new(GROUP, "memory_policy", "bind memory to a node (set_mempolicy)", &[Seccomp], memory_policy),
+    Probe::new(GROUP, "userfaultfd", "handle page faults (userfaultfd)", &[Seccomp], userfaultfd),
+    Probe::new(GROUP, "fanotify", "watch files of other processes (fanotify)", &[Seccomp], fanotify),
+    Probe::new(GROUP, "personality", "disable address space randomisation", &[Seccomp], personality),
+    Probe::new(
+        GROUP,
+        "memory_policy",
+        "bind memory to a NUMA node (set_mempolicy)",
+        &[Seccomp],
+        memory_policy,
+    ),
     Probe::new(GROUP, "move_pages", "move pages of memory", &[Seccomp], move_pages),
-    Probe::new(GROUP, "old_statistics", "ask for file systems by number (ustat)", &[Seccomp], old_statistics),
+    Probe::new(
+        GROUP,
+        "old_statistics",
+        "query a file system by device number (ustat)",
+        &[Seccomp],
+        old_statistics,
+    ),
     Probe::as_root(GROUP, "bpf", "load a program into the kernel (bpf)", bpf),
     Probe::as_root(GROUP, "perf", "count another process's events (perf_event_open)", perf),
-    Probe::as_root(GROUP, "kernel_log", "read the kernel's log", kernel_log),
+    Probe::as_root(GROUP, "kernel_log", "read the kernel log", kernel_log),
 ];
 
 fn io_uring(_: &Bait) -> Outcome {
@@ -55,7 +67,7 @@ fn old_statistics(_: &Bait) -> Outcome {
     Outcome::of(raw::call(libc::SYS_ustat, &[device as usize, (&raw mut statistics) as usize]))
 }
 
-/// The smallest map there is.
+/// Creates the smallest possible map.
 fn bpf(_: &Bait) -> Outcome {
     const MAP_CREATE: usize = 0;
     const ARRAY: u32 = 2;
@@ -63,7 +75,7 @@ fn bpf(_: &Bait) -> Outcome {
     Outcome::of(raw::call(libc::SYS_bpf, &[MAP_CREATE, raw::address(&attributes), size_of_val(&attributes)]))
 }
 
-/// Counts the processor's time of process 1.
+/// Counts the CPU time of process 1.
 fn perf(_: &Bait) -> Outcome {
     const SOFTWARE: u32 = 1;
     let mut attributes = [0_u32; 28];

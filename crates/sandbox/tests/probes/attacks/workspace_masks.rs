@@ -1,4 +1,4 @@
-//! What of a workspace shall not be seen, and what the host would obey.
+//! Hidden names, and autorun files of the host.
 
 use std::path::Path;
 
@@ -14,28 +14,28 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "hidden_by_other_name",
-        "read a hidden file by another name of it",
+        "read a hidden file through a hard link",
         &[WorkspaceMasks],
         hidden_by_other_name,
     ),
     Probe::new(
         GROUP,
         "hidden_by_link",
-        "read a hidden file through a link",
+        "read a hidden file through a symlink",
         &[WorkspaceMasks],
         hidden_by_link,
     ),
     Probe::new(
         GROUP,
         "hidden_by_hard_link",
-        "give a hidden file another name",
+        "create a hard link to a hidden file",
         &[WorkspaceMasks],
         hidden_by_hard_link,
     ),
     Probe::new(
         GROUP,
         "hidden_in_other_case",
-        "read a hidden file whose name is in other letters",
+        "read a hidden file whose name has another case",
         &[WorkspaceMasks],
         hidden_in_other_case,
     ),
@@ -56,14 +56,14 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "hidden_by_its_link",
-        "read what a hidden link leads to",
+        "read the target of a hidden symlink",
         &[WorkspaceMasks],
         hidden_by_its_link,
     ),
     Probe::new(
         GROUP,
         "hidden_link_removed",
-        "remove a hidden link, or move it, so that nobody knows what it led to",
+        "remove or move a hidden symlink, so that its target is unknown",
         &[WorkspaceMasks],
         hidden_link_removed,
     ),
@@ -88,38 +88,32 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "git_folder_replaced",
-        "put another .git in the place of this one",
+        "replace the .git folder",
         &[WorkspaceMasks],
         git_folder_replaced,
     ),
     Probe::new(
         GROUP,
         "parent_replaced",
-        "put another folder in the place of one with a repository",
+        "replace a folder that contains a repository",
         &[WorkspaceMasks],
         parent_replaced,
     ),
     Probe::new(GROUP, "envrc_replaced", "rename another file over .envrc", &[WorkspaceMasks], envrc_replaced),
-    Probe::new(GROUP, "mcp_removed", "remove .mcp.json to make another", &[WorkspaceMasks], mcp_removed),
+    Probe::new(GROUP, "mcp_removed", "remove .mcp.json and create another", &[WorkspaceMasks], mcp_removed),
     Probe::new(GROUP, "editor_task", "plant a task for an editor", &[WorkspaceMasks], editor_task),
-    Probe::new(
-        GROUP,
-        "git_file",
-        "point a .git that is a file at another repository",
-        &[WorkspaceMasks],
-        git_file,
-    ),
+    Probe::new(GROUP, "git_file", "point a .git file at another repository", &[WorkspaceMasks], git_file),
     Probe::new(
         GROUP,
         "git_link_replaced",
-        "put a folder in the place of a .git that is a link",
+        "replace a .git symlink by a folder",
         &[WorkspaceMasks],
         git_link_replaced,
     ),
     Probe::new(
         GROUP,
         "worktree_commondir",
-        "lead a worktree to another configuration",
+        "point a worktree at another configuration",
         &[WorkspaceMasks],
         worktree_commondir,
     ),
@@ -140,28 +134,28 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
         GROUP,
         "dotfile_link_replaced",
-        "put another file in the place of a link that shells read",
+        "replace a symlink that shells read",
         &[WorkspaceMasks],
         dotfile_link_replaced,
     ),
     Probe::new(
         GROUP,
         "dotfile_link_end",
-        "change what a link that shells read leads to",
+        "change the target of a symlink that shells read",
         &[WorkspaceMasks],
         dotfile_link_end,
     ),
     Probe::new(
         GROUP,
         "hook_by_other_name",
-        "change a git hook by another name of it",
+        "change a git hook through a hard link",
         &[WorkspaceMasks],
         hook_by_other_name,
     ),
     Probe::new(
         GROUP,
         "envrc_by_other_name",
-        "change .envrc by another name of it",
+        "change .envrc through a hard link",
         &[WorkspaceMasks],
         envrc_by_other_name,
     ),
@@ -221,7 +215,7 @@ fn hidden_link_removed(bait: &Bait) -> Outcome {
     let is_moved = std::fs::rename(&link, &other).is_ok();
     let is_replaced = std::fs::write(&other, "").and_then(|()| std::fs::rename(&other, &link)).is_ok();
     let is_removed = std::fs::remove_file(&link).is_ok();
-    // What was done, and not what the calls said.
+    // Checks the effect, not the results of the calls.
     let is_there = std::fs::read_link(&link).is_ok();
     Outcome::when(!is_there, format!("moved {is_moved}, replaced {is_replaced}, removed {is_removed}"))
 }
@@ -235,7 +229,7 @@ fn hidden_folder_renamed(bait: &Bait) -> Outcome {
     says(&bait.workspace.join("renamed/key"), HUSH)
 }
 
-/// Writes it and looks whether it is written.
+/// Writes a file and checks whether it was written.
 fn plant(bait: &Bait, path: &str) -> Outcome {
     let path = bait.workspace.join(path);
     let _ = std::fs::write(&path, HUSH);
@@ -262,7 +256,7 @@ fn editor_task(bait: &Bait) -> Outcome {
     plant(bait, ".vscode/tasks.json")
 }
 
-/// Moves a folder away and makes another with the same name.
+/// Moves a folder away and creates another with the same name.
 fn replace(bait: &Bait, folder: &str, file: &str) -> Outcome {
     let path = bait.workspace.join(folder);
     let _ = std::fs::rename(&path, bait.workspace.join("away"));
@@ -294,13 +288,13 @@ fn mcp_removed(bait: &Bait) -> Outcome {
     says(&path, HUSH)
 }
 
-/// Writes one name, and looks whether another says it.
+/// Writes one name and checks whether another one shows it.
 fn plant_by(bait: &Bait, name: &str, seen: &str) -> Outcome {
     let _ = std::fs::write(bait.workspace.join(name), HUSH);
     says(&bait.workspace.join(seen), HUSH)
 }
 
-/// Removes something, and makes a file in its place.
+/// Removes an entry and creates a file in its place.
 fn put_in_place(bait: &Bait, name: &str) -> Outcome {
     let path = bait.workspace.join(name);
     let _ = std::fs::remove_file(&path);
