@@ -235,7 +235,10 @@ pub fn autorun_prefix(folder: &Path) -> Option<String> {
     });
     let names: Vec<String> = names.map(|name| name.into_owned()).collect();
     let is_dotted = |name: &str| name.starts_with('.');
-    let is_worktree = |pair: &[String]| matches!(pair, [above, name] if is_dotted(above) && fold_case(above) != ".git" && name == "worktrees");
+    let is_worktree = |pair: &[String]| match pair {
+        [above, name] => is_dotted(above) && fold_case(above) != ".git" && name == "worktrees",
+        _ => false,
+    };
     let after_worktree = names.windows(2).rposition(is_worktree).map_or(0, |at| at + 2);
     let first = names.iter().skip(after_worktree).position(|name| is_dotted(name))?;
     Some(names[after_worktree + first..].join("/"))
@@ -308,6 +311,10 @@ mod tests {
         ] {
             assert!(is_host_trap(trap), "{trap}");
         }
+    }
+
+    #[test]
+    fn ordinary_paths_are_not_autorun_paths() {
         for plain in [
             "",
             "a",

@@ -58,7 +58,7 @@ pub enum ProfileError {
     )]
     Relay(String),
     #[error(
-        "in landlock mode the relay `{0}` needs a token of 16 to 512 bytes, because other processes of this machine can reach its port"
+        "in landlock mode the relay `{0}` needs a token of 16 to 512 bytes, because other processes can reach its port"
     )]
     Token(String),
     #[error("Landlock version {0} does not exist: use 1 to 9")]
@@ -299,6 +299,10 @@ mod tests {
         assert_eq!(serde_json::from_str::<LaunchProfile>(&text).unwrap(), profile);
     }
 
+    fn read_only(source: &str, target: &str) -> Mount {
+        Mount::ReadOnly { source: source.into(), target: target.into(), hide: Vec::new() }
+    }
+
     fn direct(folder: &str) -> Workspace {
         let source = WorkspaceSource::Direct { folder: folder.into() };
         Workspace { target: folder.into(), source, hide: Vec::new(), freeze: Vec::new() }
@@ -332,16 +336,7 @@ mod tests {
                 ProfileError::Path { what: "the program", path: "/a/../b".to_owned() },
             ),
             (|p| p.limits.processes = 0, ProfileError::ZeroLimit("processes")),
-            (
-                |p| {
-                    p.mounts = vec![Mount::ReadOnly {
-                        source: "/proc".into(),
-                        target: "/x".into(),
-                        hide: Vec::new(),
-                    }]
-                },
-                ProfileError::SystemPath("/proc".to_owned()),
-            ),
+            (|p| p.mounts = vec![read_only("/proc", "/x")], ProfileError::SystemPath("/proc".to_owned())),
             (
                 |p| p.mounts = vec![Mount::ReadWrite { source: "/x".into(), target: "/dev/shm".into() }],
                 ProfileError::SystemPath("/dev/shm".to_owned()),

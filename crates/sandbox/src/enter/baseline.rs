@@ -31,7 +31,7 @@ pub fn bare(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Resu
         CloneResult::Child => {
             let failure = rustix::stdio::dup2_stdout(&output)
                 .map_err(Into::into)
-                .and_then(|()| become_program(shown, program, user, group));
+                .and_then(|()| become_program(shown.0, shown.1, program, user, group));
             sys::exit_now(failure.map_or(1, |never| match never {}));
         }
         CloneResult::Parent { child, .. } => {
@@ -46,7 +46,8 @@ pub fn bare(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Resu
 
 #[expect(clippy::disallowed_methods, reason = "it becomes the program")]
 fn become_program(
-    (folder, place): (&Path, &str),
+    folder: &Path,
+    place: &str,
     program: &str,
     user: u32,
     group: u32,

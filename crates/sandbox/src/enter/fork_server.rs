@@ -1,7 +1,7 @@
 //! The loop of the fork server, which forks a launcher for each request. `host/fork_server.rs` says why.
 //!
-//! It reads no launch request and opens nothing; it only passes descriptors on. A launcher works in its own process. One
-//! launcher is forked in advance and prewarms what does not depend on a request.
+//! It reads no launch request and opens nothing; it only passes descriptors on. A launcher works in its own process.
+//! One launcher is forked in advance and prewarms what does not depend on a request.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

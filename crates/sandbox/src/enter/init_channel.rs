@@ -1,7 +1,8 @@
 //! The channel from a launcher to process 1, which exists before there is a launch request.
 //!
-//! The sequence: the program's streams and the request, as the host sent it; if the launcher is root, the sources of the
-//! mounts; the cgroups. A message is followed by as many descriptors as it announces, in groups that one byte carries.
+//! The sequence: the program's streams and the request, as the host sent it; if the launcher is root, the sources of
+//! the mounts; the cgroups. A message is followed by as many descriptors as it announces, in groups that one byte
+//! carries.
 
 use std::fs::File;
 use std::io;

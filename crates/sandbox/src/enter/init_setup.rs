@@ -51,7 +51,8 @@ impl InitSetup<'_> {
             }
             Mode::Landlock => identity::become_user(self.switch_to)?,
         }
-        // The death of the launcher kills process 1, and with it everything. Set after the change of user, which resets it.
+        // The death of the launcher kills process 1, and with it everything. Set after the change of user, which resets
+        // it.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(
             LaunchStage::Namespaces,
             "setting the parent death signal",

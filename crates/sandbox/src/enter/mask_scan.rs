@@ -1,7 +1,7 @@
 //! Finds which names of a folder get a mask: hidden or read-only. Changes nothing.
 //!
-//! An agent chose the names in a workspace, so none of them may make the next start fail. What cannot be examined, or not
-//! name by name, is masked as a whole: this protects too much, never too little.
+//! An agent chose the names in a workspace, so none of them may make the next start fail. What cannot be examined, or
+//! not name by name, is masked as a whole: this protects too much, never too little.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -21,8 +21,8 @@ use crate::dir_entries::{
     DirEntry, MAX_DIR_PATH_BYTES, MAX_ENTRIES, is_git_control_file, is_repository, read_entries,
 };
 
-/// How often a folder is scanned again because its content was moved meanwhile. What is removed repeatedly does not make
-/// a start fail.
+/// How often a folder is scanned again because its content was moved meanwhile. What is removed repeatedly does not
+/// make a start fail.
 const MAX_ATTEMPTS: usize = 4;
 
 /// The masks of a folder, by path relative to its root.
@@ -32,7 +32,8 @@ pub(super) struct MaskSet {
     pub(super) read_only: BTreeSet<PathBuf>,
     /// Read-only names that are symlinks, with the file in the folder that each leads to, if any.
     pub(super) links: BTreeMap<PathBuf, Option<PathBuf>>,
-    /// Symlinks that lead to a masked path, and the folders that they lead through. They can be neither moved nor removed.
+    /// Symlinks that lead to a masked path, and the folders that they lead through. They can be neither moved nor
+    /// removed.
     pub(super) pinned: BTreeSet<PathBuf>,
 }
 
@@ -55,7 +56,8 @@ pub(super) struct ScanDir<'a> {
     pub(super) request: ScanRequest<'a>,
 }
 
-/// Scans the folders of one sandbox. What a symlink or hard link of one folder masks in another one is masked there too.
+/// Scans the folders of one sandbox. What a symlink or hard link of one folder masks in another one is masked there
+/// too.
 pub(super) fn scan(folders: &[ScanDir<'_>]) -> Result<Vec<MaskSet>, Failed> {
     let mut all: Vec<DirScan<'_>> = folders.iter().map(|folder| DirScan::new(*folder)).collect();
     for _ in 0..MAX_ATTEMPTS {
@@ -79,8 +81,8 @@ pub(super) fn scan(folders: &[ScanDir<'_>]) -> Result<Vec<MaskSet>, Failed> {
     Ok(all.into_iter().map(|scan| scan.found).collect())
 }
 
-/// Follows symlinks from one folder into another one of the sandbox. Their end points are masked as a whole, even if only
-/// a part of a pattern led there.
+/// Follows symlinks from one folder into another one of the sandbox. Their end points are masked as a whole, even if
+/// only a part of a pattern led there.
 fn trace_between_dirs(all: &mut [DirScan<'_>]) -> Result<(), Failed> {
     let mut visited: BTreeSet<(PathBuf, MaskKind)> = BTreeSet::new();
     while let Some((path, mask_kind)) =
@@ -100,8 +102,8 @@ fn trace_between_dirs(all: &mut [DirScan<'_>]) -> Result<(), Failed> {
 }
 
 /// Returns what the patterns hide in the folders of one session, for tools that open files there outside of a sandbox.
-/// Each folder comes with all of its paths. The result is what a sandbox would hide: by name, through hidden symlinks, and
-/// through symlinks to folders.
+/// Each folder comes with all of its paths. The result is what a sandbox would hide: by name, through hidden symlinks,
+/// and through symlinks to folders.
 pub fn hidden_in(
     folders: &[(&OwnedFd, &[&Path])],
     hide: &[String],
@@ -239,8 +241,8 @@ impl<'a> DirScan<'a> {
         Ok(())
     }
 
-    /// Scans the targets of symlinks where that can mask more than the plain path does. A folder is not scanned twice for
-    /// the same progress, so symlink loops end.
+    /// Scans the targets of symlinks where that can mask more than the plain path does. A folder is not scanned twice
+    /// for the same progress, so symlink loops end.
     fn scan_linked_paths(&mut self) -> Result<(), Failed> {
         let mut visited: BTreeMap<PathBuf, PendingDir> = BTreeMap::new();
         while let Some(mut visit) = self.linked_dirs.pop_front() {
@@ -292,8 +294,8 @@ impl<'a> DirScan<'a> {
         })
     }
 
-    /// Scans a hidden folder: its files are hidden under their other hard links too. Symlinks in it need no mask, because
-    /// their targets have names of their path.
+    /// Scans a hidden folder: its files are hidden under their other hard links too. Symlinks in it need no mask,
+    /// because their targets have names of their path.
     fn scan_hidden_dir(
         &mut self,
         folder: &OwnedFd,

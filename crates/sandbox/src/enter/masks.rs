@@ -1,9 +1,9 @@
-//! Applies masks: hides names, makes names read-only, and hides sockets with a listener in every folder that the sandbox
-//! sees.
+//! Applies masks: hides names, makes names read-only, and hides sockets with a listener in every folder that the
+//! sandbox sees.
 //!
 //! All hard links of a hidden or read-only file are masked, because each leads to its content. The folders above a mask
-//! become mounts of their own, because otherwise a folder could be renamed together with the masks below it and replaced.
-//! So do symlinks that lead to a mask: if they were removed, the next start would not know what they led to.
+//! become mounts of their own, because otherwise a folder could be renamed together with the masks below it and
+//! replaced. So do symlinks that lead to a mask: if they were removed, the next start would not know what they led to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -246,8 +246,8 @@ fn reported(folders: &BTreeSet<PathBuf>) -> Vec<String> {
     folders.iter().take(MAX_REPORTED).map(name_of).collect()
 }
 
-/// What must become a mount of its own, from the top down: the folders above masks and above symlinks that lead to them,
-/// and those symlinks.
+/// What must become a mount of its own, from the top down: the folders above masks and above symlinks that lead to
+/// them, and those symlinks.
 fn pin_points(found: &MaskSet) -> BTreeSet<&Path> {
     let masked = found.read_only.iter().chain(found.links.keys()).chain(&found.hidden);
     let above = masked.chain(&found.pinned).flat_map(|path| path.ancestors().skip(1));

@@ -1,9 +1,9 @@
 //! The entering half: what `tribune sandbox-enter` does.
 //!
-//! It is a process with one thread, an empty environment and no descriptors but a socket to the host. It runs as the fork
-//! server and forks a launcher for each request. A launcher clones process 1 into new namespaces, reads the launch
-//! request, forwards it, drops its rights step by step, and supervises process 1. Everything that does not depend on the
-//! request is prewarmed. Whatever cannot be done as requested fails the launch; nothing is skipped.
+//! It is a process with one thread, an empty environment and no descriptors but a socket to the host. It runs as the
+//! fork server and forks a launcher for each request. A launcher clones process 1 into new namespaces, reads the launch
+//! request, forwards it, drops its rights step by step, and supervises process 1. Everything that does not depend on
+//! the request is prewarmed. Whatever cannot be done as requested fails the launch; nothing is skipped.
 
 #[cfg(feature = "bare")]
 mod baseline;
@@ -50,8 +50,8 @@ use crate::isolation::{Isolation, IsolationSet};
 use crate::wire::LauncherSpec;
 use crate::{sys, wire};
 
-/// Runs the entering half: the fork server, and in its children the launchers. Returns when the host is gone. The forked
-/// processes end by themselves.
+/// Runs the entering half: the fork server, and in its children the launchers. Returns when the host is gone. The
+/// forked processes end by themselves.
 ///
 /// Call this first in a process started for it, before there is a second thread.
 pub fn enter() -> io::Result<()> {

@@ -95,8 +95,8 @@ impl SourceOpener<'_> {
     fn open(&mut self, bind: &BindSource) -> Result<Option<DetachedMount>, Failed> {
         const REMEDY: &str = "Check that it exists and that the sandbox's user can reach it";
         // Root of a user namespace, as `unshare -r` makes one, may mount only what its own mount namespace owns.
-        const NO_ROOT: &str = "This root user may not mount here: start Tribune as an ordinary user, or with rights over the \
-                               mounts it sees, as by `unshare --map-root-user --mount`";
+        const NO_ROOT: &str = "This root user may not mount here: start Tribune as an ordinary user, or with rights over \
+                               the mounts it sees, as by `unshare --map-root-user --mount`";
         let source = bind.source.as_path();
         let doing = || format!("mounting `{}`", source.display());
         let held = match rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {

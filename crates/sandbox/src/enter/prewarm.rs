@@ -1,5 +1,5 @@
-//! Prewarming: process 1 in its namespaces with the part of the root file system that every sandbox has, created before a
-//! launch needs it.
+//! Prewarming: process 1 in its namespaces with the part of the root file system that every sandbox has, created before
+//! a launch needs it.
 //!
 //! Nothing of it depends on a launch request. It is only valid for the state of the host at that time, and discarded if
 //! that has changed when a launch comes.

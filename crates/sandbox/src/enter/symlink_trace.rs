@@ -20,8 +20,8 @@ const MAX_LOOKUPS: usize = 4096;
 pub(super) struct LinkTrace {
     /// The symlink itself, the symlinks behind it, and folders that the path enters and leaves again.
     pub(super) passed: Vec<PathBuf>,
-    /// The end points inside the folder; the folder itself is the empty path. There is more than one only if the symlink
-    /// leads elsewhere in the sandbox than on the host.
+    /// The end points inside the folder; the folder itself is the empty path. There is more than one only if the
+    /// symlink leads elsewhere in the sandbox than on the host.
     pub(super) ends: Vec<(PathBuf, FileType)>,
     /// The host paths at which it leads out of the folder, one for each path of the folder: `..` leads elsewhere in the
     /// sandbox than on the host.
