@@ -41,13 +41,14 @@ pub(crate) fn read_entries(folder: &OwnedFd) -> rustix::io::Result<Vec<DirEntry>
 }
 
 /// Files in a repository's folder through which git finds what it executes.
-const GIT_PARTS: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
+const GIT_CONTROL_FILES: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
 
-/// Returns whether git finds what it executes through this entry: one of [`GIT_PARTS`] in a repository's folder,
+/// Returns whether git finds what it executes through this entry: one of [`GIT_CONTROL_FILES`] in a repository's folder,
 /// whatever its name, or a `.git` that points to another folder.
 pub(crate) fn is_git_control_file(entry: &DirEntry, in_repository: bool) -> bool {
     let is = |name: &str| entry.name.eq_ignore_ascii_case(name.as_bytes());
-    in_repository && GIT_PARTS.iter().any(|part| is(part)) || is(".git") && entry.kind != FileType::Directory
+    in_repository && GIT_CONTROL_FILES.iter().any(|part| is(part))
+        || is(".git") && entry.kind != FileType::Directory
 }
 
 /// Returns whether git treats a folder with these entries as a repository. The folder's name does not matter.
