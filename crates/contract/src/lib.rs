@@ -1,24 +1,28 @@
-//! What crosses the seam between the host and a sandbox: what is to run and how ([`LaunchProfile`]), and what the other
-//! side says of it ([`Report`]).
+//! The messages between the host and a sandbox: what to run and how ([`LaunchProfile`]), and what the launcher reports
+//! ([`LauncherReport`]).
 //!
-//! Both are JSON on a descriptor between two processes of the same program. Still nothing is taken on trust: unknown
-//! members, other versions and anything beyond the bounds are refused on both sides. This crate holds types and their
-//! checks; it opens nothing and starts nothing.
+//! Both are JSON on a socket between two processes of the same program. Each side validates them all the same: unknown
+//! members, other versions and out-of-range values are rejected.
+//!
+//! This crate defines types and their validation. It opens nothing and starts nothing.
 
-mod bounds;
+mod autorun;
 mod limits;
+mod messages;
 mod mount;
 mod pattern;
 mod profile;
-mod report;
-mod traps;
+mod validate;
 mod workspace;
 
-pub use bounds::{MAX_FURTHER, MAX_PROFILE_BYTES, ProfileError};
+pub use autorun::{HOST_TRAPS, autorun_patterns, autorun_prefix, is_host_trap, is_host_trap_in};
 pub use limits::{Limits, Tmpfs};
+pub use messages::{
+    CgroupAssignment, Exit, ExitReport, Failed, LaunchRequest, LaunchStage, LauncherReport, LimitedBy,
+    SignalRequest, Started, UserIds,
+};
 pub use mount::{Mount, SYSTEM_FOLDERS, is_the_systems};
-pub use pattern::{Pattern, Patterns, Reached};
+pub use pattern::{Pattern, PatternProgress, PatternSet};
 pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
-pub use report::{Bounded, Ended, Exit, Failed, LimitedBy, Order, Report, Signalled, Stage, Started};
-pub use traps::{HOST_TRAPS, host_traps, is_host_trap, is_host_trap_in, own_names};
+pub use validate::{MAX_FURTHER, MAX_PROFILE_BYTES, ProfileError};
 pub use workspace::{Workspace, WorkspaceSource};

@@ -1,33 +1,33 @@
-//! What a sandbox may use up.
+//! Resource limits of a sandbox.
 
 use serde::{Deserialize, Serialize};
 
-/// Bounds of one sandbox. None of them can be left out; what cannot be enforced as asked is enforced the next best way,
-/// and the report says which.
+/// The limits of one sandbox. Every limit is set. A limit that the machine cannot enforce as requested is enforced with
+/// the next weaker mechanism, and the start report says which one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Limits {
-    /// Bytes of memory of everything in the sandbox, its scratch folders included.
+    /// Memory of all processes in bytes, including the tmpfs folders.
     pub memory_bytes: u64,
-    /// Processes and threads at a time.
+    /// Concurrent processes and threads.
     pub processes: u32,
-    /// Hundredths of one core.
+    /// CPU time in percent of one core.
     pub cpu_percent: u32,
-    /// Bytes of one file.
+    /// Size of a single file in bytes.
     pub file_bytes: u64,
-    /// Open files of one process.
+    /// Open files per process.
     pub open_files: u64,
-    /// Milliseconds from the start to the end, whatever happens inside; nothing means no end.
+    /// Wall-clock time in milliseconds from start to end. `None` is unlimited.
     pub wall_ms: Option<u64>,
-    /// What `/tmp` holds.
+    /// Size of `/tmp`.
     pub tmp: Tmpfs,
-    /// What `/dev/shm` holds.
+    /// Size of `/dev/shm`.
     pub shm: Tmpfs,
-    /// What the home folder holds.
+    /// Size of the home folder.
     pub home: Tmpfs,
 }
 
-/// The size of a folder in memory. Files without content use no bytes, so their number is bounded too.
+/// The size of a tmpfs. Empty files use no bytes, so inodes are limited too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Tmpfs {
@@ -38,7 +38,7 @@ pub struct Tmpfs {
 const MIB: u64 = 1024 * 1024;
 
 impl Default for Limits {
-    /// Enough for a compiler and its tests on a laptop.
+    /// Defaults that let a compiler and its tests run on a laptop.
     fn default() -> Self {
         Self {
             memory_bytes: 4096 * MIB,

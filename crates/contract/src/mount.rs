@@ -1,39 +1,39 @@
-//! What a sandbox sees of the host beside the system and its workspace.
+//! What a sandbox sees of the host besides the system and its workspace.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Folders in which the running system is: its processes, devices and services. A sandbox has its own, or none.
+/// Folders of the running system: processes, devices, services. A sandbox gets its own or none.
 pub const SYSTEM_FOLDERS: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
-/// Whether a folder is one of the running system's, is in one or holds all of them. The path has no `.` and `..`.
+/// Returns whether a path is in a system folder or contains all of them. The path must not contain `.` or `..`.
 #[must_use]
 pub fn is_the_systems(path: &Path) -> bool {
     path == Path::new("/") || SYSTEM_FOLDERS.iter().any(|folder| path.starts_with(folder))
 }
 
-/// One thing to put into the sandbox. `target` is an absolute path inside it; `source` one outside.
+/// One thing to put into the sandbox. `target` is an absolute path inside, `source` an absolute path on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
 pub enum Mount {
-    /// A folder or file that can be read and run. What these patterns are about is hidden in it, as in a
+    /// A file or folder of the host, readable and executable. Names that match `hide` look empty, as in a
     /// [`crate::Workspace`].
     ReadOnly { source: PathBuf, target: PathBuf, hide: Vec<String> },
-    /// A folder or file that can be changed, and is the host's all the same.
+    /// A file or folder of the host, writable.
     ReadWrite { source: PathBuf, target: PathBuf },
-    /// The socket of a broker.
+    /// A Unix socket of the host.
     Socket { source: PathBuf, target: PathBuf },
-    /// An empty folder in memory.
+    /// An empty tmpfs.
     Tmpfs { target: PathBuf, bytes: u64, inodes: u64 },
-    /// A small file that cannot be changed.
+    /// A small read-only file with this content.
     Text { target: PathBuf, text: String },
-    /// A link.
+    /// A symlink.
     Symlink { target: PathBuf, to: PathBuf },
 }
 
 impl Mount {
-    /// Where it is inside.
+    /// The path inside the sandbox.
     #[must_use]
     pub fn target(&self) -> &Path {
         match self {
@@ -46,7 +46,7 @@ impl Mount {
         }
     }
 
-    /// Where it is on the host, if it is from there.
+    /// The path on the host, if the mount has one.
     #[must_use]
     pub fn source(&self) -> Option<&Path> {
         match self {

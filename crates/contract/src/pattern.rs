@@ -1,17 +1,16 @@
-//! Patterns of names in a workspace.
+//! Glob patterns for paths in a workspace.
 
-/// A pattern, as [`crate::Workspace`] describes it. Upper and lower case are the same to it, because a file
-/// system may think so too.
+/// A pattern, as [`crate::Workspace`] describes it. Matching ignores case, because file systems may.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern(Vec<Part>);
+pub struct Pattern(Vec<PatternPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    /// `**`: any number of names.
+enum PatternPart {
+    /// `**`: any number of components.
     Names,
-    /// One name.
+    /// One literal component.
     Name(String),
-    /// One name, with stars and question marks.
+    /// One component with `*` or `?`.
     Like(String),
 }
 
@@ -20,25 +19,25 @@ impl Pattern {
     pub fn new(text: &str) -> Self {
         let trimmed = text.trim_end_matches('/');
         let is_path = trimmed.contains('/');
-        let folded = fold(trimmed);
+        let folded = fold_case(trimmed);
         let names = folded.split('/').filter(|name| !name.is_empty());
         let parts = names.map(|name| match name {
-            "**" => Part::Names,
-            name if name.contains(['*', '?']) => Part::Like(name.to_owned()),
-            name => Part::Name(name.to_owned()),
+            "**" => PatternPart::Names,
+            name if name.contains(['*', '?']) => PatternPart::Like(name.to_owned()),
+            name => PatternPart::Name(name.to_owned()),
         });
-        // A name alone is compared wherever it is.
-        let anywhere = (!is_path && !trimmed.is_empty()).then_some(Part::Names);
+        // A pattern without a slash matches at every depth.
+        let anywhere = (!is_path && !trimmed.is_empty()).then_some(PatternPart::Names);
         Self(anywhere.into_iter().chain(parts).collect())
     }
 
-    /// Whether this is about what has this path from the root of the workspace.
+    /// Returns whether the pattern matches this path, relative to the root of the workspace.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
-        self.matches_folded(&fold(path))
+        self.matches_folded(&fold_case(path))
     }
 
-    /// The same for a path that is folded already.
+    /// Like [`Self::matches`] for a path whose case is folded already.
     pub(crate) fn matches_folded(&self, folded: &str) -> bool {
         let mut is_match = false;
         let mut reached = vec![0];
@@ -55,21 +54,22 @@ impl Pattern {
         is_match
     }
 
-    /// Goes on by one name from the part `at`, to each part that may come behind it. Whether that name was the last.
+    /// Matches one component against the part `at` and calls `on` with every part that may follow. Returns whether the
+    /// pattern is complete with this component.
     fn step(&self, mut at: usize, name: &str, mut on: impl FnMut(usize)) -> bool {
         let Self(parts) = self;
         let mut is_match = false;
         while let Some(part) = parts.get(at) {
             let is_it = match part {
-                Part::Names => {
+                PatternPart::Names => {
                     on(at);
                     is_match |= at + 1 == parts.len();
-                    // It may also stand for no name.
+                    // `**` also matches no component.
                     at += 1;
                     continue;
                 }
-                Part::Name(wanted) => wanted == name,
-                Part::Like(wanted) => glob(wanted.as_bytes(), name.as_bytes()),
+                PatternPart::Name(wanted) => wanted == name,
+                PatternPart::Like(wanted) => glob_match(wanted.as_bytes(), name.as_bytes()),
             };
             if is_it {
                 on(at + 1);
@@ -81,15 +81,16 @@ impl Pattern {
     }
 }
 
-/// Patterns that are followed together, name by name, for whoever goes through folders on ways that are no plain paths.
+/// Patterns that are matched together, component by component. For callers that reach a folder through symlinks and so
+/// have no plain path to it.
 #[derive(Debug, Clone, Default)]
-pub struct Patterns(Vec<Pattern>);
+pub struct PatternSet(Vec<Pattern>);
 
-/// How far a way has come in each of some patterns.
+/// How far a path has advanced in each pattern of a [`PatternSet`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reached(Vec<(usize, usize)>);
+pub struct PatternProgress(Vec<(usize, usize)>);
 
-impl Patterns {
+impl PatternSet {
     #[must_use]
     pub fn new(texts: &[String]) -> Self {
         Self(texts.iter().map(|text| Pattern::new(text)).collect())
@@ -100,23 +101,23 @@ impl Patterns {
         self.0.is_empty()
     }
 
-    /// The root of a workspace.
+    /// The progress at the root of a workspace.
     #[must_use]
-    pub fn start(&self) -> Reached {
-        Reached((0..self.0.len()).map(|pattern| (pattern, 0)).collect())
+    pub fn start(&self) -> PatternProgress {
+        PatternProgress((0..self.0.len()).map(|pattern| (pattern, 0)).collect())
     }
 
-    /// Whether any of them is about a name in a folder that was reached so.
+    /// Returns whether any pattern matches `name` in a folder with this progress.
     #[must_use]
-    pub fn matches(&self, from: &Reached, name: &str) -> bool {
-        let name = fold(name);
+    pub fn matches(&self, from: &PatternProgress, name: &str) -> bool {
+        let name = fold_case(name);
         from.0.iter().any(|&(pattern, at)| self.0[pattern].step(at, &name, |_| ()))
     }
 
-    /// How far a name in a folder that was reached so leads.
+    /// Returns the progress in the subfolder `name` of a folder with this progress.
     #[must_use]
-    pub fn step(&self, from: &Reached, name: &str) -> Reached {
-        let name = fold(name);
+    pub fn step(&self, from: &PatternProgress, name: &str) -> PatternProgress {
+        let name = fold_case(name);
         let mut on = Vec::new();
         for &(pattern, at) in &from.0 {
             self.0[pattern].step(at, &name, |at| on.push((pattern, at)));
@@ -124,23 +125,23 @@ impl Patterns {
         on.retain(|&(pattern, at)| at < self.0[pattern].0.len());
         on.sort_unstable();
         on.dedup();
-        Reached(on)
+        PatternProgress(on)
     }
 }
 
-impl Reached {
+impl PatternProgress {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What of this is not in `other`.
+    /// Returns the part of this progress that `other` lacks.
     #[must_use]
     pub fn beyond(&self, other: &Self) -> Self {
         Self(self.0.iter().filter(|at| other.0.binary_search(at).is_err()).copied().collect())
     }
 
-    /// Both together.
+    /// Returns the union of both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut both = [self.0.as_slice(), &other.0].concat();
@@ -150,16 +151,16 @@ impl Reached {
     }
 }
 
-/// Letters that some file system takes for the same become the same: first large, so that `ſ` is an `s`.
-pub(crate) fn fold(text: &str) -> String {
+/// Folds case as case-insensitive file systems do: first to upper case, so that `ſ` equals `s`.
+pub(crate) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-/// Compares one name. Takes time in the product of both lengths: it goes back to the last star alone.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
+/// Matches one component. Backtracks to the last star only, so the time is at most the product of both lengths.
+fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut pos) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     loop {
@@ -180,7 +181,7 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
             (None, None) => return true,
             _ => {}
         }
-        // Back to the last star, which takes one byte more.
+        // Back to the last star, which now takes one byte more.
         let Some((after, from)) = star.filter(|&(_, from)| from < text.len()) else { return false };
         (at, pos) = (after, from + 1);
         star = Some((after, from + 1));
@@ -228,18 +229,18 @@ mod tests {
         }
     }
     #[test]
-    fn ways_are_followed_name_by_name() {
-        let patterns = Patterns::new(&["config/*/key", ".env", "a/**/b"].map(str::to_owned));
+    fn progress_advances_component_by_component() {
+        let patterns = PatternSet::new(&["config/*/key", ".env", "a/**/b"].map(str::to_owned));
         let start = patterns.start();
         let plain = patterns.step(&start, "src");
-        assert_eq!(plain.beyond(&start), Reached::default());
+        assert_eq!(plain.beyond(&start), PatternProgress::default());
         assert!(patterns.matches(&plain, ".ENV") && !patterns.matches(&plain, "key"));
         let config = patterns.step(&start, "Config");
         assert!(!config.beyond(&start).is_empty());
         let inner = patterns.step(&config.beyond(&start), "x");
         assert!(patterns.matches(&inner, "key") && !patterns.matches(&inner, ".env"));
         assert!(patterns.matches(&inner.and(&plain), ".env"));
-        // `**` is there again behind every name.
+        // `**` is available again after every component.
         let below = patterns.step(&start, "a");
         assert_eq!(patterns.step(&below, "x"), below);
         assert!(patterns.matches(&below, "b"));

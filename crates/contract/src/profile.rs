@@ -1,4 +1,4 @@
-//! What is to run, and what it gets.
+//! The launch profile: what to run, and what it gets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,41 +6,42 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{self, ProfileError};
+use crate::validate::{self, ProfileError};
 use crate::{Limits, Mount, Workspace};
 
-/// The version of the profile's format. Both halves are the same program, so there is one at a time.
+/// The version of the profile format. Both halves are the same program, so only one version exists at a time.
 pub const PROFILE_VERSION: u32 = 1;
 
-/// One launch. Nothing that is not in here reaches what runs: no variable, no descriptor, no folder.
+/// One launch. The program gets only what is listed here: no other variable, descriptor or folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct LaunchProfile {
     pub version: u32,
     pub session: Session,
     pub mode: Mode,
-    /// Absolute, inside the sandbox.
+    /// Absolute path inside the sandbox.
     pub program: PathBuf,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// Absolute, inside the sandbox.
+    /// Absolute path inside the sandbox.
     pub cwd: PathBuf,
-    /// The home folder, absolute, inside the sandbox.
+    /// The home folder, an absolute path inside the sandbox.
     pub home: PathBuf,
     pub runs_as: RunsAs,
     pub mounts: Vec<Mount>,
     pub workspace: Option<Workspace>,
-    /// Further folders that are worked in, each with the names in it that are hidden and frozen. None of them is an overlay, and
-    /// none is in another or in the workspace.
+    /// Additional directories that the program works in, each with its own hidden and read-only names. None is an
+    /// overlay, and none contains or is inside another one or the workspace.
+    #[serde(rename = "further")]
     pub further: Vec<Workspace>,
     pub relays: Vec<Relay>,
     pub limits: Limits,
-    /// The least version of Landlock that will do. With less, nothing is started.
+    /// The lowest acceptable Landlock ABI version. On an older kernel the launch fails.
     pub landlock_abi: u32,
 }
 
 impl LaunchProfile {
-    /// A profile that runs `program` in `/` with nothing from the host but its system.
+    /// Returns a profile that runs `program` in `/` with nothing from the host but its system folders.
     #[must_use]
     pub fn new(session: Session, program: impl Into<PathBuf>) -> Self {
         let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/home/agent"), ("LANG", "C.UTF-8")];
@@ -63,14 +64,14 @@ impl LaunchProfile {
         }
     }
 
-    /// The workspace, if there is one, and the further folders.
+    /// The workspace, if there is one, then the additional directories.
     pub fn workspaces(&self) -> impl Iterator<Item = &Workspace> {
         self.workspace.iter().chain(&self.further)
     }
 
-    /// Refuses a profile that is out of bounds or makes no sense.
+    /// Validates the profile: sizes, paths, and combinations that make no sense.
     pub fn check(&self) -> Result<(), ProfileError> {
-        bounds::check(self)
+        validate::check(self)
     }
 }
 
@@ -80,7 +81,7 @@ impl LaunchProfile {
 pub struct Session(String);
 
 impl Session {
-    /// Bytes of a name; file systems take 255 and prefixes come before it.
+    /// Maximum length: file names have 255 bytes, and prefixes are added.
     const MAX_BYTES: usize = 96;
 
     pub fn new(name: impl Into<String>) -> Result<Self, ProfileError> {
@@ -118,13 +119,13 @@ impl fmt::Display for Session {
     }
 }
 
-/// How much of a sandbox there is. Nobody moves from one to the other unasked.
+/// The isolation mode. The program never falls back from one mode to the other by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mode {
-    /// Namespaces, a root of its own, Landlock, seccomp.
+    /// Namespaces, an own root file system, Landlock and seccomp.
     Full,
-    /// Landlock and seccomp alone: host paths and processes stay visible by name, and there are no masks.
+    /// Landlock and seccomp only: host paths and processes stay visible by name, and nothing is masked.
     Landlock,
 }
 
@@ -137,27 +138,28 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Whose user id the processes have on the host. Never 0.
+/// The user id of the processes on the host. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
 pub enum RunsAs {
-    /// The launcher's own user, or, if that is root, one that nothing else has.
+    /// The user of the launcher, or, if that is root, a user id that nothing else uses.
     Dynamic,
-    /// This one. Only root can choose.
+    /// This user. Only root can choose.
     User { uid: u32, gid: u32 },
 }
 
-/// A port of the sandbox's own loopback that leads to a socket of the host.
+/// A port on the sandbox's loopback that is forwarded to a Unix socket of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Relay {
-    /// Names the socket inside, `/run/tribune/<name>.sock`.
+    /// The name of the socket inside, `/run/tribune/<name>.sock`.
     pub name: String,
-    /// In [`Mode::Full`] the port. In [`Mode::Landlock`] there is no loopback of its own: any free port is taken, and
-    /// `${relay:<name>}` in the environment stands for its number.
+    /// In [`Mode::Full`] the port number. [`Mode::Landlock`] has no loopback of its own, so a free port is taken, and
+    /// `${relay:<name>}` in the environment is replaced with its number.
     pub port: u16,
-    /// The host's socket.
+    /// The socket on the host.
     pub socket: PathBuf,
-    /// In [`Mode::Landlock`], what the first bytes of a connection must hold: others on this machine reach the port too.
+    /// In [`Mode::Landlock`], what the first bytes of a connection must contain, because other processes of the host
+    /// can reach the port too.
     pub token: Option<String>,
 }

@@ -4,20 +4,23 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The workspace of a sandbox.
+/// A workspace of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Workspace {
-    /// Where it is inside.
+    /// The path inside the sandbox.
     pub target: PathBuf,
     pub source: WorkspaceSource,
-    /// Patterns of what is there and shall not be seen. It looks empty and cannot be changed.
+    /// Patterns of hidden names: they look empty and cannot be changed.
     ///
-    /// A pattern without a slash is compared with each name, one with a slash with the path from the workspace's root; `*`
-    /// and `?` stay within a name, `**` does not. Case makes no difference.
+    /// A pattern without a slash is matched against every path component, one with a slash against the path from the
+    /// root of the workspace. `*` and `?` match within a component, `**` matches any number of them. Matching ignores
+    /// case.
     pub hide: Vec<String>,
-    /// Patterns of what can be read and shall not be changed or moved. If there are any, what leads git to its configuration
-    /// is frozen with them: in folders that are repositories, whatever they are called, and a `.git` that is no folder.
+    /// Patterns of read-only names: they can be read, and neither changed nor moved. If there are any, the files
+    /// through which git finds its configuration are read-only too: in every folder that is a repository, whatever its
+    /// name, and a `.git` that is a file or a symlink.
+    #[serde(rename = "freeze")]
     pub freeze: Vec<String>,
 }
 
@@ -25,11 +28,11 @@ pub struct Workspace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "mode")]
 pub enum WorkspaceSource {
-    /// To a layer of their own; the folder stays as it is until somebody lands them. `layers` holds the folders `upper`,
-    /// which takes the changes, and `work`, which the kernel needs beside it.
+    /// To an overlay; the folder stays unchanged until the changes are landed. `layers` contains the folders `upper`,
+    /// which takes the changes, and `work`, which the kernel needs.
     Overlay { lower: PathBuf, layers: PathBuf },
-    /// To the folder at once.
+    /// Directly to the folder.
     Direct { folder: PathBuf },
-    /// Nowhere.
+    /// Nowhere: the folder is read-only.
     ReadOnly { folder: PathBuf },
 }

@@ -1,20 +1,20 @@
-//! The box that agents and their commands run in.
+//! The sandbox that agents and their commands run in.
 //!
-//! The host half ([`Launcher`]) re-executes its own program as the entering half ([`enter`]), which builds namespaces, a root
-//! of its own, limits, Landlock and seccomp around one program, as the profile says. It needs no other program, no daemon
-//! and no rights that an ordinary user has not. A mechanism that is missing is a failure with its cause and its remedy;
-//! nothing is left out quietly.
+//! The host half ([`Launcher`]) re-executes its own program as the entering half ([`enter`]). That one builds
+//! namespaces, an own root file system, limits, Landlock and seccomp around one program, as the launch profile says. It
+//! needs no other program, no daemon and no rights beyond those of an ordinary user. A missing kernel mechanism is an
+//! error with a cause and a remedy; nothing is skipped silently.
 //!
-//! What it does not do: decide who may run what (the gate does), speak for the sandbox to the outside (brokers do, over
-//! sockets that a profile names), or protect from errors in the kernel.
+//! It does not decide who may run what (the gate does), it does not connect the sandbox to the outside (brokers do,
+//! over sockets that the profile names), and it does not protect from errors in the kernel.
 //!
-//! Where to start reading: `enter/mod.rs` for the order of things, `enter/plan.rs` for what is mounted, `enter/filter.rs` for
-//! the calls that are refused, `host/launcher.rs` for the other side.
+//! Where to start: `enter/mod.rs` for the order of the steps, `enter/mount_plan.rs` for what is mounted,
+//! `enter/seccomp.rs` for the system calls that are denied, `host/launcher.rs` for the host half.
 
+mod dir_entries;
 mod enter;
 mod host;
-mod layers;
-mod names;
+mod isolation;
 mod self_test;
 mod sys;
 pub mod unsandboxed;
@@ -27,7 +27,7 @@ pub use enter::bare;
 pub use enter::enter_without;
 pub use enter::{enter, hidden_in};
 pub use host::{
-    Child, House, LaunchError, Launcher, Stream, Streams, Swept, fresh_user, sweep, sweep_cgroups,
+    Child, CleanupReport, House, LaunchError, Launcher, Stream, Streams, fresh_user, sweep, sweep_cgroups,
 };
-pub use layers::Layer;
+pub use isolation::Isolation;
 pub use self_test::{SelfTest, SelfTestError, self_test};

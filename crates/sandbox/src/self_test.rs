@@ -1,40 +1,40 @@
-//! Tries the sandbox out on this machine.
+//! Tries out the sandbox on this machine.
 
 use std::io::Read as _;
 
 use tribune_contract::{Exit, LaunchProfile, LimitedBy, Mode, ProfileError, Session, Started};
 
-use crate::enter::confine;
+use crate::enter::landlock;
 use crate::host::{LaunchError, Launcher, Streams};
 
-/// What this machine can do.
+/// The sandbox modes that this machine supports.
 #[derive(Debug)]
 pub struct SelfTest {
-    /// Why a mode cannot be had, if it cannot; each was really tried.
+    /// The result of a real launch in each mode.
     pub full: Result<Started, SelfTestError>,
     pub landlock: Result<Started, SelfTestError>,
-    /// The version of Landlock that the kernel has and this program knows; 0 is none.
+    /// The Landlock ABI version that the kernel has and this program knows; 0 is none.
     pub landlock_abi: u32,
 }
 
 impl SelfTest {
-    /// What is weaker than it could be although it works.
+    /// What works, but is weaker than it could be.
     #[must_use]
     pub fn advice(&self) -> Vec<&'static str> {
         let is_loose = matches!(&self.full, Ok(Started { limited_by: LimitedBy::Rlimits, .. }));
-        let advice = "Memory and processes are bounded one process at a time, because no cgroup is delegated: start \
+        let advice = "Memory and processes are limited per process only, because no cgroup is delegated: start \
                       Tribune with `systemd-run --user --scope -p Delegate=yes`, or as a service with `Delegate=yes`";
         is_loose.then_some(advice).into_iter().collect()
     }
 }
 
-/// Why a mode cannot be had.
+/// Why a mode is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error(
-        "the sandbox started and its program did not do what it was told ({0}): report this to Tribune's makers"
+        "the sandbox started, but its program did not behave as expected ({0}): report this as a bug in Tribune"
     )]
     Ended(String),
 }
@@ -45,30 +45,30 @@ impl From<ProfileError> for SelfTestError {
     }
 }
 
-/// Starts a sandbox in each mode, and looks whether its program ran.
+/// Launches a sandbox in each mode and checks that its program ran.
 #[must_use]
 pub fn self_test(launcher: &Launcher) -> SelfTest {
     SelfTest {
-        full: tried(launcher, Mode::Full),
-        landlock: tried(launcher, Mode::Landlock),
-        landlock_abi: confine::version(),
+        full: try_mode(launcher, Mode::Full),
+        landlock: try_mode(launcher, Mode::Landlock),
+        landlock_abi: landlock::abi_version(),
     }
 }
 
-fn tried(launcher: &Launcher, mode: Mode) -> Result<Started, SelfTestError> {
-    const WORD: &str = "inside";
+fn try_mode(launcher: &Launcher, mode: Mode) -> Result<Started, SelfTestError> {
+    const EXPECTED_OUTPUT: &str = "inside";
     let mut profile = LaunchProfile::new(Session::new("self-test")?, "/bin/sh");
     profile.mode = mode;
-    profile.args = vec!["-c".to_owned(), format!("printf {WORD}")];
+    profile.args = vec!["-c".to_owned(), format!("printf {EXPECTED_OUTPUT}")];
     let mut child = launcher.launch(&profile, Streams::captured())?;
     let started = child.started().clone();
-    let mut said = String::new();
+    let mut output = String::new();
     if let Some(mut stdout) = child.stdout() {
-        stdout.read_to_string(&mut said).map_err(LaunchError::Io)?;
+        stdout.read_to_string(&mut output).map_err(LaunchError::Io)?;
     }
     let exit = child.wait().map_err(LaunchError::Io)?;
-    if said == WORD && exit == (Exit::Code { code: 0 }) {
+    if output == EXPECTED_OUTPUT && exit == (Exit::Code { code: 0 }) {
         return Ok(started);
     }
-    Err(SelfTestError::Ended(format!("{exit:?}, `{said}`")))
+    Err(SelfTestError::Ended(format!("{exit:?}, `{output}`")))
 }

@@ -1,4 +1,5 @@
-//! Messages between the two halves, and between process 1 and its launcher: a length and JSON. Descriptors go by themselves.
+//! Framing and descriptor passing for the messages between the halves, and between a launcher and process 1. A message
+//! is a length and JSON; descriptors are sent separately (SCM_RIGHTS).
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -11,12 +12,12 @@ use rustix::net::{
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tribune_contract::{MAX_PROFILE_BYTES, Mode};
+use tribune_contract::{MAX_PROFILE_BYTES, Mode, UserIds};
 
-/// Bytes before a message that say its length.
+/// Size of the length prefix in bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// Bytes of a message: a profile, and room for what goes with it.
+/// Maximum size of a message: a profile, and room for what is around it.
 const MAX_MESSAGE_BYTES: usize = MAX_PROFILE_BYTES + 64 * 1024;
 
 pub(crate) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
@@ -25,7 +26,7 @@ pub(crate) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result
     send(to, framed)
 }
 
-/// Writes a message that [`read_bytes`] read.
+/// Writes a message that [`read_bytes`] returned, without parsing it.
 pub(crate) fn write_bytes(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let mut framed = vec![0; LENGTH_BYTES];
     framed.extend_from_slice(message);
@@ -41,12 +42,12 @@ fn send(to: &mut impl Write, mut framed: Vec<u8>) -> io::Result<()> {
     to.write_all(&framed)
 }
 
-/// The next message, or nothing if the other side is gone.
+/// Reads the next message. Returns `None` at the end of the stream.
 pub(crate) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     read_bytes(from)?.map(|bytes| Ok(serde_json::from_slice(&bytes)?)).transpose()
 }
 
-/// The next message as it is.
+/// Reads the next message without parsing it.
 pub(crate) fn read_bytes(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; LENGTH_BYTES];
     match from.read_exact(&mut length) {
@@ -63,30 +64,30 @@ pub(crate) fn read_bytes(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Descriptors in one message. Most profiles name fewer folders; the kernel takes 253.
+/// Descriptors per message. Most profiles name fewer folders; the kernel allows 253.
 pub(crate) const MAX_DESCRIPTORS: usize = 32;
 
-/// What the usher is asked: for a launcher, and whether to make another ahead.
+/// A request to the fork server: which launcher to fork now, and which one to prewarm next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) wanted: Wanted,
-    pub(crate) next: Option<Wanted>,
+pub(crate) struct ForkRequest {
+    pub(crate) launcher: LauncherSpec,
+    pub(crate) prewarm: Option<LauncherSpec>,
 }
 
-/// What a launcher is for.
+/// The kind of launch that a launcher is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub mode: Mode,
-    /// The user and group that it becomes, if it is root.
-    pub(crate) becomes: Option<(u32, u32)>,
+pub(crate) struct LauncherSpec {
+    pub(crate) mode: Mode,
+    /// The user that it switches to, if it runs as root.
+    pub(crate) switch_to: Option<UserIds>,
 }
 
-impl Wanted {
+impl LauncherSpec {
     const BYTES: usize = 9;
 
-    /// Nobody becomes root, so zeros stand for nobody.
+    /// A launcher never switches to root, so zeros encode `None`.
     fn to_bytes(self) -> [u8; Self::BYTES] {
-        let (uid, gid) = self.becomes.unwrap_or_default();
+        let (uid, gid) = self.switch_to.map_or((0, 0), Into::into);
         let mut bytes = [0; Self::BYTES];
         bytes[0] = match self.mode {
             Mode::Full => 1,
@@ -105,30 +106,30 @@ impl Wanted {
             _ => return None,
         };
         let (uid, gid) = (u32::from_le_bytes([u0, u1, u2, u3]), u32::from_le_bytes([g0, g1, g2, g3]));
-        Some(Self { mode, becomes: (uid != 0 && gid != 0).then_some((uid, gid)) })
+        Some(Self { mode, switch_to: (uid != 0 && gid != 0).then_some(UserIds { uid, gid }) })
     }
 }
 
-impl Request {
-    pub(crate) const BYTES: usize = 2 * Wanted::BYTES;
+impl ForkRequest {
+    pub(crate) const BYTES: usize = 2 * LauncherSpec::BYTES;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..Wanted::BYTES].copy_from_slice(&self.wanted.to_bytes());
-        if let Some(next) = self.next {
-            bytes[Wanted::BYTES..].copy_from_slice(&next.to_bytes());
+        bytes[..LauncherSpec::BYTES].copy_from_slice(&self.launcher.to_bytes());
+        if let Some(prewarm) = self.prewarm {
+            bytes[LauncherSpec::BYTES..].copy_from_slice(&prewarm.to_bytes());
         }
         bytes
     }
 
     pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
-        let (wanted, next) = bytes.split_at(Wanted::BYTES);
-        let wanted = Wanted::from_bytes(wanted.try_into().ok()?)?;
-        Some(Self { wanted, next: Wanted::from_bytes(next.try_into().ok()?) })
+        let (launcher, prewarm) = bytes.split_at(LauncherSpec::BYTES);
+        let launcher = LauncherSpec::from_bytes(launcher.try_into().ok()?)?;
+        Some(Self { launcher, prewarm: LauncherSpec::from_bytes(prewarm.try_into().ok()?) })
     }
 }
 
-/// Sends descriptors, and a few bytes to carry them.
+/// Sends descriptors together with a few bytes that carry them.
 pub(crate) fn send_with(to: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -139,7 +140,7 @@ pub(crate) fn send_with(to: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'
     Ok(())
 }
 
-/// The next descriptors, and how many of the bytes came. None and nothing if the other side is gone.
+/// Receives descriptors. Returns the number of bytes received; zero bytes and no descriptors at the end of the stream.
 pub(crate) fn receive_with(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -164,13 +165,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_as_it_was_written() {
-        let nobody = Wanted { mode: Mode::Landlock, becomes: None };
-        let somebody = Wanted { mode: Mode::Full, becomes: Some((0x7000_1001, u32::MAX)) };
-        for (wanted, next) in [(nobody, None), (somebody, Some(nobody)), (nobody, Some(somebody))] {
-            let request = Request { wanted, next };
-            assert_eq!(Request::from_bytes(request.to_bytes()), Some(request));
+    fn fork_request_survives_a_round_trip() {
+        let without_user = LauncherSpec { mode: Mode::Landlock, switch_to: None };
+        let with_user =
+            LauncherSpec { mode: Mode::Full, switch_to: Some(UserIds { uid: 0x7000_1001, gid: u32::MAX }) };
+        for (launcher, prewarm) in
+            [(without_user, None), (with_user, Some(without_user)), (without_user, Some(with_user))]
+        {
+            let request = ForkRequest { launcher, prewarm };
+            assert_eq!(ForkRequest::from_bytes(request.to_bytes()), Some(request));
         }
-        assert_eq!(Request::from_bytes([0; Request::BYTES]), None);
+        assert_eq!(ForkRequest::from_bytes([0; ForkRequest::BYTES]), None);
     }
 }

@@ -1,21 +1,21 @@
-//! Who the sandbox is on the host: never root, and with no keys of anyone's session.
+//! User, group, capabilities and keyring of the sandbox on the host: never root, and no keys of another session.
 
 use rustix::fs::{Gid, Uid};
 use rustix::process::{DumpableBehavior, getegid, geteuid, getgid, getuid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use tribune_contract::{Failed, Stage};
+use tribune_contract::{Failed, LaunchStage, UserIds};
 
-use super::failure::{At as _, failed};
+use super::failure::{AtStage as _, failed};
 use crate::sys;
 
-/// Leaves the keyring of whoever started the daemon; a session's keys are inherited otherwise.
-pub(super) fn fresh_keyring() -> Result<(), Failed> {
-    match sys::new_session_keyring() {
-        // A kernel without keys has none to inherit.
+/// Joins a new session keyring. Otherwise the keys of the user who started the daemon are inherited.
+pub(super) fn join_new_keyring() -> Result<(), Failed> {
+    match sys::join_new_session_keyring() {
+        // A kernel without key management has no keys to inherit.
         Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
         done => done.at(
-            Stage::Keyring,
-            "leaving the session keyring",
+            LaunchStage::Keyring,
+            "joining a new session keyring",
             "Raise kernel.keys.maxkeys, or end old sessions of this user",
         ),
     }
@@ -23,102 +23,115 @@ pub(super) fn fresh_keyring() -> Result<(), Failed> {
 
 const REMEDY: &str = "Start Tribune as an ordinary user, or let it keep CAP_SETUID and CAP_SETGID";
 
-/// Whether any of its ids is root's, the saved one too: it could become that again.
+/// Returns whether any of the three user ids is root's. With a saved one the process could become root again.
 fn is_root() -> bool {
     sys::user_ids().contains(&0)
 }
 
-/// Whom root is to become.
-fn other_than_root(target: Option<(u32, u32)>) -> Result<(Uid, Gid), Failed> {
-    match target.filter(|(uid, gid)| *uid != 0 && *gid != 0) {
-        Some((uid, gid)) => Ok((Uid::from_raw(uid), Gid::from_raw(gid))),
-        None => Err(failed(Stage::User, "the launcher is root and has no other user to become", REMEDY)),
+/// The user that root must switch to.
+fn non_root_target(target: Option<UserIds>) -> Result<(Uid, Gid), Failed> {
+    match target.filter(|ids| ids.uid != 0 && ids.gid != 0) {
+        Some(ids) => Ok((Uid::from_raw(ids.uid), Gid::from_raw(ids.gid))),
+        None => {
+            Err(failed(LaunchStage::User, "the launcher is root and has no other user to switch to", REMEDY))
+        }
     }
 }
 
-/// Root that counts as somebody else for a moment: what it makes meanwhile, namespaces above all, is that user's.
+/// Root with the effective ids of another user, until [`Self::restore`]. What it creates meanwhile, above all
+/// namespaces, belongs to that user.
 #[derive(Debug)]
-pub(super) struct Seeming(());
+pub(super) struct TemporaryUser(());
 
-impl Seeming {
-    /// Nothing if this is not root, which is who it is.
-    pub(super) fn to_be(target: Option<(u32, u32)>) -> Result<Option<Self>, Failed> {
+impl TemporaryUser {
+    /// Switches the effective ids. Returns `None` if this process is not root.
+    pub(super) fn switch_to(target: Option<UserIds>) -> Result<Option<Self>, Failed> {
         if !is_root() {
             return Ok(None);
         }
-        let (uid, gid) = other_than_root(target)?;
-        rustix::thread::set_thread_groups(&[]).at(Stage::User, "leaving all groups", REMEDY)?;
-        let seemed = rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)
+        let (uid, gid) = non_root_target(target)?;
+        rustix::thread::set_thread_groups(&[]).at(
+            LaunchStage::User,
+            "dropping supplementary groups",
+            REMEDY,
+        )?;
+        let switched = rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)
             .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT));
-        seemed.at(Stage::User, format_args!("making what belongs to user {}", uid.as_raw()), REMEDY)?;
-        open_to_itself()?;
+        switched.at(LaunchStage::User, format_args!("switching to user {}", uid.as_raw()), REMEDY)?;
+        set_dumpable()?;
         Ok(Some(Self(())))
     }
 
-    pub(super) fn end(self) -> Result<(), Failed> {
+    pub(super) fn restore(self) -> Result<(), Failed> {
         let (uid, gid) = (Uid::ROOT, Gid::ROOT);
         let ended = rustix::thread::set_thread_res_uid(uid, uid, uid)
             .and_then(|()| rustix::thread::set_thread_res_gid(gid, gid, gid));
-        ended.at(Stage::User, "being root again", REMEDY)
+        ended.at(LaunchStage::User, "switching back to root", REMEDY)
     }
 }
 
-/// Becomes another user if this one is root, and gives up every capability.
-pub(super) fn become_user(target: Option<(u32, u32)>) -> Result<(), Failed> {
+/// Switches to another user for good if this process is root, and drops all capabilities.
+pub(super) fn become_user(target: Option<UserIds>) -> Result<(), Failed> {
     if is_root() {
-        let (uid, gid) = other_than_root(target)?;
-        rustix::thread::set_thread_groups(&[]).at(Stage::User, "leaving all groups", REMEDY)?;
+        let (uid, gid) = non_root_target(target)?;
+        rustix::thread::set_thread_groups(&[]).at(
+            LaunchStage::User,
+            "dropping supplementary groups",
+            REMEDY,
+        )?;
         rustix::thread::set_thread_res_gid(gid, gid, gid).at(
-            Stage::User,
-            format_args!("becoming group {}", gid.as_raw()),
+            LaunchStage::User,
+            format_args!("switching to group {}", gid.as_raw()),
             REMEDY,
         )?;
         rustix::thread::set_thread_res_uid(uid, uid, uid).at(
-            Stage::User,
-            format_args!("becoming user {}", uid.as_raw()),
+            LaunchStage::User,
+            format_args!("switching to user {}", uid.as_raw()),
             REMEDY,
         )?;
     }
-    no_capabilities().at(Stage::User, "giving up capabilities", REMEDY)?;
+    clear_capabilities().at(LaunchStage::User, "dropping capabilities", REMEDY)?;
     check_not_root()?;
-    open_to_itself()
+    set_dumpable()
 }
 
-/// In a user namespace with one user: is that one for good, whatever it was before.
-pub(super) fn be(inside: u32) -> Result<(), Failed> {
+/// In a user namespace with one mapped user: sets all ids to that user, whatever they were.
+pub(super) fn set_ids(inside: u32) -> Result<(), Failed> {
     let (uid, gid) = (Uid::from_raw(inside), Gid::from_raw(inside));
     rustix::thread::set_thread_res_gid(gid, gid, gid)
         .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
-        .at(Stage::User, "leaving root behind", REMEDY)?;
-    // Whoever is not of this namespace, as the host's root is not, has another number here.
+        .at(LaunchStage::User, "switching to the user of the sandbox", REMEDY)?;
+    // Ids that are not mapped into this namespace, such as the host's root, appear as other numbers here.
     if sys::user_ids() != [inside; 3] || sys::group_ids() != [inside; 3] {
-        return Err(failed(Stage::User, "process 1 is somebody else too", REMEDY));
+        return Err(failed(LaunchStage::User, "process 1 still has another user or group id", REMEDY));
     }
-    open_to_itself()
+    set_dumpable()
 }
 
 fn check_not_root() -> Result<(), Failed> {
     let root = Uid::ROOT;
     let can_return = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
     if can_return || is_root() {
-        return Err(failed(Stage::User, "the launcher is still root", REMEDY));
+        return Err(failed(LaunchStage::User, "the launcher is still root", REMEDY));
     }
     Ok(())
 }
 
-/// A change of user makes a process unreadable, its maps included, which are about to be written.
-fn open_to_itself() -> Result<(), Failed> {
+/// A change of user makes a process non-dumpable and its files in /proc unwritable, among them the id maps that are
+/// written next.
+fn set_dumpable() -> Result<(), Failed> {
     let opened = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable);
-    opened.at(Stage::User, "opening the process to its own user", REMEDY)
+    opened.at(LaunchStage::User, "making the process dumpable", REMEDY)
 }
 
-/// Who a sandbox is that this process launches.
-pub(super) fn who(target: Option<(u32, u32)>) -> (u32, u32) {
-    let own = (getuid().as_raw(), if geteuid() == getuid() { getgid() } else { getegid() }.as_raw());
+/// The host ids of a sandbox that this process launches.
+pub(super) fn host_ids(target: Option<UserIds>) -> UserIds {
+    let gid = if geteuid() == getuid() { getgid() } else { getegid() };
+    let own = UserIds { uid: getuid().as_raw(), gid: gid.as_raw() };
     target.filter(|_| is_root()).unwrap_or(own)
 }
 
-pub(super) fn no_capabilities() -> rustix::io::Result<()> {
+pub(super) fn clear_capabilities() -> rustix::io::Result<()> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

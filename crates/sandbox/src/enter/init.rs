@@ -1,7 +1,7 @@
-//! Process 1 of a sandbox: starts the program, buries the dead, passes signals on and relays.
+//! Process 1 of a sandbox: starts the program, reaps processes, forwards signals and serves the relays.
 //!
-//! It has no rights that the program has not, cannot be looked into, and the program cannot signal it. When the program ends
-//! it ends too, and the kernel ends whatever is left.
+//! It has no rights that the program lacks, it is not dumpable, and Landlock scopes keep the program from signalling
+//! it. When the program exits, process 1 exits too, and the kernel kills the rest of the pid namespace.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -9,17 +9,17 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
-use tribune_contract::{Ended, Exit, Failed, Report, Stage, Started};
+use tribune_contract::{Exit, ExitReport, Failed, LaunchStage, LauncherReport, Started};
 
-use super::agent::Agent;
-use super::failure::{At as _, failed};
+use super::exec_program::ExecPlan;
+use super::failure::{AtStage as _, failed};
 use super::relay::Relays;
-use crate::layers::Layer;
+use crate::isolation::Isolation;
 use crate::sys;
 use crate::wire;
 
-/// Signals that are meant for the program.
-const PASSED_ON: [i32; 8] = [
+/// Signals that are forwarded to the program.
+const FORWARDED_SIGNALS: [i32; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -32,55 +32,64 @@ const PASSED_ON: [i32; 8] = [
 
 const REMEDY: &str = "Try again; if it stays, restart the daemon";
 
-/// Starts the program and stays with it to its end.
+/// Starts the program and supervises it until it exits.
 pub(super) fn run(
-    agent: &Agent<'_>,
+    plan: &ExecPlan<'_>,
     relays: Relays,
     started: Started,
     mut report: File,
 ) -> Result<(), Failed> {
-    if agent.layers.has(Layer::NonDumpable) {
+    if plan.isolation.has(Isolation::NonDumpable) {
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).at(
-            Stage::Program,
-            "closing process 1 to others",
+            LaunchStage::Program,
+            "making process 1 non-dumpable",
             REMEDY,
         )?;
     }
-    let mut signals = PASSED_ON.to_vec();
+    let mut signals = FORWARDED_SIGNALS.to_vec();
     signals.push(libc::SIGCHLD);
-    let signals = sys::signal_descriptor(&signals).at(Stage::Program, "listening for signals", REMEDY)?;
-    let program = start(agent)?;
-    leave_streams().at(Stage::Program, "letting go of the program's streams", REMEDY)?;
-    wire::write(&mut report, &Report::Started(started)).at(Stage::Program, "reporting", REMEDY)?;
-    let exit = accompany(program, relays, &signals).at(Stage::Program, "waiting", REMEDY)?;
-    wire::write(&mut report, &Report::Ended(Ended { exit })).at(Stage::Program, "reporting", REMEDY)
+    let signals = sys::create_signalfd(&signals).at(LaunchStage::Program, "creating a signalfd", REMEDY)?;
+    let program = start(plan)?;
+    detach_streams().at(LaunchStage::Program, "detaching from the program's streams", REMEDY)?;
+    wire::write(&mut report, &LauncherReport::Started(started)).at(
+        LaunchStage::Program,
+        "reporting",
+        REMEDY,
+    )?;
+    let exit = supervise_program(program, relays, &signals).at(LaunchStage::Program, "waiting", REMEDY)?;
+    wire::write(&mut report, &LauncherReport::Ended(ExitReport { exit })).at(
+        LaunchStage::Program,
+        "reporting",
+        REMEDY,
+    )
 }
 
-/// Starts the program. It runs when this returns without a reason why not.
-fn start(agent: &Agent<'_>) -> Result<Pid, Failed> {
-    let mut why_not = None;
-    let child = sys::clone_until_exec(|| why_not = Some(agent.become_program())).at(
-        Stage::Program,
+/// Starts the program. `Ok` means that exec has succeeded.
+fn start(plan: &ExecPlan<'_>) -> Result<Pid, Failed> {
+    let mut failure = None;
+    let child = sys::clone_vfork(|| failure = Some(plan.exec())).at(
+        LaunchStage::Program,
         "starting a process",
         "Raise the limit of processes",
     )?;
-    why_not.map_or(Ok(child), Err)
+    failure.map_or(Ok(child), Err)
 }
 
-/// The program's streams are the program's: who reads them shall see their end when it closes them.
-pub(super) fn leave_streams() -> rustix::io::Result<()> {
+/// Replaces this process's standard streams with `/dev/null`, so that readers of the program's streams see their end
+/// when the program closes them.
+pub(super) fn detach_streams() -> rustix::io::Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)
 }
 
-fn accompany(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Result<Exit> {
+fn supervise_program(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Result<Exit> {
     loop {
-        // Also before the first wait: the program may have ended already.
-        while let Some((pid, status)) = reaped()? {
+        // Also before the first wait: the program may have exited already.
+        while let Some((pid, status)) = reap_one()? {
             if pid == program {
-                return Ok(exit(status));
+                return Ok(exit_of(status));
             }
         }
         relays.wait(&[signals.as_fd()])?;
@@ -88,14 +97,14 @@ fn accompany(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Re
             if signal != libc::SIGCHLD
                 && let Some(signal) = Signal::from_named_raw(signal)
             {
-                // It leads a session, and so a group of the same number. One that just ended needs no signal.
+                // The program leads a session and so a process group with its own id. ESRCH: it has just exited.
                 let _ = rustix::process::kill_process_group(program, signal);
             }
         }
     }
 }
 
-fn reaped() -> std::io::Result<Option<(Pid, WaitStatus)>> {
+fn reap_one() -> std::io::Result<Option<(Pid, WaitStatus)>> {
     match rustix::process::wait(WaitOptions::NOHANG) {
         Ok(reaped) => Ok(reaped),
         Err(rustix::io::Errno::CHILD) => Ok(None),
@@ -103,8 +112,8 @@ fn reaped() -> std::io::Result<Option<(Pid, WaitStatus)>> {
     }
 }
 
-/// How a process ended.
-pub(super) fn exit(status: WaitStatus) -> Exit {
+/// Converts a wait status.
+pub(super) fn exit_of(status: WaitStatus) -> Exit {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Exit::Code { code },
         (None, Some(signal)) => Exit::Signal { signal },
@@ -112,19 +121,19 @@ pub(super) fn exit(status: WaitStatus) -> Exit {
     }
 }
 
-/// What process 1 says when it could not start anything.
-pub(super) fn give_up(report: &mut File, why_not: Failed) {
-    // Without a launcher there is nobody to tell.
-    let _ = wire::write(report, &Report::Failed(why_not));
+/// Reports that process 1 could not start the program.
+pub(super) fn report_failure(mut report: &File, failure: Failed) {
+    // Without a launcher there is no reader.
+    let _ = wire::write(&mut report, &LauncherReport::Failed(failure));
 }
 
-/// Sees that the launcher was there when its death began to be followed: nobody else reads the reports.
+/// Checks that the launcher was still alive when the parent death signal was set. Nothing else reads the reports.
 pub(super) fn check_launcher(reports: &File) -> Result<(), Failed> {
     let mut polled = [PollFd::new(reports, PollFlags::empty())];
     let is_gone = rustix::event::poll(&mut polled, Some(&Timespec::default()))
         .is_ok_and(|_| polled[0].revents().contains(PollFlags::ERR));
     if is_gone {
-        return Err(failed(Stage::Namespaces, "the launcher is gone", "Start it again"));
+        return Err(failed(LaunchStage::Namespaces, "the launcher has exited", "Try again"));
     }
     Ok(())
 }

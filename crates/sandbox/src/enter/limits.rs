@@ -1,36 +1,36 @@
-//! Joins the cgroups made for this launch, and sets the bounds of single processes.
+//! Joins the cgroups of the launch and sets per-process limits.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use rustix::process::{Resource, Rlimit};
-use tribune_contract::{Failed, LimitedBy, Limits, Stage};
+use tribune_contract::{Failed, LaunchStage, LimitedBy, Limits};
 
-use super::failure::At as _;
+use super::failure::AtStage as _;
 
 const REMEDY: &str = "Delegate a cgroup to Tribune, or start it outside of one that forbids children";
 
-/// Opens the files that take a process in. Whoever opened them is whose rights count when somebody joins.
-pub(super) fn doors(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed> {
-    let open = |file: &PathBuf| {
-        let door = File::options().write(true).open(file);
-        door.at(Stage::Limits, format_args!("opening `{}`", file.display()), REMEDY)
+/// Opens the files through which a process joins. The kernel checks the credentials of the opener, not of the writer.
+pub(super) fn open_cgroup_files(cgroups: &[PathBuf]) -> Result<Vec<File>, Failed> {
+    let open = |path: &PathBuf| {
+        let file = File::options().write(true).open(path);
+        file.at(LaunchStage::Limits, format_args!("opening `{}`", path.display()), REMEDY)
     };
     cgroups.iter().map(open).collect()
 }
 
-/// Takes this process, and so all that it starts from now on, into the cgroups.
-pub(super) fn join<'a>(doors: impl IntoIterator<Item = &'a File>) -> Result<(), Failed> {
-    for mut door in doors {
-        door.write_all(b"0").at(Stage::Limits, "joining a cgroup", REMEDY)?;
+/// Moves this process, and so its future descendants, into the cgroups.
+pub(super) fn join<'a>(cgroup_fds: impl IntoIterator<Item = &'a File>) -> Result<(), Failed> {
+    for mut file in cgroup_fds {
+        file.write_all(b"0").at(LaunchStage::Limits, "joining a cgroup", REMEDY)?;
     }
     Ok(())
 }
 
-/// Bounds this process and all that it starts, each by itself. Where no cgroup bounds them together, memory and processes
-/// are bounded this way too.
-pub(super) fn bound(limits: &Limits, by: LimitedBy) -> Result<(), Failed> {
+/// Sets the rlimits of this process, which its descendants inherit. Without a cgroup this includes memory and
+/// processes.
+pub(super) fn set_rlimits(limits: &Limits, by: LimitedBy) -> Result<(), Failed> {
     let mut bounds = vec![
         (Resource::Core, 0),
         (Resource::Fsize, limits.file_bytes),
@@ -41,11 +41,11 @@ pub(super) fn bound(limits: &Limits, by: LimitedBy) -> Result<(), Failed> {
         bounds.push((Resource::Data, limits.memory_bytes));
     }
     for (resource, most) in bounds {
-        // More than the daemon itself may have cannot be given, and is no reason not to start.
+        // More than the daemon's own hard limit cannot be granted, and that is no reason to fail.
         let most = rustix::process::getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         rustix::process::setrlimit(resource, limit).at(
-            Stage::Limits,
+            LaunchStage::Limits,
             format_args!("setting the limit {resource:?}"),
             "Raise the limits of the daemon",
         )?;

@@ -1,9 +1,9 @@
-//! Covers what of a workspace is hidden or frozen, and sockets of this machine in every folder that is shown.
+//! Applies masks: hides names, makes names read-only, and hides sockets with a listener in every folder that the
+//! sandbox sees.
 //!
-//! A hidden or frozen file has all its names covered: another name of the same file would lead to it too. The folders above
-//! something covered become mounts of their own, because a folder can be renamed together with what is mounted below it, and
-//! a new one put in its place. So do links that lead there, which would otherwise be removed, and nobody would know at the next
-//! start what they led to.
+//! All hard links of a hidden or read-only file are masked, because each leads to its content. The folders above a mask
+//! become mounts of their own, because otherwise a folder could be renamed together with the masks below it and
+//! replaced. So do symlinks that lead to a mask: if they were removed, the next start would not know what they led to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,75 +11,81 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use tribune_contract::{Failed, LaunchProfile, Mount, Stage, Workspace, WorkspaceSource};
+use tribune_contract::{Failed, LaunchProfile, LaunchStage, Mount, Workspace, WorkspaceSource};
 
-use super::failure::{At as _, failed};
+use super::failure::{AtStage as _, failed};
+use super::mask_scan::{MaskSet, ScanDir, ScanRequest, scan};
 use super::mount;
-use super::root::{Root, UNCHANGEABLE};
-use super::search::{Found, Wanted, search};
+use super::rootfs::{MASK_ATTRIBUTES, RootFs};
 
-/// Mounts of one folder. Where there would be more, folders are hidden or frozen as a whole.
+/// Maximum number of mounts in one folder. Beyond that, folders are masked as a whole.
 const MAX_MASKS: usize = 2048;
 
-/// How often what was moved is looked for again.
-const TRIES: usize = 4;
+/// How often to scan again for names that were moved meanwhile.
+const MAX_ATTEMPTS: usize = 4;
 
-/// Folders that are named in a report.
-const MAX_TOLD: usize = 16;
+/// Maximum number of folders that a report names.
+const MAX_REPORTED: usize = 16;
 
-/// What was covered.
+/// The masks that were applied.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Masked {
+pub(super) struct MaskReport {
     pub(super) names: u32,
-    /// Folders that cannot be changed at all, because what is in them could not be covered name by name; `.` is all of it.
+    /// Folders that are read-only as a whole, because they have too many read-only names; `.` is the whole workspace.
     pub(super) read_only: Vec<String>,
     /// Folders that look empty as a whole.
     pub(super) emptied: Vec<String>,
 }
 
-/// Covers everything that is to be covered.
-pub(super) fn cover(root: &Root, profile: &LaunchProfile) -> Result<Masked, Failed> {
-    let mut masked = Masked::default();
-    let names: Vec<[&Path; 2]> =
-        profile.workspaces().map(|workspace| [workspace.target.as_path(), folder(workspace)]).collect();
-    let wanted = profile.workspaces().zip(&names).map(|(workspace, names)| {
-        let Workspace { hide, freeze, source, .. } = workspace;
+/// Applies all masks of a profile.
+pub(super) fn apply_masks(root: &RootFs, profile: &LaunchProfile) -> Result<MaskReport, Failed> {
+    let mut report = MaskReport::default();
+    let paths: Vec<[&Path; 2]> =
+        profile.workspaces().map(|workspace| [workspace.target.as_path(), host_folder(workspace)]).collect();
+    let requests = profile.workspaces().zip(&paths).map(|(workspace, paths)| {
+        let Workspace { hide, freeze: read_only, source, .. } = workspace;
         let sockets = !matches!(source, WorkspaceSource::Overlay { .. });
-        Wanted { names, machine: root.machine(), hide, freeze, sockets }
+        ScanRequest { paths, host: root.host_view(), hide, read_only, sockets }
     });
-    for (index, shown) in cover_folders(root, &wanted.collect::<Vec<_>>())?.into_iter().enumerate() {
-        masked.names = masked.names.saturating_add(shown.names);
-        // Somewhere else than in the workspace, so by the whole path.
-        let further = (index > 0 || profile.workspace.is_none()).then(|| names[index][0]);
-        let path = |inner: String| match (further, inner.as_str()) {
+    let reports = mask_folders(root, &requests.collect::<Vec<_>>())?;
+    for (index, folder) in reports.into_iter().enumerate() {
+        report.names = report.names.saturating_add(folder.names);
+        // Outside of the workspace, so reported by the full path.
+        let additional = (index > 0 || profile.workspace.is_none()).then(|| paths[index][0]);
+        let path = |inner: String| match (additional, inner.as_str()) {
             (None, _) => inner,
             (Some(target), ".") => target.to_string_lossy().into_owned(),
             (Some(target), inner) => target.join(inner).to_string_lossy().into_owned(),
         };
-        masked.read_only.extend(shown.read_only.into_iter().map(path));
-        masked.emptied.extend(shown.emptied.into_iter().map(path));
+        report.read_only.extend(folder.read_only.into_iter().map(path));
+        report.emptied.extend(folder.emptied.into_iter().map(path));
     }
     for mount in &profile.mounts {
         match mount {
             Mount::ReadOnly { source, target, hide } => {
-                let shown = cover_mount(root, source, target, hide)?;
+                let reports = mask_mount(root, source, target, hide)?;
                 let path = |inner: &String| target.join(inner).to_string_lossy().into_owned();
-                masked.emptied.extend(shown.iter().flat_map(|shown| &shown.emptied).map(path));
+                report.emptied.extend(reports.iter().flat_map(|folder| &folder.emptied).map(path));
             }
-            Mount::ReadWrite { source, target } => drop(cover_mount(root, source, target, &[])?),
+            Mount::ReadWrite { source, target } => drop(mask_mount(root, source, target, &[])?),
             Mount::Socket { .. } | Mount::Tmpfs { .. } | Mount::Text { .. } | Mount::Symlink { .. } => {}
         }
     }
-    Ok(masked)
+    Ok(report)
 }
 
-fn cover_mount(root: &Root, source: &Path, target: &Path, hide: &[String]) -> Result<Vec<Masked>, Failed> {
-    let names = &[target, source];
-    cover_folders(root, &[Wanted { names, machine: root.machine(), hide, freeze: &[], sockets: true }])
+fn mask_mount(
+    root: &RootFs,
+    source: &Path,
+    target: &Path,
+    hide: &[String],
+) -> Result<Vec<MaskReport>, Failed> {
+    let paths = &[target, source];
+    mask_folders(root, &[ScanRequest { paths, host: root.host_view(), hide, read_only: &[], sockets: true }])
 }
 
-/// Where a folder that is worked in is on this machine.
-fn folder(workspace: &Workspace) -> &Path {
+/// The folder of a workspace on the host.
+fn host_folder(workspace: &Workspace) -> &Path {
     match &workspace.source {
         WorkspaceSource::Overlay { lower: folder, .. }
         | WorkspaceSource::Direct { folder }
@@ -87,178 +93,202 @@ fn folder(workspace: &Workspace) -> &Path {
     }
 }
 
-/// Covers what is to be covered in folders that links may lead from one to the other of.
-fn cover_folders(root: &Root, wanted: &[Wanted<'_>]) -> Result<Vec<Masked>, Failed> {
-    let mut masked: Vec<Masked> = wanted.iter().map(|_| Masked::default()).collect();
+/// Masks folders that are scanned together, because symlinks can lead from one to another.
+fn mask_folders(root: &RootFs, requests: &[ScanRequest<'_>]) -> Result<Vec<MaskReport>, Failed> {
+    let mut reports: Vec<MaskReport> = requests.iter().map(|_| MaskReport::default()).collect();
     let mut open = Vec::new();
-    for (index, wanted) in wanted.iter().enumerate() {
-        open.extend(opened(root, wanted)?.map(|(held, folder)| (index, held, folder)));
+    for (index, request) in requests.iter().enumerate() {
+        open.extend(open_folder(root, request)?.map(|folder| (index, folder)));
     }
-    let mut missed = Missed::Nothing;
-    for _ in 0..TRIES {
-        let shown: Vec<_> = open.iter().map(|(index, _, folder)| (folder, wanted[*index])).collect();
-        missed = Missed::Nothing;
-        for ((index, held, folder), found) in open.iter().zip(search(&shown)?) {
-            missed = missed.max(cover_found(root, (held, folder), found, &mut masked[*index])?);
+    let mut missed = MissedMask::Nothing;
+    for _ in 0..MAX_ATTEMPTS {
+        let dirs: Vec<ScanDir<'_>> = open
+            .iter()
+            .map(|(index, folder)| ScanDir { root: &folder.content, request: requests[*index] })
+            .collect();
+        missed = MissedMask::Nothing;
+        for ((index, folder), found) in open.iter().zip(scan(&dirs)?) {
+            missed = missed.max(mask_folder(root, folder, found, &mut reports[*index])?);
         }
-        if missed == Missed::Nothing {
+        if missed == MissedMask::Nothing {
             break;
         }
     }
-    // What is frozen and comes and goes all the time stops nobody: it is gone by the time that it is looked for.
-    if missed == Missed::Hidden {
-        let shown: Vec<String> =
-            wanted.iter().map(|wanted| format!("`{}`", place(wanted).display())).collect();
-        let cause = format!("somebody moves what is hidden in {} all the time", shown.join(", "));
-        return Err(failed(Stage::Workspace, cause, "Let them end, and try again"));
+    // A read-only name that keeps moving does not make the start fail, because it is gone when it is looked for.
+    if missed == MissedMask::Hidden {
+        let folders: Vec<String> =
+            requests.iter().map(|request| format!("`{}`", inside_path(request).display())).collect();
+        let cause = format!("a process of the host keeps moving hidden files in {}", folders.join(", "));
+        return Err(failed(LaunchStage::Workspace, cause, "Wait until it has finished, and try again"));
     }
-    Ok(masked)
+    Ok(reports)
 }
 
-/// Where a folder is inside.
-fn place<'a>(wanted: &Wanted<'a>) -> &'a Path {
-    wanted.names.first().copied().unwrap_or(Path::new("/"))
+/// The path of a folder inside the sandbox.
+fn inside_path<'a>(request: &ScanRequest<'a>) -> &'a Path {
+    request.paths.first().copied().unwrap_or(Path::new("/"))
 }
 
-/// A folder of the box, held and open, if anything in it is to be covered.
-fn opened(root: &Root, wanted: &Wanted<'_>) -> Result<Option<(OwnedFd, OwnedFd)>, Failed> {
-    const REMEDY: &str = "Make the folder one that the sandbox's user can read";
-    if wanted.hide.is_empty() && wanted.freeze.is_empty() && !wanted.sockets {
+/// A folder of the sandbox that can get masks.
+#[derive(Debug)]
+struct OpenFolder {
+    /// A path descriptor, to mount over the folder itself.
+    mount_point: OwnedFd,
+    /// A readable descriptor.
+    content: OwnedFd,
+}
+
+/// Opens a folder of the sandbox if anything in it can need a mask.
+fn open_folder(root: &RootFs, request: &ScanRequest<'_>) -> Result<Option<OpenFolder>, Failed> {
+    const REMEDY: &str = "Make the folder readable for the sandbox's user";
+    let has_patterns = !request.hide.is_empty() || !request.read_only.is_empty();
+    if !has_patterns && !request.sockets {
         return Ok(None);
     }
-    let target = place(wanted);
+    let target = inside_path(request);
     let shown = target.display();
-    let held = root.open(target).at(Stage::Workspace, format_args!("opening `{shown}`"), REMEDY)?;
-    let stat = rustix::fs::fstat(&held).at(Stage::Workspace, format_args!("reading `{shown}`"), REMEDY)?;
+    let mount_point =
+        root.open(target).at(LaunchStage::Workspace, format_args!("opening `{shown}`"), REMEDY)?;
+    let stat = rustix::fs::fstat(&mount_point).at(
+        LaunchStage::Workspace,
+        format_args!("reading `{shown}`"),
+        REMEDY,
+    )?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
-        let cause = format!("`{shown}` is a socket, and would lead to a program of this machine");
+        let cause = format!("`{shown}` is a socket, which would connect to a program of the host");
         return Err(failed(
-            Stage::Mounts,
+            LaunchStage::Mounts,
             cause,
-            "Show files and folders; places to connect to are named by themselves",
+            "Mount files and folders only; list sockets as sockets or relays",
         ));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match rustix::fs::openat(&held, ".", flags, Mode::empty()) {
+    match rustix::fs::openat(&mount_point, ".", flags, Mode::empty()) {
         // A file.
         Err(Errno::NOTDIR) => Ok(None),
-        // A folder that only gives out names it is asked for.
-        Err(Errno::ACCESS) if wanted.hide.is_empty() && wanted.freeze.is_empty() => Ok(None),
-        folder => {
-            let folder = folder.at(Stage::Workspace, format_args!("searching `{shown}`"), REMEDY)?;
-            Ok(Some((held, folder)))
+        // A folder that can be searched but not listed.
+        Err(Errno::ACCESS) if !has_patterns => Ok(None),
+        content => {
+            let content = content.at(LaunchStage::Workspace, format_args!("scanning `{shown}`"), REMEDY)?;
+            Ok(Some(OpenFolder { mount_point, content }))
         }
     }
 }
 
-/// What was no longer where it was found: it is somewhere else, or gone.
+/// The kind of a name that was no longer where the scan found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Missed {
+enum MissedMask {
     Nothing,
-    Frozen,
+    ReadOnly,
     Hidden,
 }
 
-/// Covers what was found.
-fn cover_found(
-    root: &Root,
-    (held, folder): (&OwnedFd, &OwnedFd),
-    mut found: Found,
-    masked: &mut Masked,
-) -> Result<Missed, Failed> {
+/// Mounts the masks of one folder.
+fn mask_folder(
+    root: &RootFs,
+    folder: &OpenFolder,
+    mut found: MaskSet,
+    report: &mut MaskReport,
+) -> Result<MissedMask, Failed> {
     const TRY_AGAIN: &str = "Try again; if it stays, raise the limit fs.mount-max";
-    let names = found.hidden.len() + found.frozen.len() + found.links.len();
-    let emptied = emptied(&mut found, MAX_MASKS);
-    let read_only = gathered(&mut found, MAX_MASKS);
+    let names = found.hidden.len() + found.read_only.len() + found.links.len();
+    let emptied = hide_whole_dirs(&mut found, MAX_MASKS);
+    let read_only = make_whole_dirs_read_only(&mut found, MAX_MASKS);
     if emptied.contains(Path::new("")) {
-        root.hide_folder(held).at(Stage::Workspace, "hiding the workspace", TRY_AGAIN)?;
-    }
-    if read_only.contains(Path::new("")) {
-        mount::set(held.as_fd(), true, UNCHANGEABLE).at(
-            Stage::Workspace,
-            "freezing the workspace",
+        root.hide_folder(&folder.mount_point).at(
+            LaunchStage::Workspace,
+            "hiding the workspace",
             TRY_AGAIN,
         )?;
     }
-    let mut missed = Missed::Nothing;
-    let mut done = |path: &Path, what: Missed, covered: rustix::io::Result<()>| match covered {
+    if read_only.contains(Path::new("")) {
+        mount::set_attributes(folder.mount_point.as_fd(), true, MASK_ATTRIBUTES).at(
+            LaunchStage::Workspace,
+            "making the workspace read-only",
+            TRY_AGAIN,
+        )?;
+    }
+    let content = &folder.content;
+    let mut missed = MissedMask::Nothing;
+    let mut check = |path: &Path, kind: MissedMask, masked: rustix::io::Result<()>| match masked {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN) => {
-            missed = missed.max(what);
+            missed = missed.max(kind);
             Ok(())
         }
-        covered => covered.at(Stage::Workspace, format_args!("protecting `{}`", path.display()), TRY_AGAIN),
+        masked => masked.at(LaunchStage::Workspace, format_args!("masking `{}`", path.display()), TRY_AGAIN),
     };
-    for path in pinned(&found) {
-        done(path, Missed::Frozen, root.pin(folder, path))?;
+    for path in pin_points(&found) {
+        check(path, MissedMask::ReadOnly, root.pin_mount(content, path))?;
     }
-    for path in &found.frozen {
-        done(path, Missed::Frozen, root.freeze(folder, path))?;
+    for path in &found.read_only {
+        check(path, MissedMask::ReadOnly, root.make_read_only(content, path))?;
     }
     for (path, end) in &found.links {
-        done(path, Missed::Frozen, root.freeze_link(folder, path, end.as_deref()))?;
+        check(path, MissedMask::ReadOnly, root.cover_link(content, path, end.as_deref()))?;
     }
-    // What is in something hidden is hidden with it.
+    // Names below a hidden folder are hidden with it.
     let is_inner = |path: &Path| path.ancestors().skip(1).any(|above| found.hidden.contains(above));
     for path in found.hidden.iter().filter(|path| !is_inner(path)) {
-        done(path, Missed::Hidden, root.hide(folder, path))?;
+        check(path, MissedMask::Hidden, root.hide(content, path))?;
     }
-    masked.names = masked.names.max(u32::try_from(names).unwrap_or(u32::MAX));
-    masked.read_only.extend(told(&read_only));
-    masked.emptied.extend(told(&emptied));
+    report.names = report.names.max(u32::try_from(names).unwrap_or(u32::MAX));
+    report.read_only.extend(reported(&read_only));
+    report.emptied.extend(reported(&emptied));
     Ok(missed)
 }
 
-/// The first of some folders, as they are reported.
-fn told(folders: &BTreeSet<PathBuf>) -> Vec<String> {
-    let told = |path: &PathBuf| match path.to_string_lossy() {
+/// The first folders of a set, as a report lists them.
+fn reported(folders: &BTreeSet<PathBuf>) -> Vec<String> {
+    let name_of = |path: &PathBuf| match path.to_string_lossy() {
         empty if empty.is_empty() => ".".to_owned(),
         name => name.into_owned(),
     };
-    folders.iter().take(MAX_TOLD).map(told).collect()
+    folders.iter().take(MAX_REPORTED).map(name_of).collect()
 }
 
-/// The folders above what is covered and above links that lead there, and those links, from the top down.
-fn pinned(found: &Found) -> BTreeSet<&Path> {
-    let covered = found.frozen.iter().chain(found.links.keys()).chain(&found.hidden);
-    let above = covered.chain(&found.kept).flat_map(|path| path.ancestors().skip(1));
-    let kept = found.kept.iter().map(PathBuf::as_path);
-    above.chain(kept).filter(|path| !path.as_os_str().is_empty()).collect()
+/// What must become a mount of its own, from the top down: the folders above masks and above symlinks that lead to
+/// them, and those symlinks.
+fn pin_points(found: &MaskSet) -> BTreeSet<&Path> {
+    let masked = found.read_only.iter().chain(found.links.keys()).chain(&found.hidden);
+    let above = masked.chain(&found.pinned).flat_map(|path| path.ancestors().skip(1));
+    let pinned = found.pinned.iter().map(PathBuf::as_path);
+    above.chain(pinned).filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
-/// How many mounts are needed.
-fn needed(found: &Found) -> usize {
-    found.hidden.len() + found.frozen.len() + found.links.len() + pinned(found).len()
+/// The number of mounts that a mask set needs.
+fn mount_count(found: &MaskSet) -> usize {
+    found.hidden.len() + found.read_only.len() + found.links.len() + pin_points(found).len()
 }
 
-/// Hides folders as a whole until what is hidden needs at most `most` mounts: those that hold most of it first, and if that does
-/// not do, everything. Returns which.
-fn emptied(found: &mut Found, most: usize) -> BTreeSet<PathBuf> {
+/// Hides folders as a whole until the hidden names need at most `most` mounts: the folders with the most hidden names
+/// first, and everything if that is not enough. Returns these folders.
+fn hide_whole_dirs(found: &mut MaskSet, most: usize) -> BTreeSet<PathBuf> {
     let mut whole: BTreeSet<PathBuf> = BTreeSet::new();
     loop {
-        let hidden = Found { hidden: std::mem::take(&mut found.hidden), ..Found::default() };
-        let too_many = needed(&hidden).saturating_sub(most);
-        let mut holding: BTreeMap<&Path, usize> = BTreeMap::new();
+        let hidden = MaskSet { hidden: std::mem::take(&mut found.hidden), ..MaskSet::default() };
+        let too_many = mount_count(&hidden).saturating_sub(most);
+        let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
         for folder in hidden.hidden.iter().filter_map(|path| path.parent()) {
-            *holding.entry(folder).or_default() += 1;
+            *counts.entry(folder).or_default() += 1;
         }
-        // That all of it is hidden is the last resort.
-        holding.remove(Path::new(""));
+        // Hiding everything is the last resort.
+        counts.remove(Path::new(""));
         let chosen = match too_many {
             0 => BTreeSet::new(),
-            _ if holding.is_empty() => [PathBuf::new()].into(),
-            // A folder that is hidden needs one mount, and none above what was in it.
-            _ => fullest(holding, too_many),
+            _ if counts.is_empty() => [PathBuf::new()].into(),
+            // A hidden folder needs one mount instead of those of its content.
+            _ => fullest(counts, too_many),
         };
         found.hidden = hidden.hidden;
         if chosen.is_empty() {
             whole.retain(|folder| found.hidden.contains(folder));
             return whole;
         }
-        let is_left = |path: &Path| !path.ancestors().any(|folder| chosen.contains(folder));
-        found.hidden.retain(|path| is_left(path));
-        found.frozen.retain(|path| is_left(path));
-        found.links.retain(|path, _| is_left(path));
-        found.kept.retain(|path| is_left(path));
+        let is_kept = |path: &Path| !path.ancestors().any(|folder| chosen.contains(folder));
+        found.hidden.retain(|path| is_kept(path));
+        found.read_only.retain(|path| is_kept(path));
+        found.links.retain(|path, _| is_kept(path));
+        found.pinned.retain(|path| is_kept(path));
         if chosen.contains(Path::new("")) {
             return chosen;
         }
@@ -269,42 +299,42 @@ fn emptied(found: &mut Found, most: usize) -> BTreeSet<PathBuf> {
     }
 }
 
-/// Freezes folders as a whole until at most `most` mounts are needed: those at the top that need most of them first, and if
-/// that does not do, everything. Returns which.
-fn gathered(found: &mut Found, most: usize) -> BTreeSet<PathBuf> {
+/// Makes folders read-only as a whole until at most `most` mounts are needed: the top-level folders with the most
+/// read-only names first, and everything if that is not enough. Returns these folders.
+fn make_whole_dirs_read_only(found: &mut MaskSet, most: usize) -> BTreeSet<PathBuf> {
     let mut whole = BTreeSet::new();
     loop {
-        let too_many = needed(found).saturating_sub(most);
+        let too_many = mount_count(found).saturating_sub(most);
         if too_many == 0 {
             return whole;
         }
-        let mut holding: BTreeMap<&Path, usize> = BTreeMap::new();
-        for path in found.frozen.iter().chain(found.links.keys()) {
+        let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
+        for path in found.read_only.iter().chain(found.links.keys()) {
             let mut parts = path.components();
             if let (Some(Component::Normal(top)), Some(_)) = (parts.next(), parts.next()) {
-                *holding.entry(Path::new(top)).or_default() += 1;
+                *counts.entry(Path::new(top)).or_default() += 1;
             }
         }
-        if holding.is_empty() {
-            found.frozen.clear();
+        if counts.is_empty() {
+            found.read_only.clear();
             found.links.clear();
-            found.kept.clear();
+            found.pinned.clear();
             return [PathBuf::new()].into();
         }
-        let chosen = fullest(holding, too_many);
-        let is_left = |path: &Path| !path.ancestors().any(|folder| chosen.contains(folder));
-        found.frozen.retain(|path| is_left(path));
-        found.links.retain(|path, _| is_left(path));
-        found.kept.retain(|path| is_left(path));
-        found.frozen.extend(chosen.iter().cloned());
+        let chosen = fullest(counts, too_many);
+        let is_kept = |path: &Path| !path.ancestors().any(|folder| chosen.contains(folder));
+        found.read_only.retain(|path| is_kept(path));
+        found.links.retain(|path, _| is_kept(path));
+        found.pinned.retain(|path| is_kept(path));
+        found.read_only.extend(chosen.iter().cloned());
         whole.extend(chosen);
     }
 }
 
-/// The folders that hold most, until they hold `enough` together.
-fn fullest(holding: BTreeMap<&Path, usize>, enough: usize) -> BTreeSet<PathBuf> {
+/// The folders with the highest counts, until their sum reaches `enough`.
+fn fullest(counts: BTreeMap<&Path, usize>, enough: usize) -> BTreeSet<PathBuf> {
     let mut folders: Vec<(usize, &Path)> =
-        holding.into_iter().map(|(folder, count)| (count, folder)).collect();
+        counts.into_iter().map(|(folder, count)| (count, folder)).collect();
     folders.sort_unstable();
     let mut held = 0;
     let chosen = folders.into_iter().rev().take_while(|(count, _)| {
@@ -319,77 +349,77 @@ fn fullest(holding: BTreeMap<&Path, usize>, enough: usize) -> BTreeSet<PathBuf> 
 mod tests {
     use super::*;
 
-    fn frozen(paths: &[&str]) -> Found {
-        Found { frozen: paths.iter().map(PathBuf::from).collect(), ..Found::default() }
+    fn read_only(paths: &[&str]) -> MaskSet {
+        MaskSet { read_only: paths.iter().map(PathBuf::from).collect(), ..MaskSet::default() }
     }
 
     #[test]
-    fn what_fits_is_frozen_by_name() {
-        let mut found = frozen(&["a/.envrc", "b/c/.envrc", ".envrc"]);
-        assert_eq!(gathered(&mut found, 6), BTreeSet::new());
-        assert_eq!(found, frozen(&["a/.envrc", "b/c/.envrc", ".envrc"]));
-        assert_eq!(pinned(&found), ["a", "b", "b/c"].map(Path::new).into());
+    fn few_read_only_names_are_masked_one_by_one() {
+        let mut found = read_only(&["a/.envrc", "b/c/.envrc", ".envrc"]);
+        assert_eq!(make_whole_dirs_read_only(&mut found, 6), BTreeSet::new());
+        assert_eq!(found, read_only(&["a/.envrc", "b/c/.envrc", ".envrc"]));
+        assert_eq!(pin_points(&found), ["a", "b", "b/c"].map(Path::new).into());
     }
 
     #[test]
-    fn the_fullest_folders_are_frozen_whole() {
-        let mut found = frozen(&["a/.envrc", "b/.bashrc", "b/.envrc", "b/c/.envrc", ".envrc"]);
+    fn fullest_folders_become_read_only_as_a_whole() {
+        let mut found = read_only(&["a/.envrc", "b/.bashrc", "b/.envrc", "b/c/.envrc", ".envrc"]);
         found.links.insert("b/.git".into(), None);
-        assert_eq!(gathered(&mut found, 5), [PathBuf::from("b")].into());
-        assert_eq!(found, frozen(&["a/.envrc", "b", ".envrc"]));
+        assert_eq!(make_whole_dirs_read_only(&mut found, 5), [PathBuf::from("b")].into());
+        assert_eq!(found, read_only(&["a/.envrc", "b", ".envrc"]));
     }
 
     #[test]
-    fn if_that_does_not_do_nothing_can_be_changed() {
-        let mut found = frozen(&[".envrc", ".bashrc", ".BASHRC", "a/.envrc"]);
+    fn everything_becomes_read_only_as_a_last_resort() {
+        let mut found = read_only(&[".envrc", ".bashrc", ".BASHRC", "a/.envrc"]);
         found.hidden.insert("secret".into());
-        assert_eq!(gathered(&mut found, 2), [PathBuf::new()].into());
-        let left = Found { hidden: [PathBuf::from("secret")].into(), ..Found::default() };
+        assert_eq!(make_whole_dirs_read_only(&mut found, 2), [PathBuf::new()].into());
+        let left = MaskSet { hidden: [PathBuf::from("secret")].into(), ..MaskSet::default() };
         assert_eq!(found, left);
     }
 
-    fn hidden(paths: &[&str]) -> Found {
-        Found { hidden: paths.iter().map(PathBuf::from).collect(), ..Found::default() }
+    fn hidden(paths: &[&str]) -> MaskSet {
+        MaskSet { hidden: paths.iter().map(PathBuf::from).collect(), ..MaskSet::default() }
     }
 
     #[test]
-    fn what_fits_is_hidden_by_name() {
+    fn few_hidden_names_are_masked_one_by_one() {
         let mut found = hidden(&["a/1", "a/2", "b/c/1", "1"]);
-        assert_eq!(emptied(&mut found, 7), BTreeSet::new());
+        assert_eq!(hide_whole_dirs(&mut found, 7), BTreeSet::new());
         assert_eq!(found, hidden(&["a/1", "a/2", "b/c/1", "1"]));
     }
 
     #[test]
-    fn the_fullest_folders_are_hidden_whole() {
+    fn fullest_folders_are_hidden_as_a_whole() {
         let mut found = hidden(&["a/1", "a/2", "b/c/1", "b/c/2", "b/c/3", "b/c/d/1", "1"]);
-        found.frozen.insert("b/c/.envrc".into());
-        found.kept.insert("b/c/link".into());
-        assert_eq!(emptied(&mut found, 8), [PathBuf::from("b/c")].into());
+        found.read_only.insert("b/c/.envrc".into());
+        found.pinned.insert("b/c/link".into());
+        assert_eq!(hide_whole_dirs(&mut found, 8), [PathBuf::from("b/c")].into());
         assert_eq!(found, hidden(&["a/1", "a/2", "b/c", "1"]));
-        assert_eq!(emptied(&mut found, 5), [PathBuf::from("a")].into());
+        assert_eq!(hide_whole_dirs(&mut found, 5), [PathBuf::from("a")].into());
         assert_eq!(found, hidden(&["a", "b/c", "1"]));
     }
 
     #[test]
-    fn many_folders_are_hidden_by_the_one_around_them() {
+    fn many_hidden_folders_are_hidden_by_their_parent() {
         let names: Vec<String> = (0..5000).map(|number| format!("packages/{number}/.env")).collect();
-        let mut found = Found { hidden: names.iter().map(PathBuf::from).collect(), ..Found::default() };
-        assert_eq!(emptied(&mut found, 100), [PathBuf::from("packages")].into());
+        let mut found = MaskSet { hidden: names.iter().map(PathBuf::from).collect(), ..MaskSet::default() };
+        assert_eq!(hide_whole_dirs(&mut found, 100), [PathBuf::from("packages")].into());
         assert_eq!(found, hidden(&["packages"]));
     }
 
     #[test]
-    fn if_no_folder_does_everything_is_hidden() {
+    fn everything_is_hidden_as_a_last_resort() {
         let mut found = hidden(&["1", "2", "3", "a/1"]);
-        found.frozen.insert(".envrc".into());
-        assert_eq!(emptied(&mut found, 2), [PathBuf::new()].into());
-        assert_eq!(found, Found::default());
+        found.read_only.insert(".envrc".into());
+        assert_eq!(hide_whole_dirs(&mut found, 2), [PathBuf::new()].into());
+        assert_eq!(found, MaskSet::default());
     }
 
     #[test]
-    fn links_stay_with_the_folders_above_them() {
+    fn symlinks_are_pinned_with_their_parents() {
         let mut found = hidden(&["conf/prod"]);
-        found.kept.insert("sub/.env".into());
-        assert_eq!(pinned(&found), ["conf", "sub", "sub/.env"].map(Path::new).into());
+        found.pinned.insert("sub/.env".into());
+        assert_eq!(pin_points(&found), ["conf", "sub", "sub/.env"].map(Path::new).into());
     }
 }

@@ -1,169 +1,178 @@
 //! The entering half: what `tribune sandbox-enter` does.
 //!
-//! It is a process with one thread, an empty environment and no descriptors but a socket to the host. It stands ready as an
-//! usher and forks a launcher for each request. A launcher clones process 1 into new namespaces, reads its order, hands on what it
-//! says, gives up what it has step by step, and stays with process 1. What needs no order is done before there is one. Whatever cannot
-//! be done as ordered ends the launch; nothing is left out.
+//! It is a process with one thread, an empty environment and no descriptors but a socket to the host. It runs as the
+//! fork server and forks a launcher for each request. A launcher clones process 1 into new namespaces, reads the launch
+//! request, forwards it, drops its rights step by step, and supervises process 1. Everything that does not depend on
+//! the request is prewarmed. Whatever cannot be done as requested fails the launch; nothing is skipped.
 
-mod agent;
-mod ahead;
 #[cfg(feature = "bare")]
-mod bare;
-pub(crate) mod confine;
+mod baseline;
+mod exec_program;
 mod failure;
-mod filter;
-mod first;
+mod fork_server;
 mod identity;
 mod init;
+mod init_channel;
+mod init_setup;
+pub(crate) mod landlock;
 mod limits;
+mod mask_scan;
 mod masks;
 mod mount;
-mod plan;
+mod mount_plan;
+mod mount_sources;
+mod prewarm;
 mod relay;
-mod root;
-mod seam;
-mod search;
-mod sockets;
-mod sources;
+mod rootfs;
+mod seccomp;
+mod setup;
+mod socket_probe;
 mod supervise;
-mod usher;
-mod way;
+mod symlink_trace;
 
 #[cfg(feature = "bare")]
-pub use self::bare::bare;
-pub use self::search::hidden_in;
+pub use self::baseline::bare;
+pub use self::mask_scan::hidden_in;
 
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tribune_contract::{Bounded, Failed, Order, Report, Stage};
+use tribune_contract::{CgroupAssignment, Failed, LaunchRequest, LaunchStage, LauncherReport};
 
-use self::ahead::Ahead;
-use self::failure::{At as _, failed};
-use self::filter::Filters;
-use self::sources::Sources;
-use self::usher::Needed;
-use crate::layers::{Layer, Layers};
-use crate::wire::Wanted;
+use self::failure::{AtStage as _, failed};
+use self::fork_server::LaunchAssignment;
+use self::mount_sources::MountSources;
+use self::prewarm::PrewarmedInit;
+use self::seccomp::Filters;
+use self::setup::SharedSetup;
+use crate::isolation::{Isolation, IsolationSet};
+use crate::wire::LauncherSpec;
 use crate::{sys, wire};
 
-/// Enters sandboxes, as the host half orders. Returns when the host is gone. What is forked of this process on the way ends by
-/// itself.
+/// Runs the entering half: the fork server, and in its children the launchers. Returns when the host is gone. The
+/// forked processes end by themselves.
 ///
-/// Call this first of all in a process started for it, before there is a second thread.
+/// Call this first in a process started for it, before there is a second thread.
 pub fn enter() -> io::Result<()> {
-    enter_with(&Layers::default())
+    enter_with(&IsolationSet::default())
 }
 
-/// Enters a sandbox that lacks layers, to show what they are there for.
+/// Like [`enter`], without some isolation mechanisms, to show what they stop.
 #[cfg(feature = "controls")]
-pub fn enter_without(off: &[Layer]) -> io::Result<()> {
-    enter_with(&Layers::without(off))
+pub fn enter_without(off: &[Isolation]) -> io::Result<()> {
+    enter_with(&IsolationSet::without(off))
 }
 
-/// What is the same for all sandboxes.
-#[derive(Debug, Clone, Copy)]
-struct Means<'a> {
-    layers: &'a Layers,
-    filters: &'a Filters,
-}
-
-fn enter_with(layers: &Layers) -> io::Result<()> {
-    // Built once, before there is an order: they are the same for all.
+fn enter_with(isolation: &IsolationSet) -> io::Result<()> {
+    // Compiled once, before the first fork: they are the same for all launches.
     let filters = Filters::build();
-    let Some(post) = usher::serve()? else { return Ok(()) };
-    let means = Means { layers, filters: &filters };
-    let wanted = post.wanted;
-    // If it fails, whoever comes has it made again, and hears why not.
-    let mut ahead = Ahead::make(wanted, means).ok();
-    let told = post.wait(&mut ahead).and_then(|needed| match needed {
-        Some(needed) => serve(needed, wanted, ahead, means),
+    let Some(slot) = fork_server::serve()? else { return Ok(()) };
+    let setup = SharedSetup { isolation, filters: &filters };
+    let spec = slot.spec;
+    // A failure here repeats when a launch needs it, and is reported then.
+    let mut prewarmed = PrewarmedInit::create(spec, setup).ok();
+    let finished = slot.wait_for_assignment(&mut prewarmed).and_then(|assignment| match assignment {
+        Some(assignment) => run_launch(assignment, spec, prewarmed, setup),
         None => Ok(()),
     });
-    // Process 1, if it is there, ends with this one.
-    sys::leave(i32::from(told.is_err()));
+    // Process 1, if it exists, ends with this process.
+    sys::exit_now(i32::from(finished.is_err()));
 }
 
-/// One launch, to its end.
-fn serve(needed: Needed, wanted: Wanted, ahead: Option<Ahead>, means: Means<'_>) -> io::Result<()> {
-    let Needed { mut control, streams } = needed;
+/// Performs one launch and supervises it to its end.
+fn run_launch(
+    assignment: LaunchAssignment,
+    spec: LauncherSpec,
+    prewarmed: Option<PrewarmedInit>,
+    setup: SharedSetup<'_>,
+) -> io::Result<()> {
+    let LaunchAssignment { mut control, streams } = assignment;
     let Some(bytes) = wire::read_bytes(&mut control)? else { return Ok(()) };
-    let order: Order = match serde_json::from_slice(&bytes) {
-        Ok(order) => order,
+    let request: LaunchRequest = match serde_json::from_slice(&bytes) {
+        Ok(request) => request,
         Err(error) => {
-            let why_not =
-                failed(Stage::Profile, format!("it cannot be read ({error})"), "Run one version of Tribune");
-            return wire::write(&mut control, &Report::Failed(why_not));
+            let cause = format!("it cannot be read ({error})");
+            let failure = failed(LaunchStage::Profile, cause, "Run one version of Tribune");
+            return wire::write(&mut control, &LauncherReport::Failed(failure));
         }
     };
-    let wall = order.profile.limits.wall_ms.map(Duration::from_millis);
-    let launch = Launch { order: &order, wanted, means };
-    let launched = launch.process_1(ahead).and_then(|mut ahead| {
-        // A process 1 that is gone has said why, which is read where its reports are.
-        let told = ahead.seam.tell_order(&streams, &bytes);
+    let wall = request.profile.limits.wall_ms.map(Duration::from_millis);
+    let launch = LaunchContext { request: &request, spec, setup };
+    let launched = launch.init_process(prewarmed).and_then(|mut prewarmed| {
+        // A process 1 that has failed reported why, and its reports are read by `supervise`.
+        let sent = prewarmed.channel.send_request(&streams, &bytes);
         drop(streams);
-        launch.tell_the_rest(&mut control, &mut ahead, told)?;
-        Ok(ahead.first)
+        launch.send_remaining(&mut control, &mut prewarmed, sent)?;
+        Ok(prewarmed.init)
     });
     match launched {
-        Ok(first) => supervise::supervise(first, &mut control, wall),
-        Err(why_not) => wire::write(&mut control, &Report::Failed(why_not)),
+        Ok(init) => supervise::supervise(init, &mut control, wall),
+        Err(failure) => wire::write(&mut control, &LauncherReport::Failed(failure)),
     }
 }
 
-/// One launch, as its launcher sees it.
-struct Launch<'a> {
-    order: &'a Order,
-    wanted: Wanted,
-    means: Means<'a>,
+/// One launch, in its launcher.
+struct LaunchContext<'a> {
+    request: &'a LaunchRequest,
+    spec: LauncherSpec,
+    setup: SharedSetup<'a>,
 }
 
-impl Launch<'_> {
-    /// The process 1 that was made ahead, if it is what is wanted, or another.
-    fn process_1(&self, ahead: Option<Ahead>) -> Result<Ahead, Failed> {
-        let Order { profile, becomes } = self.order;
-        profile.check().map_err(|error| failed(Stage::Profile, error.to_string(), "Correct the profile"))?;
-        if self.wanted != (Wanted { mode: profile.mode, becomes: *becomes }) {
-            let cause = "it is another one than the launcher was made for";
-            return Err(failed(Stage::Profile, cause, "Run one version of Tribune"));
+impl LaunchContext<'_> {
+    /// Returns the prewarmed process 1 if it is still valid, otherwise a new one.
+    fn init_process(&self, prewarmed: Option<PrewarmedInit>) -> Result<PrewarmedInit, Failed> {
+        let LaunchRequest { profile, switch_to } = self.request;
+        profile
+            .check()
+            .map_err(|error| failed(LaunchStage::Profile, error.to_string(), "Correct the profile"))?;
+        if self.spec != (LauncherSpec { mode: profile.mode, switch_to: *switch_to }) {
+            let cause = "it does not fit the launcher, which was forked for another mode or user";
+            return Err(failed(LaunchStage::Profile, cause, "Run one version of Tribune"));
         }
-        match ahead.filter(Ahead::is_true) {
-            Some(ahead) => Ok(ahead),
-            None => Ahead::make(self.wanted, self.means),
+        match prewarmed.filter(PrewarmedInit::is_still_valid) {
+            Some(prewarmed) => Ok(prewarmed),
+            None => PrewarmedInit::create(self.spec, self.setup),
         }
     }
 
-    /// Everything behind the order. Root is given up before process 1 gets the last of it, without which it starts nothing.
-    fn tell_the_rest(
+    /// Sends process 1 what follows the request: mount sources and cgroups. Root is dropped before the last message,
+    /// without which process 1 starts nothing.
+    fn send_remaining(
         &self,
         control: &mut UnixStream,
-        ahead: &mut Ahead,
-        told: io::Result<()>,
+        prewarmed: &mut PrewarmedInit,
+        sent: io::Result<()>,
     ) -> Result<(), Failed> {
-        let layers = self.means.layers;
-        let told = match told {
-            Ok(()) if ahead.holds_mounts => {
-                let sources = Sources::open(&plan::asked(&self.order.profile), self.wanted.becomes, layers)?;
-                ahead.seam.tell_sources(&sources)
+        let isolation = self.setup.isolation;
+        let sent = match sent {
+            Ok(()) if prewarmed.sends_mounts => {
+                let steps = mount_plan::profile_steps(&self.request.profile);
+                let sources = MountSources::open(&steps, self.spec.switch_to, isolation)?;
+                prewarmed.channel.send_sources(&sources)
             }
-            told => told,
+            sent => sent,
         };
-        let bounded: Bounded = match wire::read(control) {
-            Ok(Some(bounded)) => bounded,
-            Ok(None) => return Err(failed(Stage::Limits, "the host is gone", "Start it again")),
+        let assignment: CgroupAssignment = match wire::read(control) {
+            Ok(Some(assignment)) => assignment,
+            Ok(None) => return Err(failed(LaunchStage::Limits, "the host has exited", "Try again")),
             Err(error) => {
-                return Err(error).at(Stage::Limits, "hearing of the limits", "Run one version of Tribune");
+                return Err(error).at(
+                    LaunchStage::Limits,
+                    "reading the cgroups",
+                    "Run one version of Tribune",
+                );
             }
         };
-        let doors = match layers.has(Layer::Cgroup) {
-            true => limits::doors(&bounded.cgroups)?,
+        let cgroup_fds = match isolation.has(Isolation::Cgroup) {
+            true => limits::open_cgroup_files(&assignment.cgroups)?,
             false => Vec::new(),
         };
-        identity::become_user(self.wanted.becomes)?;
-        if told.and_then(|()| ahead.seam.tell_bounds(bounded.limited_by, &doors)).is_err() {
+        identity::become_user(self.spec.switch_to)?;
+        let sent = sent.and_then(|()| prewarmed.channel.send_cgroups(assignment.limited_by, &cgroup_fds));
+        if sent.is_err() {
             return Ok(());
         }
-        limits::join(&doors)
+        limits::join(&cgroup_fds)
     }
 }

@@ -1,4 +1,4 @@
-//! Ports of the loopback that lead to sockets of the host. Bytes go through as they are; descriptors do not.
+//! Relays: loopback ports that are forwarded to Unix sockets of the host. Only bytes pass, no descriptors.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -8,16 +8,16 @@ use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags};
 
-/// Bytes on their way in one direction.
+/// Buffer size per direction.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Connections at a time, over all ports. More wait in the backlog.
+/// Maximum number of open connections over all ports. More wait in the backlog.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Bytes in which a token must be found. The first lines of a request are shorter.
+/// The token must appear within this many bytes. Request heads are shorter.
 const TOKEN_WITHIN_BYTES: usize = 16 * 1024;
 
-/// A port, and where it leads.
+/// A listening port and its target.
 #[derive(Debug)]
 pub(super) struct Port {
     listener: TcpListener,
@@ -26,7 +26,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Listens. Port 0 is any that is free.
+    /// Listens. Port 0 picks a free one.
     pub(super) fn listen(port: u16, socket: PathBuf, token: Option<Vec<u8>>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
@@ -42,7 +42,7 @@ impl Port {
 #[derive(Debug)]
 pub(super) struct Relays {
     ports: Vec<Port>,
-    connections: Vec<Connection>,
+    connections: Vec<RelayConnection>,
 }
 
 impl Relays {
@@ -50,7 +50,7 @@ impl Relays {
         Self { ports, connections: Vec::new() }
     }
 
-    /// Waits until one of the descriptors can be read or something was relayed. Says which of `others` are ready.
+    /// Waits until one of `others` is readable or bytes were relayed. Returns which of `others` are ready.
     pub(super) fn wait(&mut self, others: &[BorrowedFd<'_>]) -> io::Result<Vec<bool>> {
         let mut polled: Vec<PollFd<'_>> =
             others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -74,11 +74,11 @@ impl Relays {
         self.connections.retain_mut(|connection| {
             let is_ready = ready_connections[index] || ready_connections[index + 1];
             index += 2;
-            !is_ready || connection.carry()
+            !is_ready || connection.transfer()
         });
         for (port, is_ready) in self.ports.iter().zip(ready_ports) {
             if *is_ready && self.connections.len() < MAX_CONNECTIONS {
-                // A host that does not answer ends the connection, and nothing else.
+                // If the host's socket refuses, only this connection ends.
                 self.connections.extend(accept(port).ok());
             }
         }
@@ -86,43 +86,49 @@ impl Relays {
     }
 }
 
-fn accept(port: &Port) -> io::Result<Connection> {
+fn accept(port: &Port) -> io::Result<RelayConnection> {
     let (inner, _) = port.listener.accept()?;
     inner.set_nonblocking(true)?;
     inner.set_nodelay(true)?;
     let outer = UnixStream::connect(&port.socket)?;
     outer.set_nonblocking(true)?;
-    Ok(Connection { inner, outer, out: Way::default(), back: Way::default(), token: port.token.clone() })
+    Ok(RelayConnection {
+        inner,
+        outer,
+        out: Direction::default(),
+        back: Direction::default(),
+        token: port.token.clone(),
+    })
 }
 
 #[derive(Debug)]
-struct Connection {
+struct RelayConnection {
     inner: TcpStream,
     outer: UnixStream,
-    out: Way,
-    back: Way,
-    /// What has to come before anything goes out.
+    out: Direction,
+    back: Direction,
+    /// The token that must arrive before anything is forwarded.
     token: Option<Vec<u8>>,
 }
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Debug, Default)]
-struct Way {
-    waiting: Vec<u8>,
-    /// How much of it is gone already.
-    gone: usize,
-    /// The writer has no more.
-    is_over: bool,
-    /// The reader knows that.
-    is_told: bool,
+struct Direction {
+    pending: Vec<u8>,
+    /// How much of `pending` has been written.
+    written: usize,
+    /// The reader has reached the end of the stream.
+    is_at_eof: bool,
+    /// The end was passed on to the writer.
+    is_shut_down: bool,
 }
 
-impl Connection {
+impl RelayConnection {
     fn polled(&self) -> [PollFd<'_>; 2] {
-        let flags = |reads: &Way, writes: &Way, holds: bool| {
+        let flags = |reads: &Direction, writes: &Direction, holds: bool| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, reads.has_room());
-            flags.set(PollFlags::OUT, writes.has_some() && !holds);
+            flags.set(PollFlags::OUT, writes.has_pending() && !holds);
             flags
         };
         let inner = flags(&self.out, &self.back, false);
@@ -133,89 +139,89 @@ impl Connection {
         ]
     }
 
-    /// Moves what can be moved. Whether the connection goes on.
-    fn carry(&mut self) -> bool {
+    /// Moves bytes in both directions. Returns whether the connection stays open.
+    fn transfer(&mut self) -> bool {
         let carried = (|| -> io::Result<()> {
             self.out.fill(&mut (&self.inner))?;
             if let Some(token) = &self.token {
-                match self.out.holds(token) {
+                match self.out.find_token(token) {
                     Some(true) => self.token = None,
                     Some(false) => return Err(io::ErrorKind::PermissionDenied.into()),
                     None => return Ok(()),
                 }
             }
             self.out.drain(&mut (&self.outer))?;
-            if self.out.ends() {
+            if self.out.should_shut_down() {
                 self.outer.shutdown(Shutdown::Write)?;
             }
             self.back.fill(&mut (&self.outer))?;
             self.back.drain(&mut (&self.inner))?;
-            if self.back.ends() {
+            if self.back.should_shut_down() {
                 self.inner.shutdown(Shutdown::Write)?;
             }
             Ok(())
         })();
-        carried.is_ok() && !(self.out.is_told && self.back.is_told)
+        carried.is_ok() && !(self.out.is_shut_down && self.back.is_shut_down)
     }
 }
 
-impl Way {
-    const fn has_some(&self) -> bool {
-        self.gone < self.waiting.len()
+impl Direction {
+    const fn has_pending(&self) -> bool {
+        self.written < self.pending.len()
     }
 
     const fn has_room(&self) -> bool {
-        !self.is_over && self.waiting.len() < BUFFER_BYTES
+        !self.is_at_eof && self.pending.len() < BUFFER_BYTES
     }
 
     fn fill(&mut self, from: &mut impl io::Read) -> io::Result<()> {
         if !self.has_room() {
             return Ok(());
         }
-        let held = self.waiting.len();
-        self.waiting.resize(BUFFER_BYTES, 0);
-        let read = from.read(&mut self.waiting[held..]);
-        self.waiting.truncate(held + read.as_ref().map_or(0, |bytes| *bytes));
+        let held = self.pending.len();
+        self.pending.resize(BUFFER_BYTES, 0);
+        let read = from.read(&mut self.pending[held..]);
+        self.pending.truncate(held + read.as_ref().map_or(0, |bytes| *bytes));
         match read {
-            Ok(0) => self.is_over = true,
+            Ok(0) => self.is_at_eof = true,
             Ok(_) => {}
-            Err(error) if is_later(&error) => {}
+            Err(error) if is_retryable(&error) => {}
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
     fn drain(&mut self, to: &mut impl io::Write) -> io::Result<()> {
-        while self.has_some() {
-            match to.write(&self.waiting[self.gone..]) {
-                Ok(wrote) => self.gone += wrote,
-                Err(error) if is_later(&error) => return Ok(()),
+        while self.has_pending() {
+            match to.write(&self.pending[self.written..]) {
+                Ok(wrote) => self.written += wrote,
+                Err(error) if is_retryable(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        self.waiting.clear();
-        self.gone = 0;
+        self.pending.clear();
+        self.written = 0;
         Ok(())
     }
 
-    /// Whether this is the moment to say that there is no more.
-    fn ends(&mut self) -> bool {
-        let ends = self.is_over && !self.has_some() && !self.is_told;
-        self.is_told |= ends;
+    /// Returns once whether the end of the stream must be passed on now.
+    fn should_shut_down(&mut self) -> bool {
+        let ends = self.is_at_eof && !self.has_pending() && !self.is_shut_down;
+        self.is_shut_down |= ends;
         ends
     }
 
-    /// Whether the token came; nothing as long as it still may.
-    fn holds(&self, token: &[u8]) -> Option<bool> {
-        let head = &self.waiting[..self.waiting.len().min(TOKEN_WITHIN_BYTES)];
+    /// Returns whether the token has arrived, or `None` while it still can.
+    fn find_token(&self, token: &[u8]) -> Option<bool> {
+        let head = &self.pending[..self.pending.len().min(TOKEN_WITHIN_BYTES)];
         if head.windows(token.len()).any(|part| part == token) {
             return Some(true);
         }
         let is_whole = head.len() == TOKEN_WITHIN_BYTES || head.windows(4).any(|part| part == b"\r\n\r\n");
-        (is_whole || self.is_over).then_some(false)
+        (is_whole || self.is_at_eof).then_some(false)
     }
 }
 
-fn is_later(error: &io::Error) -> bool {
+fn is_retryable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -1,4 +1,4 @@
-//! Cgroups: one for each launch, of version 2 where its controllers are at hand, else of version 1, else none.
+//! Cgroups, one set per launch: version 2 if its controllers are available, otherwise version 1, otherwise none.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tribune_contract::{LimitedBy, Limits};
 
-use super::launcher::House;
+use super::instance::House;
 
-/// How often the removal of a cgroup is tried, and how long it waits in between: the kernel buries its processes first.
-const REMOVE_TRIES: u32 = 500;
+/// How often the removal of a cgroup is tried, and the pause in between: the kernel has to reap its processes first.
+const REMOVE_ATTEMPTS: u32 = 500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(4);
 
-/// Microseconds in which a share of processor time is counted.
-const CPU_PERIOD: u64 = 100_000;
+/// The period of the CPU quota in microseconds.
+const CPU_PERIOD_US: u64 = 100_000;
 
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
-/// The cgroups of one launch. They are removed, with whatever is left in them, when this is dropped.
+/// The cgroups of one launch. Dropping them kills what is left inside and removes them.
 #[derive(Debug)]
 pub(super) struct Cgroups {
     folders: Vec<PathBuf>,
@@ -29,25 +29,25 @@ pub(super) struct Cgroups {
 }
 
 impl Cgroups {
-    /// Makes the best that there is.
-    pub(super) fn make(house: &House, limits: &Limits) -> Self {
-        let name = name(house);
-        let mounts = Hierarchies::known();
+    /// Creates the strongest kind of cgroup that the machine allows.
+    pub(super) fn create(instance: &House, limits: &Limits) -> Self {
+        let name = name(instance);
+        let mounts = Hierarchies::cached();
         let v2 = mounts.unified.iter().flat_map(|place| place.ancestors());
         for parent in v2 {
-            if let Ok(folder) = version_2(&parent.join(&name), &parent, limits) {
+            if let Ok(folder) = create_v2(&parent.join(&name), &parent, limits) {
                 return Self { folders: vec![folder], limited_by: LimitedBy::CgroupV2 };
             }
         }
-        if let Ok(folders) = version_1(&mounts, &name, limits) {
+        if let Ok(folders) = create_v1(&mounts, &name, limits) {
             return Self { folders, limited_by: LimitedBy::CgroupV1 };
         }
         Self { folders: Vec::new(), limited_by: LimitedBy::Rlimits }
     }
 
-    /// The files that take a process in. In version 1 the one for single threads: the launcher has one, and the kernel takes a
-    /// lock of the whole machine for the other.
-    pub(super) fn doors(&self) -> Vec<PathBuf> {
+    /// The files through which a process joins. For version 1 this is the one for single threads: the launcher has only
+    /// one thread, and the kernel takes a global lock for the other file.
+    pub(super) fn join_files(&self) -> Vec<PathBuf> {
         let door = match self.limited_by {
             LimitedBy::CgroupV1 => "tasks",
             LimitedBy::CgroupV2 | LimitedBy::Rlimits => "cgroup.procs",
@@ -64,9 +64,9 @@ impl Drop for Cgroups {
     }
 }
 
-/// Ends everything in a cgroup, and removes it. Whether it is gone.
+/// Kills everything in a cgroup and removes it. Returns whether it is gone.
 pub(super) fn remove(folder: &Path) -> bool {
-    for _ in 0..REMOVE_TRIES {
+    for _ in 0..REMOVE_ATTEMPTS {
         match std::fs::remove_dir(folder) {
             Ok(()) => return true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
@@ -75,7 +75,7 @@ pub(super) fn remove(folder: &Path) -> bool {
         if std::fs::write(folder.join("cgroup.kill"), "1").is_err() {
             let members = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
             for member in members.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-                // One that just ended needs no signal.
+                // ESRCH: it has just exited.
                 let _ = rustix::process::kill_process(member, Signal::KILL);
             }
         }
@@ -84,66 +84,67 @@ pub(super) fn remove(folder: &Path) -> bool {
     false
 }
 
-/// What the names of all our cgroups begin with.
+/// The prefix of all cgroup names.
 const PREFIX: &str = "tribune.";
 
-/// A name that tells whose launch it is: of which house, and of which process of it. Numbers of processes mean something in
-/// their namespace alone.
-fn name(house: &House) -> String {
-    // A process stays who it is.
+/// A name that identifies the instance and the process that launched. Process ids are only meaningful in their pid
+/// namespace, so that is included.
+fn name(instance: &House) -> String {
+    // Constant for the lifetime of the process.
     static OWN: OnceLock<(u64, u64)> = OnceLock::new();
     let pid = std::process::id();
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    let (namespace, start) = OWN.get_or_init(|| (pid_namespace(), started(pid).unwrap_or_default()));
-    format!("{PREFIX}{}.{namespace}.{pid}.{start}.{launch}", house.as_str())
+    let (namespace, start) = OWN.get_or_init(|| (pid_namespace(), start_time(pid).unwrap_or_default()));
+    format!("{PREFIX}{}.{namespace}.{pid}.{start}.{launch}", instance.as_str())
 }
 
-/// The number of this process's pid namespace.
+/// The inode number of this process's pid namespace.
 fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// What the kernel marks a process with that is ending (`PF_EXITING`).
-const ENDING: u64 = 4;
+/// The kernel's flag for a process that is exiting.
+const PF_EXITING: u64 = 4;
 
-/// When a process was started, which with its id tells it from all others. One that has ended and that nobody has looked after
-/// yet is gone, and so is one that is about to: it does nothing more.
-fn started(pid: u32) -> Option<u64> {
+/// Returns when a process was started, which together with its id identifies it. Returns `None` for a zombie and for a
+/// process that is exiting: neither does anything any more.
+fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, which may hold anything, ends with the last parenthesis. Behind it are the state, and among the others the
-    // marks and the start.
+    // The command name, which can contain anything, ends with the last parenthesis. The state, the flags and the start
+    // time follow.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let &[state, _, _, _, _, _, marks, ..] = fields.as_slice() else { return None };
-    let is_ending = marks.parse::<u64>().ok()? & ENDING != 0;
-    if is_ending || matches!(state, "Z" | "X" | "x") {
+    let is_exiting = marks.parse::<u64>().ok()? & PF_EXITING != 0;
+    if is_exiting || matches!(state, "Z" | "X" | "x") {
         return None;
     }
     fields.get(19)?.parse().ok()
 }
 
-/// Cgroups that belong to processes which are gone, whatever house they were of: one that never starts again would not sweep.
-pub(super) fn abandoned() -> Vec<PathBuf> {
+/// Returns the cgroups of processes that are gone, of any instance: an instance that never starts again cannot clean
+/// up.
+pub(super) fn stale() -> Vec<PathBuf> {
     let here = pid_namespace();
-    let mounts = Hierarchies::of_this_process(&own_cgroups());
+    let mounts = Hierarchies::read(&own_cgroups());
     let places = mounts.unified.iter().chain(mounts.controllers.iter().map(|(_, place)| place));
-    let folders = places.flat_map(|place| below(&place.mount));
-    let is_abandoned = |path: &PathBuf| {
+    let folders = places.flat_map(|place| descendants(&place.mount));
+    let is_stale = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         let Some((_, rest)) = name.and_then(|name| name.strip_prefix(PREFIX)?.split_once('.')) else {
             return false;
         };
         let numbers: Vec<u64> = rest.split('.').map_while(|number| number.parse().ok()).collect();
         let &[namespace, pid, start, _] = numbers.as_slice() else { return false };
-        namespace == here && u32::try_from(pid).ok().and_then(started) != Some(start)
+        namespace == here && u32::try_from(pid).ok().and_then(start_time) != Some(start)
     };
-    folders.filter(is_abandoned).collect()
+    folders.filter(is_stale).collect()
 }
 
-/// Cgroups that are looked at in one hierarchy.
+/// Maximum number of cgroups examined in one hierarchy.
 const MAX_CGROUPS: usize = 50_000;
 
-/// All cgroups of a hierarchy: whoever made one may have been elsewhere in it than this process is.
-fn below(mount: &Path) -> Vec<PathBuf> {
+/// Returns all cgroups of a hierarchy. The process that created one may have been elsewhere in it than this one is.
+fn descendants(mount: &Path) -> Vec<PathBuf> {
     let mut found = vec![mount.to_owned()];
     let mut next = 0;
     while let Some(folder) = found.get(next).filter(|_| found.len() < MAX_CGROUPS) {
@@ -156,44 +157,44 @@ fn below(mount: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn version_2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBuf> {
+fn create_v2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBuf> {
     let controllers = std::fs::read_to_string(parent.join("cgroup.subtree_control"))?;
     let has = |wanted: &str| controllers.split_whitespace().any(|name| name == wanted);
     if !has("memory") || !has("pids") {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD / 100;
-    made(folder, |set| {
+    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
+    create_cgroup(folder, |set| {
         set("memory.max", limits.memory_bytes.to_string())?;
         set("pids.max", limits.processes.to_string())?;
-        // Not every kernel has these.
+        // Not every kernel has these files.
         let _ = set("memory.swap.max", "0".to_owned());
         let _ = set("memory.oom.group", "1".to_owned());
         if has("cpu") {
-            set("cpu.max", format!("{quota} {CPU_PERIOD}"))?;
+            set("cpu.max", format!("{quota} {CPU_PERIOD_US}"))?;
         }
         Ok(())
     })
 }
 
-fn version_1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Vec<PathBuf>> {
+fn create_v1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Vec<PathBuf>> {
     let place = |wanted: &str| {
         let found =
             mounts.controllers.iter().find(|(controllers, _)| controllers.iter().any(|c| c == wanted));
-        found.map(|(_, place)| place.here().join(name)).ok_or(io::ErrorKind::Unsupported)
+        found.map(|(_, place)| place.path_of_self().join(name)).ok_or(io::ErrorKind::Unsupported)
     };
-    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD / 100;
+    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
     let mut folders = Vec::new();
     let all = (|| {
-        folders.push(made(&place("pids")?, |set| set("pids.max", limits.processes.to_string()))?);
-        folders.push(made(&place("memory")?, |set| {
+        folders.push(create_cgroup(&place("pids")?, |set| set("pids.max", limits.processes.to_string()))?);
+        folders.push(create_cgroup(&place("memory")?, |set| {
             set("memory.limit_in_bytes", limits.memory_bytes.to_string())?;
-            // Only where the kernel counts swap.
+            // Only if the kernel accounts swap.
             let _ = set("memory.memsw.limit_in_bytes", limits.memory_bytes.to_string());
             Ok(())
         })?);
-        folders.push(made(&place("cpu")?, |set| {
-            set("cpu.cfs_period_us", CPU_PERIOD.to_string())?;
+        folders.push(create_cgroup(&place("cpu")?, |set| {
+            set("cpu.cfs_period_us", CPU_PERIOD_US.to_string())?;
             set("cpu.cfs_quota_us", quota.to_string())
         })?);
         Ok(())
@@ -204,8 +205,8 @@ fn version_1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Ve
     all.map(|()| folders)
 }
 
-/// Makes a cgroup and sets it up, or leaves none.
-fn made(
+/// Creates a cgroup and configures it, or leaves none.
+fn create_cgroup(
     folder: &Path,
     set_up: impl FnOnce(&dyn Fn(&str, String) -> io::Result<()>) -> io::Result<()>,
 ) -> io::Result<PathBuf> {
@@ -226,54 +227,63 @@ fn own_cgroups() -> String {
     std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
-/// Where this process is in each hierarchy that is mounted.
+/// The cgroup of this process in every mounted hierarchy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Hierarchies {
-    unified: Option<Place>,
-    controllers: Vec<(Vec<String>, Place)>,
+    unified: Option<HierarchyPath>,
+    controllers: Vec<(Vec<String>, HierarchyPath)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct HierarchyPath {
     mount: PathBuf,
-    /// From the mount.
+    /// Relative to the mount.
     path: PathBuf,
 }
 
-impl Place {
-    fn here(&self) -> PathBuf {
+impl HierarchyPath {
+    fn path_of_self(&self) -> PathBuf {
         self.mount.join(&self.path)
     }
 
-    /// This cgroup and those around it: a child could have limits beside this process or further up, wherever controllers are
-    /// handed down.
+    /// This cgroup and its ancestors: controllers may be delegated here or further up.
     fn ancestors(&self) -> Vec<PathBuf> {
         self.path.ancestors().map(|path| self.mount.join(path)).collect()
     }
 }
 
-/// How long it is taken for granted what is mounted where. A list of mounts is long, and commands come several at a time.
-const LOOK_HOLDS: Duration = Duration::from_secs(10);
+/// How long the mount list is cached. It is long, and commands come in bursts.
+const CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// What was found last, when, and where this process was by its own account then.
-static LAST_LOOK: Mutex<Option<(Instant, String, Hierarchies)>> = Mutex::new(None);
+/// The last result, with the time and this process's own cgroups at that time.
+static CACHE: Mutex<Option<CachedHierarchies>> = Mutex::new(None);
+
+struct CachedHierarchies {
+    read_at: Instant,
+    own_cgroups: String,
+    found: Hierarchies,
+}
 
 impl Hierarchies {
-    /// As they are, or were a moment ago if this process has not been moved since.
-    fn known() -> Self {
+    /// Returns the cached result if it is recent and this process has not been moved since.
+    fn cached() -> Self {
         let own = own_cgroups();
-        let mut last = LAST_LOOK.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some((when, then, found)) if *then == own && when.elapsed() < LOOK_HOLDS => found.clone(),
+            Some(last) if last.own_cgroups == own && last.read_at.elapsed() < CACHE_TTL => last.found.clone(),
             _ => {
-                let found = Self::of_this_process(&own);
-                *last = Some((Instant::now(), own, found.clone()));
+                let found = Self::read(&own);
+                *last = Some(CachedHierarchies {
+                    read_at: Instant::now(),
+                    own_cgroups: own,
+                    found: found.clone(),
+                });
                 found
             }
         }
     }
 
-    fn of_this_process(own: &str) -> Self {
+    fn read(own: &str) -> Self {
         Self::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), own)
     }
 
@@ -290,7 +300,7 @@ impl Hierarchies {
             let place = |path: &str| {
                 let path = Path::new(path);
                 let path = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
-                Place { mount: mount.into(), path: path.to_owned() }
+                HierarchyPath { mount: mount.into(), path: path.to_owned() }
             };
             // Each line: number, controllers, path.
             let mut lines = own.lines().filter_map(|line| {
@@ -322,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_are_found_where_they_are() {
+    fn mounts_of_both_versions_are_found() {
         let mounts = "\
 30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
@@ -331,7 +341,7 @@ mod tests {
 ";
         let own = "4:memory:/user/a\n3:cpu,cpuacct:/\n0::/pod/b\n";
         let found = Hierarchies::parse(mounts, own);
-        let place = |mount: &str, path: &str| Place { mount: mount.into(), path: path.into() };
+        let place = |mount: &str, path: &str| HierarchyPath { mount: mount.into(), path: path.into() };
         assert_eq!(
             found,
             Hierarchies {
@@ -344,9 +354,9 @@ mod tests {
         );
     }
 
-    /// What the kernel makes of the numbers is seen by the probes where version 2 has these controllers; here they need not be.
+    /// The probes test the effect in the kernel, if version 2 has these controllers; this test needs none.
     #[test]
-    fn the_limits_of_version_2_are_written_where_it_reads_them() {
+    fn version_2_limits_are_written_to_their_files() {
         let parent = tempfile::tempdir().unwrap();
         let handed_down = |controllers: &str| {
             std::fs::write(parent.path().join("cgroup.subtree_control"), controllers).unwrap();
@@ -354,11 +364,11 @@ mod tests {
         let limits = Limits { memory_bytes: 1 << 20, processes: 7, cpu_percent: 150, ..Limits::default() };
         for too_little in ["", "hugetlb", "cpu memory", "pids"] {
             handed_down(too_little);
-            assert!(version_2(&parent.path().join("child"), parent.path(), &limits).is_err(), "{too_little}");
+            assert!(create_v2(&parent.path().join("child"), parent.path(), &limits).is_err(), "{too_little}");
             assert!(!parent.path().join("child").exists(), "{too_little}");
         }
         handed_down("cpu memory pids");
-        let made = version_2(&parent.path().join("child"), parent.path(), &limits).unwrap();
+        let made = create_v2(&parent.path().join("child"), parent.path(), &limits).unwrap();
         let read = |file: &str| std::fs::read_to_string(made.join(file)).unwrap();
         assert_eq!(
             ["memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max"].map(read),
@@ -366,21 +376,22 @@ mod tests {
         );
     }
 
-    /// Joining and killing need no controller, so they are done for real where root finds version 2 mounted.
+    /// Joining and killing need no controller, so this test uses a real cgroup if it runs as root and version 2 is
+    /// mounted.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "it is what the cgroup holds")]
-    fn a_cgroup_of_version_2_ends_with_all_that_is_in_it() {
-        let Some(place) = Hierarchies::of_this_process(&own_cgroups()).unified else {
+    fn dropping_a_version_2_cgroup_kills_its_processes() {
+        let Some(place) = Hierarchies::read(&own_cgroups()).unified else {
             return eprintln!("no cgroup2 is mounted");
         };
-        let folder = place.here().join(format!("tribune-test-{}", std::process::id()));
+        let folder = place.path_of_self().join(format!("tribune-test-{}", std::process::id()));
         if let Err(error) = std::fs::create_dir(&folder) {
-            return eprintln!("no cgroup can be made in {}: {error}", place.here().display());
+            return eprintln!("no cgroup can be made in {}: {error}", place.path_of_self().display());
         }
         let mut sleeper = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
         let cgroups = Cgroups { folders: vec![folder.clone()], limited_by: LimitedBy::CgroupV2 };
-        assert_eq!(cgroups.doors(), [folder.join("cgroup.procs")]);
-        std::fs::write(&cgroups.doors()[0], sleeper.id().to_string()).unwrap();
+        assert_eq!(cgroups.join_files(), [folder.join("cgroup.procs")]);
+        std::fs::write(&cgroups.join_files()[0], sleeper.id().to_string()).unwrap();
         assert!(folder.join("cgroup.kill").exists(), "Linux 5.14 has it");
         drop(cgroups);
         assert!(!folder.exists());
@@ -389,24 +400,24 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_from_a_later_one_with_its_number() {
-        assert!(started(std::process::id()).is_some_and(|start| start > 0));
-        assert_eq!(started(u32::MAX), None);
+    fn start_time_identifies_a_running_process() {
+        assert!(start_time(std::process::id()).is_some_and(|start| start > 0));
+        assert_eq!(start_time(u32::MAX), None);
     }
-    /// Whoever started a process may take its time to look after it.
+    /// A process can stay a zombie for any time until its parent reaps it.
     #[test]
     #[expect(
         clippy::disallowed_methods,
         reason = "it is about a process that ends at once, and not about what it does"
     )]
-    fn a_process_that_ended_is_gone_before_anybody_looks_after_it() {
+    fn start_time_is_none_for_a_zombie() {
         use rustix::process::{WaitId, WaitIdOptions};
-        assert!(started(std::process::id()).is_some());
+        assert!(start_time(std::process::id()).is_some());
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid::from_child(&child);
         rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
         assert!(Path::new(&format!("/proc/{}/stat", child.id())).exists());
-        assert_eq!(started(child.id()), None);
+        assert_eq!(start_time(child.id()), None);
         child.wait().unwrap();
     }
 }

@@ -1,217 +1,196 @@
-//! Starts sandboxes.
+//! Launches sandboxes.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use tribune_contract::{Bounded, Failed, LaunchProfile, Mode, Order, ProfileError, Report, RunsAs};
+use tribune_contract::{
+    CgroupAssignment, LaunchProfile, LaunchRequest, LauncherReport, Mode, RunsAs, UserIds,
+};
 
 use super::cgroup::Cgroups;
-use super::child::{Child, Process};
+use super::child::{Child, LauncherProcess};
+use super::error::LaunchError;
+use super::fork_server::ForkServer;
+use super::instance::House;
 use super::streams::Streams;
-use super::users;
-use super::usher::Usher;
-use crate::wire::{self, Request, Wanted};
+use super::uid_pool;
+use crate::wire::{self, ForkRequest, LauncherSpec};
 
-/// How long a start may take. It is milliseconds; a machine that swaps needs longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a launch may take. It takes milliseconds; a machine that swaps needs longer.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a launcher may take to say who it is, which it does as soon as it is forked and has its namespaces.
-const ANSWER: Duration = Duration::from_secs(10);
+/// How long a launcher may take to send its identity, which it does right after the fork.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The hidden subcommand of the same program.
-const ENTER: &str = "sandbox-enter";
+const ENTER_SUBCOMMAND: &str = "sandbox-enter";
 
-/// Starts sandboxes of one house.
+/// Launches sandboxes of one instance.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     program: PathBuf,
     args: Vec<OsString>,
-    house: House,
-    usher: Shared,
-    ahead: IsAhead,
+    instance: House,
+    fork_server: SharedForkServer,
+    prewarm: Prewarm,
 }
 
-/// Whether one is made ahead when another was launched.
+/// Whether the fork server prewarms a launcher after each launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IsAhead {
-    Yes,
-    No,
+enum Prewarm {
+    On,
+    Off,
 }
 
-/// An usher, started with the first launch, and anew when it is gone.
-type Shared = Arc<Mutex<Option<Usher>>>;
+/// A fork server, started with the first launch and again when it is gone.
+type SharedForkServer = Arc<Mutex<Option<ForkServer>>>;
 
-/// The one of this process, for as long as somebody has it: what it makes ahead is made once, and not for each part of the
-/// daemon that starts programs.
-static OWN: Mutex<Weak<Mutex<Option<Usher>>>> = Mutex::new(Weak::new());
-
-/// The name under which a house's cgroups are found again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct House(String);
-
-impl House {
-    /// A name made from the path of the house's folder, the same after each start.
-    #[must_use]
-    pub fn of(folder: &Path) -> Self {
-        // FNV-1a: names need not be secret, only the same next time.
-        let bytes = folder.as_os_str().as_encoded_bytes().iter();
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        Self(format!("{hash:016x}"))
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Why nothing was started.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    #[error("only root can choose the user of a sandbox, and this is user {0}: leave the choice out")]
-    NotRoot(u32),
-    #[error("a sandbox's streams are pipes and terminals, and one of these is neither: put a pipe between")]
-    Stream,
-    #[error("the sandbox cannot be started: {0}")]
-    Refused(#[from] Failed),
-    #[error(
-        "the sandbox cannot be started: its launcher failed ({0}). Try again; if it stays, reinstall Tribune"
-    )]
-    Io(#[from] io::Error),
-}
+/// The fork server of this process, while a launcher uses it. All parts of the daemon that start programs share it, so
+/// that only one launcher is prewarmed.
+static PROCESS_FORK_SERVER: Mutex<Weak<Mutex<Option<ForkServer>>>> = Mutex::new(Weak::new());
 
 impl Launcher {
-    /// Re-executes this very program, even if its file was replaced meanwhile.
+    /// Re-executes the running program, even if its file was replaced since.
     #[must_use]
-    pub fn this_program(house: House) -> Self {
-        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let usher = own.upgrade().unwrap_or_default();
-        *own = Arc::downgrade(&usher);
-        Self { usher, ..Self::new("/proc/self/exe", [ENTER.into()], house) }
+    pub fn this_program(instance: House) -> Self {
+        let mut own = PROCESS_FORK_SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        let fork_server = own.upgrade().unwrap_or_default();
+        *own = Arc::downgrade(&fork_server);
+        Self { fork_server, ..Self::new("/proc/self/exe", [ENTER_SUBCOMMAND.into()], instance) }
     }
 
-    /// For one launch: nothing is made ahead of another.
+    /// For a single launch: nothing is prewarmed.
     #[must_use]
     pub fn once(self) -> Self {
-        Self { ahead: IsAhead::No, ..self }
+        Self { prewarm: Prewarm::Off, ..self }
     }
 
     /// Executes a program that calls [`crate::enter`].
     #[must_use]
-    pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, house: House) -> Self {
-        Self { program: program.into(), args: args.into(), house, usher: Arc::default(), ahead: IsAhead::Yes }
+    pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, instance: House) -> Self {
+        Self {
+            program: program.into(),
+            args: args.into(),
+            instance,
+            fork_server: Arc::default(),
+            prewarm: Prewarm::On,
+        }
     }
 
-    /// Starts a sandbox and returns when its program runs. Blocks for as long, which is milliseconds.
+    /// Starts a sandbox and returns when its program runs. Blocks for milliseconds.
     pub fn launch(&self, profile: &LaunchProfile, streams: Streams) -> Result<Child, LaunchError> {
         profile.check()?;
-        let becomes = becomes(profile.runs_as)?;
-        let (streams, ends) = streams.open()?;
-        let launching = match self.begin(profile, becomes, &streams) {
-            Ok(launching) => launching,
-            // An usher that ended just now took the request with it, or is stopped, or the launcher that waited is: nobody
-            // answered, so nothing was begun.
+        let switch_to = target_user(profile.runs_as)?;
+        let (streams, pipes) = streams.open()?;
+        let pending = match self.request_launch(profile, switch_to, &streams) {
+            Ok(pending) => pending,
+            // The fork server or the prewarmed launcher has just exited or is stopped. It did not answer, so nothing
+            // was started.
             Err(_) => {
-                self.dismiss_usher();
-                self.begin(profile, becomes, &streams)?
+                self.drop_fork_server();
+                self.request_launch(profile, switch_to, &streams)?
             }
         };
-        // As long as we had them, we would not see them closed.
+        // While this process holds them, their end is not visible.
         drop(streams);
-        let Launching { mut control, process, bounded } = launching;
-        // A launcher that gave up already does not hear this, and has said why.
-        let _ = wire::write(&mut control, &bounded);
-        let report = wire::read::<Report>(&mut control)?;
+        let PendingLaunch { mut control, process, assignment } = pending;
+        // A launcher that has failed already does not read this and has reported why.
+        let _ = wire::write(&mut control, &assignment);
+        let report = wire::read::<LauncherReport>(&mut control)?;
         control.set_read_timeout(None)?;
         match report {
-            Some(Report::Started(started)) => Ok(process.started(control, ends, started)),
-            Some(Report::Failed(why_not)) => Err(LaunchError::Refused(why_not)),
-            Some(Report::Ended(_)) | None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Some(LauncherReport::Started(started)) => Ok(process.into_child(control, pipes, started)),
+            Some(LauncherReport::Failed(failure)) => Err(LaunchError::Refused(failure)),
+            Some(LauncherReport::Ended(_)) | None => {
+                Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
+            }
         }
     }
 }
 
-/// A launcher that has its order.
-struct Launching {
+/// A launcher that has received its request.
+struct PendingLaunch {
     control: UnixStream,
-    process: Process,
-    bounded: Bounded,
+    process: LauncherProcess,
+    assignment: CgroupAssignment,
 }
 
 impl Launcher {
-    /// Orders a launch, up to where a launcher has said who it is.
-    fn begin(
+    /// Sends a launch request and waits until a launcher has sent its identity.
+    fn request_launch(
         &self,
         profile: &LaunchProfile,
-        becomes: Option<(u32, u32)>,
+        switch_to: Option<UserIds>,
         streams: &[OwnedFd; 3],
-    ) -> io::Result<Launching> {
+    ) -> io::Result<PendingLaunch> {
         let (mut control, theirs) = UnixStream::pair()?;
-        control.set_write_timeout(Some(PATIENCE))?;
-        control.set_read_timeout(Some(ANSWER))?;
-        self.ask(self.request(profile.mode, becomes), &theirs.into(), streams)?;
-        // The launcher begins while its cgroups are made.
-        wire::write(&mut control, &Order { profile: profile.clone(), becomes })?;
-        let cgroups = Cgroups::make(&self.house, &profile.limits);
-        let bounded = Bounded { limited_by: cgroups.limited_by, cgroups: cgroups.doors() };
-        let process = Process::answering(&control, cgroups).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it does not answer"),
+        control.set_write_timeout(Some(START_TIMEOUT))?;
+        control.set_read_timeout(Some(HELLO_TIMEOUT))?;
+        self.request_launcher(self.fork_request(profile.mode, switch_to), &theirs.into(), streams)?;
+        // The launcher starts its work while the cgroups are created.
+        wire::write(&mut control, &LaunchRequest { profile: profile.clone(), switch_to })?;
+        let cgroups = Cgroups::create(&self.instance, &profile.limits);
+        let assignment = CgroupAssignment { limited_by: cgroups.limited_by, cgroups: cgroups.join_files() };
+        let process = LauncherProcess::accept(&control, cgroups).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time"),
             _ => error,
         })?;
-        control.set_read_timeout(Some(PATIENCE))?;
-        Ok(Launching { control, process, bounded })
+        control.set_read_timeout(Some(START_TIMEOUT))?;
+        Ok(PendingLaunch { control, process, assignment })
     }
 
-    fn request(&self, mode: Mode, becomes: Option<(u32, u32)>) -> Request {
-        let wanted = Wanted { mode, becomes };
-        let next = match (self.ahead, mode, becomes) {
-            (IsAhead::No, ..) | (_, Mode::Landlock, _) => None,
-            // The next one has a user of its own again.
-            (IsAhead::Yes, Mode::Full, Some((uid, _))) if users::is_fresh(uid) => {
-                let upcoming = users::upcoming();
-                Some(Wanted { mode, becomes: Some((upcoming, upcoming)) })
+    fn fork_request(&self, mode: Mode, switch_to: Option<UserIds>) -> ForkRequest {
+        let launcher = LauncherSpec { mode, switch_to };
+        let prewarm = match (self.prewarm, mode, switch_to) {
+            (Prewarm::Off, ..) | (_, Mode::Landlock, _) => None,
+            // The next launch gets a new user id.
+            (Prewarm::On, Mode::Full, Some(UserIds { uid, .. })) if uid_pool::is_pool_uid(uid) => {
+                let reserved = uid_pool::reserve();
+                Some(LauncherSpec { mode, switch_to: Some(UserIds { uid: reserved, gid: reserved }) })
             }
-            (IsAhead::Yes, Mode::Full, _) => Some(wanted),
+            (Prewarm::On, Mode::Full, _) => Some(launcher),
         };
-        Request { wanted, next }
+        ForkRequest { launcher, prewarm }
     }
 
-    /// Asks the usher for a launcher; one that is gone is replaced.
-    fn ask(&self, request: Request, control: &OwnedFd, streams: &[OwnedFd; 3]) -> io::Result<()> {
-        let mut usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(usher) = &*usher
-            && usher.ask(request, control, streams).is_ok()
+    /// Requests a launcher from the fork server. Replaces a fork server that is gone.
+    fn request_launcher(
+        &self,
+        request: ForkRequest,
+        control: &OwnedFd,
+        streams: &[OwnedFd; 3],
+    ) -> io::Result<()> {
+        let mut fork_server = self.fork_server.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fork_server) = &*fork_server
+            && fork_server.request(request, control, streams).is_ok()
         {
             return Ok(());
         }
-        usher.insert(Usher::start(&self.program, &self.args)?).ask(request, control, streams)
+        fork_server.insert(ForkServer::start(&self.program, &self.args)?).request(request, control, streams)
     }
 
-    fn dismiss_usher(&self) {
-        let usher = self.usher.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Not while others wait for it.
-        drop(usher);
+    fn drop_fork_server(&self) {
+        let fork_server = self.fork_server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Dropped outside of the lock, because it waits for the process.
+        drop(fork_server);
     }
 }
 
-/// Whom the launcher becomes: nobody else, unless it is root.
-fn becomes(runs_as: RunsAs) -> Result<Option<(u32, u32)>, LaunchError> {
+/// The user that the launcher switches to: none, unless it is root.
+fn target_user(runs_as: RunsAs) -> Result<Option<UserIds>, LaunchError> {
     let own = geteuid();
     match (own.is_root(), runs_as) {
         (true, RunsAs::Dynamic) => {
-            let user = users::next();
-            Ok(Some((user, user)))
+            let user = uid_pool::next();
+            Ok(Some(UserIds { uid: user, gid: user }))
         }
-        (true, RunsAs::User { uid, gid }) => Ok(Some((uid, gid))),
+        (true, RunsAs::User { uid, gid }) => Ok(Some(UserIds { uid, gid })),
         (false, RunsAs::User { uid, .. }) if uid != own.as_raw() => Err(LaunchError::NotRoot(own.as_raw())),
         (false, RunsAs::User { .. } | RunsAs::Dynamic) => Ok(None),
     }

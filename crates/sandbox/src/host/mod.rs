@@ -1,15 +1,19 @@
-//! The host half: starts the entering half, gives it its order, and holds what it started.
+//! The host half: starts launchers, sends them their requests, and holds the running sandboxes.
 
 mod cgroup;
 mod child;
+mod cleanup;
+mod error;
+mod fork_server;
+mod instance;
 mod launcher;
 mod streams;
-mod sweep;
-mod users;
-mod usher;
+mod uid_pool;
 
 pub use child::Child;
-pub use launcher::{House, LaunchError, Launcher};
+pub use cleanup::{CleanupReport, sweep, sweep_cgroups};
+pub use error::LaunchError;
+pub use instance::House;
+pub use launcher::Launcher;
 pub use streams::{Stream, Streams};
-pub use sweep::{Swept, sweep, sweep_cgroups};
-pub use users::next as fresh_user;
+pub use uid_pool::next as fresh_user;

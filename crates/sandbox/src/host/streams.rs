@@ -1,4 +1,4 @@
-//! What a program in a sandbox is connected to.
+//! The standard streams of a program in a sandbox.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,9 @@ use std::process::{ChildStderr, ChildStdin, ChildStdout};
 
 use rustix::fs::{FileType, fstat};
 
-use super::launcher::LaunchError;
+use super::error::LaunchError;
 
-/// The streams of a program.
+/// The standard streams of a program.
 #[derive(Debug)]
 pub struct Streams {
     pub stdin: Stream,
@@ -17,50 +17,53 @@ pub struct Streams {
     pub stderr: Stream,
 }
 
-/// One of them.
+/// One standard stream.
 #[derive(Debug)]
 pub enum Stream {
-    /// Empty to read, and what is written is lost.
+    /// `/dev/null`.
     Null,
     /// A pipe to the caller.
     Piped,
-    /// A pipe or a terminal that is open already. Of anything else the program would get more than its bytes.
+    /// A pipe or a terminal that is open already. Other kinds of files would give the program more than a byte stream.
     Given(OwnedFd),
 }
 
 impl Streams {
-    /// Nothing to read, and both outputs to be read by the caller.
+    /// No input; both outputs are pipes to the caller.
     #[must_use]
     pub const fn captured() -> Self {
         Self { stdin: Stream::Null, stdout: Stream::Piped, stderr: Stream::Piped }
     }
 
-    /// Pipes in all directions.
+    /// Pipes for all three.
     #[must_use]
     pub const fn piped() -> Self {
         Self { stdin: Stream::Piped, stdout: Stream::Piped, stderr: Stream::Piped }
     }
 
-    /// The program's ends, and the caller's.
-    pub(super) fn open(self) -> Result<([OwnedFd; 3], Ends), LaunchError> {
-        let (stdin, ours_in) = match self.stdin {
+    /// Opens the streams. Returns the program's ends and the caller's ends.
+    pub(super) fn open(self) -> Result<([OwnedFd; 3], CallerPipes), LaunchError> {
+        let (stdin, caller_stdin) = match self.stdin {
             Stream::Piped => {
-                let (theirs, ours) = io::pipe()?;
-                (theirs.into(), Some(OwnedFd::from(ours).into()))
+                let (program_end, caller_end) = io::pipe()?;
+                (program_end.into(), Some(OwnedFd::from(caller_end).into()))
             }
-            other => (other.plain()?, None),
+            other => (other.into_fd()?, None),
         };
-        let (stdout, ours_out) = output(self.stdout)?;
-        let (stderr, ours_err) = output(self.stderr)?;
-        let ends =
-            Ends { stdin: ours_in, stdout: ours_out.map(Into::into), stderr: ours_err.map(Into::into) };
-        Ok(([stdin, stdout, stderr], ends))
+        let (stdout, caller_stdout) = output_stream(self.stdout)?;
+        let (stderr, caller_stderr) = output_stream(self.stderr)?;
+        let pipes = CallerPipes {
+            stdin: caller_stdin,
+            stdout: caller_stdout.map(Into::into),
+            stderr: caller_stderr.map(Into::into),
+        };
+        Ok(([stdin, stdout, stderr], pipes))
     }
 }
 
 impl Stream {
-    /// What the program gets where nobody is at the other end.
-    fn plain(self) -> Result<OwnedFd, LaunchError> {
+    /// The descriptor for a stream without a caller's end.
+    fn into_fd(self) -> Result<OwnedFd, LaunchError> {
         match self {
             Self::Given(open) => {
                 let kind = FileType::from_raw_mode(fstat(&open).map_err(io::Error::from)?.st_mode);
@@ -72,19 +75,19 @@ impl Stream {
     }
 }
 
-fn output(stream: Stream) -> Result<(OwnedFd, Option<OwnedFd>), LaunchError> {
+fn output_stream(stream: Stream) -> Result<(OwnedFd, Option<OwnedFd>), LaunchError> {
     match stream {
         Stream::Piped => {
-            let (ours, theirs) = io::pipe()?;
-            Ok((theirs.into(), Some(ours.into())))
+            let (caller_end, program_end) = io::pipe()?;
+            Ok((program_end.into(), Some(caller_end.into())))
         }
-        other => Ok((other.plain()?, None)),
+        other => Ok((other.into_fd()?, None)),
     }
 }
 
 /// The caller's ends of the pipes.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct CallerPipes {
     pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,
     pub(super) stderr: Option<ChildStderr>,

@@ -1,4 +1,4 @@
-//! What a file of either side holds.
+//! Reads a file of the workspace or of its overlay.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,16 +7,16 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
-use super::beneath;
+use super::resolve_beneath;
 
-/// Reads a plain file beneath `folder`, if it has no more than `most` bytes. No link on the way is followed, and nothing that is
-/// no file is waited for.
+/// Reads a regular file beneath `folder`. Returns `None` if it has more than `most` bytes. Follows no symlink, and does
+/// not block on pipes or devices.
 pub fn content(folder: &Path, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    content_beneath(&beneath::folder(folder)?, path, most)
+    content_beneath(&resolve_beneath::open_root(folder)?, path, most)
 }
 
 pub(super) fn content_beneath(folder: &OwnedFd, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = beneath::open_file(folder, path)?;
+    let file = resolve_beneath::open_file(folder, path)?;
     let stat = rustix::fs::fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::ErrorKind::InvalidInput.into());

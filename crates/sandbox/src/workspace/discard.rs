@@ -1,13 +1,14 @@
-//! Throws the changes of a session away.
+//! Discards the changes of a session.
 
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::land::Selection;
-use super::{Layers, WorkspaceError, beneath, unreadable, unwritable};
+use super::remove_tree::remove_tree;
+use super::selection::Selection;
+use super::{Layers, WorkspaceError, resolve_beneath, unreadable, unwritable};
 
-/// Forgets changes. The session must have ended: the kernel does not expect its layers to change under it.
+/// Removes changes from the overlay. The session must have ended, because overlayfs does not support changes to a
+/// mounted layer.
 pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceError> {
     let upper = layers.upper();
     match selection {
@@ -19,7 +20,7 @@ pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceEr
                 .map_err(|error| unwritable(&upper, error))
         }
         Selection::Paths(paths) | Selection::PathsWithTraps(paths) => {
-            let folder = beneath::folder(&upper).map_err(|error| unreadable(&upper, error))?;
+            let folder = resolve_beneath::open_root(&upper).map_err(|error| unreadable(&upper, error))?;
             paths.iter().try_for_each(|path| remove(&folder, path))
         }
     }
@@ -30,38 +31,11 @@ fn remove(upper: &std::os::fd::OwnedFd, path: &Path) -> Result<(), WorkspaceErro
         return Err(unwritable(path, std::io::Error::from(std::io::ErrorKind::InvalidInput)));
     };
     let parent = path.parent().unwrap_or(Path::new(""));
-    let parent = beneath::open_folder(upper, parent).map_err(|error| unreadable(path, error))?;
-    // By its descriptor, so that nobody puts another folder in its place.
+    let parent = resolve_beneath::open_folder(upper, parent).map_err(|error| unreadable(path, error))?;
+    // Through the descriptor, so that the folder cannot be replaced meanwhile.
     let held = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&parent));
     let held = Path::new(&held).join(name);
     let metadata = std::fs::symlink_metadata(&held).map_err(|error| unreadable(path, error))?;
     let removed = if metadata.is_dir() { remove_tree(&held) } else { std::fs::remove_file(&held) };
     removed.map_err(|error| unwritable(path, error))
-}
-
-/// Removes a folder with everything in it, also what was closed to its owner.
-pub(super) fn remove_tree(folder: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(folder)?;
-            std::fs::remove_dir_all(folder)
-        }
-        removed => removed,
-    }
-}
-
-/// Lets the owner into all folders below this one. Nothing runs in them any more, so nothing moves.
-fn open_up(folder: &Path) -> io::Result<()> {
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700))?;
-        for entry in std::fs::read_dir(&folder)? {
-            let entry = entry?;
-            // A link is none of its own.
-            if entry.file_type()?.is_dir() {
-                folders.push(entry.path());
-            }
-        }
-    }
-    Ok(())
 }

@@ -1,18 +1,19 @@
-//! What the configuration of a git repository leads to: hooks kept elsewhere, files that it includes, programs that it runs.
+//! Finds what the configuration of a git repository points to: hooks, included files, and programs that it executes.
 //!
-//! Settings are told apart as git does it. What could be a path in a value counts as one, but for settings that are known to
-//! lead nowhere: all of the value, and each of its words, because a command has several. Where links lead is for others to say.
+//! The file is parsed as git does it. Everything in a value that could be a path counts as one, except for settings
+//! that are known to contain none: the whole value and each of its words, because commands have several. Symlinks are
+//! resolved by the caller.
 
 use std::ffi::OsStr;
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a file that are looked at. One that is longer is no configuration that a person wrote.
+/// Maximum size of a configuration in bytes.
 pub(super) const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Sections and settings that name neither a file nor a program; what others do with their values is not for files.
-const HARMLESS: [&str; 18] = [
+/// Sections and settings whose values name neither a file nor a program.
+const NO_PATH_SETTINGS: [&str; 18] = [
     "branch.",
     "color.",
     "core.autocrlf",
@@ -33,24 +34,26 @@ const HARMLESS: [&str; 18] = [
     "user.",
 ];
 
-/// Where a configuration leads.
+/// A path that a configuration points to.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Led {
-    /// With `.`, `..` and links, as it was written.
+pub(super) struct ConfigTarget {
+    /// As written, with `.`, `..` and symlinks.
     pub(super) path: PathBuf,
-    /// It is the place of the hooks. Words such as `.` are in many commands, and name all of the workspace only here.
+    /// The hooks folder. Only there a path to the whole workspace counts, because words such as `.` occur in many
+    /// commands.
     pub(super) is_hooks: bool,
 }
 
-/// Where a configuration leads. `file` is its own path in the workspace `root`; `home` is the operator's. `trees` are the work
-/// trees in which its programs run, to which it may add.
-pub(super) fn leads_to(
+/// Returns the paths that a configuration points to. `file` is its path in the workspace `root`; `home` is the
+/// operator's home. `trees` are the work trees in which its programs run; the configuration can add one.
+pub(super) fn config_targets(
     file: &Path,
     text: &[u8],
-    (root, home): (&Path, Option<&Path>),
+    root: &Path,
+    home: Option<&Path>,
     trees: &mut Vec<PathBuf>,
-) -> Vec<Led> {
-    let settings = settings(text);
+) -> Vec<ConfigTarget> {
+    let settings = parse_settings(text);
     let folder = root.join(file.parent().unwrap_or(Path::new("")));
     for (_, value) in settings.iter().filter(|(name, _)| name == "core.worktree") {
         let named = folder.join(OsStr::from_bytes(value));
@@ -58,28 +61,29 @@ pub(super) fn leads_to(
             trees.push(named);
         }
     }
-    // What it includes is looked for beside it; what it runs, in the work tree.
+    // Included files are relative to the configuration, programs to the work tree.
     let around: Vec<&PathBuf> = [&folder].into_iter().chain(&*trees).collect();
-    let mut led = Vec::new();
+    let mut targets = Vec::new();
     for (name, value) in &settings {
-        // Programs of a remote are named by the setting and not by its section.
+        // Settings that name the remote's programs have a remote as their section.
         let is_program = name.ends_with("pack") || name.ends_with(".vcs");
-        if HARMLESS.iter().any(|known| name.starts_with(known)) && !is_program {
+        if NO_PATH_SETTINGS.iter().any(|known| name.starts_with(known)) && !is_program {
             continue;
         }
         let is_hooks = name == "core.hookspath";
-        for word in words(value) {
-            let found = around.iter().map(|folder| folder.join(word)).chain(elsewhere(word, root, home));
-            led.extend(found.map(|path| Led { path, is_hooks }));
+        for word in candidate_paths(value) {
+            let found =
+                around.iter().map(|folder| folder.join(word)).chain(workspace_candidates(word, root, home));
+            targets.extend(found.map(|path| ConfigTarget { path, is_hooks }));
         }
     }
-    led.sort();
-    led.dedup();
-    led
+    targets.sort();
+    targets.dedup();
+    targets
 }
 
-/// What could be a path in a value: all of it, what stands in quotes, and each word.
-fn words(value: &[u8]) -> impl Iterator<Item = &Path> {
+/// The substrings of a value that could be paths: the whole value, quoted parts, and each word.
+fn candidate_paths(value: &[u8]) -> impl Iterator<Item = &Path> {
     let whole = [&b"!"[..], b":(optional)"].into_iter().find_map(|mark| value.strip_prefix(mark));
     let quoted = value.split(|byte| b"\"'`".contains(byte));
     let words = value.split(|byte| byte.is_ascii_whitespace() || b"\"'!;&|(){}<>`$=,".contains(byte));
@@ -87,28 +91,29 @@ fn words(value: &[u8]) -> impl Iterator<Item = &Path> {
     all.filter(|word| !word.is_empty()).map(|word| Path::new(OsStr::from_bytes(word)))
 }
 
-/// Where a path from the top or from a home leads, if its own words do not say that it is in the workspace. Home is the
-/// operator's; and because it may be somebody else's, and folders have several names, a path with the workspace's own name in
-/// it counts as one that leads there.
-fn elsewhere(word: &Path, root: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+/// The workspace paths that an absolute path or one from a home may lead to. `~` is the operator's home. Because it can
+/// be another user's, and folders have several names, every path that contains the workspace's own name also counts as
+/// one into the workspace.
+fn workspace_candidates(word: &Path, root: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let mut parts = word.components();
     let first = parts.next().map(|part| part.as_os_str().as_bytes()).unwrap_or_default();
-    // What a shell makes of `$HOME` is a word without its sign here.
+    // `$HOME` without its sign, as the word splitting leaves it.
     let is_home = first == b"~" || first == b"HOME";
     if !is_home && !first.starts_with(b"~") && first != b"/" {
         return Vec::new();
     }
-    let mut led: Vec<PathBuf> = home.filter(|_| is_home).map(|home| home.join(&parts)).into_iter().collect();
+    let mut targets: Vec<PathBuf> =
+        home.filter(|_| is_home).map(|home| home.join(&parts)).into_iter().collect();
     while let Some(part) = parts.next() {
         if Some(part.as_os_str()) == root.file_name() {
-            led.push(root.join(&parts));
+            targets.push(root.join(&parts));
         }
     }
-    led
+    targets
 }
 
-/// Names of settings in lowercase, without the names of subsections, and their values.
-fn settings(text: &[u8]) -> Vec<(String, Vec<u8>)> {
+/// Parses settings: names in lowercase without subsections, and their values.
+fn parse_settings(text: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut settings = Vec::new();
     let mut section = String::new();
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -116,7 +121,7 @@ fn settings(text: &[u8]) -> Vec<(String, Vec<u8>)> {
     while let Some(byte) = bytes.next() {
         match byte {
             _ if byte.is_ascii_whitespace() => {}
-            b'[' => section = head(&mut bytes),
+            b'[' => section = section_name(&mut bytes),
             b'#' | b';' => drop(bytes.by_ref().find(|byte| *byte == b'\n')),
             _ => {
                 let mut name = vec![byte];
@@ -125,7 +130,7 @@ fn settings(text: &[u8]) -> Vec<(String, Vec<u8>)> {
                 }
                 if bytes.next() == Some(b'=') {
                     let name = String::from_utf8_lossy(&name).trim().to_lowercase();
-                    settings.push((format!("{section}.{name}"), value(&mut bytes)));
+                    settings.push((format!("{section}.{name}"), parse_value(&mut bytes)));
                 }
             }
         }
@@ -133,8 +138,8 @@ fn settings(text: &[u8]) -> Vec<(String, Vec<u8>)> {
     settings
 }
 
-/// The name of a section, in lowercase. Its subsection may hold what ends it elsewhere.
-fn head(bytes: &mut Peekable<impl Iterator<Item = u8>>) -> String {
+/// Parses a section header in lowercase. A quoted subsection can contain `]`.
+fn section_name(bytes: &mut Peekable<impl Iterator<Item = u8>>) -> String {
     let mut name = Vec::new();
     let (mut is_quoted, mut is_over) = (false, false);
     while let Some(byte) = bytes.next_if(|byte| *byte != b'\n') {
@@ -151,10 +156,10 @@ fn head(bytes: &mut Peekable<impl Iterator<Item = u8>>) -> String {
     String::from_utf8_lossy(&name).to_lowercase()
 }
 
-/// A value up to the end of its line: without comment and blanks around it, quotes and escapes undone.
-fn value(bytes: &mut impl Iterator<Item = u8>) -> Vec<u8> {
+/// Parses a value to the end of its line, without comments and surrounding blanks, with quotes and escapes resolved.
+fn parse_value(bytes: &mut impl Iterator<Item = u8>) -> Vec<u8> {
     let (mut value, mut is_quoted, mut is_comment) = (Vec::new(), false, false);
-    // Behind the last that is no blank.
+    // The end of the last non-blank character.
     let mut end = 0;
     while let Some(byte) = bytes.next().filter(|byte| *byte != b'\n') {
         if is_comment || byte.is_ascii_whitespace() && !is_quoted && value.is_empty() {
@@ -165,7 +170,7 @@ fn value(bytes: &mut impl Iterator<Item = u8>) -> Vec<u8> {
             b'"' => is_quoted = !is_quoted,
             b'\\' => match bytes.next() {
                 None | Some(b'\n') => {}
-                // At the end of a line of another system.
+                // A CRLF line end.
                 Some(b'\r') => drop(bytes.next()),
                 Some(b't') => value.push(b'\t'),
                 Some(b'b') => value.push(8),
@@ -186,28 +191,29 @@ fn value(bytes: &mut impl Iterator<Item = u8>) -> Vec<u8> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::ways::{Links, Ways};
+    use super::super::symlink_paths::{Links, PathTracer};
     use super::*;
 
-    fn led(text: &str) -> Vec<String> {
+    fn resolved_targets(text: &str) -> Vec<String> {
         let root = Path::new("/home/p");
-        let led = leads_to(
+        let targets = config_targets(
             ".git/config".as_ref(),
             text.as_bytes(),
-            (root, Some("/home".as_ref())),
+            root,
+            Some("/home".as_ref()),
             &mut vec![root.to_owned()],
         );
-        let mut ways = Ways::new(root, Links::new(), &[]);
-        let ends = led.into_iter().flat_map(|led| {
-            let ends = ways.follow(Path::new(""), &led.path).unwrap().ends;
-            ends.into_iter().filter(move |end| led.is_hooks || !end.as_os_str().is_empty())
+        let mut tracer = PathTracer::new(root, Links::new(), &[]);
+        let ends = targets.into_iter().flat_map(|targets| {
+            let ends = tracer.follow(Path::new(""), &targets.path).unwrap().ends;
+            ends.into_iter().filter(move |end| targets.is_hooks || !end.as_os_str().is_empty())
         });
         let ends: BTreeSet<String> = ends.map(|path| path.display().to_string()).collect();
         ends.into_iter().collect()
     }
 
     #[test]
-    fn what_git_runs_or_reads_is_found_wherever_it_is() {
+    fn paths_in_settings_are_found() {
         for (text, expected) in [
             ("[core]\n\thooksPath = .githooks\n", ".githooks"),
             ("[CORE]\nHOOKSPATH=.githooks/\n", ".githooks"),
@@ -237,19 +243,26 @@ mod tests {
             ("[core]\n\thooksPath = /data/homes/me/p/hooks\n", "hooks"),
             ("[alias]\n\tup = !$HOME/p/up.sh\n", "up.sh"),
         ] {
-            assert!(led(text).contains(&expected.to_owned()), "{text}: {:?}", led(text));
+            assert!(
+                resolved_targets(text).contains(&expected.to_owned()),
+                "{text}: {:?}",
+                resolved_targets(text)
+            );
         }
     }
 
     #[test]
-    fn what_leads_nowhere_marks_nothing() {
+    fn settings_without_paths_are_ignored() {
         let usual = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote \"origin\"]\n\turl = https://x/src\n\
                      [branch \"main\"]\n\tremote = origin\n[user]\n\tname = src\n[core]\n# hooksPath = a\n";
-        assert_eq!(led(usual), [] as [String; 0]);
-        assert_eq!(led("[core]\n\thooksPath = /etc/hooks\n"), [] as [String; 0]);
-        assert!(!led("[alias]\n\there = !ls ..\n").contains(&String::new()));
-        assert!(!led("[core]\n\thooksPath = ~/hooks\n").contains(&"hooks".to_owned()), "home is around it");
-        // Hooks beside everything else: then everything may be one.
-        assert_eq!(led("[core]\n\thooksPath = ..\n"), [""]);
+        assert_eq!(resolved_targets(usual), [] as [String; 0]);
+        assert_eq!(resolved_targets("[core]\n\thooksPath = /etc/hooks\n"), [] as [String; 0]);
+        assert!(!resolved_targets("[alias]\n\there = !ls ..\n").contains(&String::new()));
+        assert!(
+            !resolved_targets("[core]\n\thooksPath = ~/hooks\n").contains(&"hooks".to_owned()),
+            "the home contains the workspace"
+        );
+        // The hooks folder contains everything, so everything may be a hook.
+        assert_eq!(resolved_targets("[core]\n\thooksPath = ..\n"), [""]);
     }
 }

@@ -1,59 +1,66 @@
-//! The changes of a sandbox to its workspace, seen from the host: what they are ([`diff`]), taking them over ([`land`]) and
-//! throwing them away ([`discard`]); [`content`] is what one of the files holds. [`Standing`] and [`Growth`] are for
-//! folders that are changed at once.
+//! Changes of a sandbox to its workspace, seen from the host: listing ([`diff`]), landing ([`land`]) and discarding
+//! ([`discard`]) them, and reading a single file ([`content`]). [`Standing`] and [`Growth`] are for folders that are
+//! changed directly.
 //!
-//! Whatever lies in the upper layer was put there by the agent. It is never followed, run or believed: every name is opened
-//! beneath its folder without following links, only plain files, folders and links that stay inside are landed, and set-id
-//! bits are dropped on the way. Who may land what is the gate's to say.
+//! The agent controls everything in the upper layer, so none of it is trusted: names are opened beneath their folder
+//! without following symlinks, only regular files, folders and symlinks that stay inside are landed, and set-id bits
+//! are dropped. The gate decides who may land what.
 
-mod beneath;
-mod closed;
+mod apply;
+mod autorun_scan;
+mod autorun_snapshot;
+mod change;
 mod content;
 mod diff;
 mod discard;
-mod field;
+mod disk_usage;
 mod git_config;
-mod journal;
+mod inaccessible_dirs;
 mod land;
-mod layers;
+mod land_journal;
+mod land_report;
 mod node;
-mod obeyed;
-mod standing;
-mod usage;
-mod ways;
-mod words;
+mod overlay;
+mod path_encoding;
+mod remove_tree;
+mod resolve_beneath;
+mod selection;
+mod symlink_paths;
 
+pub use autorun_snapshot::Standing;
+pub use change::{Change, Kind};
 pub use content::content;
-pub use diff::{Change, Diff, Kind, diff};
+pub use diff::{Diff, diff};
 pub use discard::discard;
-pub use journal::{Mended, mend};
-pub use land::{Landing, Selection, Unlanded, Why, land};
-pub use layers::Layers;
+pub use disk_usage::{Growth, MAX_GROWTH, Usage};
+pub use land::land;
+pub use land_journal::{LandRecovery, mend};
+pub use land_report::{Landing, Unlanded, Why};
 pub use node::Node;
-pub use standing::Standing;
-pub use usage::{Growth, MAX_GROWTH, Usage};
+pub use overlay::Layers;
+pub use selection::Selection;
 
 use std::path::PathBuf;
 
-/// Why changes cannot be told or taken over at all.
+/// Why a workspace operation failed as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
-    #[error("`{path}` cannot be read ({error}): check who may read it")]
+    #[error("`{path}` cannot be read ({error}): check its permissions")]
     Unreadable { path: PathBuf, error: std::io::Error },
-    #[error("`{path}` cannot be written ({error}): check who may write it, and how much room is left")]
+    #[error("`{path}` cannot be written ({error}): check its permissions and the free disk space")]
     Unwritable { path: PathBuf, error: std::io::Error },
     #[error("the workspace has more than {MAX_CHANGES} changes: discard some, or land them from a copy")]
     TooMany,
-    #[error("`{path}` was changed in a way that this version does not know: discard it")]
+    #[error("`{path}` was changed in a way that this version does not support: discard the change")]
     Unknown { path: PathBuf },
     #[error("the record of the session at `{path}` cannot be read ({error}): discard its changes")]
     Record { path: PathBuf, error: std::io::Error },
 }
 
-/// Changes of one session.
+/// Maximum number of changes of one session.
 pub const MAX_CHANGES: usize = 200_000;
 
-/// Folders in folders.
+/// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 256;
 
 fn unreadable(path: impl Into<PathBuf>, error: impl Into<std::io::Error>) -> WorkspaceError {

@@ -1,4 +1,4 @@
-//! What there is under a name.
+//! The type and metadata of a file system entry.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -9,12 +9,12 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
-use super::beneath;
+use super::resolve_beneath;
 
-/// Bytes that are compared at a time.
+/// Bytes compared at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Something with a name in a workspace. Modes are the nine bits of rights; others do not count.
+/// An entry of a workspace. `mode` has the nine permission bits only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     File {
@@ -27,19 +27,19 @@ pub enum Node {
     Symlink {
         to: PathBuf,
     },
-    /// A pipe, a socket or a device. It is shown and never landed.
+    /// A pipe, socket or device. It is shown, but never landed.
     Other,
 }
 
-/// A node as it was found.
+/// An entry with its metadata.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct NodeStat {
     pub(super) node: Node,
     pub(super) stat: Stat,
 }
 
-impl Found {
-    /// What has this name in a folder, if anything.
+impl NodeStat {
+    /// Reads the entry of a folder, if it exists.
     pub(super) fn in_folder(folder: &OwnedFd, name: &Path) -> rustix::io::Result<Option<Self>> {
         let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -59,38 +59,37 @@ impl Found {
         Ok(Some(Self { node, stat }))
     }
 
-    /// What a path beneath a folder leads to without any link, if to anything.
+    /// Reads the entry at a path beneath a folder without following symlinks, if it exists.
     pub(super) fn beneath(root: &OwnedFd, path: &Path) -> rustix::io::Result<Option<Self>> {
-        let parent = match beneath::open_folder(root, path.parent().unwrap_or(Path::new(""))) {
+        let parent = match resolve_beneath::open_folder(root, path.parent().unwrap_or(Path::new(""))) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             parent => parent?,
         };
         Self::in_folder(&parent, path.file_name().map_or(Path::new("."), Path::new))
     }
 
-    /// Whether this is how the upper layer says that something was removed.
+    /// Returns whether this is an overlay whiteout, which marks a removed entry.
     pub(super) fn is_whiteout(&self) -> bool {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::CharacterDevice && self.stat.st_rdev == 0
     }
 
-    /// Whether it is a file with one of the bits that give its owner's or its group's rights to whoever runs it.
+    /// Returns whether this is a file with a set-user-id or set-group-id bit.
     pub(super) fn sets_id(&self) -> bool {
         matches!(self.node, Node::File { .. }) && self.stat.st_mode & 0o6000 != 0
     }
 
-    /// When it was last changed in any way, in nanoseconds. No program can choose that.
+    /// The change time in nanoseconds, which programs cannot set.
     pub(super) fn changed_at(&self) -> i128 {
         i128::from(self.stat.st_ctime) * 1_000_000_000 + i128::from(self.stat.st_ctime_nsec)
     }
 }
 
-/// Whether two plain files hold the same bytes.
-pub(super) fn same_content(
-    (left, left_path): (&OwnedFd, &Path),
-    (right, right_path): (&OwnedFd, &Path),
-) -> std::io::Result<bool> {
-    let open = |folder, path| Ok::<_, std::io::Error>(std::fs::File::from(beneath::open_file(folder, path)?));
-    let (mut left, mut right) = (open(left, left_path)?, open(right, right_path)?);
+/// Returns whether the regular files with this name in two folders have the same content.
+pub(super) fn same_content(left: &OwnedFd, right: &OwnedFd, name: &Path) -> std::io::Result<bool> {
+    let open = |folder, path| {
+        Ok::<_, std::io::Error>(std::fs::File::from(resolve_beneath::open_file(folder, path)?))
+    };
+    let (mut left, mut right) = (open(left, name)?, open(right, name)?);
     let (mut ours, mut theirs) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     loop {
         let (some, others) = (fill(&mut left, &mut ours)?, fill(&mut right, &mut theirs)?);
@@ -114,9 +113,9 @@ fn fill(from: &mut impl Read, chunk: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// Whether a link at `path` stays in the workspace. A way up is only believed before the first name: behind one it begins
-/// wherever that name leads, which may be a link.
-pub(super) fn stays_inside(path: &Path, to: &Path) -> bool {
+/// Returns whether the target of a symlink at `path` stays in the workspace. `..` is accepted only at the beginning of
+/// the target: after a name it starts from wherever that name leads, which may be another symlink.
+pub(super) fn link_stays_inside(path: &Path, to: &Path) -> bool {
     let above = path.components().count().saturating_sub(1);
     let ways_up = to.components().take_while(|part| matches!(part, Component::ParentDir | Component::CurDir));
     let ways_up = ways_up.filter(|part| *part == Component::ParentDir).count();
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_that_leave_are_known() {
+    fn symlinks_that_leave_the_workspace_are_detected() {
         for (path, to, stays) in [
             ("a", "b", true),
             ("a/b", "../c", true),
@@ -142,7 +141,7 @@ mod tests {
             ("a/b/c", "x/..", false),
             ("a", "b/../../c", false),
         ] {
-            assert_eq!(stays_inside(path.as_ref(), to.as_ref()), stays, "{path} -> {to}");
+            assert_eq!(link_stays_inside(path.as_ref(), to.as_ref()), stays, "{path} -> {to}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The sandbox from outside. This program is also what it tests with: the launcher (`sandbox-enter`) and the programs that
-//! run inside or die.
+//! Tests of the sandbox from outside. This program is also the entering half (`sandbox-enter`) and every program that
+//! the tests start.
 #![allow(unsafe_code, reason = "probes make the very calls that a sandbox must refuse")]
 #![allow(
     clippy::unwrap_used,
@@ -8,17 +8,17 @@
     reason = "all of this is a test, which clippy cannot see"
 )]
 
-mod hostile;
-mod landing;
-mod life;
+mod autorun_files;
+mod common_tools;
+mod land;
+mod land_recovery;
+mod landlock_mode;
+mod lifecycle;
 mod masks;
-mod mending;
-mod modes;
 #[path = "../probes/mod.rs"]
 mod probes;
-mod relays;
-mod stage;
-mod tools;
+mod relay;
+mod support;
 
 use std::process::ExitCode;
 
@@ -32,20 +32,20 @@ fn main() -> ExitCode {
         tribune_sandbox::enter().unwrap();
         return ExitCode::SUCCESS;
     }
-    let programs = [probes::program, life::program, relays::program, landing::program];
+    let programs = [probes::program, lifecycle::program, relay::program, land::program];
     if let Some(code) = programs.iter().find_map(|program| program(&words)) {
         return code;
     }
     let mut trials = probes::trials();
     let is_root = rustix::process::geteuid().is_root();
     for (group, tests) in [
-        ("life", life::TESTS),
-        ("relays", relays::TESTS),
-        ("landing", landing::TESTS),
-        ("hostile", hostile::TESTS),
-        ("mending", mending::TESTS),
-        ("tools", tools::TESTS),
-        ("modes", modes::TESTS),
+        ("lifecycle", lifecycle::TESTS),
+        ("relay", relay::TESTS),
+        ("land", land::TESTS),
+        ("autorun_files", autorun_files::TESTS),
+        ("land_recovery", land_recovery::TESTS),
+        ("common_tools", common_tools::TESTS),
+        ("landlock_mode", landlock_mode::TESTS),
         ("masks", masks::TESTS),
     ] {
         trials.extend(tests.iter().map(|(name, test)| {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
                 test();
                 Ok(())
             };
-            // Only root can start as itself and as somebody else.
+            // Root is needed to start both as root and as another user.
             Trial::test(format!("{group}::{name}"), run).with_ignored_flag(!is_root)
         }));
     }

@@ -1,4 +1,4 @@
-//! What somebody inside does to a workspace never stops the next command, and never lifts a protection.
+//! Nothing that an agent does to a workspace makes the next start fail or removes a mask.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,64 +9,55 @@ use tribune_contract::{HOST_TRAPS, LaunchProfile, Mount, Workspace, WorkspaceSou
 use tribune_sandbox::workspace::Layers;
 use tribune_sandbox::{Child, Streams};
 
-use crate::stage::{Ran, Test, finish, launcher, shell};
+use crate::support::{Ran, Test, finish, launcher, shell};
 
 pub(crate) const TESTS: &[Test] = &[
-    (
-        "a_box_moves_nothing_that_another_is_about_to_cover",
-        a_box_moves_nothing_that_another_is_about_to_cover,
-    ),
-    ("what_is_moved_while_a_box_starts_is_hidden", what_is_moved_while_a_box_starts_is_hidden),
-    ("links_with_frozen_names_stop_nothing", links_with_frozen_names_stop_nothing),
+    ("concurrent_sandbox_cannot_move_masked_folders", concurrent_sandbox_cannot_move_masked_folders),
+    ("files_moved_during_a_start_are_hidden", files_moved_during_a_start_are_hidden),
+    ("symlinks_with_read_only_names_do_not_fail_a_start", symlinks_with_read_only_names_do_not_fail_a_start),
     ("too_many_names_make_their_folder_read_only", too_many_names_make_their_folder_read_only),
     (
-        "too_many_names_at_the_top_make_all_of_it_read_only",
-        too_many_names_at_the_top_make_all_of_it_read_only,
+        "too_many_names_at_the_top_make_everything_read_only",
+        too_many_names_at_the_top_make_everything_read_only,
     ),
-    ("folders_too_deep_to_look_into_are_read_only", folders_too_deep_to_look_into_are_read_only),
-    ("names_that_are_no_text_are_protected", names_that_are_no_text_are_protected),
-    ("folders_above_what_is_hidden_stay", folders_above_what_is_hidden_stay),
-    ("hidden_links_stay_and_so_do_their_ways", hidden_links_stay_and_so_do_their_ways),
-    ("hidden_links_stay_in_an_overlay", hidden_links_stay_in_an_overlay),
-    ("paths_are_hidden_through_links_to_folders", paths_are_hidden_through_links_to_folders),
-    ("the_ways_of_frozen_links_stay", the_ways_of_frozen_links_stay),
-    ("links_by_the_name_on_this_machine_are_known", links_by_the_name_on_this_machine_are_known),
-    ("hidden_links_lead_where_the_kernel_says", hidden_links_lead_where_the_kernel_says),
-    ("links_in_circles_stop_nothing", links_in_circles_stop_nothing),
+    ("folders_beyond_the_depth_limit_are_read_only", folders_beyond_the_depth_limit_are_read_only),
+    ("non_utf8_names_are_masked", non_utf8_names_are_masked),
+    ("parents_of_hidden_names_cannot_be_moved", parents_of_hidden_names_cannot_be_moved),
+    ("hidden_symlinks_are_pinned", hidden_symlinks_are_pinned),
+    ("hidden_symlinks_are_pinned_in_an_overlay", hidden_symlinks_are_pinned_in_an_overlay),
+    ("patterns_match_through_symlinks_to_folders", patterns_match_through_symlinks_to_folders),
+    ("read_only_symlinks_are_pinned", read_only_symlinks_are_pinned),
+    ("symlinks_by_host_path_are_resolved", symlinks_by_host_path_are_resolved),
+    ("hidden_symlinks_resolve_as_in_the_kernel", hidden_symlinks_resolve_as_in_the_kernel),
+    ("symlink_loops_do_not_fail_a_start", symlink_loops_do_not_fail_a_start),
     ("too_many_hidden_names_hide_their_folder", too_many_hidden_names_hide_their_folder),
-    ("too_many_hidden_names_at_the_top_hide_all_of_it", too_many_hidden_names_at_the_top_hide_all_of_it),
-    ("names_are_hidden_in_shown_folders_too", names_are_hidden_in_shown_folders_too),
-    ("further_folders_are_covered_as_the_workspace_is", further_folders_are_covered_as_the_workspace_is),
-    (
-        "what_leads_from_one_folder_to_another_is_covered_there",
-        what_leads_from_one_folder_to_another_is_covered_there,
-    ),
-    (
-        "what_the_kernel_tells_of_the_host_is_told_to_nobody",
-        what_the_kernel_tells_of_the_host_is_told_to_nobody,
-    ),
-    ("sockets_of_its_own_work", sockets_of_its_own_work),
-    ("a_socket_is_shown_as_nothing_else", a_socket_is_shown_as_nothing_else),
+    ("too_many_hidden_names_at_the_top_hide_everything", too_many_hidden_names_at_the_top_hide_everything),
+    ("names_are_hidden_in_read_only_mounts", names_are_hidden_in_read_only_mounts),
+    ("additional_directories_are_masked", additional_directories_are_masked),
+    ("links_between_folders_are_masked_at_their_target", links_between_folders_are_masked_at_their_target),
+    ("proc_reveals_nothing_of_the_host", proc_reveals_nothing_of_the_host),
+    ("own_sockets_work", own_sockets_work),
+    ("socket_as_a_mount_source_is_rejected", socket_as_a_mount_source_is_rejected),
 ];
 
-/// Runs a line in a folder that changes at once. What it said, and which folders were read-only.
-fn direct(folder: &Path, line: &str) -> (Ran, Vec<String>) {
-    direct_without(folder, &[], line)
+/// Runs a line in a folder that is mounted directly. Returns the result and the folders that are read-only as a whole.
+fn run_direct(folder: &Path, line: &str) -> (Ran, Vec<String>) {
+    run_direct_hiding(folder, &[], line)
 }
 
-/// The same, where some names are hidden.
-fn direct_without(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>) {
-    let child = started_without(folder, hide, line);
+/// The same with hidden names.
+fn run_direct_hiding(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>) {
+    let child = start_hiding(folder, hide, line);
     let read_only = child.started().read_only.clone();
     (finish(child), read_only)
 }
 
-fn started_without(folder: &Path, hide: &[&str], line: &str) -> Child {
-    let house = tempfile::tempdir().unwrap();
-    launcher(house.path()).launch(&hiding(folder, hide, line), Streams::captured()).unwrap()
+fn start_hiding(folder: &Path, hide: &[&str], line: &str) -> Child {
+    let state_dir = tempfile::tempdir().unwrap();
+    launcher(state_dir.path()).launch(&direct_profile(folder, hide, line), Streams::captured()).unwrap()
 }
 
-fn hiding(folder: &Path, hide: &[&str], line: &str) -> LaunchProfile {
+fn direct_profile(folder: &Path, hide: &[&str], line: &str) -> LaunchProfile {
     let mut profile = shell(line);
     profile.cwd = "/workspace".into();
     profile.workspace = Some(Workspace {
@@ -82,18 +73,18 @@ fn workspace() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Whether a file is covered or for root alone makes no difference to whoever is in the sandbox.
-fn what_the_kernel_tells_of_the_host_is_told_to_nobody() {
+/// For the program inside it makes no difference whether a file is masked or readable by root only.
+fn proc_reveals_nothing_of_the_host() {
     let folder = workspace();
     let line = "for f in cmdline interrupts kallsyms kcore key-users keys kmsg latency_stats locks sched_debug slabinfo \
                 sysrq-trigger timer_list vmallocinfo; do \
                 if [ -r /proc/$f ] && [ -n \"$(timeout 1 head -c 1 /proc/$f | tr '\\0' x)\" ]; then echo tells $f; fi; \
                 if [ -w /proc/$f ]; then echo takes $f; fi; done; head -c 3 /proc/version";
-    let (ran, _) = direct(folder.path(), line);
+    let (ran, _) = run_direct(folder.path(), line);
     assert_eq!(ran.ok(), "Lin");
 }
 
-fn folders_above_what_is_hidden_stay() {
+fn parents_of_hidden_names_cannot_be_moved() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = workspace();
     let hidden = folder.path().join("config/deep/secrets");
@@ -106,20 +97,20 @@ fn folders_above_what_is_hidden_stay() {
         std::fs::set_permissions(folder.path().join(path), open).unwrap();
     }
     let hide = ["config/deep/secrets", ".env"];
-    let (moved, _) = direct_without(
+    let (moved, _) = run_direct_hiding(
         folder.path(),
         &hide,
         "mv config c2; mv sub s2; ls; cat sub/.env; echo made > plain; cat plain",
     );
     assert_eq!(moved.stdout, "config\nsub\nmade\n", "{}", moved.stderr);
-    let (found, _) = direct_without(folder.path(), &hide, "find . -type f -exec cat {} +");
+    let (found, _) = run_direct_hiding(folder.path(), &hide, "find . -type f -exec cat {} +");
     assert_eq!(found.stdout, "made\n", "{}", found.stderr);
 }
 
-/// Reads every file there is by every name it has.
+/// Reads every file under every name.
 const READ_ALL: &str = "find . -type f -exec cat {} + ; find . -type l -exec cat {} + 2>/dev/null";
 
-/// Lets whoever runs in a box change everything there.
+/// Makes everything writable for every user.
 fn open_up(folder: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     let open = std::fs::Permissions::from_mode(0o777);
@@ -131,7 +122,7 @@ fn open_up(folder: &Path) {
     }
 }
 
-/// Hidden links, straight, in a chain, through a link to a folder and through `..`, with a file each of which they lead to.
+/// Hidden symlinks: direct, in a chain, through a symlink to a folder and through `..`, each with its target.
 fn with_hidden_links() -> TempDir {
     let folder = workspace();
     let at = |name: &str| folder.path().join(name);
@@ -157,25 +148,25 @@ fn with_hidden_links() -> TempDir {
     folder
 }
 
-/// Tries to make each of them lead elsewhere.
+/// Tries to redirect each of them.
 const LEAD_ASTRAY: &str = "for name in .env sub/.env first second real/.env by over/.env; do \
     rm -f $name; mv $name moved; ln -sfn plain $name; done 2>/dev/null; \
     rmdir over/deep; mv over/deep moved; mv conf moved; mv real moved; mv sub moved; mv over moved; echo made > plain; cat plain";
 
-fn hidden_links_stay_and_so_do_their_ways() {
+fn hidden_symlinks_are_pinned() {
     let folder = with_hidden_links();
-    let (first, _) = direct_without(folder.path(), &[".env"], READ_ALL);
+    let (first, _) = run_direct_hiding(folder.path(), &[".env"], READ_ALL);
     assert_eq!(first.stdout, "", "{}", first.stderr);
-    let (ran, _) = direct_without(folder.path(), &[".env"], LEAD_ASTRAY);
+    let (ran, _) = run_direct_hiding(folder.path(), &[".env"], LEAD_ASTRAY);
     assert_eq!(ran.stdout, "made\n");
-    let (found, _) = direct_without(folder.path(), &[".env"], READ_ALL);
+    let (found, _) = run_direct_hiding(folder.path(), &[".env"], READ_ALL);
     assert_eq!(found.stdout, "made\n", "{}", found.stderr);
 }
 
-fn hidden_links_stay_in_an_overlay() {
+fn hidden_symlinks_are_pinned_in_an_overlay() {
     let folder = with_hidden_links();
-    let house = tempfile::tempdir().unwrap();
-    let layers = Layers::create(house.path().join("layers"), folder.path()).unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
+    let layers = Layers::create(state_dir.path().join("layers"), folder.path()).unwrap();
     let run = |line: &str| {
         let mut profile = shell(line);
         profile.cwd = "/workspace".into();
@@ -188,12 +179,12 @@ fn hidden_links_stay_in_an_overlay() {
             hide: vec![".env".to_owned()],
             freeze: Vec::new(),
         });
-        finish(launcher(house.path()).launch(&profile, Streams::captured()).unwrap()).stdout
+        finish(launcher(state_dir.path()).launch(&profile, Streams::captured()).unwrap()).stdout
     };
     assert_eq!([LEAD_ASTRAY, READ_ALL].map(run), ["made\n", "made\n"]);
 }
 
-fn paths_are_hidden_through_links_to_folders() {
+fn patterns_match_through_symlinks_to_folders() {
     let folder = workspace();
     let at = |name: &str| folder.path().join(name);
     for name in ["elsewhere/secrets", "elsewhere/plain", "deep/er/keys/private"] {
@@ -208,18 +199,18 @@ fn paths_are_hidden_through_links_to_folders() {
     }
     open_up(folder.path());
     let hide = ["config/secrets", "way/**/k/private"];
-    let (ran, _) = direct_without(
+    let (ran, _) = run_direct_hiding(
         folder.path(),
         &hide,
         "find . -type f -exec cat {} + ; rm -f config way deep/er/k 2>/dev/null; mv elsewhere/secrets moved; mv deep moved; echo made > plain",
     );
     assert_eq!(ran.stdout, "elsewhere/plain\n", "{}", ran.stderr);
     let (found, _) =
-        direct_without(folder.path(), &hide, "cat plain; cat elsewhere/*/file deep/er/keys/private/file");
+        run_direct_hiding(folder.path(), &hide, "cat plain; cat elsewhere/*/file deep/er/keys/private/file");
     assert_eq!(found.stdout, "made\nelsewhere/plain\n");
 }
 
-fn the_ways_of_frozen_links_stay() {
+fn read_only_symlinks_are_pinned() {
     let folder = workspace();
     let at = |name: &str| folder.path().join(name);
     for name in ["dots", "machine"] {
@@ -233,7 +224,7 @@ fn the_ways_of_frozen_links_stay() {
         std::os::unix::fs::symlink(to, at(name)).unwrap();
     }
     open_up(folder.path());
-    let (ran, _) = direct(
+    let (ran, _) = run_direct(
         folder.path(),
         "mkdir evil; echo evil > evil/rc; echo evil > evil/config.toml; for name in a d .cargo; do rm -f $name; ln -sfn evil $name; done \
          2>/dev/null; rm -f a; ln -s evil/rc a; echo evil > machine/config.toml; echo evil > other-name; mv dots moved; echo ran",
@@ -244,7 +235,7 @@ fn the_ways_of_frozen_links_stay() {
     }
 }
 
-fn links_by_the_name_on_this_machine_are_known() {
+fn symlinks_by_host_path_are_resolved() {
     let folder = workspace();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("rc"), "as it was").unwrap();
@@ -256,14 +247,14 @@ fn links_by_the_name_on_this_machine_are_known() {
     )
     .unwrap();
     open_up(folder.path());
-    let (ran, _) = direct_without(folder.path(), &[".env"], "echo evil > rc; cat key; echo ran");
+    let (ran, _) = run_direct_hiding(folder.path(), &[".env"], "echo evil > rc; cat key; echo ran");
     assert_eq!(ran.stdout, "ran\n");
     assert_eq!(std::fs::read_to_string(at("rc")).unwrap(), "as it was");
 }
 
-/// `..` behind a link to a folder leads up from that folder, whatever the text of the way says, and a way out of the workspace may come
-/// back by another name of it.
-fn hidden_links_lead_where_the_kernel_says() {
+/// `..` behind a symlink to a folder leads up from its target, whatever the text of the path says. A path that leaves
+/// the workspace can come back through another path of it.
+fn hidden_symlinks_resolve_as_in_the_kernel() {
     for way in ["x/../vault", "P/x/../vault", "../P/x/../vault", "/workspace/x/../vault", "alias/deep/vault"]
     {
         let machine = workspace();
@@ -282,13 +273,13 @@ fn hidden_links_lead_where_the_kernel_says() {
         open_up(machine.path());
         let line = "cat hl deep/vault vault; rm -f x; ln -s /tmp x; rm -f hl; mv deep moved";
         for _ in 0..2 {
-            let (ran, _) = direct_without(&folder, &["hl"], line);
+            let (ran, _) = run_direct_hiding(&folder, &["hl"], line);
             assert_eq!(ran.stdout, "innocent\n", "{way}: {}", ran.stderr);
         }
     }
 }
 
-fn links_in_circles_stop_nothing() {
+fn symlink_loops_do_not_fail_a_start() {
     let folder = workspace();
     let at = |name: &str| folder.path().join(name);
     std::fs::create_dir_all(at("a/b")).unwrap();
@@ -298,7 +289,7 @@ fn links_in_circles_stop_nothing() {
         std::os::unix::fs::symlink(to, at(name)).unwrap();
     }
     std::fs::write(at("a/b/key"), "hidden-words").unwrap();
-    let (ran, _) = direct_without(folder.path(), &["a/**/x/**/key", ".env"], "cat a/b/key; echo ran");
+    let (ran, _) = run_direct_hiding(folder.path(), &["a/**/x/**/key", ".env"], "cat a/b/key; echo ran");
     assert_eq!(ran.stdout, "ran\n");
 }
 
@@ -312,28 +303,25 @@ fn too_many_hidden_names_hide_their_folder() {
         std::fs::write(folder.path().join(name), name).unwrap();
     }
     open_up(folder.path());
-    let child = started_without(
-        folder.path(),
-        &["*.pem"],
-        "cat keys/plain; ls keys/many; cat one.pem; mv keys moved",
-    );
+    let child =
+        start_hiding(folder.path(), &["*.pem"], "cat keys/plain; ls keys/many; cat one.pem; mv keys moved");
     assert_eq!(child.started().emptied, ["keys/many"]);
     assert_eq!(finish(child).stdout, "keys/plain");
     assert!(folder.path().join("keys/many/7.pem").exists());
 }
 
-fn too_many_hidden_names_at_the_top_hide_all_of_it() {
+fn too_many_hidden_names_at_the_top_hide_everything() {
     let folder = workspace();
     for number in 0..2100 {
         std::fs::write(folder.path().join(format!("{number}.pem")), "hidden-words").unwrap();
     }
-    let child = started_without(folder.path(), &["*.pem"], "ls -A; cat 7.pem; echo made > plain; echo ran");
+    let child = start_hiding(folder.path(), &["*.pem"], "ls -A; cat 7.pem; echo made > plain; echo ran");
     assert_eq!(child.started().emptied, ["."]);
     assert_eq!(finish(child).stdout, "ran\n");
 }
 
-/// Somebody of this machine moves a folder with hidden files to and fro.
-fn what_is_moved_while_a_box_starts_is_hidden() {
+/// A process of the host keeps moving a folder with hidden files.
+fn files_moved_during_a_start_are_hidden() {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     let folder = workspace();
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
@@ -342,40 +330,43 @@ fn what_is_moved_while_a_box_starts_is_hidden() {
         std::fs::create_dir(made).unwrap();
     }
     std::fs::write(here.join("key.pem"), "hidden-words\n").unwrap();
-    // Covered first, so that there is time in between.
+    // Masked first, which takes some time.
     for number in 0..1000 {
         std::fs::write(others.join(format!("{number}.pem")), "").unwrap();
     }
     open_up(folder.path());
     let (is_over, moves) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let told = std::thread::scope(|scope| {
+    let leaked = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 for (from, to) in [(&here, &there), (&there, &here)] {
                     std::fs::rename(from, to).unwrap();
                     moves.fetch_add(1, Ordering::Relaxed);
-                    // Long enough to be found.
+                    // Long enough to be found by a scan.
                     std::thread::sleep(std::time::Duration::from_millis(20));
                 }
             }
         });
-        let (mut starts, mut told) = (0, Vec::new());
-        while starts < STARTS && told.is_empty() {
+        let (mut starts, mut leaked) = (0, Vec::new());
+        while starts < STARTS && leaked.is_empty() {
             let before = moves.load(Ordering::Relaxed);
-            let house = tempfile::tempdir().unwrap();
-            let profile = hiding(folder.path(), &["*.pem"], "cat here/* there/* 2>/dev/null; echo ran");
-            // Who is moved all the time is not shown at all.
-            let Ok(child) = launcher(house.path()).launch(&profile, Streams::captured()) else { continue };
+            let state_dir = tempfile::tempdir().unwrap();
+            let profile =
+                direct_profile(folder.path(), &["*.pem"], "cat here/* there/* 2>/dev/null; echo ran");
+            // If it moves too often, the start fails and shows nothing.
+            let Ok(child) = launcher(state_dir.path()).launch(&profile, Streams::captured()) else {
+                continue;
+            };
             starts += usize::from(moves.load(Ordering::Relaxed) != before);
-            told.extend(Some(finish(child).stdout).filter(|told| told != "ran\n"));
+            leaked.extend(Some(finish(child).stdout).filter(|leaked| leaked != "ran\n"));
         }
         is_over.store(true, Ordering::Relaxed);
-        told
+        leaked
     });
-    assert_eq!(told, Vec::<String>::new());
+    assert_eq!(leaked, Vec::<String>::new());
 }
 
-/// Tries to move folders above what is hidden, and counts its tries, until it is told to stop.
+/// Tries to move folders above hidden files and counts its attempts, until a file tells it to stop.
 const MOVE: &str = "
 import os
 tries = 0
@@ -389,10 +380,10 @@ while not os.path.exists('stop'):
     open('tries.new', 'w').write(str(tries)); os.rename('tries.new', 'tries')
 ";
 
-/// Boxes that start while another tries to move what they cover.
+/// How many sandboxes start while another one tries to move what they mask.
 const STARTS: usize = 10;
 
-fn a_box_moves_nothing_that_another_is_about_to_cover() {
+fn concurrent_sandbox_cannot_move_masked_folders() {
     let folder = workspace();
     for (name, file) in [("config/deep/secrets", "s"), ("sub", ".env")] {
         std::fs::create_dir_all(folder.path().join(name)).unwrap();
@@ -400,13 +391,13 @@ fn a_box_moves_nothing_that_another_is_about_to_cover() {
     }
     open_up(folder.path());
     let hide = ["config/deep/secrets", ".env"];
-    let mover = started_without(folder.path(), &hide, &format!("python3 -c \"{MOVE}\""));
+    let mover = start_hiding(folder.path(), &hide, &format!("python3 -c \"{MOVE}\""));
     let tries = || std::fs::read_to_string(folder.path().join("tries")).unwrap_or_default();
     let mut starts = 0;
     while starts < STARTS {
         let before = tries();
         let (ran, _) =
-            direct_without(folder.path(), &hide, "find . \\( -name s -o -name .env \\) -exec cat {} +");
+            run_direct_hiding(folder.path(), &hide, "find . \\( -name s -o -name .env \\) -exec cat {} +");
         assert_eq!(ran.stdout, "", "{}", ran.stderr);
         starts += usize::from(!before.is_empty() && tries() != before);
     }
@@ -414,14 +405,14 @@ fn a_box_moves_nothing_that_another_is_about_to_cover() {
     assert_eq!(finish(mover).ok(), "");
 }
 
-fn links_with_frozen_names_stop_nothing() {
+fn symlinks_with_read_only_names_do_not_fail_a_start() {
     let folder = workspace();
-    let planted = direct(
+    let planted = run_direct(
         folder.path(),
         "mkdir d; echo a > rc; ln -s rc .bashrc; ln -s /nowhere .profile; ln -s d .vscode; ln -s .zshrc .zshrc",
     );
     assert_eq!(planted.0.ok(), "");
-    let (ran, read_only) = direct(
+    let (ran, read_only) = run_direct(
         folder.path(),
         "cat .bashrc; for name in .bashrc .profile .vscode .zshrc; do rm -f $name; echo evil > $name; done 2>/dev/null; \
          echo evil > rc; echo evil > d/tasks.json; echo made > plain; cat plain",
@@ -442,7 +433,7 @@ fn too_many_names_make_their_folder_read_only() {
         std::fs::write(inner.join(".envrc"), "as it was").unwrap();
     }
     std::fs::write(folder.path().join(".envrc"), "as it was").unwrap();
-    let (ran, read_only) = direct(
+    let (ran, read_only) = run_direct(
         folder.path(),
         "echo evil > many/7/.envrc; echo evil > .envrc; mv many other; echo made > plain; cat plain",
     );
@@ -452,9 +443,9 @@ fn too_many_names_make_their_folder_read_only() {
     }
 }
 
-fn too_many_names_at_the_top_make_all_of_it_read_only() {
+fn too_many_names_at_the_top_make_everything_read_only() {
     let folder = workspace();
-    // Upper and lower case are the same to a pattern, so one name has many spellings.
+    // Patterns ignore case, so one name has many spellings.
     for name in [".bash_profile", ".envrc"] {
         for number in 0..1_u32 << name.len() {
             let spelt = |(at, letter): (usize, char)| match number >> at & 1 {
@@ -465,19 +456,20 @@ fn too_many_names_at_the_top_make_all_of_it_read_only() {
             std::fs::write(folder.path().join(spelling), "as it was").unwrap();
         }
     }
-    let (ran, read_only) = direct(folder.path(), "echo evil > .bash_profile; echo made > plain; echo ran");
+    let (ran, read_only) =
+        run_direct(folder.path(), "echo evil > .bash_profile; echo made > plain; echo ran");
     assert_eq!((ran.stdout.as_str(), read_only), ("ran\n", vec![".".to_owned()]));
     assert_eq!(std::fs::read_to_string(folder.path().join(".bash_profile")).unwrap(), "as it was");
     assert!(!folder.path().join("plain").exists());
 }
 
-fn folders_too_deep_to_look_into_are_read_only() {
+fn folders_beyond_the_depth_limit_are_read_only() {
     let folder = workspace();
     let dig = "name=$(printf 'd%.0s' $(seq 200)); for i in $(seq 40); do mkdir $name && cd -P $name || exit 1; done";
-    let planted = direct(folder.path(), &format!("{dig}; echo as it was > .envrc; cat .envrc"));
+    let planted = run_direct(folder.path(), &format!("{dig}; echo as it was > .envrc; cat .envrc"));
     assert_eq!(planted.0.ok(), "as it was\n");
     let enter = dig.replace("mkdir $name && ", "");
-    let (ran, _) = direct(
+    let (ran, _) = run_direct(
         folder.path(),
         &format!("echo made > plain; {enter}; echo evil > .envrc; echo evil > new; cat .envrc; ls -A"),
     );
@@ -485,17 +477,17 @@ fn folders_too_deep_to_look_into_are_read_only() {
     assert_eq!(std::fs::read_to_string(folder.path().join("plain")).unwrap(), "made\n");
 }
 
-fn names_that_are_no_text_are_protected() {
+fn non_utf8_names_are_masked() {
     let folder = workspace();
     let config = folder.path().join(OsStr::from_bytes(b"\xffproj")).join(".git/config");
     std::fs::create_dir_all(config.parent().unwrap()).unwrap();
     std::fs::write(&config, "[core]\n").unwrap();
-    let (ran, _) = direct(folder.path(), "echo evil >> ./?proj/.git/config; mv ./?proj other; echo ran");
+    let (ran, _) = run_direct(folder.path(), "echo evil >> ./?proj/.git/config; mv ./?proj other; echo ran");
     assert_eq!(ran.stdout, "ran\n");
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "[core]\n");
 }
 
-fn names_are_hidden_in_shown_folders_too() {
+fn names_are_hidden_in_read_only_mounts() {
     let folder = with_hidden_links();
     std::fs::write(folder.path().join("plain"), "plain\n").unwrap();
     let mut profile = shell(&format!("cd /opt/shown; ({READ_ALL}; cat /opt/file) | sort"));
@@ -507,11 +499,11 @@ fn names_are_hidden_in_shown_folders_too() {
     };
     profile.mounts = vec![shown("", "/opt/shown"), shown("plain", "/opt/file")];
     let child = launcher(folder.path()).launch(&profile, Streams::captured()).unwrap();
-    // By the name that the folder has in the box `/workspace/conf/chained` leads nowhere.
+    // At its path in this sandbox `/workspace/conf/chained` does not exist.
     assert_eq!(finish(child).ok(), "hidden-words\nplain\nplain\n");
 }
 
-/// Listens at a socket in the workspace and connects to it, whatever was left there.
+/// Listens on a socket in the workspace and connects to it, after removing a stale one.
 const TALK: &str = "
 import os, socket
 for path in ['left.sock', 'new.sock', '/tmp/new.sock']:
@@ -521,17 +513,17 @@ for path in ['left.sock', 'new.sock', '/tmp/new.sock']:
     server.accept()[0].send(b'x'); print(client.recv(1).decode(), end='')
 ";
 
-fn sockets_of_its_own_work() {
+fn own_sockets_work() {
     let folder = workspace();
     for expected in ["xxx", "xxx"] {
-        // The second time all of them were left behind by the first.
+        // The second time all of them are stale.
         drop(std::os::unix::net::UnixListener::bind(folder.path().join("left.sock")));
-        let (ran, _) = direct(folder.path(), &format!("python3 -c \"{TALK}\""));
+        let (ran, _) = run_direct(folder.path(), &format!("python3 -c \"{TALK}\""));
         assert_eq!(ran.ok(), expected);
     }
 }
 
-fn a_socket_is_shown_as_nothing_else() {
+fn socket_as_a_mount_source_is_rejected() {
     let folder = workspace();
     let socket = folder.path().join("server.sock");
     let _server = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -541,49 +533,50 @@ fn a_socket_is_shown_as_nothing_else() {
     assert!(refused.contains("`/opt/x` is a socket"), "{refused}");
 }
 
-/// A box that works in a folder and in a further one, which it has where it is on this machine.
-fn with_further(folder: &Path, further: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>) {
-    let mut profile = hiding(folder, hide, line);
+/// Runs a line in a sandbox with a workspace and an additional directory at its host path.
+fn run_with_additional(folder: &Path, additional: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>) {
+    let mut profile = direct_profile(folder, hide, line);
     profile.further = profile
         .workspace
         .iter()
         .map(|workspace| Workspace {
-            target: further.to_owned(),
-            source: WorkspaceSource::Direct { folder: further.to_owned() },
+            target: additional.to_owned(),
+            source: WorkspaceSource::Direct { folder: additional.to_owned() },
             ..workspace.clone()
         })
         .collect();
-    let house = tempfile::tempdir().unwrap();
-    let child = launcher(house.path()).launch(&profile, Streams::captured()).unwrap();
+    let state_dir = tempfile::tempdir().unwrap();
+    let child = launcher(state_dir.path()).launch(&profile, Streams::captured()).unwrap();
     let read_only = child.started().read_only.clone();
     (finish(child), read_only)
 }
 
-fn further_folders_are_covered_as_the_workspace_is() {
-    let (folder, further) = (workspace(), workspace());
-    std::fs::create_dir_all(further.path().join("sub/.git/hooks")).unwrap();
+fn additional_directories_are_masked() {
+    let (folder, additional) = (workspace(), workspace());
+    std::fs::create_dir_all(additional.path().join("sub/.git/hooks")).unwrap();
     for (name, content) in [("plain", "plain\n"), (".env", "hidden-words\n"), (".envrc", "rc\n")] {
-        std::fs::write(further.path().join(name), content).unwrap();
+        std::fs::write(additional.path().join(name), content).unwrap();
     }
-    std::fs::write(further.path().join("sub/.git/hooks/pre-commit"), "hook\n").unwrap();
+    std::fs::write(additional.path().join("sub/.git/hooks/pre-commit"), "hook\n").unwrap();
     open_up(folder.path());
-    open_up(further.path());
+    open_up(additional.path());
     let line = "cd \"$0\"; cat plain .env .envrc; echo changed > plain; echo made > sub/made; echo x > .envrc; \
                 rm -f .envrc .env; mv sub moved; echo x > sub/.git/hooks/pre-commit; echo x > sub/.git/hooks/post-commit";
-    let at = further.path().to_str().unwrap();
-    let (ran, read_only) = with_further(folder.path(), further.path(), &[".env"], &line.replace("$0", at));
+    let at = additional.path().to_str().unwrap();
+    let (ran, read_only) =
+        run_with_additional(folder.path(), additional.path(), &[".env"], &line.replace("$0", at));
     assert_eq!((ran.stdout.as_str(), read_only), ("plain\nrc\n", Vec::new()), "{}", ran.stderr);
-    let now = |name: &str| std::fs::read_to_string(further.path().join(name)).unwrap_or_default();
+    let now = |name: &str| std::fs::read_to_string(additional.path().join(name)).unwrap_or_default();
     assert_eq!([now("plain"), now("sub/made")], ["changed\n", "made\n"]);
     assert_eq!([now(".env"), now(".envrc")], ["hidden-words\n", "rc\n"]);
     assert_eq!([now("sub/.git/hooks/pre-commit"), now("sub/.git/hooks/post-commit")], ["hook\n", ""]);
 }
 
-/// Programs of this machine follow a link from one folder to the other, and so does whoever reads there: what is hidden or frozen at its
-/// beginning is so at its end, and by every other name.
-fn what_leads_from_one_folder_to_another_is_covered_there() {
+/// Programs of the host and readers follow a symlink from one folder to the other: what is masked at its start is
+/// masked at its end, and under every hard link.
+fn links_between_folders_are_masked_at_their_target() {
     let both = workspace();
-    let (folder, further) = (both.path().join("app"), both.path().join("lib"));
+    let (folder, additional) = (both.path().join("app"), both.path().join("lib"));
     for name in ["app/.git", "app/.vscode", "lib/hooks", "lib/config", "lib/deep"] {
         std::fs::create_dir_all(both.path().join(name)).unwrap();
     }
@@ -598,17 +591,17 @@ fn what_leads_from_one_folder_to_another_is_covered_there() {
         std::fs::write(both.path().join(name), content).unwrap();
     }
     let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, both.path().join(name)).unwrap();
-    link(further.join("hooks").to_str().unwrap(), "app/.git/hooks");
+    link(additional.join("hooks").to_str().unwrap(), "app/.git/hooks");
     link("../../lib/by/tasks.json", "app/.vscode/tasks.json");
     link("config", "lib/by");
     link("../lib/rc", "app/.envrc");
-    link(further.join("deep/production").to_str().unwrap(), "app/.env");
-    std::fs::hard_link(folder.join(".bashrc"), further.join("another-name")).unwrap();
+    link(additional.join("deep/production").to_str().unwrap(), "app/.env");
+    std::fs::hard_link(folder.join(".bashrc"), additional.join("another-name")).unwrap();
     open_up(both.path());
     let line = "cd \"$0\"; cat deep/production; for f in hooks/pre-commit hooks/new config/tasks.json rc another-name deep/production free; \
                 do echo changed > $f; done; rm -rf hooks by deep; mkdir by; mv config moved; mkdir config; echo x > config/tasks.json";
-    let line = line.replace("$0", further.to_str().unwrap());
-    let (ran, _) = with_further(&folder, &further, &[".env"], &line);
+    let line = line.replace("$0", additional.to_str().unwrap());
+    let (ran, _) = run_with_additional(&folder, &additional, &[".env"], &line);
     assert_eq!(ran.stdout, "", "{}", ran.stderr);
     let now = |name: &str| std::fs::read_to_string(both.path().join(name)).unwrap_or_default();
     assert_eq!(now("lib/free"), "changed\n", "{}", ran.stderr);

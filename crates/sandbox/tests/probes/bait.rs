@@ -1,4 +1,4 @@
-//! What lies around on the host for probes to find.
+//! What the host offers to the probes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
@@ -12,26 +12,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::probes::raw;
 
-/// Whom probes run as, on the host.
+/// The host user of the probes.
 pub(crate) const AGENT: u32 = 12_345;
 
-/// What is written in everything that must not be read.
+/// The content of everything that must not be read.
 pub(crate) const HUSH: &str = "hush-5a1e";
 
-/// The address at which clouds hand out credentials, and one of a name server.
+/// The metadata address of cloud providers, and one of a name server.
 pub(crate) const METADATA: [u8; 4] = [169, 254, 169, 254];
 pub(crate) const RESOLVER: [u8; 4] = [192, 0, 2, 53];
 
-/// Where servers of the host listen: outside of what is shown, and in it.
+/// Where servers of the host listen: one outside of the visible folders, the others inside.
 const SOCKETS: [&str; 4] =
     ["sockets/open.sock", "workspace/server.sock", "workspace/service/server.sock", "shelf/server.sock"];
 
-/// What a probe is told.
+/// What a probe knows about the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Bait {
-    /// The folder of everything on the host.
+    /// The folder with everything on the host.
     pub(crate) host: PathBuf,
-    /// The workspace, where the probe sees it.
+    /// The workspace, at its path inside.
     pub(crate) workspace: PathBuf,
     /// A folder mounted read-only.
     pub(crate) shelf: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) struct Bait {
 }
 
 impl Bait {
-    /// A path of the host, as it is named there and as a control without a root of its own names it.
+    /// A path of the host, and the same path in a control that keeps the host's root.
     pub(crate) fn on_host(&self, name: &str) -> [PathBuf; 2] {
         let path = self.host.join(name);
         let kept = Path::new("/host").join(path.strip_prefix("/").unwrap());
@@ -53,7 +53,7 @@ impl Bait {
     }
 }
 
-/// The host's side of it. Ends with this.
+/// The host's side: listeners and the victim process. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Laid {
     pub(crate) bait: Bait,
@@ -61,7 +61,7 @@ pub(crate) struct Laid {
     shm: i32,
 }
 
-/// Makes the files, as root.
+/// Creates the files, as root.
 pub(crate) fn files(host: &Path) {
     let write = |name: &str, text: &str| std::fs::write(host.join(name), text).unwrap();
     let folder = |name: &str| std::fs::create_dir_all(host.join(name)).unwrap();
@@ -89,11 +89,11 @@ pub(crate) fn files(host: &Path) {
     }
     std::fs::hard_link(host.join("workspace/.env"), host.join("workspace/notes")).unwrap();
     repositories(host);
-    // The file that a hidden link leads to.
+    // The target of a hidden symlink.
     folder("workspace/kept");
     write("workspace/kept/token", HUSH);
     std::os::unix::fs::symlink("../kept/token", host.join("workspace/sub/token.pem")).unwrap();
-    // A device that everyone could use, if it were one inside.
+    // A device that every user could use, if device nodes worked inside.
     let device = raw::path(host.join("workspace/device"));
     let mode = (libc::S_IFCHR | 0o666) as usize;
     raw::call(libc::SYS_mknodat, &[libc::AT_FDCWD as usize, device.as_ptr() as usize, mode, (1 << 8) | 5])
@@ -102,7 +102,7 @@ pub(crate) fn files(host: &Path) {
     give(&host.join("shelf"), AGENT);
 }
 
-/// Ways in which git finds a configuration that is not in a folder called `.git`, and other names of frozen files.
+/// Repositories whose folders are not called `.git`, and hard links of read-only files.
 fn repositories(host: &Path) {
     let workspace = host.join("workspace");
     for name in [".git/modules/lib/objects", "bare/objects", "tree", "linked", "trees/tree"] {
@@ -126,7 +126,7 @@ fn repositories(host: &Path) {
     std::fs::hard_link(workspace.join(".envrc"), workspace.join("an-envrc")).unwrap();
 }
 
-/// Gives a folder and what is in it to somebody.
+/// Changes the owner of a folder and its content.
 pub(crate) fn give(folder: &Path, to: u32) {
     chown(folder, Some(to), Some(to)).unwrap();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -139,7 +139,7 @@ pub(crate) fn give(folder: &Path, to: u32) {
     }
 }
 
-/// Starts what listens and waits, as whoever launches.
+/// Starts the listeners and the victim, as the user who launches.
 pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let metadata =
@@ -185,7 +185,7 @@ pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
             }
         });
     }
-    // It cannot find the address of who is inside, so it writes down that it heard something.
+    // It cannot answer the sender, so it records that it received something.
     let heard = host.join("workspace/heard");
     std::thread::spawn(move || {
         while datagrams.recv(&mut [0; 64]).is_ok() {
@@ -200,10 +200,25 @@ pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
             }
         });
     }
+    let shm = create_shared_memory(shm_key);
+    add_session_key();
+    let victim = start_victim(exe);
+    let bait = Bait { victim: victim.id().cast_signed(), ..bait };
+    Laid { bait, victim, shm }
+}
+
+/// Creates shared memory that every user may use.
+fn create_shared_memory(key: i32) -> i32 {
     let flags = (libc::IPC_CREAT | libc::IPC_EXCL | 0o666) as usize;
-    let shm = raw::call(libc::SYS_shmget, &[shm_key as usize, 4096, flags]).unwrap();
-    let (kind, about) = (c"user", c"tribune-probe");
+    let id = raw::call(libc::SYS_shmget, &[key as usize, 4096, flags]).unwrap();
+    i32::try_from(id).unwrap()
+}
+
+/// Adds a key to the session keyring that the agent's user may read.
+fn add_session_key() {
     const SESSION_KEYRING: isize = -3;
+    const CHOWN: usize = 4;
+    let (kind, about) = (c"user", c"tribune-probe");
     let key = raw::call(
         libc::SYS_add_key,
         &[
@@ -216,18 +231,19 @@ pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
     )
     .unwrap();
     if rustix::process::geteuid().is_root() {
-        const CHOWN: usize = 4;
         raw::call(libc::SYS_keyctl, &[CHOWN, key, AGENT as usize, AGENT as usize]).unwrap();
     }
+}
+
+/// Starts a process of the agent's user that does nothing.
+fn start_victim(exe: &Path) -> Child {
     let mut victim = Command::new(exe);
     victim.arg("wait").stdin(Stdio::piped()).stdout(Stdio::null());
     if rustix::process::geteuid().is_root() {
         use std::os::unix::process::CommandExt as _;
         victim.uid(AGENT).gid(AGENT);
     }
-    let victim = victim.spawn().unwrap();
-    let bait = Bait { victim: victim.id().cast_signed(), ..bait };
-    Laid { bait, victim, shm: i32::try_from(shm).unwrap() }
+    victim.spawn().unwrap()
 }
 
 impl Drop for Laid {
@@ -238,7 +254,7 @@ impl Drop for Laid {
     }
 }
 
-/// Reads a little, to see whether it can be read at all.
+/// Reads a little, to see whether the file is readable.
 pub(crate) fn taste(path: impl AsRef<Path>) -> std::io::Result<String> {
     let mut bytes = [0; 256];
     let read = std::fs::File::open(path)?.read(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! One probe, in one sandbox.
+//! Runs one probe in one sandbox.
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
@@ -8,21 +8,21 @@ use std::process::Command;
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Limits, Mount, RunsAs, Session, Tmpfs, Workspace, WorkspaceSource,
 };
-use tribune_sandbox::{House, Launcher, Layer, Streams};
+use tribune_sandbox::{House, Isolation, Launcher, Streams};
 
 use crate::probes::bait::{self, AGENT, Laid};
 use crate::probes::probe::{Control, Outcome, Probe, Sign};
 use crate::probes::raw;
-use crate::stage;
+use crate::support;
 
-/// The layers around a probe.
+/// The isolation around a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum With {
     AllLayers,
     ControlLayers,
 }
 
-/// Who starts the sandbox.
+/// The user who starts the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Launched {
     ByRoot,
@@ -59,14 +59,14 @@ impl Launched {
     }
 }
 
-/// Layers by their position in the list of all.
-pub(crate) fn layers(numbers: &[&str]) -> Vec<Layer> {
-    numbers.iter().map(|number| Layer::ALL[number.parse::<usize>().unwrap()]).collect()
+/// Mechanisms by their index in the list of all.
+pub(crate) fn layers(numbers: &[&str]) -> Vec<Isolation> {
+    numbers.iter().map(|number| Isolation::ALL[number.parse::<usize>().unwrap()]).collect()
 }
 
-/// Runs a case in a process of its own, where it may leave the network and become somebody else.
+/// Runs a case in its own process, which can leave the network and switch users.
 pub(crate) fn start(probe: &Probe, with: With, launched: Launched) -> Result<Outcome, String> {
-    // Made and removed here, because who makes it in the case may no longer be able to remove it.
+    // Created and removed here, because the case may lack the rights to remove it.
     let host = tempfile::Builder::new().prefix("tribune-probe-").tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["case", probe.name, with.name(), launched.name()])
@@ -91,7 +91,7 @@ pub(crate) fn run(probe: &Probe, with: With, launched: Launched, folder: &Path) 
     bait::files(folder);
     std::fs::create_dir(folder.join("sockets")).unwrap();
     std::fs::set_permissions(folder.join("sockets"), PermissionsExt::from_mode(0o777)).unwrap();
-    // Where anyone can run it, wherever it was built.
+    // Readable by every user, wherever it was built.
     let exe = folder.join("probe");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
 
@@ -100,16 +100,16 @@ pub(crate) fn run(probe: &Probe, with: With, launched: Launched, folder: &Path) 
         (With::ControlLayers, Control::Without(off)) => (Some(off), false),
         (With::ControlLayers, Control::AsRoot) => (None, true),
     };
-    // As the user the files are its own; as root they stay root's, and are mapped.
+    // As an ordinary user the files are its own; as root they belong to root and are idmapped.
     if launched == Launched::ByUser && !is_bare {
         bait::give(&folder.join("workspace"), AGENT);
         raw::become_user(AGENT).unwrap();
     }
     let laid = bait::lay(folder, &exe);
-    if is_bare { bare(probe, &laid, folder) } else { boxed(probe, laid, folder, without) }
+    if is_bare { bare(probe, &laid, folder) } else { sandboxed(probe, laid, folder, without) }
 }
 
-/// Outside of any sandbox.
+/// Runs the probe without a sandbox.
 fn bare(probe: &Probe, laid: &Laid, folder: &Path) -> Outcome {
     let mut bait = laid.bait.clone();
     bait.workspace = folder.join("workspace");
@@ -119,25 +119,25 @@ fn bare(probe: &Probe, laid: &Laid, folder: &Path) -> Outcome {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Inside, through the production launch.
-fn boxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Layer]>) -> Outcome {
+/// Runs the probe inside, through the production launch.
+fn sandboxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Isolation]>) -> Outcome {
     let exe = folder.join("probe");
     let mut args = vec!["TRIBUNE_PROBE_LEAK=hush-5a1e".into(), exe.clone().into_os_string()];
     match without {
         None => args.push("sandbox-enter".into()),
         Some(off) => {
             args.push("sandbox-enter-without".into());
-            let number = |layer: &Layer| Layer::ALL.iter().position(|known| known == layer).unwrap();
+            let number = |layer: &Isolation| Isolation::ALL.iter().position(|known| known == layer).unwrap();
             args.extend(off.iter().map(|layer| number(layer).to_string().into()));
         }
     }
-    // A launcher with an environment, to see that none of it goes inside.
+    // The launcher has an environment, to check that none of it is inherited.
     let launcher = Launcher::new("/usr/bin/env", args, House::of(folder));
     let profile = profile(probe, &laid, folder);
-    // The second one is what a daemon has most of the time: made ahead, before there was an order.
+    // The second launch uses a prewarmed launcher, as most launches of a daemon do.
     let first = LaunchProfile { program: "/bin/true".into(), args: Vec::new(), ..profile.clone() };
     launcher.launch(&first, Streams::captured()).unwrap().wait().unwrap();
-    stage::wait_for_one_ahead();
+    support::wait_for_prewarmed();
     let mut child = launcher.launch(&profile, Streams::captured()).unwrap();
     let (mut said, mut erred) = (String::new(), String::new());
     child.stdout().unwrap().read_to_string(&mut said).unwrap();
@@ -154,7 +154,7 @@ fn boxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Layer]>
         }
         Sign::VictimGone => {
             let mut ended = laid.victim.try_wait().unwrap();
-            // A signal that was taken still has to arrive; one that was refused never will.
+            // A signal that was accepted still has to be delivered.
             let was_sent = matches!(serde_json::from_str(&said), Ok(Outcome::Open(_)));
             for _ in 0..200 {
                 if ended.is_some() || !was_sent {
@@ -166,7 +166,7 @@ fn boxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Layer]>
             Outcome::when(ended.is_some(), format!("the victim: {ended:?}; the probe: {said}"))
         }
         Sign::Survivor => {
-            // Said by the probe: the name under which what it left behind can be found.
+            // The probe prints the name of the process that it left behind.
             let name: String = serde_json::from_str(&said).unwrap();
             let survivors = named_processes(&name);
             survivors.iter().for_each(|pid| raw::end(*pid));

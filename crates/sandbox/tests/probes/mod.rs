@@ -1,10 +1,10 @@
-//! Attacks on the sandbox. Each probe runs inside through the production launch, started by root and by an ordinary user, and
-//! must find its way shut. Each has a control: the same probe where the layer that stops it is left out must find it open,
-//! or it would prove nothing.
+//! Attacks on the sandbox. Each probe runs inside through the production launch, started by root and by an ordinary
+//! user, and must fail. Each has a control: the same probe must succeed where the mechanism that stops it is left out,
+//! otherwise it would prove nothing.
 //!
-//! Every case runs in a network namespace of its own, so no probe can reach a real network.
+//! Every case runs in its own network namespace, so no probe can reach a real network.
 
-mod acts;
+mod attacks;
 pub(crate) mod bait;
 mod case;
 mod probe;
@@ -18,7 +18,7 @@ use libtest_mimic::{Failed, Trial};
 use self::case::{Launched, With};
 use self::probe::{Outcome, Probe};
 
-/// The parts of a probe that are programs of their own: the host around it (`case`), its bait (`wait`) and what runs inside
+/// The parts of a probe that are separate programs: the host around it (`case`), its victim (`wait`) and the attack
 /// (`act`).
 pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     match words {
@@ -27,7 +27,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
             println!("{}", serde_json::to_string(&outcome).unwrap());
         }
         ["wait"] => {
-            // Ends with whoever holds the other end of its input.
+            // Exits with the process that holds the other end of its input.
             let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
         }
         ["case", name, with, launched, folder] => {
@@ -45,7 +45,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    // Only root can start as itself and as somebody else.
+    // Root is needed to start both as root and as another user.
     let is_root = rustix::process::geteuid().is_root();
     let mut trials = vec![
         Trial::test("at_least_90_probes", || {

@@ -1,9 +1,9 @@
-//! What a probe is, and all of them.
+//! The description of a probe, and the list of all.
 
 use serde::{Deserialize, Serialize};
-use tribune_sandbox::Layer;
+use tribune_sandbox::Isolation;
 
-use crate::probes::acts;
+use crate::probes::attacks;
 use crate::probes::bait::Bait;
 
 /// One attack.
@@ -11,7 +11,7 @@ use crate::probes::bait::Bait;
 pub(crate) struct Probe {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
-    /// What it tries, for people.
+    /// What it tries, for the documentation.
     pub(crate) tries: &'static str,
     pub(crate) control: Control,
     pub(crate) act: fn(&Bait) -> Outcome,
@@ -21,26 +21,26 @@ pub(crate) struct Probe {
 /// Where the probe must succeed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Control {
-    /// In a sandbox without these layers: those that stop it, each by itself.
-    Without(&'static [Layer]),
-    /// Outside of any sandbox, as root. For what no unprivileged user can do, sandbox or not.
+    /// In a sandbox without these mechanisms, each of which stops it.
+    Without(&'static [Isolation]),
+    /// Without a sandbox, as root. For what no unprivileged user can do anywhere.
     AsRoot,
 }
 
-/// Where the effect is seen.
+/// Where the effect is observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// In what the probe found out itself.
+    /// By the probe itself.
     Inside,
-    /// The same, and being killed for it is an end too.
+    /// By the probe itself, or it is killed for the attempt.
     InsideOrKilled,
-    /// On the host: the bait process is gone.
+    /// On the host: the victim process is gone.
     VictimGone,
-    /// On the host: something of the sandbox is still running.
+    /// On the host: a process of the sandbox is still running.
     Survivor,
 }
 
-/// What came of it.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Open(String),
@@ -48,7 +48,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Open if it worked.
+    /// Open if the call succeeded.
     pub(crate) fn of<T: std::fmt::Debug, E: std::fmt::Display>(result: Result<T, E>) -> Self {
         match result {
             Ok(value) => Self::Open(format!("{value:?}").chars().take(200).collect()),
@@ -56,7 +56,7 @@ impl Outcome {
         }
     }
 
-    /// Open if the effect is there.
+    /// Open if the effect occurred.
     pub(crate) fn when(is_open: bool, detail: impl Into<String>) -> Self {
         if is_open { Self::Open(detail.into()) } else { Self::Shut(detail.into()) }
     }
@@ -67,7 +67,7 @@ impl Probe {
         group: &'static str,
         name: &'static str,
         tries: &'static str,
-        without: &'static [Layer],
+        without: &'static [Isolation],
         act: fn(&Bait) -> Outcome,
     ) -> Self {
         Self { group, name, tries, control: Control::Without(without), act, sign: Sign::Inside }
@@ -89,7 +89,7 @@ impl Probe {
 }
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Probe> {
-    acts::ALL.iter().copied().flatten()
+    attacks::ALL.iter().copied().flatten()
 }
 
 pub(crate) fn named(name: &str) -> &'static Probe {

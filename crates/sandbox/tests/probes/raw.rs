@@ -1,10 +1,10 @@
-//! System calls as they are, checked.
+//! Raw system calls.
 
 use std::ffi::CString;
 use std::io;
 use std::path::Path;
 
-/// Makes a call and returns what it returned, or its error.
+/// Makes a system call and checks its result.
 pub(crate) fn call(number: libc::c_long, args: &[usize]) -> io::Result<usize> {
     let arg = |index: usize| args.get(index).copied().unwrap_or(0);
     // SAFETY: the probes pass numbers, and addresses of values that outlive the call.
@@ -20,22 +20,22 @@ pub(crate) fn path(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().as_os_str().as_encoded_bytes()).unwrap()
 }
 
-/// Runs something in a forked child and says how it ended: its code, or 256 and its signal.
+/// Runs a function in a forked child. Returns its exit code, or 256 plus its signal.
 pub(crate) fn in_child(act: impl FnOnce() -> i32) -> io::Result<i32> {
-    // SAFETY: the child of this single-threaded program goes on with a copy of everything and never returns from here.
+    // SAFETY: the child of this single-threaded program continues on a copy of everything and never returns from here.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let code = act();
-            // SAFETY: ends the child without the parent's cleanups.
+            // SAFETY: ends the child without the parent's cleanup.
             unsafe { libc::_exit(code) }
         }
         pid => wait(pid),
     }
 }
 
-/// Starts a child that waits until it is killed.
+/// Starts a child that sleeps until it is killed.
 pub(crate) fn sleeper() -> io::Result<i32> {
     // SAFETY: as in `in_child`; the child makes no call but this one.
     unsafe {
@@ -49,7 +49,7 @@ pub(crate) fn sleeper() -> io::Result<i32> {
     }
 }
 
-/// Kills and buries a child.
+/// Kills and reaps a child.
 pub(crate) fn end(pid: i32) {
     // SAFETY: only a number is passed.
     unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -65,7 +65,7 @@ fn wait(pid: i32) -> io::Result<i32> {
     Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 256 + libc::WTERMSIG(status) })
 }
 
-/// Opens a descriptor that a program started by this one inherits, unless somebody closes it.
+/// Opens a descriptor that child programs inherit unless it is closed.
 pub(crate) fn leak_descriptor() {
     let leaked =
         rustix::fs::open("/dev/full", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty()).unwrap();
@@ -78,7 +78,7 @@ pub(crate) fn ignore(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
-/// Gives the loopback another address, as `lo:<index>`.
+/// Adds an address to the loopback interface, as `lo:<index>`.
 pub(crate) fn loopback_address(index: u8, address: [u8; 4]) -> io::Result<()> {
     // SAFETY: the request is valid when zeroed, and laid out as these ioctls read it.
     unsafe {
@@ -107,7 +107,7 @@ pub(crate) fn loopback_address(index: u8, address: [u8; 4]) -> io::Result<()> {
     }
 }
 
-/// Leaves the network and the mounts of the machine for new, empty ones.
+/// Enters a new, empty network namespace and a private mount namespace.
 pub(crate) fn leave_network() -> io::Result<()> {
     // SAFETY: only flags are passed.
     if unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) } != 0 {
@@ -120,7 +120,7 @@ pub(crate) fn leave_network() -> io::Result<()> {
     Ok(())
 }
 
-/// Becomes another user for good.
+/// Switches to another user for good.
 pub(crate) fn become_user(id: u32) -> io::Result<()> {
     // SAFETY: only numbers are passed; the process has one thread.
     let done = unsafe {

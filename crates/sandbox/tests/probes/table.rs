@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::probes::probe::{self, Control};
 
-/// Compares the published table with the probes, or publishes it if `UPDATE_DOCS` is set.
+/// Compares the documentation with the probes, or writes it if `UPDATE_DOCS` is set.
 pub(crate) fn compare() -> Result<(), String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/sandbox-probes.md");
     let table = table();
@@ -16,16 +16,16 @@ pub(crate) fn compare() -> Result<(), String> {
     if published == table {
         return Ok(());
     }
-    Err("docs/sandbox-probes.md is not about these probes: run the test again with UPDATE_DOCS=1".to_owned())
+    Err("docs/sandbox-probes.md differs from the probes: run the test again with UPDATE_DOCS=1".to_owned())
 }
 
 fn table() -> String {
     let mut text = String::from(
-        "# What is tried against the sandbox\n\n\
-         Each of these runs inside through the same launch as an agent, once started by root and once by an ordinary user, and\n\
-         has to fail. Each also runs where the layers named last are left out (or, where no unprivileged user could succeed\n\
-         anywhere, as root without a sandbox), and there it has to succeed: otherwise its failure would prove nothing.\n\
-         `crates/sandbox/tests/probes` has them; this table is written by its test with `UPDATE_DOCS=1`.\n",
+        "# Attack probes of the sandbox\n\n\
+         Every probe runs inside through the same launch as an agent, once started by root and once by an ordinary user, and\n\
+         must fail. As a control it also runs without the mechanisms in the last column (or without a sandbox, as root, if no\n\
+         unprivileged user could succeed anywhere), and must succeed there: otherwise its failure would prove nothing.\n\
+         The probes are in `crates/sandbox/tests/probes`; their test writes this table with `UPDATE_DOCS=1`.\n",
     );
     let mut group = "";
     for probe in probe::all() {
@@ -38,7 +38,7 @@ fn table() -> String {
             Control::Without(layers) => {
                 layers.iter().map(|layer| layer.name()).collect::<Vec<_>>().join(" + ")
             }
-            Control::AsRoot => "any sandbox, as root".to_owned(),
+            Control::AsRoot => "no sandbox, as root".to_owned(),
         };
         let _ = writeln!(text, "| `{}` | {} | {control} |", probe.name, probe.tries);
     }

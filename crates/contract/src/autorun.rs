@@ -1,0 +1,387 @@
+//! Autorun files: files that programs of the host execute or load because of their name alone. An agent that writes one
+//! gets code executed outside of its sandbox.
+//!
+//! The list has no build scripts, tests or other files that a person runs on purpose, and no text files that other
+//! agents read, such as `AGENTS.md`.
+
+use std::path::{Component, Path};
+use std::sync::LazyLock;
+
+use crate::pattern::{Pattern, PatternSet, fold_case};
+
+/// Patterns of autorun files. A git repository is covered as far as names alone identify it.
+pub const HOST_TRAPS: [&str; 172] = [
+    // Git, except for what its configuration points to.
+    "**/.git/hooks",
+    "**/.git/config",
+    "**/.git/config.worktree",
+    "**/.git/commondir",
+    "**/.git/modules/**/hooks",
+    "**/.git/modules/**/config",
+    "**/.git/worktrees/**/config.worktree",
+    "**/.git/worktrees/**/commondir",
+    "**/.git/worktrees/**/gitdir",
+    ".gitmodules",
+    ".gitconfig",
+    // Mercurial, Sapling, Jujutsu, Pijul, Darcs.
+    "**/.hg/hgrc",
+    "**/.hg/hgrc-not-shared",
+    "**/.hg/sharedpath",
+    "**/.sl/config",
+    "**/.sl/sharedpath",
+    "**/.jj/repo/config.toml",
+    "**/.jj/workspace-config.toml",
+    "**/.pijul/config",
+    "**/_darcs/prefs/defaults",
+    // Repository hooks: husky, pre-commit, prek, lefthook, overcommit, rusty-hook, and common values of
+    // `core.hooksPath`.
+    ".husky",
+    ".pre-commit-config.yaml",
+    ".pre-commit-config.yml",
+    "prek.toml",
+    "lefthook*.yml",
+    ".lefthook*.yml",
+    "lefthook*.yaml",
+    ".lefthook*.yaml",
+    "lefthook*.toml",
+    ".lefthook*.toml",
+    "lefthook*.json",
+    ".lefthook*.json",
+    ".overcommit.yml",
+    ".git-hooks",
+    ".githooks",
+    ".rusty-hook.toml",
+    // Executed by shells when the folder is entered: direnv, autoenv, shadowenv, mise, asdf, proto, RVM, rbenv-vars,
+    // Flox.
+    ".envrc",
+    ".direnv",
+    ".autoenv*",
+    ".shadowenv.d",
+    "mise.toml",
+    ".mise.toml",
+    "mise.*.toml",
+    ".mise.*.toml",
+    ".mise",
+    "**/mise/config.toml",
+    "**/.config/mise",
+    "**/.config/mise.toml",
+    "**/.config/mise.*.toml",
+    ".rtx.toml",
+    ".tool-versions",
+    ".prototools",
+    ".rvmrc",
+    ".rbenv-vars",
+    ".flox",
+    // Shell startup files, if the folder is a home.
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_aliases",
+    ".bash_logout",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".cshrc",
+    ".tcshrc",
+    ".kshrc",
+    ".login",
+    ".logout",
+    "**/.config/fish",
+    // VS Code and derivatives, development containers, Visual Studio.
+    ".vscode",
+    "*.code-workspace",
+    ".devcontainer",
+    ".devcontainer.json",
+    ".theia",
+    ".vs",
+    // Other editors: JetBrains, Fleet, Zed, Helix, Sublime Text, Kate, Nova.
+    ".idea",
+    ".fleet",
+    ".zed",
+    ".helix",
+    "*.sublime-project",
+    ".kateproject",
+    ".nova",
+    // Vim, Neovim and their plugins.
+    ".vimrc",
+    "_vimrc",
+    ".gvimrc",
+    "_gvimrc",
+    ".exrc",
+    "_exrc",
+    ".nvimrc",
+    ".nvim.lua",
+    ".lvimrc",
+    ".local.vimrc",
+    ".lazy.lua",
+    ".vim",
+    ".ycm_extra_conf.py",
+    // Emacs.
+    ".dir-locals.el",
+    ".dir-locals-2.el",
+    // Language servers that execute what the folder configures.
+    "hie.yaml",
+    ".merlin",
+    ".luarc.json",
+    ".luarc.jsonc",
+    ".sourcekit-lsp",
+    "rust-analyzer.toml",
+    ".rust-analyzer.toml",
+    // Debuggers and language REPLs.
+    ".gdbinit",
+    ".gdbearlyinit",
+    ".lldbinit",
+    ".lldbinit-*",
+    ".pdbrc",
+    ".pdbrc.py",
+    ".perldb",
+    ".rdbgrc",
+    ".rdbgrc.rb",
+    ".irbrc",
+    ".pryrc",
+    ".iex.exs",
+    ".erlang",
+    ".ghci",
+    ".ocamlinit",
+    ".octaverc",
+    ".Rprofile",
+    ".Renviron",
+    // Package managers and build tools that read the folder's settings on every call: npm, Yarn, pnpm, Bun, Cargo,
+    // rustup, Bundler, Maven, Gradle's wrapper, sbt, Bazel, Buck, Lean, Ansible, ripgrep.
+    ".npmrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+    "**/.yarn/releases",
+    "**/.yarn/plugins",
+    ".pnp.cjs",
+    ".pnp.loader.mjs",
+    ".pnpmfile.cjs",
+    ".pnpmfile.mjs",
+    "bunfig.toml",
+    ".bunfig.toml",
+    "**/.cargo/config",
+    "**/.cargo/config.toml",
+    "rust-toolchain",
+    "rust-toolchain.toml",
+    "**/.bundle/config",
+    ".mvn",
+    "**/gradle/wrapper",
+    ".sbtopts",
+    ".jvmopts",
+    ".bazelrc",
+    ".bazelversion",
+    "**/tools/bazel",
+    ".buckconfig",
+    "lean-toolchain",
+    "ansible.cfg",
+    ".ripgreprc",
+    // Agents and their tools.
+    ".mcp.json",
+    ".claude",
+    ".codex",
+    ".gemini",
+    ".qwen",
+    ".cursor",
+    ".windsurf",
+    ".opencode",
+    "opencode.json",
+    "opencode.jsonc",
+    ".continue",
+    ".roo",
+    ".kiro",
+    ".amazonq",
+    ".junie",
+    ".factory",
+    ".augment",
+    "crush.json",
+    ".crush.json",
+    ".aider.conf.yml",
+];
+
+/// Returns whether a write to this path of a workspace can execute code on the host.
+///
+/// Everything below a listed name counts, everything in `.git`, and every spelling that a case-insensitive file system
+/// treats as the same. The path must not contain `.` or `..`.
+#[must_use]
+pub fn is_host_trap(path: &str) -> bool {
+    static PATTERNS: LazyLock<Vec<Pattern>> =
+        LazyLock::new(|| HOST_TRAPS.iter().map(|trap| Pattern::new(trap)).collect());
+    let path = fold_case(path);
+    let is_in_git = path.split('/').any(|name| name == ".git");
+    let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+    is_in_git || ends.into_iter().any(|end| PATTERNS.iter().any(|trap| trap.matches_folded(&path[..end])))
+}
+
+/// Like [`is_host_trap`] for a path in `folder`, which can itself be an autorun path or be inside one.
+#[must_use]
+pub fn is_host_trap_in(folder: &Path, path: &str) -> bool {
+    is_host_trap(path) || autorun_prefix(folder).is_some_and(|names| is_host_trap(&format!("{names}/{path}")))
+}
+
+/// Returns the part of a folder's own path that can turn its content into autorun files: everything from the first
+/// component that starts with a dot, because settings folders do.
+///
+/// A project named like a listed file (`rust-toolchain`) is an ordinary project. So is a worktree that an agent keeps
+/// in its settings folder (`.claude/worktrees/NAME`): matching starts again below it. Git's own `.git/worktrees` is not
+/// such a place.
+#[must_use]
+pub fn autorun_prefix(folder: &Path) -> Option<String> {
+    let names = folder.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_string_lossy()),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+    });
+    let names: Vec<String> = names.map(|name| name.into_owned()).collect();
+    let is_dotted = |name: &str| name.starts_with('.');
+    let is_worktree = |pair: &[String]| match pair {
+        [above, name] => is_dotted(above) && fold_case(above) != ".git" && name == "worktrees",
+        _ => false,
+    };
+    let after_worktree = names.windows(2).rposition(is_worktree).map_or(0, |at| at + 2);
+    let first = names.iter().skip(after_worktree).position(|name| is_dotted(name))?;
+    Some(names[after_worktree + first..].join("/"))
+}
+
+/// Returns the autorun patterns as a set that is matched component by component, for callers that follow symlinks.
+#[must_use]
+pub fn autorun_patterns() -> &'static PatternSet {
+    static PATTERNS: LazyLock<PatternSet> = LazyLock::new(|| PatternSet::new(&HOST_TRAPS.map(str::to_owned)));
+    &PATTERNS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn autorun_paths_match_in_every_spelling() {
+        for trap in [
+            ".envrc",
+            "a/b/.EnvRC",
+            ".vscode/tasks.json",
+            "x/.VSCODE/deep/er",
+            ".git",
+            "sub/.GIT/info/attributes",
+            "a/.git/modules/lib/config",
+            "a/.cargo/config.toml",
+            ".cargo/config",
+            ".hu\u{17f}ky/pre-commit",
+            "opencode.json",
+            ".opencode/plugin/x.ts",
+            "lib/.hg/hgrc",
+            ".jj/repo/config.toml",
+            ".RProfile",
+            "app/.npmrc",
+            ".yarnrc",
+            ".pnp.cjs",
+            "tools/mise.toml",
+            ".mise.toml",
+            ".pre-commit-config.yaml",
+            ".vimrc",
+            ".zlogout",
+            ".cshrc",
+            ".tcshrc",
+            ".kshrc",
+            ".login",
+            ".devcontainer.json",
+            ".devcontainer/devcontainer.json",
+            "lefthook.yml",
+            ".lefthook-local.JSON",
+            ".tool-versions",
+            "Project.code-workspace",
+            ".zed/tasks.json",
+            ".lvimrc",
+            "a/.dir-locals.el",
+            ".dir-locals-2.el",
+            ".exrc",
+            ".nvimrc",
+            ".nvim.lua",
+            ".sl/config",
+            ".hg/sharedpath",
+            "rust-toolchain.toml",
+            ".config/mise/conf.d/a.toml",
+            "mise.local.toml",
+            "a/.yarn/releases/yarn.cjs",
+            "app/gradle/wrapper/gradle-wrapper.jar",
+            "tools/bazel",
+            ".autoenv.zsh",
+            "hie.yaml",
+        ] {
+            assert!(is_host_trap(trap), "{trap}");
+        }
+    }
+
+    #[test]
+    fn ordinary_paths_are_not_autorun_paths() {
+        for plain in [
+            "",
+            "a",
+            "envrc",
+            "a/.envrc.md",
+            "git/config",
+            ".gitignore",
+            ".github/workflows/ci.yml",
+            "cargo/config",
+            "hgrc",
+            ".hg/store/data",
+            "repo/config.toml",
+            "npmrc",
+            "mise.md",
+            "promise.toml",
+            "my-lefthook.yml",
+            "tools/bazel.md",
+            ".yarn/cache/a.zip",
+            "gradle/libs.versions.toml",
+            "code-workspace",
+            ".sl/store/data",
+            ".env",
+        ] {
+            assert!(!is_host_trap(plain), "{plain}");
+        }
+    }
+
+    #[test]
+    fn folder_inside_an_autorun_path_counts() {
+        for (folder, path) in [
+            ("/x/.vscode", "tasks.json"),
+            ("/x/.VSCode/deep", "er/tasks.json"),
+            ("/x/.git", "config"),
+            ("/x/.git/hooks", "pre-commit"),
+            ("/x/.git/worktrees/one", "commondir"),
+            ("/x/.git/modules/a/b", "hooks/update"),
+            ("/x/.cargo", "config.toml"),
+            ("/home/me/.config", "fish/config.fish"),
+            ("/home/me/.config/fish/functions", "ls.fish"),
+            ("/x/.jj/repo", "config.toml"),
+            ("/x/.claude/worktrees/one/.vscode", "tasks.json"),
+            ("/x/plain", ".envrc"),
+        ] {
+            assert!(is_host_trap_in(Path::new(folder), path), "{folder} {path}");
+        }
+        for (folder, path) in [
+            ("/x/plain", "tasks.json"),
+            ("/", "a"),
+            ("/x/.cargo", "registry/a"),
+            ("/home/me/.config", "notes.txt"),
+            ("/src/rust-toolchain", "src/main.rs"),
+            ("/src/tools/bazel", "BUILD"),
+            ("/x/.claude/worktrees/one", "src/main.rs"),
+            ("/home/me/.cursor/worktrees/repo/abc", "src/main.rs"),
+            ("/home/me/.local/share/app", "a"),
+            ("/tmp/.tmpAbC/project", "a"),
+        ] {
+            assert!(!is_host_trap_in(Path::new(folder), path), "{folder} {path}");
+        }
+    }
+
+    /// The documentation page lists exactly these patterns.
+    #[test]
+    fn documentation_page_lists_every_pattern() {
+        let page = include_str!("../../../docs/autorun-files.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | ")).skip(1);
+        let named: Vec<&str> = rows.flat_map(|(_, names)| names.split('`').skip(1).step_by(2)).collect();
+        assert_eq!(named, HOST_TRAPS);
+    }
+}
