@@ -12,19 +12,19 @@
 //! `secret` for why a stream needs no memory of what it takes out.
 
 mod bytes;
-mod chance;
 mod contact;
-mod context;
+mod entropy;
+mod exact_values;
 mod json;
-mod known;
-mod literals;
+mod named_values;
+mod partial_match;
 mod pem;
 mod prefixes;
 mod redactor;
 mod scan;
 mod secret;
 mod stream;
-mod tokens;
+mod structured_tokens;
 mod url;
 
 #[cfg(any(test, feature = "fakes"))]
@@ -32,6 +32,6 @@ pub mod fakes;
 #[cfg(test)]
 mod ordinary_tests;
 
-pub use known::MIN_KNOWN_BYTES;
+pub use exact_values::MIN_KNOWN_BYTES;
 pub use redactor::Redactor;
 pub use stream::Redacting;

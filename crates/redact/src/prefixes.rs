@@ -4,7 +4,7 @@
 //! `\n`. Lengths are the shortest that providers issue or less.
 
 use crate::bytes::{Class, Step, Stop, View};
-use crate::chance;
+use crate::entropy;
 use crate::secret::{Core, Tail};
 
 /// A beginning, and what has to follow.
@@ -242,12 +242,12 @@ impl Prefix {
         }
         let after = at + self.text.len();
         let start = if self.is_shown { after } else { at };
-        let most = self.least.max(chance::JUDGED);
+        let most = self.least.max(entropy::JUDGED);
         let test = |run: &[u8]| {
             run.len() >= self.least
                 && match self.looks {
                     Looks::Any => true,
-                    Looks::Mixed => chance::is_mixed(run),
+                    Looks::Mixed => entropy::is_mixed(run),
                     Looks::Cased => run.iter().any(u8::is_ascii_lowercase),
                 }
         };

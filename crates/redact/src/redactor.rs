@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::bytes::View;
-use crate::known::MIN_KNOWN_BYTES;
+use crate::exact_values::MIN_KNOWN_BYTES;
 use crate::scan::{Anchors, Contacts, Scan};
 use crate::secret::Secret;
 use crate::stream::Redacting;

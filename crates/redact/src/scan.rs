@@ -8,12 +8,12 @@ use std::sync::{Arc, LazyLock};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, StartKind};
 
 use crate::bytes::{Step, Stop, View};
-use crate::context::{NAMES, Name};
-use crate::known::Form;
-use crate::literals::Literals;
+use crate::exact_values::Form;
+use crate::named_values::{NAMES, Name};
+use crate::partial_match::Literals;
 use crate::prefixes::{PREFIXES, Prefix};
 use crate::secret::{Core, Ends, Secret};
-use crate::{contact, pem, tokens, url};
+use crate::{contact, pem, structured_tokens, url};
 
 /// What is looked for besides secrets.
 #[derive(Clone, Copy, Default)]
@@ -91,15 +91,15 @@ impl Anchor {
             |letter: u8| view.before(start).is_some_and(|before| before.eq_ignore_ascii_case(&letter));
         match self {
             Self::Prefix(prefix) => prefix.secret(view, start),
-            Self::Jwt => tokens::jwt(view, start, ends),
+            Self::Jwt => structured_tokens::jwt(view, start, ends),
             Self::Pem => pem::begin(view, start),
-            Self::Telegram => tokens::telegram(view, start),
-            Self::Discord => tokens::discord(view, start),
-            Self::Mailchimp => tokens::mailchimp(view, start),
+            Self::Telegram => structured_tokens::telegram(view, start),
+            Self::Discord => structured_tokens::discord(view, start),
+            Self::Mailchimp => structured_tokens::mailchimp(view, start),
             Self::Url => url::credentials(view, end),
             Self::Bearer | Self::Basic if !is_after(b'b') => Err(Stop::No),
-            Self::Bearer => tokens::bearer(view, end),
-            Self::Basic => tokens::basic(view, end),
+            Self::Bearer => structured_tokens::bearer(view, end),
+            Self::Basic => structured_tokens::basic(view, end),
             Self::Name(name) => name.value(view, start),
             Self::Known(form) => form.secret(view, start),
         }
@@ -153,7 +153,7 @@ impl Anchors {
         }
         let Found { mut secrets, mut decided } = found;
         if !view.is_whole {
-            decided = decided.min(self.begins.begun(bytes)).min(tokens::mailchimp_begun(bytes));
+            decided = decided.min(self.begins.begun(bytes)).min(structured_tokens::mailchimp_begun(bytes));
             if contacts.emails {
                 decided = decided.min(contact::email_begun(view));
             }

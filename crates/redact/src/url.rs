@@ -1,7 +1,7 @@
 //! Names and passwords in addresses: `postgres://user:password@host`, `https://token@host`.
 
 use crate::bytes::{Step, Stop, TAKEN_OUT, View};
-use crate::chance;
+use crate::entropy;
 use crate::secret::{Core, Tail};
 
 pub(crate) const ANCHOR: &str = "://";
@@ -18,7 +18,7 @@ pub(crate) fn credentials(view: View<'_>, at: usize) -> Step<Core> {
     let end = at + name.len();
     match view.byte(end, at)? {
         Some(b':') if name.len() <= LONGEST_NAME => password(view, at, end + 1),
-        Some(b'@') if chance::is_random(&name[..name.len().min(chance::JUDGED)]) => {
+        Some(b'@') if entropy::is_random(&name[..name.len().min(entropy::JUDGED)]) => {
             Ok(found(at, end, Tail::Token))
         }
         _ => Err(Stop::No),

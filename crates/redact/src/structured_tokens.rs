@@ -1,7 +1,7 @@
 //! Keys that are known by how they are built, and not by how they begin alone.
 
 use crate::bytes::{Class, Step, Stop, View};
-use crate::chance;
+use crate::entropy;
 use crate::secret::{Core, Ends, Tail};
 
 /// The longest first part of a web token that is waited for.
@@ -89,14 +89,14 @@ pub(crate) fn mailchimp_begun(bytes: &[u8]) -> usize {
 pub(crate) fn bearer(view: View<'_>, at: usize) -> Step<Core> {
     let start = space(view, at)?;
     let end =
-        view.passes(start, Class::HEADER, chance::JUDGED, |run| run.len() >= 16 && chance::is_mixed(run))?;
+        view.passes(start, Class::HEADER, entropy::JUDGED, |run| run.len() >= 16 && entropy::is_mixed(run))?;
     Ok(Core { start, end, kind: "bearer", tail: Tail::Header })
 }
 
 /// `Basic …`, behind the word.
 pub(crate) fn basic(view: View<'_>, at: usize) -> Step<Core> {
     let start = space(view, at)?;
-    let end = view.passes(start, Class::HEADER, chance::JUDGED, chance::is_basic)?;
+    let end = view.passes(start, Class::HEADER, entropy::JUDGED, entropy::is_basic)?;
     Ok(Core { start, end, kind: "basic", tail: Tail::Header })
 }
 

@@ -5,7 +5,7 @@
 //! connection string.
 
 use crate::bytes::{Class, Step, Stop, View};
-use crate::chance;
+use crate::entropy;
 use crate::secret::{Core, Tail};
 
 /// A name, by the part of it that is looked for.
@@ -114,7 +114,7 @@ impl Name {
         let at = scheme(view, at)?;
         match self.sort {
             Sort::Secret | Sort::Key => {
-                let end = view.passes(at, Class::HEADER, chance::JUDGED, chance::is_random)?;
+                let end = view.passes(at, Class::HEADER, entropy::JUDGED, entropy::is_random)?;
                 Ok(Core { start: at, end, kind: "secret", tail: Tail::Header })
             }
             Sort::Password => {
@@ -130,8 +130,8 @@ fn password(view: View<'_>, at: usize, in_connection: bool) -> Step<Core> {
     if let Some(b'$' | b'/' | b'.' | b'~' | b'[') = view.byte(at, at)? {
         return Err(Stop::No);
     }
-    let end = view.passes(at, Class::PLAIN_VALUE, chance::JUDGED, |run| {
-        chance::is_password(run) || in_connection && run.len() >= 4
+    let end = view.passes(at, Class::PLAIN_VALUE, entropy::JUDGED, |run| {
+        entropy::is_password(run) || in_connection && run.len() >= 4
     })?;
     Ok(Core { start: at, end, kind: "password", tail: Tail::Value })
 }
