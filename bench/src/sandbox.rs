@@ -57,7 +57,7 @@ struct Starts {
 }
 
 /// A row to print: what was started, and its times.
-struct Row {
+struct ResultRow {
     label: &'static str,
     times: Vec<Duration>,
 }
@@ -122,7 +122,9 @@ fn starts(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
     all.push(("fork and exec alone", by_none));
     let (firsts, overs): (Vec<_>, Vec<_>) = all
         .into_iter()
-        .map(|(label, starts)| (Row { label, times: starts.first }, Row { label, times: starts.over }))
+        .map(|(label, starts)| {
+            (ResultRow { label, times: starts.first }, ResultRow { label, times: starts.over })
+        })
         .unzip();
     println!("  to the first instruction (goal: ours at most 3, and less than bwrap)");
     print_rows(firsts);
@@ -152,9 +154,9 @@ fn start_process(command: &mut Command) -> Result<StartTimes, Box<dyn Error>> {
 }
 
 /// Prints a line per row, with its ratios to the first row.
-fn print_rows(rows: Vec<Row>) {
+fn print_rows(rows: Vec<ResultRow>) {
     let mut baseline = None;
-    for Row { label, mut times } in rows {
+    for ResultRow { label, mut times } in rows {
         times.sort_unstable();
         let (least, median) = (times[0], times[times.len() / 2]);
         let (bare_least, bare_median) = *baseline.get_or_insert((least, median));

@@ -20,9 +20,9 @@ fn cut<'a>(text: &'a str, lengths: &[usize]) -> Vec<&'a str> {
             break;
         }
         let at = rest.char_indices().nth((*length).max(1)).map_or(rest.len(), |(at, _)| at);
-        let (piece, behind) = rest.split_at(at);
+        let (piece, after) = rest.split_at(at);
         pieces.push(piece);
-        rest = behind;
+        rest = after;
     }
     pieces
 }

@@ -87,7 +87,7 @@ fn missing_parents_and_forks_are_named() {
 #[test]
 fn altered_entries_are_refused() {
     let mut entry = entries(5).remove(7);
-    entry.actor = "somebody else".into();
+    entry.actor = "another-actor".into();
     assert!(matches!(EntrySet::default().insert(entry), Err(InvalidEntry::Cid(_))));
     let mut stripped = entries(5).remove(10);
     assert!(stripped.attested_by.is_some());
