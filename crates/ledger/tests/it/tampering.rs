@@ -289,8 +289,8 @@ fn held_checkpoint_reveals_a_history_rewritten_with_the_key() {
 #[test]
 fn replaced_key_is_detected() {
     let log = Log::sample(20, &mut TestRng::new(13));
-    let stranger = Log { key: signer_key(3), ..log.clone() };
-    assert!(matches!(first_fault(&stranger.verify(&[])), (None, VerifyFault::UntrustedKey { .. })));
+    let unknown_key = Log { key: signer_key(3), ..log.clone() };
+    assert!(matches!(first_fault(&unknown_key.verify(&[])), (None, VerifyFault::UntrustedKey { .. })));
     let resigned = Log { checkpoint: sign(&log.leaves, &signer(3)), ..log.clone() };
     assert!(matches!(first_fault(&resigned.verify(&[])), (None, VerifyFault::Checkpoint(_))));
     // The first key was replaced in the middle: its signatures over later sizes are invalid.
